@@ -1,0 +1,52 @@
+# Two commands are enough: `make demo` and `make test`. Both set up what they need.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: help setup demo test test-unit test-e2e check format lock clean
+.DEFAULT_GOAL := help
+
+help:  ## Say what there is
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+$(STAMP): requirements/dev.lock pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 ..."; exit 1; }
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@touch $@
+
+setup: $(STAMP)  ## The locked development environment in .venv
+
+demo: $(STAMP)  ## A local control plane, a workload, a pull-out: what the HPA does and why (DEMO_ARGS="--keep")
+	$(BIN)/python -m demo $(DEMO_ARGS)
+
+test: $(STAMP)  ## Every test, the real control plane included
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-unit: $(STAMP)  ## The tests that need no server
+	$(BIN)/python -m pytest -m "not integration and not e2e" $(PYTEST_ARGS)
+
+test-e2e: $(STAMP)  ## The tests on the real control plane
+	$(BIN)/python -m pytest -m "e2e" $(PYTEST_ARGS)
+
+check: $(STAMP)  ## Format, lint, types, import contract, manifests, docs
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/yamllint --strict .
+	$(BIN)/codespell
+	$(BIN)/python -m tests.checks
+
+format: $(STAMP)  ## Format the code and mend what the linter can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock:  ## Renew the locks (needs uv): hashes, no addresses
+	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header -q -o requirements/runtime.lock
+	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header -q -o requirements/dev.lock
+
+clean:  ## Remove what was made here (the built control plane stays in its cache)
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

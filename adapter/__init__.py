@@ -1,0 +1,1 @@
+"""Effective load for the stock HorizontalPodAutoscaler."""
