@@ -1,0 +1,70 @@
+"""What must be remembered between two assessments of one policy."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from adapter.load.roster import Roster
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastSample:
+    """A pod's latest fresh sample of one metric."""
+
+    at: float
+    value: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodMemory:
+    """What is remembered of one pod's life (by UID). Times are seconds since the epoch.
+
+    `seen`: when the registry was first seen to list it. `absent_since`, `absent_count`: since when, and in how many
+    valid rosters in a row, it has been absent. `out_since`, `doubt_since`: since when it is pulled out, or doubtful.
+    `by_absence`: it is out on absence alone. `last_sample`: by metric.
+    """
+
+    seen: float | None = None
+    absent_since: float | None = None
+    absent_count: int = 0
+    out_since: float | None = None
+    by_absence: bool = False
+    doubt_since: float | None = None
+    last_sample: Mapping[str, LastSample] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replacement:
+    """A count that `replaced` raised: noted at `noted_at` over `noted_current`; `first_step` is the note that the first
+    replacing step is dated at, once the count was seen to rise above it.
+    """
+
+    noted_at: float | None = None
+    noted_current: int | None = None
+    first_step: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """The memory of one policy. `assess` returns the next one; a request never advances it.
+
+    `pods` is by UID. `ever_in_roster`: some pod of the target was ever registered. `roster_at`: the latest roster that
+    counted; `last_valid`: the latest valid one; `rosters` valid rosters since `rosters_since`. `empty_since`: the first
+    of the empty answers in a row. `roster_total`: the registry's instances then. `hold_until`: until when absence stays
+    doubt. `rollout_since`: when the rollout that is under way was first seen. `error_since`: since when every metric is
+    in error.
+    """
+
+    pods: Mapping[str, PodMemory] = field(default_factory=dict)
+    ever_in_roster: bool = False
+    roster_at: float | None = None
+    last_valid: Roster | None = None
+    rosters: int = 0
+    rosters_since: float | None = None
+    empty_since: float | None = None
+    roster_total: int | None = None
+    reconnected_at: float | None = None
+    hold_until: float | None = None
+    rollout_since: float | None = None
+    replacement: Replacement = field(default_factory=Replacement)
+    last_scale: float | None = None
+    error_since: float | None = None

@@ -1,0 +1,91 @@
+"""Kubernetes quantities, exact: read to fractions and nano-units, written in canonical form.
+
+The grammar and the canonical form are those of `k8s.io/apimachinery/pkg/api/resource`: a decimal number with a binary
+suffix (Ki … Ei), a decimal suffix (n, u, m, none, k … E) or an exponent; written without a fraction, with the largest
+suffix that divides.
+"""
+
+import math
+import re
+from fractions import Fraction
+
+NANO = 10**9
+"""Nano-units in one unit: what samples are counted in."""
+
+_LIMIT = (1 << 63) - 1
+_BINARY = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50, "Ei": 1 << 60}
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BY_EXPONENT = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
+_QUANTITY = re.compile(
+    r"(?P<sign>[+-]?)(?P<number>[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
+    r"(?P<suffix>Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?",
+    re.ASCII,
+)
+_LONGEST = 64
+
+
+class QuantityError(ValueError):
+    """The text is no usable quantity; the message names the text and what would be one."""
+
+
+def parse(text: str) -> Fraction:
+    """Read a quantity exactly, sign included.
+
+    Raises QuantityError for anything outside the grammar (NaN and infinities too) and beyond ±(2^63 − 1).
+    """
+    match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
+    if match is None:
+        raise QuantityError(f"{text[:_LONGEST]!r} is not a quantity; write a number such as 1200m, 0.5 or 300Mi")
+    value = Fraction(match["number"]) * _scale(match["suffix"] or "")
+    if value > _LIMIT:
+        raise QuantityError(f"{text!r} is beyond what a quantity can hold (2^63 - 1)")
+    return -value if match["sign"] == "-" else value
+
+
+def parse_nano(text: str) -> int:
+    """Read a quantity that may not be negative, in nano-units; what is finer is rounded up, as the API server does."""
+    return to_nano(parse(text), text)
+
+
+def parse_number(text: str) -> int:
+    """Read a sample as Prometheus prints it (`1.5`, `1e+06`, `NaN`), in nano-units.
+
+    Raises QuantityError for NaN, infinities, negative and absurd values: such a point is no sample.
+    """
+    lowered = text.lower()
+    if lowered.lstrip("+-") in {"nan", "inf"}:
+        raise QuantityError(f"{text!r} is not a number that can be acted on")
+    return parse_nano(lowered)
+
+
+def to_nano(value: Fraction | int, shown: str = "") -> int:
+    """Nano-units of a value that may not be negative, rounded up. Raises QuantityError for a negative one."""
+    if value < 0:
+        raise QuantityError(f"{shown or value} is negative; a load never is")
+    return math.ceil(value * NANO)
+
+
+def nano_text(nano: Fraction | int) -> str:
+    """Canonical text of so many nano-units, rounded down to whole ones."""
+    return _canonical(math.floor(nano), -9)
+
+
+def milli_text(milli: int) -> str:
+    """Canonical text of a whole number of milli-units: 1500 → "1500m", 3000 → "3"."""
+    return _canonical(milli, -3)
+
+
+def _canonical(count: int, exponent: int) -> str:
+    if count == 0:
+        return "0"
+    while exponent < 18 and count % 1000 == 0:
+        count //= 1000
+        exponent += 3
+    return f"{count}{_BY_EXPONENT[exponent]}"
+
+
+def _scale(suffix: str) -> Fraction:
+    if suffix in _BINARY:
+        return Fraction(_BINARY[suffix])
+    exponent = int(suffix[1:]) if suffix[:1] in {"e", "E"} and len(suffix) > 1 else _DECIMAL[suffix]
+    return Fraction(10) ** exponent

@@ -1,0 +1,174 @@
+"""A policy, a scale target and its bounds as the arithmetic sees them: defaults resolved, units exact."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fractions import Fraction
+
+
+class Mode(StrEnum):
+    """Whether a policy acts, watches (`Observe` serves "hold") or rests."""
+
+    ACTIVE = "Active"
+    OBSERVE = "Observe"
+    PAUSED = "Paused"
+
+
+class Strategy(StrEnum):
+    """How usage becomes a count."""
+
+    WATERMARK = "Watermark"
+
+
+class Average(StrEnum):
+    """What the watermarks are for: one pod, or the whole service."""
+
+    PER_POD = "PerPod"
+    TOTAL = "Total"
+
+
+class Capacity(StrEnum):
+    """What usage is compared with, where a metric is a utilization."""
+
+    LIMIT = "Limit"
+    REQUEST = "Request"
+
+
+class Converge(StrEnum):
+    """The watermark to drift to while inside the band."""
+
+    HIGH = "High"
+    LOW = "Low"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """Usage from metrics.k8s.io: of the named containers (none named: all running ones), as such or of their capacity."""
+
+    name: str
+    containers: tuple[str, ...] = ()
+    of: Capacity | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """A query: one that the settings name, or inline PromQL where the settings allow it; `of` pairs it with capacity."""
+
+    name: str = ""
+    prom_ql: str = ""
+    server: str = ""
+    of: Capacity | None = None
+    resource: str = ""
+    containers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One metric with its watermarks in nano-units (for `of` metrics: nano of a ratio, so 80 % is 0.8 × 10⁹).
+
+    Exactly one of `resource` and `query` is set, and at least one watermark.
+    """
+
+    name: str
+    resource: Resource | None = None
+    query: Query | None = None
+    high: Fraction | None = None
+    low: Fraction | None = None
+
+    @property
+    def of(self) -> Capacity | None:
+        """What usage is divided by, None for plain usage."""
+        source = self.resource or self.query
+        return source.of if source else None
+
+
+class Match(StrEnum):
+    """How a registration finds its pod where it carries neither a pod's UID nor its name."""
+
+    IP_PORT = "IPPort"
+    IP = "IP"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registry:
+    """The service registry that a policy names, and the patience with it (seconds).
+
+    `unhealthy_is_out`: whether an unhealthy registration is explicit evidence. `any_out`: a pod with several records is
+    out when one is (default: when all are).
+    """
+
+    name: str
+    service: str = ""
+    namespace: str = ""
+    group: str = ""
+    grace: float = 180.0
+    absent: float = 45.0
+    unhealthy_is_out: bool = True
+    any_out: bool = False
+    match: Match = Match.IP_PORT
+    port: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PulledOut:
+    """What happens for pods that were pulled out: replaced on the way up after so many seconds; the share (percent) of
+    ready pods that absence alone may turn out.
+    """
+
+    replace: bool = True
+    replace_after: float = 60.0
+    max_percent: int = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """A WatermarkPolicy with every default resolved. `tolerance` is a ratio: 1 % is 1/100."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    generation: int = 0
+    hpa: str
+    mode: Mode = Mode.ACTIVE
+    strategy: Strategy = Strategy.WATERMARK
+    average: Average = Average.PER_POD
+    tolerance: Fraction = Fraction(1, 100)
+    metrics: tuple[Metric, ...]
+    registry: Registry | None = None
+    pulled_out: PulledOut = field(default_factory=PulledOut)
+    min_serving_percent: int = 50
+    tolerate_zero: bool | None = None
+    multiple_of: int = 1
+    converge_towards: Converge | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """The scale subresource: the count asked for, the count that exists, and the selector of the pods."""
+
+    replicas: int
+    status_replicas: int
+    selector: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a policy scales, and how its rollout stands.
+
+    `progressing` is the reason of the Progressing condition (empty: there is none), `progressing_since` its
+    lastUpdateTime.
+    """
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str = ""
+    progressing: str = ""
+    progressing_since: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """An HPA's min and max."""
+
+    minimum: int = 1
+    maximum: int

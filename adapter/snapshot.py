@@ -1,0 +1,112 @@
+"""The one in-memory picture that requests are answered from: immutable, swapped atomically, the only shared state."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from adapter.load.assessment import Assessment
+from adapter.load.pods import Pod
+from adapter.load.spec import Bounds, Policy, Scale, Target
+
+
+class Key(NamedTuple):
+    """A namespaced object's name."""
+
+    namespace: str
+    name: str
+
+
+class TargetKey(NamedTuple):
+    """A scale target: `resource` is the plural with its group as the metrics API writes it (`deployments.apps`)."""
+
+    namespace: str
+    resource: str
+    name: str
+
+
+class Problem(NamedTuple):
+    """Why a policy has no answer: the HTTP code and reason of the Status, and the sentence."""
+
+    code: int
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyView:
+    """A policy with all that is known of it. `problem` is set where it cannot be answered at all.
+
+    `scale` is the watched one with the moment (API server's time) it was last proven; a decision reads it live.
+    `scale_path` is the path of the target's scale subresource.
+    """
+
+    policy: Policy
+    labels: Mapping[str, str] = field(default_factory=dict)
+    target: Target | None = None
+    target_resource: str = ""
+    target_labels: Mapping[str, str] = field(default_factory=dict)
+    scale_path: str = ""
+    scale: Scale | None = None
+    scale_proven_at: float | None = None
+    bounds: Bounds | None = None
+    assessment: Assessment | None = None
+    problem: Problem | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """One series of a named query: its labels, its value in nano-units, when it was sampled (seconds)."""
+
+    labels: Mapping[str, str]
+    value: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryView:
+    """A named query that needs no policy, as last answered. `error` names what failed; `max_age` in seconds."""
+
+    name: str
+    by_pod: bool
+    pod_label: str = "pod"
+    namespace_label: str = "namespace"
+    max_age: float = 90.0
+    series: Mapping[str, tuple[Series, ...]] = field(default_factory=dict)
+    fetched_at: float | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodsMetricTarget:
+    """An HPA that asks for a Pods metric: what it selects, and the average (nano-units) it aims at."""
+
+    hpa: str
+    target: TargetKey | None
+    metric: str
+    average: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """All policies and all queries, and the pods by namespace that a query's series may name.
+
+    `pods_metric_targets` is by namespace. `synced` once every Kubernetes cache has been filled.
+    """
+
+    policies: Mapping[Key, PolicyView] = field(default_factory=dict)
+    by_target: Mapping[TargetKey, Key] = field(default_factory=dict)
+    queries: Mapping[str, QueryView] = field(default_factory=dict)
+    pods_metric_targets: Mapping[str, tuple[PodsMetricTarget, ...]] = field(default_factory=dict)
+    pods: Mapping[str, Mapping[str, Pod]] = field(default_factory=dict)
+    synced: bool = False
+
+
+class Picture:
+    """Holds the current snapshot; `swap` replaces it. Readers take `current` once per request."""
+
+    def __init__(self) -> None:
+        self.current = Snapshot()
+
+    def swap(self, snapshot: Snapshot) -> None:
+        """Put the next picture in place of the current one."""
+        self.current = snapshot
