@@ -1,0 +1,71 @@
+"""The HPA controller's own evidence: one line of its log for each sync of each HPA.
+
+The status of an HPA is written only when something changed, so it cannot tell "looked and left it" from "did not look".
+The controller's log can (`--vmodule=horizontal=4`): every sync ends in "Decided not to scale", "Successfully rescaled"
+or an error that names the target.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_NOT = '"Decided not to scale"'
+_DONE = '"Successfully rescaled"'
+_PROPOSED = '"Proposing desired replicas"'
+_FAILED = ("failed to compute desired number of replicas", "failed to rescale", "failed to query scale subresource")
+
+
+@dataclass(frozen=True)
+class Sync:
+    """How one sync ended: kept, rescaled or failed; the count decided on, and the line itself."""
+
+    outcome: str
+    desired: int | None
+    line: str
+
+
+class HpaLog:
+    """Reads the log of a kube-controller-manager from the beginning, or from a mark on."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def mark(self) -> int:
+        """Where the log ends now."""
+        return self.path.stat().st_size
+
+    def lines(self, since: int = 0) -> list[str]:
+        with self.path.open("rb") as log:
+            log.seek(since)
+            return log.read().decode(errors="replace").splitlines()
+
+    def syncs(self, namespace: str, target: str, *, hpa: str | None = None, since: int = 0) -> list[Sync]:
+        """The syncs of the HPA that scales `target` ("Deployment/web" or "web"); `hpa` defaults to its name."""
+        kind, _, name = target.rpartition("/")
+        reference = f"{kind or 'Deployment'}/{namespace}/{name}"
+        owner = f'HPA="{namespace}/{hpa or name}"'
+        found = []
+        for line in self.lines(since):
+            outcome = self._outcome(line, reference, owner)
+            if outcome:
+                count = re.search(r"desiredReplicas=(\d+)", line)
+                found.append(Sync(outcome, int(count[1]) if count else None, line))
+        return found
+
+    def proposals(self, namespace: str, target: str, *, since: int = 0) -> list[int]:
+        """The counts that the metrics alone asked for, sync by sync, before bounds and behavior."""
+        kind, _, name = target.rpartition("/")
+        reference = f'scaleTarget="{kind or "Deployment"}/{namespace}/{name}"'
+        lines = [line for line in self.lines(since) if _PROPOSED in line and reference in line]
+        counts = [re.search(r"desiredReplicas=(\d+)", line) for line in lines]
+        return [int(count[1]) for count in counts if count]
+
+    @staticmethod
+    def _outcome(line: str, reference: str, owner: str) -> str | None:
+        if _NOT in line and f'scaleTarget="{reference}"' in line:
+            return "kept"
+        if _DONE in line and owner in line:
+            return "rescaled"
+        if any(word in line for word in _FAILED) and re.search(re.escape(reference) + r"[:\s\"]", line):
+            return "failed"
+        return None

@@ -1,0 +1,244 @@
+"""What KWOK plays: nodes that are ready, pods that start and end without a container and use what annotations say.
+
+Stages and metrics follow KWOK's own `stage/*/fast` and `metrics/*` kustomizations (Apache-2.0), with what tests need
+added: pods that become ready late, and usage per container.
+"""
+
+from typing import Any
+
+USAGE_CPU = "kwok.x-k8s.io/usage-cpu"
+USAGE_MEMORY = "kwok.x-k8s.io/usage-memory"
+READY_AFTER = "tests.effective-load.io/ready-after"
+"""A pod with this annotation (a Go duration, "20s") runs at once and is Ready only after that."""
+
+_CONTAINERS = """
+{{ range .spec.containers }}
+- image: {{ .image | Quote }}
+  name: {{ .name | Quote }}
+  ready: READY
+  restartCount: 0
+  state:
+    running:
+      startedAt: {{ $now | Quote }}
+{{ end }}
+"""
+
+_ADDRESSES = """
+{{ $hostIPs := NodeIPsWith .spec.nodeName }}
+{{ with $hostIPs }}
+hostIP: {{ index . 0 | Quote }}
+hostIPs:
+{{ range . }}
+- ip: {{ . | Quote }}
+{{ end }}
+{{ end }}
+{{ $podIPs := PodIPsWith .spec.nodeName ( or .spec.hostNetwork false ) ( or .metadata.uid "" ) ( or .metadata.name "" ) ( or .metadata.namespace "" ) }}
+{{ with $podIPs }}
+podIP: {{ index . 0 | Quote }}
+podIPs:
+{{ range . }}
+- ip: {{ . | Quote }}
+{{ end }}
+{{ end }}
+"""  # noqa: E501 - a template line cannot be broken
+
+
+def _conditions(ready: str) -> str:
+    """Pod conditions with Ready and the readiness gates as given."""
+    template = """
+conditions:
+- {lastTransitionTime: {{ $now | Quote }}, status: "True", type: PodScheduled}
+- {lastTransitionTime: {{ $now | Quote }}, status: "True", type: Initialized}
+- {lastTransitionTime: {{ $now | Quote }}, status: "READY", type: Ready}
+- {lastTransitionTime: {{ $now | Quote }}, status: "READY", type: ContainersReady}
+{{ range .spec.readinessGates }}
+- {lastTransitionTime: {{ $now | Quote }}, status: "READY", type: {{ .conditionType | Quote }}}
+{{ end }}
+"""
+    return template.replace("READY", ready)
+
+
+_RUNNING = "phase: Running\nstartTime: {{ $now | Quote }}\n"
+_NOW = "{{ $now := Now }}\n"
+_COMPLETED = """
+{{ $now := Now }}
+{{ $root := . }}
+containerStatuses:
+{{ range $index, $item := .spec.containers }}
+{{ $origin := index $root.status.containerStatuses $index }}
+- image: {{ $item.image | Quote }}
+  name: {{ $item.name | Quote }}
+  ready: false
+  restartCount: 0
+  started: false
+  state:
+    terminated: {exitCode: 0, finishedAt: {{ $now | Quote }}, reason: Completed, startedAt: {{ $now | Quote }}}
+{{ end }}
+phase: Succeeded
+"""
+
+_NODE_CONDITIONS = """
+{{ $now := Now }}
+{{ $since := or .metadata.creationTimestamp $now }}
+conditions:
+{{ range NodeConditions }}
+- lastHeartbeatTime: {{ $now | Quote }}
+  lastTransitionTime: {{ $since | Quote }}
+  message: {{ .message | Quote }}
+  reason: {{ .reason | Quote }}
+  status: {{ .status | Quote }}
+  type: {{ .type | Quote }}
+{{ end }}
+"""
+
+_NODE_REST = """
+addresses:
+- {address: {{ NodeIP | Quote }}, type: InternalIP}
+- {address: {{ .metadata.name | Quote }}, type: Hostname}
+{{ with NodePort }}
+daemonEndpoints: {kubeletEndpoint: {Port: {{ . }}}}
+{{ end }}
+nodeInfo:
+  architecture: amd64
+  bootID: ""
+  containerRuntimeVersion: kwok
+  kernelVersion: kwok
+  kubeProxyVersion: ""
+  kubeletVersion: kwok
+  machineID: ""
+  operatingSystem: linux
+  osImage: ""
+  systemUUID: ""
+phase: Running
+"""
+
+
+def _where(key: str, operator: str, *values: str) -> dict[str, Any]:
+    return {"key": key, "operator": operator, **({"values": list(values)} if values else {})}
+
+
+_ALIVE = _where(".metadata.deletionTimestamp", "DoesNotExist")
+_LATE = f'.metadata.annotations["{READY_AFTER}"]'
+_READY = '.status.conditions.[] | select( .type == "Ready" ) | .status'
+
+
+def _stage(name: str, kind: str, where: list[dict[str, Any]], following: dict[str, Any], **more: Any) -> dict[str, Any]:
+    spec = {"resourceRef": {"apiGroup": "v1", "kind": kind}, "selector": {"matchExpressions": where}, "next": following}
+    return {"apiVersion": "kwok.x-k8s.io/v1alpha1", "kind": "Stage", "metadata": {"name": name}, "spec": spec | more}
+
+
+def _status(template: str) -> dict[str, Any]:
+    return {"statusTemplate": template}
+
+
+def _containers(ready: str) -> str:
+    return "containerStatuses:" + _CONTAINERS.replace("READY", ready)
+
+
+def stages() -> list[dict[str, Any]]:
+    """Node initialize and heartbeat; pod ready (at once or late), complete, delete."""
+    pending = [_ALIVE, _where(".status.phase", "In", "Pending")]
+    ready = _NOW + _conditions("True") + _containers("true") + _ADDRESSES + _RUNNING
+    starting = _NOW + _conditions("False") + _containers("false") + _ADDRESSES + _RUNNING
+    late = _NOW + _conditions("True") + _containers("true")
+    job = _where(".metadata.ownerReferences.[].kind", "In", "Job")
+    running = _where(".status.phase", "In", "Running")
+    beat = {"durationMilliseconds": 20000, "jitterDurationMilliseconds": 25000}
+    delay = {"durationMilliseconds": 0, "durationFrom": {"expressionFrom": _LATE}}
+    return [
+        _stage("node-initialize", "Node", [_where(_READY, "NotIn", "True")], _status(_NODE_CONDITIONS + _NODE_REST)),
+        _stage(
+            "node-heartbeat",
+            "Node",
+            [running, _where(_READY, "In", "True")],
+            _status(_NODE_CONDITIONS),
+            delay=beat,
+            immediateNextStage=True,
+        ),
+        _stage("pod-ready", "Pod", [*pending, _where(_LATE, "DoesNotExist")], _status(ready)),
+        _stage("pod-starting", "Pod", [*pending, _where(_LATE, "Exists")], _status(starting)),
+        _stage(
+            "pod-late",
+            "Pod",
+            [_ALIVE, running, _where(_LATE, "Exists"), _where(".status.containerStatuses.[].ready", "In", "false")],
+            _status(late),
+            delay=delay,
+        ),
+        _stage("pod-complete", "Pod", [_ALIVE, running, job], _status(_COMPLETED)),
+        _stage("pod-delete", "Pod", [_where(".metadata.deletionTimestamp", "Exists")], {"delete": True}),
+    ]
+
+
+def _usage(annotation: str, otherwise: str) -> dict[str, str]:
+    """Usage of one container: its own annotation (`…/usage-cpu.app`), else the pod's, else next to nothing."""
+    own = f'"{annotation}." + container.name'
+    annotations = "pod.metadata.annotations"
+    return {
+        "expression": f'({own}) in {annotations} ? Quantity({annotations}[{own}]) : ("{annotation}" in {annotations}'
+        f' ? Quantity({annotations}["{annotation}"]) : Quantity("{otherwise}"))'
+    }
+
+
+_CONTAINER_LABELS = [
+    {"name": "container", "value": "container.name"},
+    {"name": "namespace", "value": "pod.metadata.namespace"},
+    {"name": "pod", "value": "pod.metadata.name"},
+]
+
+
+def _metric(name: str, dimension: str, kind: str, value: str) -> dict[str, Any]:
+    labels = {"container": _CONTAINER_LABELS, "pod": _CONTAINER_LABELS[1:], "node": []}[dimension]
+    entry = {"name": name, "dimension": dimension, "kind": kind, "help": name, "value": value}
+    return entry | ({"labels": labels} if labels else {})
+
+
+def resource_metrics() -> dict[str, Any]:
+    """What a kubelet shows at /metrics/resource, for metrics-server to scrape."""
+    metrics = [
+        _metric("scrape_error", "node", "gauge", "0"),
+        _metric("container_start_time_seconds", "container", "gauge", "pod.SinceSecond()"),
+        _metric(
+            "container_cpu_usage_seconds_total", "container", "counter", 'pod.CumulativeUsage("cpu", container.name)'
+        ),
+        _metric("container_memory_working_set_bytes", "container", "gauge", 'pod.Usage("memory", container.name)'),
+        _metric("pod_cpu_usage_seconds_total", "pod", "counter", 'pod.CumulativeUsage("cpu")'),
+        _metric("pod_memory_working_set_bytes", "pod", "gauge", 'pod.Usage("memory")'),
+        _metric("node_cpu_usage_seconds_total", "node", "counter", 'node.CumulativeUsage("cpu")'),
+        _metric("node_memory_working_set_bytes", "node", "gauge", 'node.Usage("memory")'),
+    ]
+    return {
+        "apiVersion": "kwok.x-k8s.io/v1alpha1",
+        "kind": "Metric",
+        "metadata": {"name": "metrics-resource"},
+        "spec": {"path": "/metrics/nodes/{nodeName}/metrics/resource", "metrics": metrics},
+    }
+
+
+def configuration() -> list[dict[str, Any]]:
+    """Everything kwok reads from its --config file."""
+    usage = {"usage": {"cpu": _usage(USAGE_CPU, "1m"), "memory": _usage(USAGE_MEMORY, "1Mi")}}
+    cluster_usage = {
+        "apiVersion": "kwok.x-k8s.io/v1alpha1",
+        "kind": "ClusterResourceUsage",
+        "metadata": {"name": "usage-from-annotation"},
+        "spec": {"usages": [usage]},
+    }
+    return [*stages(), cluster_usage, resource_metrics()]
+
+
+def node(name: str, cpu: str = "1k", memory: str = "4Ti", pods: str = "1000") -> dict[str, Any]:
+    """A node that kwok plays and metrics-server scrapes from kwok."""
+    room = {"cpu": cpu, "memory": memory, "pods": pods}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "type": "kwok"},
+            "annotations": {
+                "kwok.x-k8s.io/node": "fake",
+                "metrics.k8s.io/resource-metrics-path": f"/metrics/nodes/{name}/metrics/resource",
+            },
+        },
+        "status": {"allocatable": room, "capacity": room},
+    }

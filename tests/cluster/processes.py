@@ -1,0 +1,135 @@
+"""Child processes that never outlive their parent, with their output in files."""
+
+import contextlib
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+# The child asks the kernel to die with its parent, then becomes the program. A shim of its own rather than preexec_fn,
+# which forks with threads about and warns of it. The kernel watches the parent's thread: start from the main thread, or
+# from one that lives as long as the child shall.
+_SHIM = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+if os.getppid() != int(sys.argv[1]):
+    os._exit(1)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+class ComponentError(RuntimeError):
+    """A process of the harness did not start or died; the message holds the end of its log."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Loopback ports that are free now; all are held until all are known, so that none comes twice."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for held in sockets:
+            held.bind(("127.0.0.1", 0))
+        return [held.getsockname()[1] for held in sockets]
+
+
+class Component:
+    """One program: its command, its log, and how to see that it is ready."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        log: Path,
+        *,
+        ready: Callable[[], bool] | None = None,
+        env: dict[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> None:
+        self.name, self.log = name, log
+        self.command = [str(part) for part in command]
+        self.ready, self.env, self.cwd = ready, env, cwd
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def pid(self) -> int | None:
+        return self.process.pid if self.process else None
+
+    def start(self) -> None:
+        """Starts the program; its output is appended to the log, so a restart keeps the history."""
+        if self.running:
+            return
+        shim = [sys.executable, "-I", "-S", "-c", _SHIM, str(os.getpid()), *self.command]
+        with self.log.open("ab") as log:
+            log.write(f"\n$ {shlex.join(self.command)}\n".encode())
+            log.flush()
+            self.process = subprocess.Popen(
+                shim,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self.env,
+                cwd=self.cwd or self.log.parent,
+                start_new_session=True,
+            )
+
+    def wait_ready(self, timeout: float = 60) -> None:
+        """Polls until the program says that it is ready; raises with its log's end when it dies or takes too long."""
+        deadline = time.monotonic() + timeout
+        while True:
+            if not self.running:
+                raise ComponentError(f"{self.name} ended with {self.exit_code()} before it was ready{self.tail()}")
+            if self.ready is None or self._asks():
+                return
+            if time.monotonic() > deadline:
+                raise ComponentError(f"{self.name} was not ready within {timeout:.0f} s{self.tail()}")
+            time.sleep(0.05)
+
+    def _asks(self) -> bool:
+        try:
+            return self.ready is None or self.ready()
+        except OSError:
+            return False
+
+    def exit_code(self) -> int | None:
+        return self.process.poll() if self.process else None
+
+    def signal(self, number: int) -> None:
+        """Signals the program and whatever it started."""
+        if self.process is not None and self.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, number)
+
+    def stop(self, grace: float = 5) -> None:
+        """Asks the program to end, and after `grace` seconds ends it."""
+        if self.process is None:
+            return
+        self.signal(signal.SIGTERM)
+        try:
+            self.process.wait(grace)
+        except subprocess.TimeoutExpired:
+            self.signal(signal.SIGKILL)
+            self.process.wait(10)
+
+    def kill(self) -> None:
+        """Ends the program at once, as a crash would."""
+        if self.process is not None:
+            self.signal(signal.SIGKILL)
+            self.process.wait(10)
+
+    def tail(self, lines: int = 25) -> str:
+        """The end of the log, ready to be put behind a message."""
+        if not self.log.exists():
+            return ""
+        with self.log.open("rb") as log:
+            log.seek(max(0, self.log.stat().st_size - 400 * lines))
+            text = log.read().decode(errors="replace")
+        end = [line[:600] for line in text.splitlines()[-lines:]]
+        return f"\n--- end of {self.log.name}\n" + "\n".join(end)
