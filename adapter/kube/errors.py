@@ -1,0 +1,138 @@
+"""What can go wrong between this process and the API server.
+
+KubeError                       anything a caller of this room may see
+├── CredentialsError            no usable credentials: kubeconfig, exec plugin, token file
+├── Unreachable                 no answer, or one cut off: connection, TLS, deadline
+├── MalformedAnswer             an answer that is not what the API promises
+├── UnknownKind                 discovery knows no such kind, or it has no scale subresource
+└── ApiStatusError              an answer outside 2xx: code, reason, message of its metav1.Status
+    ├── BadRequest              400
+    ├── Unauthorized            401
+    ├── Forbidden               403
+    ├── NotFound                404
+    ├── Conflict                409  (reason AlreadyExists too)
+    ├── Gone                    410  (reasons Gone and Expired: the resourceVersion or the continue token is too old)
+    ├── Invalid                 422
+    ├── TooManyRequests         429
+    └── ServerError             5xx
+"""
+
+# ruff: noqa: N818 - the errors bear the API's own names for them
+
+import msgspec
+
+_SHOWN = 300
+
+
+class KubeError(Exception):
+    """Base of all errors of this room; its text is one sentence for people."""
+
+
+class CredentialsError(KubeError):
+    """There are no usable credentials; the text names where they were looked for, never the secret."""
+
+
+class Unreachable(KubeError):
+    """The API server gave no answer, or not all of it."""
+
+
+class MalformedAnswer(KubeError):
+    """The answer is not what the API promises."""
+
+
+class UnknownKind(KubeError):
+    """The API server serves no such kind, or the kind cannot be scaled."""
+
+
+class ApiStatusError(KubeError):
+    """The API server refused: HTTP code, reason and message of its Status, seconds it asks to wait (None: does not)."""
+
+    def __init__(
+        self, code: int, reason: str, message: str, *, request: str = "", retry_after: float | None = None
+    ) -> None:
+        super().__init__(code, reason, message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.request = request
+        self.retry_after = retry_after
+
+    def __str__(self) -> str:
+        asked = f"{self.request}: " if self.request else ""
+        return f"{asked}{self.code} {self.reason}: {self.message}"
+
+
+class BadRequest(ApiStatusError):
+    """400."""
+
+
+class Unauthorized(ApiStatusError):
+    """401: the API server does not know who we are."""
+
+
+class Forbidden(ApiStatusError):
+    """403: it knows, and says no."""
+
+
+class NotFound(ApiStatusError):
+    """404."""
+
+
+class Conflict(ApiStatusError):
+    """409: somebody else was faster."""
+
+
+class Gone(ApiStatusError):
+    """410: the state asked for is no longer kept."""
+
+
+class Invalid(ApiStatusError):
+    """422: the object breaks its schema."""
+
+
+class TooManyRequests(ApiStatusError):
+    """429."""
+
+
+class ServerError(ApiStatusError):
+    """5xx."""
+
+
+_BY_CODE: dict[int, type[ApiStatusError]] = {
+    400: BadRequest,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    422: Invalid,
+    429: TooManyRequests,
+}
+
+
+class _Status(msgspec.Struct):
+    kind: str = ""
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+def from_answer(code: int, body: bytes | msgspec.Raw, *, request: str = "", retry_after: str = "") -> ApiStatusError:
+    """The error for an answer outside 2xx; a body that is no Status is quoted. `retry_after` is the header."""
+    try:
+        status = msgspec.json.decode(body, type=_Status)
+    except msgspec.MsgspecError:
+        status = _Status()
+    if status.kind != "Status":
+        status = _Status(message=bytes(body)[:_SHOWN].decode(errors="replace").strip())
+    return _build(status.code or code, status, request, _seconds(retry_after))
+
+
+def _build(code: int, status: _Status, request: str, retry_after: float | None) -> ApiStatusError:
+    kind = _BY_CODE.get(code, ServerError if code >= 500 else ApiStatusError)
+    message = status.message[:_SHOWN] or "no message"
+    return kind(code, status.reason or kind.__name__, message, request=request, retry_after=retry_after)
+
+
+def _seconds(header: str) -> float | None:
+    return float(header) if header.isascii() and header.isdigit() else None

@@ -1,0 +1,242 @@
+"""Label selectors: the full grammar of `k8s.io/apimachinery/pkg/labels`, matched and written in canonical form.
+
+    selector    = [ requirement { "," requirement } ]
+    requirement = KEY | "!" KEY | KEY ("=" | "==" | "!=" | ">" | "<") [VALUE] | KEY ("in" | "notin") "(" values ")"
+
+An absent key satisfies `!=` and `notin`; `>` and `<` compare 64-bit integers and nothing else satisfies them.
+"""
+
+import functools
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+_TOKEN = re.compile(r"[ \t\r\n]*(==|!=|[=!<>(),]|[^=!<>(), \t\r\n]+)")
+_NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]", re.ASCII)
+_DNS = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_SPECIAL = frozenset("=!<>(),") | {"==", "!="}
+_INT64 = 1 << 63
+
+
+class SelectorError(ValueError):
+    """The text is no label selector; the message names the text and the fault."""
+
+
+class Operator(StrEnum):
+    """How a requirement compares; `=`, `==` and a one-valued `in` are all IN."""
+
+    IN = "in"
+    NOT_IN = "notin"
+    EXISTS = "exists"
+    ABSENT = "!"
+    GREATER = ">"
+    LESS = "<"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Requirement:
+    """One condition on one label; `values` are sorted and without repetition."""
+
+    key: str
+    operator: Operator
+    values: tuple[str, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether the labels meet this condition."""
+        value = labels.get(self.key)
+        match self.operator:
+            case Operator.IN:
+                return value in self.values
+            case Operator.NOT_IN:
+                return value not in self.values
+            case Operator.EXISTS:
+                return value is not None
+            case Operator.ABSENT:
+                return value is None
+            case Operator.GREATER:
+                return (number := _integer(value)) is not None and number > int(self.values[0])
+            case Operator.LESS:
+                return (number := _integer(value)) is not None and number < int(self.values[0])
+
+    def __str__(self) -> str:
+        match self.operator:
+            case Operator.EXISTS:
+                return self.key
+            case Operator.ABSENT:
+                return f"!{self.key}"
+            case Operator.GREATER | Operator.LESS:
+                return f"{self.key}{self.operator}{self.values[0]}"
+            case Operator.IN | Operator.NOT_IN if len(self.values) == 1:
+                return f"{self.key}{'=' if self.operator is Operator.IN else '!='}{self.values[0]}"
+            case _:
+                return f"{self.key} {self.operator} ({','.join(self.values)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """All requirements together, sorted; none at all matches everything. `str` gives the canonical text."""
+
+    requirements: tuple[Requirement, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether the labels meet every requirement."""
+        return all(requirement.matches(labels) for requirement in self.requirements)
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.requirements))
+
+
+EVERYTHING = Selector()
+
+
+@functools.lru_cache(maxsize=4096)
+def parse(text: str) -> Selector:
+    """Read a selector. Raises SelectorError, whose message names the fault and what was expected."""
+    reader = _Reader(text)
+    found: set[Requirement] = set()
+    if not reader.done:
+        found.add(_requirement(reader))
+        while not reader.done:
+            reader.take_symbol(",")
+            found.add(_requirement(reader))
+    return Selector(tuple(sorted(found)))
+
+
+def from_label_selector(
+    match_labels: Mapping[str, str] | None, match_expressions: Iterable[tuple[str, str, Iterable[str]]] = ()
+) -> Selector:
+    """A metav1.LabelSelector: labels, and (key, In | NotIn | Exists | DoesNotExist, values). Raises SelectorError."""
+    found = {Requirement(key, Operator.IN, (value,)) for key, value in (match_labels or {}).items()}
+    for key, operator, values in match_expressions:
+        if operator not in _EXPRESSIONS:
+            raise SelectorError(f"{operator!r} is no operator of matchExpressions; {', '.join(_EXPRESSIONS)} are")
+        found.add(Requirement(key, _EXPRESSIONS[operator], tuple(sorted(set(values)))))
+    return Selector(tuple(sorted(found)))
+
+
+_EXPRESSIONS = {
+    "In": Operator.IN,
+    "NotIn": Operator.NOT_IN,
+    "Exists": Operator.EXISTS,
+    "DoesNotExist": Operator.ABSENT,
+}
+_EQUALITY = {"=": Operator.IN, "==": Operator.IN, "!=": Operator.NOT_IN}
+_ORDER = {">": Operator.GREATER, "<": Operator.LESS}
+_SETS = {"in": Operator.IN, "notin": Operator.NOT_IN}
+
+
+class _Reader:
+    """The tokens of a selector; an empty token marks the end."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = _TOKEN.findall(text)
+        self._next = 0
+
+    @property
+    def done(self) -> bool:
+        return self._next == len(self._tokens)
+
+    def peek(self) -> str:
+        return "" if self.done else self._tokens[self._next]
+
+    def take(self) -> str:
+        token = self.peek()
+        self._next += 1
+        return token
+
+    def take_symbol(self, symbol: str) -> None:
+        if self.peek() != symbol:
+            raise self.fault(repr(symbol))
+        self.take()
+
+    def fault(self, expected: str) -> SelectorError:
+        found = repr(self.peek()) if self.peek() else "the end"
+        return SelectorError(f"selector {self._text[:120]!r}: found {found} where {expected} belongs")
+
+    def refusal(self, what: str) -> SelectorError:
+        return SelectorError(f"selector {self._text[:120]!r}: {what}")
+
+
+def _requirement(reader: _Reader) -> Requirement:
+    if reader.peek() == "!":
+        reader.take()
+        return Requirement(_key(reader), Operator.ABSENT)
+    key = _key(reader)
+    if reader.peek() in {"", ","}:
+        return Requirement(key, Operator.EXISTS)
+    return _comparison(reader, key)
+
+
+def _comparison(reader: _Reader, key: str) -> Requirement:
+    operator = reader.peek()
+    if operator in _SETS:
+        reader.take()
+        return Requirement(key, _SETS[operator], _values(reader))
+    if operator in _EQUALITY:
+        reader.take()
+        return Requirement(key, _EQUALITY[operator], (_value(reader),))
+    if operator in _ORDER:
+        reader.take()
+        return Requirement(key, _ORDER[operator], (_bound(reader),))
+    raise reader.fault("one of =, ==, !=, in, notin, >, <")
+
+
+def _key(reader: _Reader) -> str:
+    if reader.peek() in _SPECIAL or reader.done:
+        raise reader.fault("a label key")
+    key = reader.take()
+    prefix, slash, name = key.rpartition("/")
+    if len(name) > 63 or _NAME.fullmatch(name) is None:
+        raise reader.refusal(f"{key!r} is no label key (letters, digits, '-', '_', '.'; at most 63)")
+    if slash and (len(prefix) > 253 or _DNS.fullmatch(prefix) is None):
+        raise reader.refusal(f"{prefix!r} is no DNS name, which the part of a label key before '/' has to be")
+    return key
+
+
+def _value(reader: _Reader) -> str:
+    if reader.peek() in {"", ","}:
+        return ""
+    if reader.peek() in _SPECIAL:
+        raise reader.fault("a label value")
+    return _checked(reader, reader.take())
+
+
+def _bound(reader: _Reader) -> str:
+    value = _value(reader)
+    if _integer(value) is None:
+        raise reader.refusal(f"{value!r} is no integer, which > and < compare with")
+    return value
+
+
+def _values(reader: _Reader) -> tuple[str, ...]:
+    reader.take_symbol("(")
+    values = {_listed(reader)}
+    while reader.peek() == ",":
+        reader.take()
+        values.add(_listed(reader))
+    reader.take_symbol(")")
+    return tuple(sorted(values))
+
+
+def _listed(reader: _Reader) -> str:
+    if reader.peek() in {",", ")"}:  # (a,,b) holds the empty value
+        return ""
+    if reader.peek() in _SPECIAL or reader.done:
+        raise reader.fault("a label value or ')'")
+    return _checked(reader, reader.take())
+
+
+def _checked(reader: _Reader, value: str) -> str:
+    if len(value) > 63 or _NAME.fullmatch(value) is None:
+        raise reader.refusal(f"{value[:80]!r} is no label value (letters, digits, '-', '_', '.'; at most 63)")
+    return value
+
+
+def _integer(value: str | None) -> int | None:
+    if value is None or len(value) > 63 or _INTEGER.fullmatch(value) is None:
+        return None
+    number = int(value)
+    return number if -_INT64 <= number < _INT64 else None

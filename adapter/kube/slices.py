@@ -1,0 +1,20 @@
+"""Long work on the event loop, cut into slices so that requests are answered in between."""
+
+import asyncio
+import time
+
+SLICE_SECONDS = 0.002
+
+
+class Slices:
+    """Hands the loop over once the slice is used up; call `breathe` between steps that are short themselves."""
+
+    def __init__(self, seconds: float = SLICE_SECONDS) -> None:
+        self._seconds = seconds
+        self._until = time.perf_counter() + seconds
+
+    async def breathe(self) -> None:
+        """Let others run if this slice is over, and begin the next."""
+        if time.perf_counter() >= self._until:
+            await asyncio.sleep(0)
+            self._until = time.perf_counter() + self._seconds
