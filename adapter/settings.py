@@ -1,1 +1,321 @@
-"""placeholder"""
+"""The adapter's own configuration file: YAML with camelCase keys, every key optional, every fault named at once.
+
+The docstring under a field is its documentation; `docs/configuration.md` is made from them. Times are seconds.
+"""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails
+
+from adapter.faults import Fault, FaultyDocument, path_of
+from adapter.settings_rules import advice, spanning_faults
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
+
+RESTART = ("server", "telemetry", "kubernetes")
+"""The sections that are read once: a change of theirs needs a restart. All others are taken over while running."""
+
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_SECRETIVE = re.compile(r"(?i)auth|password|token|secret|headers")
+_TITLE = "the settings cannot be used"
+
+
+class SettingsError(FaultyDocument):
+    """The settings file cannot be used; `faults` has all there is to mend."""
+
+
+def own_namespace() -> str:
+    """The namespace this process runs in: $POD_NAMESPACE, else the service account's, else `effective-load`."""
+    named = os.environ.get("POD_NAMESPACE", "")
+    if not named and _NAMESPACE_FILE.is_file():
+        named = _NAMESPACE_FILE.read_text(encoding="utf-8").strip()
+    return named or "effective-load"
+
+
+class _Section(BaseModel):
+    # By name for code that builds settings; a file is read by alias alone.
+    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True, validate_by_name=True)
+
+
+class Tls(_Section):
+    """How the metrics API gets its serving certificate."""
+
+    mode: Literal["SelfSigned", "Files"] = "SelfSigned"
+    """`SelfSigned`: an own CA and leaf, kept in a Secret and renewed. `Files`: given files, read again on a change."""
+    cert_file: str = ""
+    """PEM file with the certificate chain, for mode `Files`."""
+    key_file: str = ""
+    """PEM file with the private key, for mode `Files`."""
+    namespace: str = Field(default_factory=own_namespace, min_length=1)
+    """Namespace of the Service and of the Secret. Default: `$POD_NAMESPACE`, else the service account's namespace, else
+    `effective-load`."""
+    service: str = Field(default="effective-load", min_length=1)
+    """Name of the Service that the APIServices point to; the certificate is made out to it."""
+    secret: str = Field(default="effective-load-tls", min_length=1)
+    """Name of the Secret that holds the own CA and leaf."""
+    inject_ca_bundle: bool = Field(default=True, alias="injectCABundle")
+    """Whether to write the CA into the own APIServices' `caBundle`."""
+
+
+class Server(_Section):
+    """The metrics API itself."""
+
+    address: str = ""
+    """Address to listen on; empty: every interface, IPv4 and IPv6."""
+    port: Port = 6443
+    """Port to listen on (HTTPS); 0: any free one."""
+    external_metrics: bool = False
+    """Whether external.metrics.k8s.io is served too. A cluster has one adapter for that group, often KEDA."""
+    tls: Tls = Field(default_factory=Tls)
+    """The serving certificate."""
+
+
+class Telemetry(_Section):
+    """The adapter's own metrics, on a port of their own, without TLS."""
+
+    address: str = ""
+    """Address to listen on; empty: every interface, IPv4 and IPv6."""
+    port: Port = 8080
+    """Port of `/metrics` and `/healthz` (HTTP); 0: any free one."""
+
+
+class Logging(_Section):
+    """What is logged, to standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least severe level that is written."""
+    format: Literal["json", "console"] = "json"
+    """One JSON object a line, or aligned text for people."""
+
+
+class Kubernetes(_Section):
+    """Which part of the cluster is watched."""
+
+    namespaces: tuple[str, ...] = ()
+    """Namespaces to watch; empty: all of them."""
+
+
+class ResourceMetrics(_Section):
+    """CPU and memory from metrics.k8s.io."""
+
+    interval_seconds: Seconds = 10
+    """How often each namespace with policies is asked."""
+    max_age_seconds: Seconds = 90
+    """A sample older than this is no sample."""
+    timeout_seconds: Seconds = 5
+    """How long one request may take."""
+
+
+class BasicAuth(_Section):
+    """A user name, and the file that holds its password."""
+
+    username: str = Field(min_length=1)
+    """The user's name."""
+    password_file: str = Field(min_length=1)
+    """File with the password; read again when it changes."""
+
+
+class PrometheusServer(_Section):
+    """One server that answers PromQL."""
+
+    name: str = Field(min_length=1)
+    """The name that queries refer to."""
+    url: str
+    """Where its API begins: `http://prometheus.monitoring:9090`, with the path prefix where there is one."""
+    timeout_seconds: Seconds = 5
+    """How long one query may take."""
+    basic_auth: BasicAuth | None = None
+    """User and password. Not together with `bearerTokenFile`."""
+    bearer_token_file: str = ""
+    """File with a bearer token; read again when it changes."""
+    ca_file: str = ""
+    """PEM file with the CAs that may sign this server's certificate; empty: those of the system."""
+    insecure_skip_verify: bool = False
+    """Whether to accept any certificate."""
+    headers: Mapping[str, str] = Field(default_factory=dict, repr=False)
+    """Further request headers, such as `X-Scope-OrgID`."""
+
+
+class NamedQuery(_Section):
+    """A query that policies may name, and that is served as a Pods or External metric without a policy."""
+
+    name: str
+    """The metric's name: letters, digits, `_`, `-`, `.` and `:`. Not one of the adapter's own."""
+    server: str
+    """The server that answers it, by name."""
+    query: str = Field(min_length=1)
+    """PromQL. `$namespace` and `$workload` stand for those of the policy that asks; a query without them is asked once
+    for all policies, so keep the namespace and pod labels: `sum by (namespace, pod) (…)`."""
+    scope: Literal["Pods", "Service"] = "Pods"
+    """`Pods`: one series a pod. `Service`: one number for the whole service."""
+    namespace_label: str = Field(default="namespace", min_length=1)
+    """The label that holds the pod's namespace."""
+    pod_label: str = Field(default="pod", min_length=1)
+    """The label that holds the pod's name (scope `Pods`)."""
+    max_age_seconds: Seconds = 90
+    """A point older than this is no sample."""
+    interval_seconds: Seconds = 15
+    """How often it is asked."""
+
+
+class Prometheus(_Section):
+    """Any number of Prometheus servers, and the queries they answer."""
+
+    inline_queries: bool = False
+    """Whether a policy may bring PromQL of its own. Whoever may write policies then reads all these servers hold."""
+    servers: tuple[PrometheusServer, ...] = ()
+    """The servers."""
+    queries: tuple[NamedQuery, ...] = ()
+    """The named queries."""
+
+
+class Settings(_Section):
+    """The whole file."""
+
+    server: Server = Field(default_factory=Server)
+    """The metrics API itself. *Needs a restart.*"""
+    telemetry: Telemetry = Telemetry()
+    """The adapter's own metrics. *Needs a restart.*"""
+    logging: Logging = Logging()
+    """What is logged."""
+    kubernetes: Kubernetes = Kubernetes()
+    """Which part of the cluster is watched. *Needs a restart.*"""
+    resource_metrics: ResourceMetrics = ResourceMetrics()
+    """CPU and memory from metrics.k8s.io."""
+    prometheus: Prometheus = Prometheus()
+    """Prometheus servers and queries."""
+
+
+def load(path: str | Path) -> Settings:
+    """Read and check the settings file. Raises SettingsError with every fault in it."""
+    return parse(_read(Path(path)).decode("utf-8", errors="replace"))
+
+
+def parse(text: str) -> Settings:
+    """Check the text of a settings file. Raises SettingsError with every fault in it; empty text is all defaults."""
+    document = _document(text)
+    faults = list(spanning_faults(document))
+    try:
+        settings = Settings.model_validate_json(
+            json.dumps(document, default=str), strict=True, by_alias=True, by_name=False
+        )
+    except ValidationError as error:
+        faults[:0] = [_fault(detail) for detail in error.errors(include_url=False)]
+        raise SettingsError(faults, _TITLE) from None
+    if faults:
+        raise SettingsError(faults, _TITLE)
+    return settings
+
+
+def needs_restart(running: Settings, wanted: Settings) -> tuple[str, ...]:
+    """The keys that differ but are only read at the start (`server.port`, …), sorted."""
+    before, after = dict(_leaves(running)), dict(_leaves(wanted))
+    return tuple(sorted(key for key in before if before[key] != after[key] and key.split(".")[0] in RESTART))
+
+
+class SettingsFile:
+    """A settings file that may change under way, by rewriting or by a ConfigMap's symlink swap: content is compared."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._seen: bytes | None = None
+
+    def changed(self) -> Settings | None:
+        """The settings if the content is new since the last call (the first included), else None.
+
+        Raises SettingsError for a broken or missing file, once per content; the caller keeps what it has. Reads a file.
+        """
+        try:
+            content = _read(self.path)
+        except SettingsError:
+            if self._notice(b""):
+                raise
+            return None
+        if not self._notice(b"read" + content):
+            return None
+        return parse(content.decode("utf-8", errors="replace"))
+
+    def _notice(self, content: bytes) -> bool:
+        digest = hashlib.sha256(content).digest()
+        new = digest != self._seen
+        self._seen = digest
+        return new
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML lets the last of two equal keys win in silence; here that is a fault."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                place = f"line {key.start_mark.line + 1}"
+                raise SettingsError([Fault(place, key.value, "stands here a second time; keep one of them")], _TITLE)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        reason = error.strerror or error
+        raise SettingsError([Fault("", str(path), f"cannot be read ({reason}); check --config")], _TITLE) from error
+
+
+def _document(text: str) -> Mapping[str, Any]:
+    try:
+        document = yaml.load(text, _UniqueKeys)  # noqa: S506  a SafeLoader that also refuses repeated keys
+    except yaml.YAMLError as error:
+        raise SettingsError([Fault("", None, f"is no YAML: {' '.join(str(error).split())}")], _TITLE) from error
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise SettingsError([Fault("", document, "write a mapping of sections, such as `server:`")], _TITLE)
+    return document
+
+
+def _fault(detail: ErrorDetails) -> Fault:
+    model = _model_at(detail["loc"][:-1])
+    known = tuple(field.alias or name for name, field in model.model_fields.items()) if model else ()
+    path = path_of(detail["loc"])
+    # What was found is shown unless it may be a secret that was put in the wrong place.
+    hidden = detail["type"] == "missing" or _SECRETIVE.search(path)
+    return Fault(path, None if hidden else detail["input"], advice(detail, known))
+
+
+def _model_at(location: tuple[str | int, ...]) -> type[BaseModel] | None:
+    model: type[BaseModel] | None = Settings
+    for part in location:
+        if isinstance(part, int) or model is None:
+            continue
+        field = next((f for name, f in model.model_fields.items() if part in {f.alias, name}), None)
+        model = _inner(field.annotation) if field else None
+    return model
+
+
+def _inner(annotation: Any) -> type[BaseModel] | None:
+    for candidate in (annotation, *getattr(annotation, "__args__", ())):
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+            return candidate
+    return None
+
+
+def _leaves(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, object]]:
+    for name, field in type(section).model_fields.items():
+        value = getattr(section, name)
+        key = f"{prefix}{field.alias}"
+        if isinstance(value, BaseModel):
+            yield from _leaves(value, f"{key}.")
+        else:
+            yield key, value

@@ -1,0 +1,55 @@
+"""What is wrong with a document that somebody wrote: every fault with its place, what stands there, and what to do."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+_SHOWN = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault: `path` (`spec.metrics[0].name`; empty: the whole document), the value found, what to do about it."""
+
+    path: str
+    value: object
+    advice: str
+
+    def __str__(self) -> str:
+        where = f"{self.path}: " if self.path else ""
+        shown = "" if self.value is None else f"{shorten(self.value)}: "
+        return f"{where}{shown}{self.advice}"
+
+
+class FaultyDocument(Exception):  # noqa: N818  base of SettingsError and PolicyError, never raised itself
+    """A document cannot be used; `faults` lists everything that is wrong with it.
+
+    FaultyDocument
+    ├── SettingsError   the adapter's own configuration file (adapter.settings)
+    └── PolicyError     a WatermarkPolicy or an HPA (adapter.policy)
+    """
+
+    def __init__(self, faults: Iterable[Fault], title: str = "") -> None:
+        self.faults = tuple(faults)
+        self.title = title
+        super().__init__(self.faults)
+
+    def __str__(self) -> str:
+        sentences = "; ".join(map(str, self.faults))
+        return f"{self.title}: {sentences}" if self.title else sentences
+
+
+def shorten(value: object) -> str:
+    """The value as it would be written, cut to one readable line."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def path_of(parts: Iterable[str | int]) -> str:
+    """`("spec", "metrics", 0, "name")` as `spec.metrics[0].name`."""
+    path = ""
+    for part in parts:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        else:
+            path += f".{part}" if path else part
+    return path
