@@ -47,42 +47,47 @@ class PodReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """One way to see the doubtful pods: the `inside` most loaded of them in, the others out (decision by `verdict`).
+    """One way to see the doubtful pods of one metric: the `inside` most loaded of them in, the others out.
 
-    `needed` is the count the strategy asks for, before what is added for pods that are out; `counted` the pods that are
-    in, `out` the pods that are not, `replaceable` those of them that may be replaced on the way up, `reserved` the pods
-    (starting ones, young doubt) that already stand in for somebody. `held` is the stage that turned an act into a hold.
+    `usage` is what was compared (nano-units); None where nothing could be, and `verdict` is Error: such a reading
+    proposes the current count. `n` pods are in with a sample, `missing` in without one. `needed` is the count of
+    serving pods that the strategy asks for (None: hold; `held` says which stage turned an act into a hold).
+    `replaceable` pods may be replaced on the way up, `reserved` ones (starting, young doubt) already stand in for
+    somebody, `out` are kept in the count on the way down. `drift`: a step inside the band. `zero`: no pod is needed.
     """
 
     inside: int
     verdict: Verdict
     usage: Fraction | None = None
-    counted: int = 0
-    out: int = 0
+    n: int = 0
+    missing: int = 0
     needed: int | None = None
+    held: HeldBy | None = None
     replaceable: int = 0
     reserved: int = 0
-    held: HeldBy | None = None
-    sentence: str = ""
+    out: int = 0
+    drift: int = 0
+    zero: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricAssessment:
-    """One metric: usage of the pods that surely serve (nano-units, exact), all readings, or the error.
+    """One metric in every reading, the one with every doubtful pod in last; or the error (a sentence).
 
-    `raw` is what an average over all running pods would say. `n` counts serving pods with a sample, `missing` those
-    without. `sampled_at` is the oldest sample that counted, `window` its window in seconds. `values_trusted` is False
-    where only doubtful pods were seen.
+    `usage` is the effective average (or total) with the doubtful pods in, `raw` what an average over all running pods
+    would say (nano-units, exact). `n` and `missing` count the pods behind `usage`. `sampled_at` is the oldest sample
+    that counted, `window` its window in seconds. `total`: the source gives one number for the service.
     """
 
     name: str
+    high: Fraction | None = None
+    low: Fraction | None = None
     n: int = 0
     missing: int = 0
     usage: Fraction | None = None
     raw: Fraction | None = None
-    high: Fraction | None = None
-    low: Fraction | None = None
     total: bool = False
+    total_value: int | None = None
     readings: tuple[Reading, ...] = ()
     sampled_at: float | None = None
     window: float | None = None
@@ -93,17 +98,17 @@ class MetricAssessment:
 class Assessment:
     """Everything about a policy that does not hang on the live replica count. Immutable; `decide` finishes it.
 
-    `error` is set where no metric matters (no pods, no policy target); `conditions` are findings by name with their
-    sentence, for status and metrics.
+    `target` names the scale target for sentences. `may_shrink` is False where too few pods serve
+    (`minServingPercent`). `conditions` are findings that a user should know, by name, each a sentence.
     """
 
     policy: Policy
+    target: str
     at: float
     pods: tuple[PodReading, ...] = ()
     counts: Mapping[PodState, int] = field(default_factory=dict)
     metrics: tuple[MetricAssessment, ...] = ()
-    error: str | None = None
-    sentences: tuple[str, ...] = ()
+    may_shrink: bool = True
     conditions: Mapping[str, str] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
 
@@ -118,11 +123,22 @@ class Assessment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What one metric proposes: the winning reading, the count it proposes, and how many of it replace others."""
+
+    metric: MetricAssessment
+    reading: Reading
+    proposal: int
+    replaced: int = 0
+    held_by: HeldBy | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """The count the policy asks for now.
 
     `desired` and `served` (milli-units, shaped for the HPA) are None on error. `verdict` is that of the winning
-    reading, before the recount.
+    reading, before the recount; `outcome` the winning metric's, `outcomes` those of all metrics without error.
     """
 
     desired: int | None
@@ -131,7 +147,6 @@ class Decision:
     verdict: Verdict
     held_by: HeldBy | None
     current: int
-    metric: str = ""
-    proposals: Mapping[str, int] = field(default_factory=dict)
-    replaced: int = 0
-    explanation: tuple[str, ...] = ()
+    outcome: Outcome | None = None
+    outcomes: tuple[Outcome, ...] = ()
+    stages: tuple[str, ...] = ()

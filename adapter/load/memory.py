@@ -50,8 +50,8 @@ class Memory:
     `pods` is by UID. `ever_in_roster`: some pod of the target was ever registered. `roster_at`: the latest roster that
     counted; `last_valid`: the latest valid one; `rosters` valid rosters since `rosters_since`. `empty_since`: the first
     of the empty answers in a row. `roster_total`: the registry's instances then. `hold_until`: until when absence stays
-    doubt. `rollout_since`: when the rollout that is under way was first seen. `error_since`: since when every metric is
-    in error.
+    doubt. `rollout_since`: when the rollout that is under way was first seen. `last_replicas`, `last_scale`: the
+    count that was watched last, and when it was last seen to change. `error_since`: since when no metric has an answer.
     """
 
     pods: Mapping[str, PodMemory] = field(default_factory=dict)
@@ -66,5 +66,6 @@ class Memory:
     hold_until: float | None = None
     rollout_since: float | None = None
     replacement: Replacement = field(default_factory=Replacement)
+    last_replicas: int | None = None
     last_scale: float | None = None
     error_since: float | None = None

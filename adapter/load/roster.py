@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 class Instance:
     """One registration.
 
-    `status` is the registry's own word where it has one (Eureka's UP, DOWN, OUT_OF_SERVICE …; Consul's passing, warning,
+    `status` is the registry's own word where it has one (Eureka's UP, DOWN, OUT_OF_SERVICE …; Consul's warning,
     critical, maintenance); `registered_at` is when this registration was made (seconds), None where the registry does
     not say. `pod_uid` and `pod_name` come from metadata and beat the address.
     """

@@ -39,7 +39,7 @@ class ResourceSamples:
 
 @dataclass(frozen=True, slots=True)
 class QuerySamples:
-    """The answer of a named query for one workload: by pod name, or one total for the service (then `pods` is empty)."""
+    """The answer of a named query for one workload: by pod name, or one total (then `pods` is empty)."""
 
     pods: Mapping[str, Point] = field(default_factory=dict)
     total: Point | None = None

@@ -42,7 +42,7 @@ class Converge(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """Usage from metrics.k8s.io: of the named containers (none named: all running ones), as such or of their capacity."""
+    """Usage from metrics.k8s.io: of the named containers (none: all running ones), as such or of their capacity."""
 
     name: str
     containers: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Resource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """A query: one that the settings name, or inline PromQL where the settings allow it; `of` pairs it with capacity."""
+    """A query that the settings name, or inline PromQL where the settings allow it; `of` pairs it with capacity."""
 
     name: str = ""
     prom_ql: str = ""

@@ -1,0 +1,178 @@
+"""Usage of one metric: which pods have a fresh sample, what capacity stands behind it, and what fills a gap."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from adapter.load.memory import LastSample, PodMemory
+from adapter.load.pods import Container, Pod
+from adapter.load.samples import PodUsage, Point, QuerySamples, Samples
+from adapter.load.spec import Capacity, Metric
+
+YOUNG_SECONDS = 300.0
+"""So long after its creation, or its last change of readiness, a pod that does not serve may still come to serve."""
+LAST_SAMPLE_SECONDS = 300.0
+WARMING_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """One pod's share in a metric. Values are nano-units.
+
+    `usage` is None where the pod is missing, with the reason. `capacity` is what usage is divided by (None: this metric
+    is not, or the pod has none). `fill` is what a gap is filled with on the way down.
+    """
+
+    pod: Pod
+    usage: int | None
+    missing: str = ""
+    at: float | None = None
+    window: float | None = None
+    capacity: int | None = None
+    last: int = 0
+
+
+def is_young(pod: Pod, now: float) -> bool:
+    """Whether the pod was created, or changed its readiness, less than 300 s ago."""
+    changed = pod.ready.since if pod.ready is not None and pod.ready.since is not None else pod.created_at
+    return now - max(pod.created_at, changed) < YOUNG_SECONDS
+
+
+def gauge(metric: Metric, pod: Pod, samples: Samples, remembered: Mapping[str, LastSample], now: float) -> Gauge:
+    """The pod's usage of a per-pod metric, or why there is none; and its capacity where the metric is a utilization."""
+    found, reason, window = _point(metric, pod, samples)
+    last = _last_seen(found, remembered.get(metric.name), now)
+    capacity, lacking = _capacity(metric, pod)
+    if found is not None and not reason:
+        reason = _unfit(metric, pod, found, window, _max_age(metric, samples), now) or lacking
+    if found is None or reason:
+        return Gauge(pod, None, missing=reason, capacity=capacity, last=last)
+    return Gauge(pod, found.value, at=found.at, window=window, capacity=capacity, last=last)
+
+
+def remember(metric: Metric, pod: Pod, samples: Samples, known: PodMemory, now: float) -> LastSample | None:
+    """The latest sample of a pod worth remembering: this one, or the one known, while it is recent."""
+    found, _, _ = _point(metric, pod, samples)
+    if found is not None and now - found.at <= LAST_SAMPLE_SECONDS:
+        return LastSample(at=found.at, value=found.value)
+    last = known.last_sample.get(metric.name)
+    return last if last is not None and now - last.at <= LAST_SAMPLE_SECONDS else None
+
+
+def query_samples(metric: Metric, samples: Samples) -> QuerySamples:
+    """The answer of the metric's query (an empty one where there is none yet)."""
+    return samples.queries.get(metric.name) or QuerySamples(error=f"query {metric.name} has not been answered yet")
+
+
+def average_capacity(gauges: Iterable[Gauge]) -> Fraction | None:
+    """The mean capacity of the pods that have one."""
+    known = [gauge.capacity for gauge in gauges if gauge.capacity]
+    return Fraction(sum(known), len(known)) if known else None
+
+
+def no_capacity_sentence(metric: Metric, pods: Iterable[Pod]) -> str:
+    """Says which container lacks the limit or request that the metric is a share of."""
+    of, resource, _ = _share(metric)
+    word = of.value.lower() if of else "capacity"
+    for pod in pods:
+        for container in _chosen(metric, pod):
+            if not _amounts(container, of).get(resource):
+                return f"container {container.name} has no {resource} {word}; set one or drop `of` from the metric"
+    return f"no container has a {resource} {word}; set one or drop `of` from the metric"
+
+
+def source_error(metric: Metric, samples: Samples, now: float) -> str:
+    """Why a metric without any fresh sample has none: the source's own error, or the age of what it last said."""
+    source = samples.resources if metric.resource else query_samples(metric, samples)
+    name = "metrics.k8s.io" if metric.resource else f"query {metric.query.name if metric.query else metric.name}"
+    if source.error:
+        return f"{name}: {source.error}"
+    if source.fetched_at is None:
+        return f"{name} has not answered yet"
+    return f"{name} has no fresh sample (last answer {max(0.0, now - source.fetched_at):.0f} s ago)"
+
+
+def _max_age(metric: Metric, samples: Samples) -> float:
+    return samples.resources.max_age if metric.resource else query_samples(metric, samples).max_age
+
+
+def _point(metric: Metric, pod: Pod, samples: Samples) -> tuple[Point | None, str, float | None]:
+    if metric.resource is None:
+        point = query_samples(metric, samples).pods.get(pod.name)
+        return point, "" if point else "no sample", None
+    usage = samples.resources.pods.get(pod.name)
+    if usage is None:
+        return None, "no sample", None
+    value, reason = _sum(metric.resource.name, [c.name for c in _chosen(metric, pod)], usage)
+    return (Point(usage.at, value), "", usage.window) if not reason else (None, reason, None)
+
+
+def _sum(resource: str, containers: list[str], usage: PodUsage) -> tuple[int, str]:
+    total = 0
+    for name in containers or usage.containers:
+        value = usage.containers.get(name, {}).get(resource)
+        if value is None:
+            return 0, f"container {name} has no {resource} sample"
+        total += value
+    return total, ""
+
+
+def _chosen(metric: Metric, pod: Pod) -> list[Container]:
+    """The containers that the metric speaks of: those named, else the running ones."""
+    source = metric.resource or metric.query
+    names = source.containers if source else ()
+    if names:
+        known = {container.name: container for container in pod.containers}
+        return [known.get(name, Container(name)) for name in names]
+    return [container for container in pod.containers if container.running is not False]
+
+
+def _unfit(metric: Metric, pod: Pod, point: Point, window: float | None, max_age: float, now: float) -> str:
+    """Why a sample does not count, empty where it does."""
+    if now - point.at > max_age:
+        return f"its last sample is {now - point.at:.0f} s old"
+    if pod.started_at is not None and point.at < pod.started_at:
+        return "its last sample is from before its start"
+    since = pod.ready.since if pod.ready is not None else None
+    if since is None:
+        return ""
+    if point.at < since:
+        return "its last sample is from before its readiness changed"
+    is_cpu = metric.resource is not None and metric.resource.name == "cpu"
+    if is_cpu and now - pod.created_at < WARMING_SECONDS and point.at < since + (window or 0.0):
+        return "warming up"
+    return ""
+
+
+def _last_seen(found: Point | None, known: LastSample | None, now: float) -> int:
+    recent = [s.value for s in (found, known) if s is not None and now - s.at <= LAST_SAMPLE_SECONDS]
+    return max(recent, default=0)
+
+
+def _share(metric: Metric) -> tuple[Capacity | None, str, bool]:
+    """What usage is a share of: limit or request, of which resource, and whether of all containers."""
+    if metric.resource is not None:
+        return metric.resource.of, metric.resource.name, not metric.resource.containers
+    if metric.query is not None:
+        return metric.query.of, metric.query.resource, not metric.query.containers
+    return None, "", True
+
+
+def _capacity(metric: Metric, pod: Pod) -> tuple[int | None, str]:
+    of, resource, whole_pod = _share(metric)
+    if of is None:
+        return None, ""
+    pod_level = (pod.pod_limits if of is Capacity.LIMIT else pod.pod_requests).get(resource)
+    if whole_pod and pod_level:
+        return pod_level, ""
+    total = 0
+    for container in _chosen(metric, pod):
+        amount = _amounts(container, of).get(resource)
+        if not amount:
+            return None, f"container {container.name} has no {resource} {of.value.lower()}"
+        total += amount
+    return (total, "") if total else (None, f"no container with a {resource} {of.value.lower()}")
+
+
+def _amounts(container: Container, of: Capacity | None) -> Mapping[str, int]:
+    return container.limits if of is Capacity.LIMIT else container.requests

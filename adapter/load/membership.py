@@ -1,0 +1,254 @@
+"""Who serves: the state of each pod of a target, and the doubt that keeps a registry's lie from shrinking a service.
+
+A pod is in (serving), out (pulled out, on evidence), or doubtful. Evidence is *explicit* where the registry itself says
+that the pod takes no traffic; absence from a roster is evidence only when it is confirmed, recent and not too common.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from adapter.load.matching import records
+from adapter.load.memory import Memory, PodMemory
+from adapter.load.pods import Pod, PodState
+from adapter.load.roster import Instance, Roster
+from adapter.load.spec import Policy, Registry
+
+NEVER_READY_SECONDS = 30.0
+"""A pod that turned not Ready so soon after its start never was Ready (the HPA's own initial readiness delay)."""
+CONFIRMING_ROSTERS = 3
+ABSENCE_TRUSTED_SECONDS = 300.0
+EVIDENCE_TRUSTED_SECONDS = 1800.0
+NEWLY_OUT_SECONDS = 60.0
+NEWLY_OUT_AT_LEAST = 2
+NEWLY_OUT_PERCENT = 30
+EMPTY_CONFIRMED_SECONDS = 120.0
+
+KUBERNETES = "kubernetes"
+_OUT_STATUSES = {"OUT_OF_SERVICE", "DOWN", "MAINTENANCE", "CRITICAL"}
+_NOTHING = PodMemory()
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A pod's state, why, and what that rests on. `by_absence`: it is out because the registry no longer lists it."""
+
+    state: PodState
+    reason: str
+    evidence: str = ""
+    by_absence: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """The standing of every pod, by UID, and what is wrong with the registry (empty: nothing)."""
+
+    standings: Mapping[str, Standing]
+    registry_trouble: str = ""
+    set_aside: bool = False
+
+
+def uses_registry(policy: Policy) -> Registry | None:
+    """The service registry to ask, None where Kubernetes' own facts are the registry."""
+    return policy.registry if policy.registry is not None and policy.registry.name != KUBERNETES else None
+
+
+def classify(policy: Policy, pods: Sequence[Pod], memory: Memory, now: float) -> Membership:
+    """The state of each pod, from facts about the pod and a memory that already knows the latest roster."""
+    registry = uses_registry(policy)
+    view = _RegistryView(policy, registry, memory, pods, now) if registry else None
+    standings = {pod.uid: _standing(pod, view) for pod in pods}
+    if view is not None:
+        _guard_absence(policy, view, pods, standings)
+    _believe_while_some_stay(standings)
+    return Membership(
+        standings,
+        registry_trouble=view.trouble() if view else "",
+        set_aside=view is not None and view.set_aside,
+    )
+
+
+def _standing(pod: Pod, view: "_RegistryView | None") -> Standing:
+    gone = _gone(pod)
+    if gone is not None:
+        return gone
+    if not pod.is_ready or pod.started_at is None:
+        return _not_ready(pod)
+    if pod.pulled_out_annotation:
+        return Standing(PodState.PULLED_OUT, "pulled out by hand", "annotation effective-load.io/pulled-out")
+    return view.standing(pod) if view is not None else _by_endpoints(pod)
+
+
+def _by_endpoints(pod: Pod) -> Standing:
+    if pod.endpoint_serving is False:
+        return Standing(PodState.PULLED_OUT, "Ready, but its endpoints do not serve", "EndpointSlice conditions")
+    return Standing(PodState.SERVING, "Ready")
+
+
+def _gone(pod: Pod) -> Standing | None:
+    if pod.deleting:
+        return Standing(PodState.TERMINATING, "it is being deleted")
+    if pod.phase in {"Failed", "Succeeded"}:
+        return Standing(PodState.FINISHED, f"its phase is {pod.phase}")
+    return None
+
+
+def _not_ready(pod: Pod) -> Standing:
+    if any(container.crash_looping for container in pod.containers):
+        return Standing(PodState.UNREADY, "a container crash-loops")
+    if pod.phase == "Pending" or pod.started_at is None or pod.ready is None:
+        return Standing(PodState.STARTING, "it has not started yet")
+    if _never_was_ready(pod.ready.since, pod.started_at, pod.created_at):
+        return Standing(PodState.STARTING, "it has not been Ready yet")
+    shut = [gate for gate, is_open in pod.gates.items() if not is_open]
+    if shut and pod.containers_ready:
+        return Standing(PodState.PULLED_OUT, "a readiness gate is shut", f"readiness gate {shut[0]}")
+    return Standing(PodState.UNREADY, "not Ready any more")
+
+
+def _never_was_ready(since: float | None, started_at: float, created_at: float) -> bool:
+    return since is None or since <= created_at or since - started_at <= NEVER_READY_SECONDS
+
+
+def _guard_absence(policy: Policy, view: "_RegistryView", pods: Sequence[Pod], standings: dict[str, Standing]) -> None:
+    """Let absence turn out only so many pods at all, and only so many of them at once; the rest stays doubtful."""
+    ready = [p for p in pods if p.is_ready and standings[p.uid].state is not PodState.STARTING and not p.deleting]
+    absent = [p for p in ready if standings[p.uid].by_absence]
+    already = {p.uid for p in absent if view.remembered(p).by_absence}
+    budget = math.floor(len(ready) * policy.pulled_out.max_percent / 100)
+    fresh_budget = max(NEWLY_OUT_AT_LEAST, len(ready) * NEWLY_OUT_PERCENT // 100)
+    fresh_budget -= sum(1 for p in absent if p.uid in already and view.turned_out_lately(p))
+    for pod in sorted(absent, key=lambda p: (p.uid not in already, view.remembered(p).absent_since or 0.0, p.name)):
+        known = pod.uid in already
+        if budget > 0 and (known or fresh_budget > 0):
+            budget -= 1
+            fresh_budget -= not known
+        else:
+            standings[pod.uid] = Standing(
+                PodState.DOUBTFUL, "too many pods vanished from the registry at once", "guarded absence"
+            )
+
+
+def _believe_while_some_stay(standings: dict[str, Standing]) -> None:
+    """Doubt all evidence of being out where believing it would leave nobody."""
+    states = {standing.state for standing in standings.values()}
+    if PodState.PULLED_OUT not in states or states & {PodState.SERVING, PodState.DOUBTFUL}:
+        return
+    for uid, standing in standings.items():
+        if standing.state is PodState.PULLED_OUT:
+            standings[uid] = Standing(
+                PodState.DOUBTFUL, f"every pod would be out ({standing.reason})", standing.evidence
+            )
+
+
+class _RegistryView:
+    """The latest valid roster held against the pods of one target, with what is remembered of them."""
+
+    def __init__(self, policy: Policy, registry: Registry, memory: Memory, pods: Iterable[Pod], now: float) -> None:
+        self._policy = policy
+        self._registry = registry
+        self._memory = memory
+        self._now = now
+        self._roster: Roster | None = memory.last_valid
+        self._records = records(pods, self._roster, registry) if self._roster else {}
+        self._age = now - self._roster.at if self._roster else math.inf
+        self.set_aside = _set_aside(memory, registry)
+
+    def remembered(self, pod: Pod) -> PodMemory:
+        return self._memory.pods.get(pod.uid, _NOTHING)
+
+    def turned_out_lately(self, pod: Pod) -> bool:
+        since = self.remembered(pod).out_since
+        return since is not None and self._now - since < NEWLY_OUT_SECONDS
+
+    def standing(self, pod: Pod) -> Standing:
+        """The standing of a Ready pod, by this registry."""
+        name = self._registry.name
+        if self._roster is None:
+            return Standing(PodState.DOUBTFUL, f"registry {name} has not given a valid answer yet")
+        if self.set_aside:
+            return Standing(PodState.SERVING, f"registry {name} is set aside: it never listed a pod of this target")
+        found = self._records.get(pod.uid, ())
+        if found:
+            return self._registered(found)
+        if self.remembered(pod).seen is None:
+            return self._never_registered(pod, self._roster)
+        return self._absent(pod, self._roster)
+
+    def _registered(self, found: tuple[Instance, ...]) -> Standing:
+        words = [self._out_word(instance) for instance in found]
+        out = any(words) if self._registry.any_out else all(words)
+        if not out:
+            return Standing(PodState.SERVING, "registered", f"registry {self._registry.name}")
+        word = next(word for word in words if word)
+        evidence = f"registry {self._registry.name}: {word}"
+        if self._age > EVIDENCE_TRUSTED_SECONDS:
+            return Standing(PodState.DOUBTFUL, "out, by an answer older than 30 min", evidence)
+        return Standing(PodState.PULLED_OUT, f"the registry says {word}", evidence)
+
+    def _out_word(self, instance: Instance) -> str:
+        """Why this registration takes no traffic, empty where it does."""
+        if not instance.enabled:
+            return "disabled"
+        if instance.isolated:
+            return "isolated"
+        if instance.weight is not None and instance.weight <= 0:
+            return "weight 0"
+        if instance.status.upper() in _OUT_STATUSES:
+            return instance.status
+        protected = self._roster is not None and self._roster.protected
+        if not instance.healthy and self._registry.unhealthy_is_out and not protected:
+            return "unhealthy"
+        return ""
+
+    def _never_registered(self, pod: Pod, roster: Roster) -> Standing:
+        ready_at = pod.ready.since if pod.ready and pod.ready.since is not None else pod.created_at
+        if roster.at < ready_at:
+            return Standing(PodState.DOUBTFUL, "Ready only after the registry's last answer")
+        if self._now - ready_at < self._registry.grace:
+            return Standing(PodState.STARTING, "Ready, but not registered yet")
+        if self._memory.ever_in_roster:
+            return Standing(PodState.DOUBTFUL, "never registered, though other pods are", "absence")
+        return Standing(PodState.DOUBTFUL, "no pod of this target was ever registered", "absence")
+
+    def _absent(self, pod: Pod, roster: Roster) -> Standing:
+        memory = self.remembered(pod)
+        since = memory.absent_since if memory.absent_since is not None else roster.at
+        doubt = self._doubt_of_absence(memory, since, roster)
+        if doubt:
+            return Standing(PodState.DOUBTFUL, f"no longer registered, {doubt}", "absence")
+        return Standing(PodState.PULLED_OUT, "no longer registered", "confirmed absence", by_absence=True)
+
+    def _doubt_of_absence(self, memory: PodMemory, since: float, roster: Roster) -> str:
+        """Why absence is no evidence yet, empty where it is."""
+        if self._age > ABSENCE_TRUSTED_SECONDS:
+            return "by an answer older than 5 min"
+        if memory.absent_count < CONFIRMING_ROSTERS or roster.at - since < self._registry.absent:
+            return "not confirmed yet"
+        if self._memory.hold_until is not None and self._now < self._memory.hold_until:
+            return "while the registry recovers"
+        if not roster.instances and not self._empty_confirmed(roster):
+            return "in an empty answer"
+        return ""
+
+    def _empty_confirmed(self, roster: Roster) -> bool:
+        since = self._memory.empty_since
+        return roster.alive and since is not None and roster.at - since >= EMPTY_CONFIRMED_SECONDS
+
+    def trouble(self) -> str:
+        """What is wrong with the registry, in a sentence; empty where nothing is."""
+        name, service = self._registry.name, self._registry.service
+        if self._roster is None:
+            return f"registry {name} has not given a valid answer for {service!r} yet"
+        if self.set_aside:
+            return f"registry {name} never listed a pod of this target: check the service name {service!r}"
+        if self._age > ABSENCE_TRUSTED_SECONDS:
+            return f"registry {name} gave its last valid answer {self._age:.0f} s ago"
+        return ""
+
+
+def _set_aside(memory: Memory, registry: Registry) -> bool:
+    """Whether enough answers over enough time named no pod of the target: then the service name matches nothing."""
+    if memory.ever_in_roster or memory.last_valid is None or memory.rosters_since is None:
+        return False
+    return memory.rosters >= CONFIRMING_ROSTERS and memory.last_valid.at - memory.rosters_since >= registry.grace

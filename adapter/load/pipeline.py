@@ -1,0 +1,287 @@
+"""The decision path: `assess`, once per change, and `decide`, at each request. There is no other."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from adapter.load.assessment import (
+    Assessment,
+    Decision,
+    HeldBy,
+    MetricAssessment,
+    Outcome,
+    PodReading,
+    Reading,
+    Verdict,
+)
+from adapter.load.membership import Membership, classify
+from adapter.load.memory import Memory, PodMemory
+from adapter.load.pods import Pod, PodState
+from adapter.load.readings import Measured, Standings, measure, select
+from adapter.load.recollection import (
+    after_errors,
+    after_rollout,
+    after_roster,
+    after_samples,
+    after_scale,
+    after_states,
+    note_replacing,
+    replacement_ineffective,
+    replacing_step,
+    rolling_out,
+    since_first_step,
+)
+from adapter.load.roster import Roster
+from adapter.load.samples import Samples
+from adapter.load.shaping import shape
+from adapter.load.spec import Bounds, Mode, Policy, Scale, Target
+
+OLD_DOUBT_SECONDS = 300.0
+"""A pod doubtful for so long may be replaced in the readings that have it out."""
+
+_COUNTED_FOR_SHARE = (PodState.SERVING, PodState.UNREADY, PodState.PULLED_OUT, PodState.DOUBTFUL)
+_GONE = {PodState.TERMINATING, PodState.FINISHED}
+_NOTHING = PodMemory()
+
+
+def assess(
+    policy: Policy,
+    pods: Sequence[Pod],
+    samples: Samples,
+    roster: Roster | None,
+    scale: Scale,
+    bounds: Bounds,
+    memory: Memory,
+    now: float,
+    *,
+    target: Target | None = None,
+) -> Assessment:
+    """Everything that can be said of a policy but for the live replica count, and the memory to hand to the next call.
+
+    `pods` are those of the target (`matching.owned_by`, and the scale's selector). `roster` is the registry's latest
+    answer, None where the policy names no registry or none came yet. `scale` is the watched one; it is used for memory
+    only. `now` is the API server's time in seconds.
+    """
+    memory = after_roster(memory, policy, pods, roster, now)
+    membership = classify(policy, pods, memory, now)
+    memory = after_scale(after_rollout(after_states(memory, membership, now), target, now), scale, now)
+    readings = _pod_readings(pods, membership)
+    memory = replacing_step(memory, scale, readings)
+    standings = _standings(policy, readings, memory, now)
+    measured = [measure(policy, metric, standings, samples, memory, now) for metric in policy.metrics]
+    readings = [_with_usage(reading, policy, measured) for reading in readings]
+    counts = Counter(reading.state for reading in readings)
+    assessment = Assessment(
+        policy=policy,
+        target=f"{target.kind} {target.name}" if target else policy.hpa,
+        at=now,
+        pods=tuple(readings),
+        counts=counts,
+        metrics=tuple(m.assessment for m in measured),
+        may_shrink=_may_shrink(policy, counts),
+        conditions=_conditions(membership, memory, readings, counts, [m.assessment for m in measured]),
+        memory=after_samples(memory, policy.metrics, readings, samples, now),
+    )
+    return _noting(assessment, scale, bounds, now)
+
+
+def decide(assessment: Assessment, scale: Scale, bounds: Bounds) -> Decision:
+    """The count the policy asks for, given the replica count of this moment.
+
+    An error (a sentence, and no count) is answered where nothing may be decided; the HPA then holds.
+    """
+    current = scale.replicas
+    outcomes = tuple(
+        _outcome(metric, current, bounds, assessment.policy.multiple_of)
+        for metric in assessment.metrics
+        if metric.error is None
+    )
+    best = max(outcomes, key=lambda outcome: outcome.proposal, default=None)
+    if assessment.policy.mode is not Mode.ACTIVE:
+        return _decision(scale, bounds, current, best, outcomes, HeldBy.MODE)
+    error = _error(assessment, current, outcomes)
+    if error is not None or best is None:
+        return Decision(
+            desired=None,
+            served=None,
+            error=error or "no metric has an answer",
+            verdict=Verdict.ERROR,
+            held_by=None,
+            current=current,
+            outcomes=outcomes,
+        )
+    if current == 0:
+        return _from_zero(scale, bounds, best, outcomes)
+    desired, held = best.proposal, best.held_by
+    if desired < current and not assessment.may_shrink:
+        desired, held = current, HeldBy.MIN_SERVING
+    if desired < current and len(outcomes) < len(assessment.metrics):
+        desired, held = current, HeldBy.METRIC_ERROR
+    return _decision(scale, bounds, desired, best, outcomes, held)
+
+
+def _decision(
+    scale: Scale,
+    bounds: Bounds,
+    desired: int,
+    best: Outcome | None,
+    outcomes: tuple[Outcome, ...],
+    held: HeldBy | None,
+) -> Decision:
+    """The last stage: the HPA's own bounds, which a policy that rests does not need."""
+    if held is not HeldBy.MODE and scale.replicas:
+        bounded = max(bounds.minimum, min(bounds.maximum, desired))
+        desired, held = bounded, held if bounded == desired else HeldBy.BOUNDS
+    return Decision(
+        desired=desired,
+        served=shape(desired, scale.status_replicas),
+        error=None,
+        verdict=best.reading.verdict if best else Verdict.ERROR,
+        held_by=held,
+        current=scale.replicas,
+        outcome=best,
+        outcomes=outcomes,
+    )
+
+
+def _from_zero(scale: Scale, bounds: Bounds, best: Outcome, outcomes: tuple[Outcome, ...]) -> Decision:
+    """At zero only service totals speak: any load asks for one pod. Zero by hand (min above 0) stays zero."""
+    wanted = any(outcome.metric.total_value for outcome in outcomes)
+    desired = 1 if wanted and bounds.minimum == 0 else 0
+    return _decision(scale, bounds, desired, best, outcomes, None)
+
+
+def _error(assessment: Assessment, current: int, outcomes: Sequence[Outcome]) -> str | None:
+    """Why nothing can be decided, None where something can."""
+    if current == 0:
+        return None if any(o.metric.total for o in outcomes) else f"{assessment.target} is scaled to zero"
+    if not any(count for state, count in assessment.counts.items() if state not in _GONE):
+        return f"no pods of {assessment.target} exist"
+    if outcomes:
+        return None
+    return "; ".join(f"metric {metric.name}: {metric.error}" for metric in assessment.metrics)
+
+
+def _outcome(metric: MetricAssessment, current: int, bounds: Bounds, multiple_of: int) -> Outcome:
+    """The largest count among all readings; on a tie the reading with the most pods in."""
+    proposals = [(*_propose(reading, current, bounds, multiple_of), reading) for reading in metric.readings]
+    if not proposals:
+        empty = Reading(inside=0, verdict=Verdict.INSIDE)
+        return Outcome(metric=metric, reading=empty, proposal=current)
+    proposal, replaced, reading = max(proposals, key=lambda each: (each[0], each[2].inside))
+    most_in = max(each[2].inside for each in proposals)
+    all_in = max(each[0] for each in proposals if each[2].inside == most_in)
+    held = HeldBy.DOUBT if all_in < proposal else reading.held
+    return Outcome(metric=metric, reading=reading, proposal=proposal, replaced=replaced, held_by=held)
+
+
+def _propose(reading: Reading, current: int, bounds: Bounds, multiple_of: int) -> tuple[int, int]:
+    """The count that one reading proposes, and how many of it stand in for pods that are out."""
+    if reading.verdict is Verdict.ABOVE and reading.needed is not None:
+        room = current - reading.n - reading.missing - reading.reserved
+        replaced = max(0, min(reading.replaceable, room))
+        return max(current, _multiple(reading.needed + replaced, multiple_of)), replaced
+    if reading.zero and bounds.minimum == 0:
+        return 0, 0
+    if reading.verdict is Verdict.BELOW and reading.needed is not None:
+        return min(current, _multiple(reading.needed + reading.out, multiple_of)), 0
+    if reading.drift:
+        drifted = _multiple(current + reading.drift, multiple_of)
+        return (drifted if reading.drift > 0 else min(current, drifted)), 0
+    return current, 0
+
+
+def _multiple(count: int, of: int) -> int:
+    """The count rounded up to a multiple."""
+    return -(-count // of) * of
+
+
+def _pod_readings(pods: Iterable[Pod], membership: Membership) -> list[PodReading]:
+    readings = []
+    for pod in pods:
+        standing = membership.standings[pod.uid]
+        readings.append(PodReading(pod=pod, state=standing.state, reason=standing.reason, evidence=standing.evidence))
+    return readings
+
+
+def _with_usage(reading: PodReading, policy: Policy, measured: Sequence[Measured]) -> PodReading:
+    found = zip(policy.metrics, measured, strict=True)
+    gauges = [(metric.name, each.gauges.get(reading.pod.uid)) for metric, each in found]
+    usage = {name: gauge.usage for name, gauge in gauges if gauge is not None and gauge.usage is not None}
+    missing = {name: gauge.missing for name, gauge in gauges if gauge is not None and gauge.missing}
+    return replace(reading, usage=usage, missing=missing) if usage or missing else reading
+
+
+def _standings(policy: Policy, readings: Sequence[PodReading], memory: Memory, now: float) -> Standings:
+    """The pods by what they count for, with those that may be replaced and the doubts that are old."""
+    old = frozenset(
+        uid
+        for uid, known in memory.pods.items()
+        if known.doubt_since is not None and now - known.doubt_since >= OLD_DOUBT_SECONDS
+    )
+    return select(readings, now, replaceable=_replaceable(policy, readings, memory, now, old), old=old)
+
+
+def _replaceable(
+    policy: Policy, readings: Sequence[PodReading], memory: Memory, now: float, old: frozenset[str]
+) -> frozenset[str]:
+    """The pods that may be replaced on the way up: out for long enough, and not where replacing leads nowhere."""
+    if not policy.pulled_out.replace or rolling_out(memory, now):
+        return frozenset()
+    only_first = replacement_ineffective(memory, readings)
+    found = set()
+    for reading in readings:
+        known = memory.pods.get(reading.pod.uid, _NOTHING)
+        long_out = known.out_since is not None and now - known.out_since >= policy.pulled_out.replace_after
+        if (long_out or reading.pod.uid in old) and not (only_first and since_first_step(memory, reading.pod)):
+            found.add(reading.pod.uid)
+    return frozenset(found)
+
+
+def _may_shrink(policy: Policy, counts: Mapping[PodState, int]) -> bool:
+    everyone = sum(counts.get(state, 0) for state in _COUNTED_FOR_SHARE)
+    return counts.get(PodState.SERVING, 0) * 100 >= everyone * policy.min_serving_percent
+
+
+def _conditions(
+    membership: Membership,
+    memory: Memory,
+    readings: Sequence[PodReading],
+    counts: Mapping[PodState, int],
+    metrics: Sequence[MetricAssessment],
+) -> dict[str, str]:
+    """What a user should know, by condition; a condition without trouble is absent."""
+    found = {}
+    if membership.registry_trouble:
+        found["RegistryTrusted"] = membership.registry_trouble
+    errors = [f"metric {metric.name}: {metric.error}" for metric in metrics if metric.error]
+    gaps = [f"metric {m.name}: {m.missing} pods without a fresh sample" for m in metrics if m.missing and not m.error]
+    if errors or gaps:
+        found["InputsFresh"] = "; ".join(errors + gaps)
+    if replacement_ineffective(memory, readings):
+        found["ReplacementIneffective"] = "pods created to replace pulled-out ones are pulled out themselves"
+    undersized = _undersized(counts, metrics)
+    if undersized:
+        found["UndersizedByUnready"] = undersized
+    return found
+
+
+def _undersized(counts: Mapping[PodState, int], metrics: Sequence[MetricAssessment]) -> str:
+    able = counts.get(PodState.SERVING, 0) + counts.get(PodState.STARTING, 0)
+    unready = counts.get(PodState.UNREADY, 0)
+    needed = max(
+        (m.readings[-1].needed or 0 for m in metrics if m.readings and m.readings[-1].verdict is Verdict.ABOVE),
+        default=0,
+    )
+    if not unready or needed <= able:
+        return ""
+    return f"{needed} serving pods are needed, {able} serve or start, and {unready} unready ones fill the count"
+
+
+def _noting(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> Assessment:
+    """The assessment with the memory of what its own count, over the watched scale, would do."""
+    decision = decide(assessment, scale, bounds)
+    replaced = decision.outcome.replaced if decision.outcome else 0
+    memory = note_replacing(assessment.memory, scale.replicas, replaced, decision.desired, now)
+    in_error = bool(assessment.metrics) and all(metric.error for metric in assessment.metrics)
+    return replace(assessment, memory=after_errors(memory, in_error, now))

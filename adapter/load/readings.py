@@ -1,0 +1,267 @@
+"""Every way to see the doubtful pods of one metric, from all out to all in, the most loaded ones in first."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import accumulate
+
+from adapter.load.assessment import MetricAssessment, PodReading, Reading, Verdict
+from adapter.load.effective import (
+    Gauge,
+    average_capacity,
+    gauge,
+    is_young,
+    no_capacity_sentence,
+    query_samples,
+    source_error,
+)
+from adapter.load.memory import Memory, PodMemory
+from adapter.load.pods import PodState
+from adapter.load.samples import Samples
+from adapter.load.spec import Average, Metric, Policy
+from adapter.load.strategies.watermark import need
+from adapter.load.tally import Band, Scales, Tally
+
+_NOTHING = PodMemory()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standings:
+    """The pods that matter to a reading, and what those that are out are worth on the way up.
+
+    `replaceable` and `reserved` speak of the pods that are surely out and starting; `old_doubts` are the UIDs of the
+    doubtful pods that may be replaced where a reading has them out (the other doubtful ones are reserved there).
+    """
+
+    serving: Sequence[PodReading]
+    doubtful: Sequence[PodReading]
+    young: Sequence[PodReading]
+    running: Sequence[PodReading]
+    out: int
+    replaceable: int
+    reserved: int
+    old_doubts: frozenset[str]
+    replaceable_doubts: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One metric's assessment and each pod's gauge of it, by UID."""
+
+    assessment: MetricAssessment
+    gauges: dict[str, Gauge]
+
+
+def band_of(policy: Policy, metric: Metric, *, total: bool) -> Band:
+    """The watermarks of a metric with the policy's tolerance; zero is believed of service totals unless told."""
+    return Band(
+        high=metric.high,
+        low=metric.low,
+        tolerance=policy.tolerance,
+        average=policy.average,
+        tolerate_zero=policy.tolerate_zero if policy.tolerate_zero is not None else total,
+        multiple_of=policy.multiple_of,
+    )
+
+
+def measure(
+    policy: Policy, metric: Metric, standings: Standings, samples: Samples, memory: Memory, now: float
+) -> Measured:
+    """Read one metric of a target in every way that the doubtful pods allow."""
+    total = query_samples(metric, samples).total if metric.resource is None else None
+    if total is not None:
+        return _measure_total(policy, metric, standings, samples, now)
+    gauges = {
+        reading.pod.uid: gauge(
+            metric, reading.pod, samples, memory.pods.get(reading.pod.uid, _NOTHING).last_sample, now
+        )
+        for reading in standings.running
+    }
+    return Measured(_assess_gauges(policy, metric, standings, gauges, samples, now), gauges)
+
+
+def _assess_gauges(
+    policy: Policy,
+    metric: Metric,
+    standings: Standings,
+    gauges: dict[str, Gauge],
+    samples: Samples,
+    now: float,
+) -> MetricAssessment:
+    band = band_of(policy, metric, total=False)
+    scales = Scales(metric, band, average_capacity(gauges.values()) if metric.of else None)
+    base = scales.tally(_pick(gauges, standings.serving), _pick(gauges, standings.young))
+    readings = [
+        reading
+        for order in _orders(scales, standings.doubtful, gauges)
+        for reading in _readings(policy, band, standings, _tallies(scales, base, order, gauges), order)
+    ]
+    counted = [g for g in _pick(gauges, [*standings.serving, *standings.doubtful]) if g.usage is not None]
+    error = None
+    if all(reading.verdict is Verdict.ERROR for reading in readings):
+        error = _error(metric, standings, gauges, samples, now)
+    everyone = scales.tally(_pick(gauges, [*standings.serving, *standings.doubtful]), ())
+    oldest = min(counted, key=lambda g: g.at or 0.0, default=None)
+    return MetricAssessment(
+        name=metric.name,
+        high=metric.high,
+        low=metric.low,
+        n=everyone.n,
+        missing=everyone.missing,
+        usage=_usage(everyone, policy.average),
+        raw=_usage(scales.tally([g for g in gauges.values() if g.usage is not None], ()), policy.average),
+        readings=tuple(readings),
+        sampled_at=oldest.at if oldest else None,
+        window=oldest.window if oldest else None,
+        error=error,
+    )
+
+
+def _measure_total(policy: Policy, metric: Metric, standings: Standings, samples: Samples, now: float) -> Measured:
+    """A number for the whole service: every pod that is in shares it, and none is missing."""
+    source = query_samples(metric, samples)
+    point = source.total
+    assert point is not None
+    band = band_of(policy, metric, total=True)
+    young = len(standings.young)
+    fill = (band.high_plus or 0) * young
+    order = list(standings.doubtful)
+    tallies = [
+        Tally(usage=point.value, n=n, weight=n, young=young, young_weight=young, young_fill=fill, total=True)
+        for n in range(len(standings.serving), len(standings.serving) + len(order) + 1)
+    ]
+    stale = now - point.at > source.max_age
+    readings = () if stale else tuple(_readings(policy, band, standings, tallies, order))
+    n = len(standings.serving) + len(order)
+    error = source_error(metric, samples, now) if stale else None
+    if error is None and all(reading.verdict is Verdict.ERROR for reading in readings):
+        error = "no pod serves"
+    running = len(standings.running)
+    return Measured(
+        MetricAssessment(
+            name=metric.name,
+            high=metric.high,
+            low=metric.low,
+            n=n,
+            usage=None if stale else _share_of(point.value, n, policy.average),
+            raw=None if stale else _share_of(point.value, running, policy.average),
+            total=True,
+            total_value=None if stale else point.value,
+            readings=readings,
+            sampled_at=point.at,
+            error=error,
+        ),
+        {},
+    )
+
+
+def _share_of(total: int, pods: int, average: Average) -> Fraction | None:
+    if average is Average.TOTAL:
+        return Fraction(total)
+    return Fraction(total, pods) if pods else None
+
+
+def _pick(gauges: dict[str, Gauge], pods: Iterable[PodReading]) -> list[Gauge]:
+    return [gauges[reading.pod.uid] for reading in pods]
+
+
+def _usage(tally: Tally, average: Average) -> Fraction | None:
+    if not tally.n:
+        return None
+    return tally.average() if average is Average.PER_POD else Fraction(tally.usage)
+
+
+def _orders(scales: Scales, doubtful: Sequence[PodReading], gauges: dict[str, Gauge]) -> list[list[PodReading]]:
+    """The doubtful pods, most loaded first; a second time with those that have no sample last, where there are such."""
+
+    def load(reading: PodReading) -> tuple[bool, Fraction]:
+        rank = scales.rank(gauges[reading.pod.uid])
+        return rank is None, Fraction(rank or 0)
+
+    first = sorted(sorted(doubtful, key=lambda r: r.pod.name), key=load, reverse=True)
+    blind = [reading for reading in first if gauges[reading.pod.uid].usage is None]
+    if not blind or len(blind) == len(first):
+        return [first]
+    return [first, [reading for reading in first if gauges[reading.pod.uid].usage is not None] + blind]
+
+
+def _tallies(scales: Scales, base: Tally, order: Iterable[PodReading], gauges: dict[str, Gauge]) -> list[Tally]:
+    return list(accumulate(_pick(gauges, order), scales.add, initial=base))
+
+
+def _readings(
+    policy: Policy, band: Band, standings: Standings, tallies: Sequence[Tally], order: Sequence[PodReading]
+) -> Iterable[Reading]:
+    replaceable = sum(1 for r in order if r.pod.uid in standings.replaceable_doubts)
+    reserved = sum(1 for r in order if r.pod.uid not in standings.old_doubts)
+    for inside, tally in enumerate(tallies):
+        if inside:
+            uid = order[inside - 1].pod.uid
+            replaceable -= uid in standings.replaceable_doubts
+            reserved -= uid not in standings.old_doubts
+        yield _reading(
+            policy,
+            band,
+            tally,
+            inside=inside,
+            out=standings.out + len(order) - inside,
+            replaceable=standings.replaceable + replaceable,
+            reserved=standings.reserved + reserved,
+        )
+
+
+def _reading(
+    policy: Policy, band: Band, tally: Tally, *, inside: int, out: int, replaceable: int, reserved: int
+) -> Reading:
+    if not tally.n:
+        return Reading(inside=inside, verdict=Verdict.ERROR, missing=tally.missing, out=out)
+    wanted = need(tally, band, policy.converge_towards)
+    return Reading(
+        inside=inside,
+        verdict=wanted.verdict,
+        usage=wanted.usage,
+        n=tally.n,
+        missing=tally.missing,
+        needed=wanted.count,
+        held=wanted.held,
+        replaceable=replaceable,
+        reserved=reserved,
+        out=out,
+        drift=wanted.drift,
+        zero=wanted.zero,
+    )
+
+
+def _error(metric: Metric, standings: Standings, gauges: dict[str, Gauge], samples: Samples, now: float) -> str:
+    """Why no reading could compare anything."""
+    if not standings.serving and not standings.doubtful:
+        return "no pod serves"
+    if metric.of is not None and not any(g.capacity for g in gauges.values()):
+        return no_capacity_sentence(metric, [r.pod for r in [*standings.serving, *standings.doubtful]])
+    source = samples.resources if metric.resource else query_samples(metric, samples)
+    reasons = {g.missing for g in _pick(gauges, [*standings.serving, *standings.doubtful]) if g.missing}
+    if not source.error and source.pods and reasons - {"no sample"}:
+        return f"no serving pod has a fresh sample: {min(reasons - {'no sample'})}"
+    return source_error(metric, samples, now)
+
+
+def select(
+    readings: Sequence[PodReading], now: float, *, replaceable: frozenset[str], old: frozenset[str]
+) -> Standings:
+    """Sort pods into those that serve, may serve, and do not, with what the latter are worth."""
+    by_state: dict[PodState, list[PodReading]] = {state: [] for state in PodState}
+    for reading in readings:
+        by_state[reading.state].append(reading)
+    out = by_state[PodState.PULLED_OUT]
+    idle = [*by_state[PodState.STARTING], *by_state[PodState.UNREADY]]
+    return Standings(
+        serving=by_state[PodState.SERVING],
+        doubtful=by_state[PodState.DOUBTFUL],
+        young=[reading for reading in idle if is_young(reading.pod, now)],
+        running=[r for r in readings if r.state not in {PodState.TERMINATING, PodState.FINISHED}],
+        out=len(out),
+        replaceable=sum(1 for reading in out if reading.pod.uid in replaceable),
+        reserved=len(by_state[PodState.STARTING]),
+        old_doubts=old,
+        replaceable_doubts=replaceable & old,
+    )

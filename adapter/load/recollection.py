@@ -1,0 +1,171 @@
+"""How memory moves on: what a new roster, a new state or a new sample leaves behind."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import floor
+
+from adapter.load.assessment import PodReading
+from adapter.load.effective import remember
+from adapter.load.matching import records
+from adapter.load.membership import Membership, uses_registry
+from adapter.load.memory import LastSample, Memory, PodMemory, Replacement
+from adapter.load.pods import Pod, PodState
+from adapter.load.roster import Roster
+from adapter.load.samples import Samples
+from adapter.load.spec import Metric, Policy, Scale, Target
+
+RECOVERY_SECONDS = 90.0
+COLLAPSE_PERCENT = 30
+ROLLOUT_SECONDS = 600.0
+_SETTLED = "NewReplicaSetAvailable"
+_AWAY = {PodState.PULLED_OUT, PodState.DOUBTFUL}
+_COUNTED = {PodState.SERVING, PodState.DOUBTFUL}
+
+
+def after_roster(memory: Memory, policy: Policy, pods: Sequence[Pod], roster: Roster | None, now: float) -> Memory:
+    """The memory once this roster counted; unchanged where it counted before, is no answer, or no registry is named."""
+    registry = uses_registry(policy)
+    if registry is None or roster is None or not roster.valid:
+        return memory
+    if memory.roster_at is not None and roster.at <= memory.roster_at:
+        return memory
+    listed = records(pods, roster, registry)
+    return replace(
+        memory,
+        pods={
+            pod.uid: _after_listing(memory.pods.get(pod.uid, PodMemory()), pod.uid in listed, roster) for pod in pods
+        },
+        ever_in_roster=memory.ever_in_roster or bool(listed),
+        roster_at=roster.at,
+        last_valid=roster,
+        rosters=memory.rosters + 1,
+        rosters_since=memory.rosters_since if memory.rosters_since is not None else roster.at,
+        empty_since=None if roster.instances else memory.empty_since if memory.empty_since is not None else roster.at,
+        roster_total=roster.registry_total if roster.registry_total is not None else memory.roster_total,
+        reconnected_at=roster.reconnected_at if roster.reconnected_at is not None else memory.reconnected_at,
+        hold_until=_hold_until(memory, roster, now),
+    )
+
+
+def _after_listing(known: PodMemory, is_listed: bool, roster: Roster) -> PodMemory:
+    if is_listed:
+        return replace(
+            known, seen=known.seen if known.seen is not None else roster.at, absent_since=None, absent_count=0
+        )
+    if known.seen is None:
+        return known
+    since = known.absent_since if known.absent_since is not None else roster.at
+    return replace(known, absent_since=since, absent_count=known.absent_count + 1)
+
+
+def _hold_until(memory: Memory, roster: Roster, now: float) -> float | None:
+    """Until when absence stays doubt: 90 s after a reconnect, and after the whole registry lost many instances."""
+    holds = [memory.hold_until] if memory.hold_until is not None else []
+    if roster.reconnected_at is not None:
+        holds.append(roster.reconnected_at + RECOVERY_SECONDS)
+    if memory.roster_total and roster.registry_total is not None:
+        lost = memory.roster_total - roster.registry_total
+        if lost * 100 > memory.roster_total * COLLAPSE_PERCENT:
+            holds.append(now + RECOVERY_SECONDS)
+    return max(holds, default=None)
+
+
+def after_states(memory: Memory, membership: Membership, now: float) -> Memory:
+    """The memory once the pods' states are known; pods that are gone are forgotten."""
+    pods = {
+        uid: _after_state(memory.pods.get(uid, PodMemory()), standing.state, standing.by_absence, now)
+        for uid, standing in membership.standings.items()
+    }
+    return replace(memory, pods=pods)
+
+
+def _after_state(known: PodMemory, state: PodState, by_absence: bool, now: float) -> PodMemory:
+    out = state is PodState.PULLED_OUT
+    doubtful = state is PodState.DOUBTFUL
+    return replace(
+        known,
+        out_since=(known.out_since if known.out_since is not None else now) if out else None,
+        by_absence=by_absence,
+        doubt_since=(known.doubt_since if known.doubt_since is not None else now) if doubtful else None,
+    )
+
+
+def after_samples(
+    memory: Memory, metrics: Sequence[Metric], pods: Sequence[PodReading], samples: Samples, now: float
+) -> Memory:
+    """The memory with the latest samples of the pods that count; a pod that ceased to serve keeps those it had."""
+    known = dict(memory.pods)
+    for reading in pods:
+        before = known.get(reading.pod.uid, PodMemory())
+        known[reading.pod.uid] = replace(before, last_sample=_last_samples(reading, metrics, samples, before, now))
+    return replace(memory, pods=known)
+
+
+def _last_samples(
+    reading: PodReading, metrics: Sequence[Metric], samples: Samples, known: PodMemory, now: float
+) -> Mapping[str, LastSample]:
+    seen = samples if reading.state in _COUNTED else Samples()
+    found = ((metric.name, remember(metric, reading.pod, seen, known, now)) for metric in metrics)
+    return {name: sample for name, sample in found if sample is not None}
+
+
+def after_rollout(memory: Memory, target: Target | None, now: float) -> Memory:
+    """The memory of when the rollout that is under way was first seen (in a file: the condition's last update)."""
+    if target is None or not target.progressing or target.progressing == _SETTLED:
+        return replace(memory, rollout_since=None)
+    if memory.rollout_since is not None:
+        return memory
+    first = target.progressing_since if target.progressing_since is not None else now
+    return replace(memory, rollout_since=first)
+
+
+def rolling_out(memory: Memory, now: float) -> bool:
+    """Whether a rollout progresses, for at most 600 s since it was first seen."""
+    return memory.rollout_since is not None and now - memory.rollout_since <= ROLLOUT_SECONDS
+
+
+def after_scale(memory: Memory, scale: Scale, now: float) -> Memory:
+    """The memory of the watched count and of when it last changed."""
+    changed = memory.last_replicas is not None and memory.last_replicas != scale.replicas
+    return replace(memory, last_replicas=scale.replicas, last_scale=now if changed else memory.last_scale)
+
+
+def replacing_step(memory: Memory, scale: Scale, pods: Sequence[PodReading]) -> Memory:
+    """The memory of replacing: a count above the noted one is a replacing step; all ends when no pod is away."""
+    noted = memory.replacement
+    if not any(reading.state in _AWAY for reading in pods):
+        return replace(memory, replacement=Replacement())
+    if noted.noted_current is None or scale.replicas <= noted.noted_current:
+        return memory
+    first = noted.first_step if noted.first_step is not None else noted.noted_at
+    return replace(memory, replacement=Replacement(first_step=first))
+
+
+def note_replacing(memory: Memory, current: int, replaced: int, desired: int | None, now: float) -> Memory:
+    """The memory of having asked for more than there is because of pods that are out; the first such note stays."""
+    noted = memory.replacement
+    asks = replaced > 0 and desired is not None and desired > current
+    if not asks:
+        return replace(memory, replacement=Replacement(first_step=noted.first_step))
+    if noted.noted_current == current:
+        return memory
+    return replace(memory, replacement=replace(noted, noted_at=now, noted_current=current))
+
+
+def after_errors(memory: Memory, in_error: bool, now: float) -> Memory:
+    """The memory of since when no metric gave an answer."""
+    since = memory.error_since if memory.error_since is not None else now
+    return replace(memory, error_since=since if in_error else None)
+
+
+def replacement_ineffective(memory: Memory, pods: Sequence[PodReading]) -> bool:
+    """Whether at least two, and at least half, of the pods created since the first replacing step are away."""
+    created = [reading for reading in pods if since_first_step(memory, reading.pod)]
+    away = sum(1 for reading in created if reading.state in _AWAY)
+    return away >= 2 and away * 2 >= len(created)
+
+
+def since_first_step(memory: Memory, pod: Pod) -> bool:
+    """Whether the pod was created since the first replacing step (the API counts creation in whole seconds)."""
+    first = memory.replacement.first_step
+    return first is not None and pod.created_at >= floor(first)

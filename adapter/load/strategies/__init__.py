@@ -1,0 +1,1 @@
+"""How usage becomes a count: one module a strategy, all reading a `Tally`."""

@@ -1,0 +1,90 @@
+"""Strategy Watermark: above the high watermark ⌈n·usage/high⌉ pods, below the low one ⌊n·usage/low⌋, between them hold.
+
+The formulas are those of the dual-watermark autoscalers this descends from. Tolerance decides whether, never how many.
+Gaps are filled against the direction: with nothing on the way up, with a full load on the way down; filling turns an
+act into a hold, never into the other act.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from adapter.load.assessment import HeldBy, Verdict
+from adapter.load.spec import Average, Converge
+from adapter.load.tally import Band, Tally
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What one reading asks for: `count` serving pods (None: hold), or a `drift` of so many inside the band.
+
+    `usage` is the average (or total) that was compared, nano-units. `zero`: the service needs no pod at all.
+    """
+
+    verdict: Verdict
+    usage: Fraction
+    count: int | None = None
+    held: HeldBy | None = None
+    drift: int = 0
+    zero: bool = False
+
+
+def need(tally: Tally, band: Band, converge: Converge | None = None) -> Need:
+    """What the watermarks ask of a tally with at least one sample."""
+    usage = tally.average() if band.average is Average.PER_POD else Fraction(tally.usage)
+    if tally.usage == 0:
+        if not band.tolerate_zero:
+            return Need(Verdict.INSIDE, usage)
+        if band.low is not None and tally.total and not tally.young:
+            return Need(Verdict.BELOW, usage, count=1, zero=True)
+    if band.high_plus is not None and usage > band.high_plus:
+        return _above(tally, band, usage)
+    if band.low_minus is not None and usage < band.low_minus:
+        return _below(tally, band, usage)
+    return Need(Verdict.INSIDE, usage, drift=_drift(tally, band, usage, converge))
+
+
+def _above(tally: Tally, band: Band, usage: Fraction) -> Need:
+    assert band.high is not None
+    assert band.high_plus is not None
+    if band.average is Average.TOTAL:
+        return Need(Verdict.ABOVE, usage, count=math.ceil(tally.n * usage / band.high))
+    weight = tally.weight + tally.missing_weight
+    recount = Fraction(tally.usage) / weight
+    if recount <= band.high_plus:
+        return Need(Verdict.ABOVE, usage, held=HeldBy.MISSING)
+    return Need(Verdict.ABOVE, usage, count=math.ceil(tally.counted * recount / band.high))
+
+
+def _below(tally: Tally, band: Band, usage: Fraction) -> Need:
+    assert band.low is not None
+    assert band.low_minus is not None
+    gaps = tally.missing + tally.young
+    if band.average is Average.TOTAL:
+        if gaps:
+            return Need(Verdict.BELOW, usage, held=HeldBy.MISSING)
+        return Need(Verdict.BELOW, usage, count=max(1, math.floor(tally.n * usage / band.low)))
+    if gaps and band.high is None:
+        return Need(Verdict.BELOW, usage, held=HeldBy.MISSING)
+    filled = tally.usage + tally.missing_fill + tally.young_fill
+    recount = Fraction(filled) / (tally.weight + tally.missing_weight + tally.young_weight)
+    if recount >= band.low_minus:
+        return Need(Verdict.BELOW, usage, held=HeldBy.MISSING)
+    return Need(Verdict.BELOW, usage, count=max(1, math.floor((tally.n + gaps) * recount / band.low)))
+
+
+def _drift(tally: Tally, band: Band, usage: Fraction, converge: Converge | None) -> int:
+    """One step of `multipleOf` toward a watermark, where the step would not carry usage past it."""
+    if converge is None or band.average is Average.TOTAL:
+        return 0
+    step = band.multiple_of
+    if converge is Converge.LOW:
+        reached = usage * tally.n / (tally.n + step)
+        return step if band.low is None or reached >= band.low else 0
+    if tally.missing or tally.young or tally.n <= step or band.high is None:
+        return 0
+    if usage * tally.n / (tally.n - step) > band.high:
+        return 0
+    if step == 1 and tally.n - 1 < math.ceil(tally.n * (1 - band.tolerance)) - 1:
+        return 0
+    return -step

@@ -1,0 +1,120 @@
+"""Sums over the pods that are in, for one reading of the doubtful ones."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from adapter.load.effective import Gauge
+from adapter.load.spec import Average, Metric
+
+Rational = Fraction | int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """The watermarks of one metric with the tolerance around them (nano-units; exact). None: no such watermark."""
+
+    high: Fraction | None
+    low: Fraction | None
+    tolerance: Fraction
+    average: Average
+    tolerate_zero: bool
+    multiple_of: int = 1
+
+    @property
+    def high_plus(self) -> Fraction | None:
+        """Beyond this, usage is above."""
+        return None if self.high is None else self.high * (1 + self.tolerance)
+
+    @property
+    def low_minus(self) -> Fraction | None:
+        """Below this, usage is below."""
+        return None if self.low is None else self.low * (1 - self.tolerance)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """Sums in nano-units: `usage` of `n` pods with a sample, and of the gaps what filling them would add.
+
+    `missing` pods are in without a sample; `young` ones do not serve, but may soon. `weight` is what usage is divided
+    by for an average: the pods (n), or their capacity; `missing_weight` and `young_weight` likewise. `total`: usage is
+    a number for the whole service.
+    """
+
+    usage: int = 0
+    n: int = 0
+    weight: Rational = 0
+    missing: int = 0
+    missing_weight: Rational = 0
+    missing_fill: Rational = 0
+    young: int = 0
+    young_weight: Rational = 0
+    young_fill: Rational = 0
+    total: bool = False
+
+    @property
+    def counted(self) -> int:
+        """The pods that are in, with a sample or without."""
+        return self.n + self.missing
+
+    def average(self) -> Fraction:
+        """Usage per pod, or per capacity."""
+        return Fraction(self.usage) / self.weight
+
+
+class Scales:
+    """Weighs the pods of one metric: what stands behind their usage, and what fills a gap."""
+
+    def __init__(self, metric: Metric, band: Band, mean_capacity: Fraction | None) -> None:
+        self._is_share = metric.of is not None
+        self._high_plus = band.high_plus
+        self._mean = mean_capacity
+
+    def weight(self, gauge: Gauge) -> Rational:
+        """1 for plain usage, else the pod's capacity (the average capacity where it has none)."""
+        if not self._is_share:
+            return 1
+        return gauge.capacity or self._mean or 0
+
+    def fill(self, gauge: Gauge) -> Rational:
+        """What a pod without a sample is taken to use on the way down."""
+        assumed = self._high_plus * self.weight(gauge) if self._high_plus is not None else 0
+        return max(assumed, gauge.last)
+
+    def rank(self, gauge: Gauge) -> Rational | None:
+        """The pod's usage for ranking doubtful pods: high⁺ without a sample, None without even that."""
+        if gauge.usage is None:
+            return self._high_plus
+        weight = self.weight(gauge)
+        return Fraction(gauge.usage) / weight if weight else None
+
+    def tally(self, serving: Iterable[Gauge], young: Iterable[Gauge]) -> Tally:
+        """The sums over pods that surely serve and those that may soon."""
+        seen: list[Gauge] = []
+        gaps: list[Gauge] = []
+        for gauge in serving:
+            (seen if gauge.usage is not None else gaps).append(gauge)
+        young = list(young)
+        return Tally(
+            usage=sum(gauge.usage or 0 for gauge in seen),
+            n=len(seen),
+            weight=sum(map(self.weight, seen)),
+            missing=len(gaps),
+            missing_weight=sum(map(self.weight, gaps)),
+            missing_fill=sum(map(self.fill, gaps)),
+            young=len(young),
+            young_weight=sum(map(self.weight, young)),
+            young_fill=sum(map(self.fill, young)),
+        )
+
+    def add(self, tally: Tally, gauge: Gauge) -> Tally:
+        """The tally with one more pod in."""
+        weight = self.weight(gauge)
+        if gauge.usage is not None:
+            return replace(tally, usage=tally.usage + gauge.usage, n=tally.n + 1, weight=tally.weight + weight)
+        return replace(
+            tally,
+            missing=tally.missing + 1,
+            missing_weight=tally.missing_weight + weight,
+            missing_fill=tally.missing_fill + self.fill(gauge),
+        )
