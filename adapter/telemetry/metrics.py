@@ -1,0 +1,151 @@
+"""All metrics of the adapter, in a registry of its own. A metric's name is for ever: a test lists them all."""
+
+import asyncio
+import platform
+import time
+from collections.abc import Callable, Iterable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.core import Metric
+from prometheus_client.exposition import generate_latest
+
+from adapter.telemetry.policies import FAMILIES, PolicyRow, lines
+
+SLICE = 0.002
+"""Seconds that rendering may hold the event loop at a time."""
+
+_FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+_SLOW = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class Metrics:
+    """The metric objects that the rooms write to; `policy_rows` is asked at each scrape for the policies' rows.
+
+    Rows are drawn from the iterable a few at a time, with the event loop let go in between: give it one that stays
+    valid while the world moves on (a generator over an immutable snapshot).
+    """
+
+    def __init__(self, policy_rows: Callable[[], Iterable[PolicyRow]] = tuple) -> None:
+        self.registry = CollectorRegistry(auto_describe=True)
+        self.policy_rows = policy_rows
+        ProcessCollector(registry=self.registry)
+        self._serving()
+        self._inputs()
+        self._caches()
+        self.build_info = self._gauge("build_info", "1, labelled with what runs", "version", "python")
+        self.build_info.labels(version=package_version(), python=platform.python_version()).set(1)
+
+    def _serving(self) -> None:
+        self.api_requests = self._histogram(
+            "api_request_duration_seconds",
+            "Time to answer a request to the metrics API",
+            _FAST,
+            ("group", "resource_kind", "code"),
+        )
+        self.scale_reads = self._histogram(
+            "scale_read_duration_seconds", "Time to read a target's live scale", _FAST, ("result",)
+        )
+        self.authentications = self._counter(
+            "authentication_total", "Requests by how they proved who asks", "method", "result"
+        )
+        self.authorization_reviews = self._counter(
+            "authorization_reviews_total", "SubjectAccessReviews that were asked, cached answers not counted", "result"
+        )
+        self.certificate_expiry = self._gauge(
+            "certificate_expiry_timestamp_seconds", "When a certificate in use expires", "certificate"
+        )
+        self.errors = self._counter("errors_total", "Errors that were answered or logged, by reason", "reason")
+
+    def _inputs(self) -> None:
+        self.source_up = self._gauge("source_up", "1 where the last fetch of a load source succeeded", "source")
+        self.source_success = self._gauge(
+            "source_last_success_timestamp_seconds", "When a load source last answered", "source"
+        )
+        self.source_duration = self._histogram(
+            "source_fetch_duration_seconds", "Time to fetch from a load source", _SLOW, ("source",)
+        )
+        self.source_errors = self._counter("source_errors_total", "Failed fetches of a load source", "source", "reason")
+
+    def _caches(self) -> None:
+        self.watch_proof = self._gauge(
+            "watch_last_proof_timestamp_seconds", "When a watch last proved that it is alive", "resource"
+        )
+        self.watch_restarts = self._counter("watch_restarts_total", "Watches that began anew", "resource", "reason")
+        self.watch_objects = self._gauge("watch_objects", "Objects a watch holds", "resource")
+        self.clock_skew = self._gauge("clock_skew_seconds", "This machine's clock less the API server's")
+        self.settings_reloads = self._counter("settings_reloads_total", "Settings files that were read anew", "result")
+
+    async def exposition(self) -> bytes:
+        """The whole exposition in Prometheus text format 0.0.4, made in slices of at most about 2 ms."""
+        parts = []
+        breath = _Breath()
+        for family in self.registry.collect():
+            parts.append(_text(family))
+            await breath.taken()
+        by_family: list[list[str]] = [[] for _ in FAMILIES]
+        for row in self.policy_rows():
+            for pieces, piece in zip(by_family, lines(row), strict=True):
+                pieces.append(piece)
+            await breath.taken()
+        for family_of_policy, pieces in zip(FAMILIES, by_family, strict=True):
+            parts.append((family_of_policy.header + "".join(pieces)).encode())
+            await breath.taken()
+        return b"".join(parts)
+
+    def names(self) -> Iterator[tuple[str, str, tuple[str, ...], str]]:
+        """(name, type, labels, help) of every metric of ours, the process collector's excluded; sorted by name."""
+        yield from sorted(
+            [
+                *((f.name, "gauge", f.labels, f.help) for f in FAMILIES),
+                *(
+                    (m._name + ("_total" if m._type == "counter" else ""), m._type, m._labelnames, m._documentation)  # noqa: SLF001  prometheus-client names them nowhere else before a first sample
+                    for m in vars(self).values()
+                    if isinstance(m, Gauge | Counter | Histogram)
+                ),
+            ]
+        )
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"effective_load_{name}", text, labels, registry=self.registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"effective_load_{name}", text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...], labels: tuple[str, ...]) -> Histogram:
+        return Histogram(f"effective_load_{name}", text, labels, buckets=buckets, registry=self.registry)
+
+
+def package_version() -> str:
+    """The installed package's version, or `unknown` in a bare source tree."""
+    try:
+        return version("effective-load")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+class _One:
+    """What prometheus-client's writer reads: a registry of one family, without the `_created` series."""
+
+    def __init__(self, family: Metric) -> None:
+        self._family = family
+
+    def collect(self) -> Iterator[Metric]:
+        self._family.samples = [s for s in self._family.samples if not s.name.endswith("_created")]
+        yield self._family
+
+
+def _text(family: Metric) -> bytes:
+    return generate_latest(_One(family))
+
+
+class _Breath:
+    """Lets the event loop go when a slice is used up."""
+
+    def __init__(self) -> None:
+        self._since = time.perf_counter()
+
+    async def taken(self) -> None:
+        if time.perf_counter() - self._since > SLICE:
+            await asyncio.sleep(0)
+            self._since = time.perf_counter()
