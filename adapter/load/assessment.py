@@ -149,4 +149,3 @@ class Decision:
     current: int
     outcome: Outcome | None = None
     outcomes: tuple[Outcome, ...] = ()
-    stages: tuple[str, ...] = ()

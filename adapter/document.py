@@ -1,0 +1,312 @@
+"""The `decide` file: one document with a policy and all that is known of its service, and the decision as JSON.
+
+The same pipeline as the API's: `assess`, then `decide`. Every fault of a document is named at once, with its path.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+import yaml
+
+from adapter.faults import Fault, FaultyDocument, path_of
+from adapter.kube.objects import AnyObject, EndpointSlice, decode_scale
+from adapter.kube.pods import PodDecoder
+from adapter.kube.selectors import SelectorError
+from adapter.kube.selectors import parse as parse_selector
+from adapter.kube.times import known_time
+from adapter.load.assessment import Assessment, Decision, MetricAssessment, Outcome, PodReading
+from adapter.load.explanation import explain
+from adapter.load.matching import owned_by
+from adapter.load.memory import Memory
+from adapter.load.pipeline import assess, decide
+from adapter.load.pods import Pod
+from adapter.load.quantity import QuantityError, milli_text, nano_text, parse_number
+from adapter.load.roster import Roster
+from adapter.load.samples import Point, QuerySamples, ResourceSamples, Samples
+from adapter.load.spec import Policy, Scale, Target
+from adapter.policy import memory as recollection
+from adapter.policy.hpa import Hpa, parse_hpa
+from adapter.policy.parse import parse_policy
+from adapter.registries.kubernetes import endpoints_serving
+from adapter.usage.resource_metrics import decode_usage
+
+_KNOWN = (
+    "now", "policy", "hpa", "scale", "target", "pods", "endpointSlices", "usage", "samples", "roster", "memory",
+)  # fmt: skip
+_REQUIRED = {
+    "now": "the moment to decide for, such as 2026-01-01T12:00:00Z",
+    "policy": "a WatermarkPolicy object",
+    "hpa": "a HorizontalPodAutoscaler object",
+    "scale": "the target's scale, such as {spec: {replicas: 10}, status: {replicas: 10}}",
+    "pods": "the target's pods (an empty list where there is none)",
+}
+
+
+class DocumentError(FaultyDocument):
+    """The document cannot be decided on; `faults` has all there is to mend."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """Everything `assess` and `decide` take. `now` is in seconds (epoch)."""
+
+    now: float
+    policy: Policy
+    hpa: Hpa
+    scale: Scale
+    target: Target | None = None
+    pods: tuple[Pod, ...] = ()
+    samples: Samples = field(default_factory=Samples)
+    roster: Roster | None = None
+    memory: Memory = field(default_factory=Memory)
+
+
+class _PlainTimes(yaml.SafeLoader):
+    """YAML without timestamps of its own: times stay the text that the API writes."""
+
+
+_PlainTimes.yaml_implicit_resolvers = {
+    first: [(tag, regexp) for tag, regexp in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def read(text: str) -> Document:
+    """Read one YAML or JSON document. Raises DocumentError with every fault in it."""
+    try:
+        data = yaml.load(text, _PlainTimes)  # noqa: S506  a SafeLoader
+    except yaml.YAMLError as error:
+        raise DocumentError([Fault("", None, f"is no YAML: {' '.join(str(error).split())}")]) from error
+    if not isinstance(data, Mapping):
+        raise DocumentError([Fault("", data, f"must be a mapping with {', '.join(_REQUIRED)}")])
+    return _Reading(data).document()
+
+
+def answer(document: Document) -> dict[str, Any]:
+    """Decide, and say why: JSON-able data. `desiredReplicas` and `served` are null where `error` is set."""
+    at, bounds = document, document.hpa.bounds
+    assessment = assess(
+        at.policy, at.pods, at.samples, at.roster, at.scale, bounds, at.memory, at.now, target=at.target
+    )
+    decision = decide(assessment, at.scale, bounds)
+    return {
+        "desiredReplicas": decision.desired,
+        "served": None if decision.served is None else milli_text(decision.served),
+        "error": decision.error,
+        "verdict": decision.verdict.value,
+        "heldBy": decision.held_by.value if decision.held_by else None,
+        "current": decision.current,
+        "pods": [_pod(reading) for reading in assessment.pods],
+        "counts": {state.value: count for state, count in assessment.counts.items() if count},
+        "metrics": _metrics(assessment, decision),
+        "conditions": dict(assessment.conditions),
+        "explanation": list(explain(assessment, decision, bounds)),
+        "memory": recollection.dump(assessment.memory),
+    }
+
+
+def _pod(reading: PodReading) -> dict[str, Any]:
+    known = {
+        "name": reading.pod.name,
+        "state": reading.state.value,
+        "reason": reading.reason,
+        "evidence": reading.evidence or None,
+        "usage": {name: nano_text(value) for name, value in reading.usage.items()},
+    }
+    return known | ({"missing": dict(reading.missing)} if reading.missing else {})
+
+
+def _metrics(assessment: Assessment, decision: Decision) -> list[dict[str, Any]]:
+    outcomes = {outcome.metric.name: outcome for outcome in decision.outcomes}
+    return [_metric(metric, outcomes.get(metric.name)) for metric in assessment.metrics]
+
+
+def _metric(metric: MetricAssessment, outcome: Outcome | None) -> dict[str, Any]:
+    reading = outcome.reading if outcome else None
+    usage = reading.usage if reading else metric.usage
+    return {
+        "name": metric.name,
+        "n": reading.n if reading else metric.n,
+        "missing": reading.missing if reading else metric.missing,
+        "usage": None if usage is None else nano_text(usage),
+        "raw": None if metric.raw is None else nano_text(metric.raw),
+        "high": None if metric.high is None else nano_text(metric.high),
+        "low": None if metric.low is None else nano_text(metric.low),
+        "verdict": reading.verdict.value if reading else "Error",
+        "proposal": outcome.proposal if outcome else None,
+        "replaced": outcome.replaced if outcome else 0,
+        "error": metric.error,
+    }
+
+
+class _Reading:
+    """One document being read: collects every fault before anything is decided."""
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        self._data = data
+        self._reader = recollection.Reader()
+        self._faults = self._reader.faults
+
+    def document(self) -> Document:
+        self._keys()
+        now = self._now()
+        policy, hpa = self._policy(), self._hpa()
+        scale, target = self._scale(), self._target(hpa)
+        pods = self._pods(scale, target)
+        samples = self._samples(policy)
+        roster = self._reader.roster(self._data["roster"], ("roster",)) if self._data.get("roster") else None
+        memory = self._reader.memory(self._data.get("memory"), ("memory",))
+        if self._faults or policy is None or hpa is None or scale is None:
+            raise DocumentError(self._faults, "the document cannot be decided on")
+        return Document(
+            now=now, policy=policy, hpa=hpa, scale=scale, target=target, pods=pods, samples=samples, roster=roster,
+            memory=memory,
+        )  # fmt: skip
+
+    def _keys(self) -> None:
+        for key, value in self._data.items():
+            if key not in _KNOWN:
+                self._fault(key, value, f"is unknown here; known are {', '.join(_KNOWN)}")
+        for key, advice in _REQUIRED.items():
+            if self._data.get(key) is None:
+                self._fault(key, None, f"is required: {advice}")
+
+    def _now(self) -> float:
+        return self._reader.time(self._data["now"], ("now",)) if self._data.get("now") is not None else 0.0
+
+    def _policy(self) -> Policy | None:
+        return self._parsed("policy", parse_policy)
+
+    def _hpa(self) -> Hpa | None:
+        return self._parsed("hpa", parse_hpa)
+
+    def _parsed(self, key: str, parse: Any) -> Any:
+        found = self._data.get(key)
+        if found is None:
+            return None
+        try:
+            return parse(self._reader.mapping(found, (key,)))
+        except FaultyDocument as error:
+            self._faults += [replace(fault, path=f"{key}.{fault.path}".rstrip(".")) for fault in error.faults]
+            return None
+
+    def _scale(self) -> Scale | None:
+        found = self._data.get("scale")
+        return None if found is None else self._decoded(decode_scale, found, ("scale",))
+
+    def _target(self, hpa: Hpa | None) -> Target | None:
+        """The target's name comes from the HPA; its rollout from `target`, where that is given."""
+        found = self._data.get("target")
+        known = None if found is None else self._decoded(_ANY.decode, found, ("target",))
+        if hpa is None:
+            return None
+        return target_of(hpa.target.api_version, hpa.target.kind, hpa.target.name, known)
+
+    def _pods(self, scale: Scale | None, target: Target | None) -> tuple[Pod, ...]:
+        decode = PodDecoder()
+        read = []
+        for index, one in enumerate(self._reader.sequence(self._data.get("pods"), ("pods",))):
+            pod = self._decoded(decode, one, ("pods", index))
+            if pod is not None and self._named(pod, index):
+                # A document may leave out the UID; the name then stands for it.
+                read.append(pod if pod.uid else replace(pod, uid=pod.name))
+        slices = self._slices()
+        return tuple(
+            replace(pod, endpoint_serving=endpoints_serving(slices, pod.namespace, pod.name, pod.uid))
+            for pod in self._of_target(read, scale, target)
+        )
+
+    def _named(self, pod: Pod, index: int) -> bool:
+        if not pod.name:
+            self._fault(path_of(("pods", index, "metadata", "name")), None, "is required")
+        return bool(pod.name)
+
+    def _slices(self) -> list[EndpointSlice]:
+        found = self._reader.sequence(self._data.get("endpointSlices"), ("endpointSlices",))
+        slices = [self._decoded(_SLICES.decode, one, ("endpointSlices", index)) for index, one in enumerate(found)]
+        return [one for one in slices if one is not None]
+
+    def _of_target(self, pods: Iterable[Pod], scale: Scale | None, target: Target | None) -> list[Pod]:
+        """The pods that are the target's, by owner and selector; facts that the document leaves out exclude nothing."""
+        try:
+            selector = parse_selector(scale.selector) if scale else None
+        except SelectorError as error:
+            self._fault("scale.status.selector", scale.selector if scale else None, str(error))
+            return []
+        return [
+            pod
+            for pod in pods
+            if (selector is None or not pod.labels or selector.matches(pod.labels))
+            and (target is None or pod.owner is None or owned_by(pod, target))
+        ]
+
+    def _samples(self, policy: Policy | None) -> Samples:
+        usage = [
+            self._decoded(decode_usage, one, ("usage", index))
+            for index, one in enumerate(self._reader.sequence(self._data.get("usage"), ("usage",)))
+        ]
+        pods = dict(found for found in usage if found is not None)
+        given = self._reader.mapping(self._data.get("samples"), ("samples",))
+        known = {metric.name for metric in policy.metrics if metric.query} if policy else set(given)
+        for name in given.keys() - known:
+            self._fault(f"samples.{name}", None, f"is no query metric of the policy; those are {sorted(known)}")
+        latest = max((one.at for one in pods.values()), default=None)
+        return Samples(
+            ResourceSamples(pods=pods, fetched_at=latest),
+            {str(name): self._query(one, ("samples", str(name))) for name, one in given.items()},
+        )
+
+    def _query(self, data: object, at: tuple[str | int, ...]) -> QuerySamples:
+        found = self._reader.mapping(data, at)
+        for key in found.keys() - {"at", "pods", "total", "maxAgeSeconds"}:
+            self._fault(path_of((*at, key)), found[key], "is unknown here; known are at, pods, total, maxAgeSeconds")
+        moment = self._reader.time(found.get("at"), (*at, "at"))
+        pods = self._reader.mapping(found.get("pods"), (*at, "pods"))
+        points = {name: self._point(value, moment, (*at, "pods", str(name))) for name, value in pods.items()}
+        total = found.get("total")
+        return QuerySamples(
+            pods={str(name): point for name, point in points.items() if point is not None},
+            total=None if total is None else self._point(total, moment, (*at, "total")),
+            fetched_at=moment,
+        )
+
+    def _point(self, value: object, at: float, path: tuple[str | int, ...]) -> Point | None:
+        """A point; NaN is no sample, as it is none from the source, and anything else unreadable a fault."""
+        if str(value).lower().lstrip("+-.") in {"nan", "inf"}:
+            return None
+        try:
+            return Point(at, parse_number(str(value)))
+        except QuantityError as error:
+            self._fault(path_of(path), value, str(error))
+            return None
+
+    def _decoded(self, decode: Any, data: object, at: tuple[str | int, ...]) -> Any:
+        try:
+            return decode(json.dumps(data).encode())
+        except (msgspec.MsgspecError, ValueError, TypeError) as error:
+            self._fault(path_of(at), None, str(error))
+            return None
+
+    def _fault(self, path: str, value: object, advice: str) -> None:
+        self._faults.append(Fault(path, value, advice))
+
+
+_ANY = msgspec.json.Decoder(AnyObject)
+_SLICES = msgspec.json.Decoder(EndpointSlice)
+
+
+def target_of(api_version: str, kind: str, name: str, known: AnyObject | None) -> Target:
+    """The scale target as the arithmetic sees it: its identity, and its Progressing condition."""
+    conditions = (known.status or {}).get("conditions") if known is not None else None
+    progressing: Mapping[str, Any] = next((c for c in conditions or () if c.get("type") == "Progressing"), {})
+    return Target(
+        api_version=api_version,
+        kind=kind,
+        name=name,
+        uid=known.metadata.uid if known is not None else "",
+        progressing=str(progressing.get("reason", "")),
+        progressing_since=known_time(progressing.get("lastUpdateTime")),
+    )

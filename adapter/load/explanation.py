@@ -1,0 +1,129 @@
+"""A decision in sentences, in the order of its stages."""
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from adapter.load.assessment import Assessment, Decision, HeldBy, MetricAssessment, Outcome, PodReading, Verdict
+from adapter.load.pods import PodState
+from adapter.load.quantity import milli_text, nano_text
+from adapter.load.spec import Average, Bounds, Policy
+
+_NAMED_AT_MOST = 20
+_PLAIN = {PodState.SERVING, PodState.TERMINATING, PodState.FINISHED}
+_STANDS = {Verdict.ABOVE: "above", Verdict.INSIDE: "inside", Verdict.BELOW: "below"}
+
+
+def explain(assessment: Assessment, decision: Decision, bounds: Bounds) -> tuple[str, ...]:
+    """Every stage that led to the count, one sentence each."""
+    return (
+        *_pods(assessment),
+        *assessment.conditions.values(),
+        *_metrics(assessment, decision),
+        *_last(assessment, decision, bounds),
+    )
+
+
+def headline(assessment: Assessment, decision: Decision) -> str:
+    """The decision in one sentence."""
+    if decision.error is not None:
+        return f"no decision: {decision.error}"
+    if decision.outcome is None:
+        return f"holds {decision.current}"
+    why = _usage(decision.outcome, assessment.policy)
+    if decision.desired == decision.current:
+        return f"holds {decision.current}: {why}{_because(decision.held_by)}"
+    return f"asks for {decision.desired}, now {decision.current}: {why}{_because(decision.held_by)}"
+
+
+def _pods(assessment: Assessment) -> Iterator[str]:
+    counted = ", ".join(f"{count} {state.value}" for state, count in sorted(assessment.counts.items()) if count)
+    yield f"{assessment.target} has {len(assessment.pods)} pods: {counted or 'none'}"
+    strange = [reading for reading in assessment.pods if reading.state not in _PLAIN]
+    for reading in strange[:_NAMED_AT_MOST]:
+        yield _pod(reading)
+    if len(strange) > _NAMED_AT_MOST:
+        yield f"… and {len(strange) - _NAMED_AT_MOST} more pods that do not plainly serve"
+
+
+def _pod(reading: PodReading) -> str:
+    evidence = f" ({reading.evidence})" if reading.evidence else ""
+    return f"{reading.pod.name} is {reading.state.value}: {reading.reason}{evidence}"
+
+
+def _metrics(assessment: Assessment, decision: Decision) -> Iterator[str]:
+    outcomes = {outcome.metric.name: outcome for outcome in decision.outcomes}
+    for metric in assessment.metrics:
+        outcome = outcomes.get(metric.name)
+        if outcome is None:
+            yield f"{metric.name}: {metric.error}"
+            continue
+        yield f"{_usage(outcome, assessment.policy)}{_raw(metric)}"
+        yield _proposal(outcome, decision, assessment.policy)
+
+
+def _usage(outcome: Outcome, policy: Policy) -> str:
+    metric, reading = outcome.metric, outcome.reading
+    if reading.usage is None:
+        return f"{metric.name}: no pod that surely serves can be compared"
+    pods = _many(reading.n, "pod")
+    how = f"{pods} use {nano_text(reading.usage)} on average"
+    if policy.average is Average.TOTAL:
+        how = f"{pods} use {nano_text(reading.usage)} in total"
+    elif metric.total:
+        how = f"{pods} share {nano_text(metric.total_value or 0)}, {nano_text(reading.usage)} each"
+    return f"{metric.name}: {how}, {_stand(metric, reading.verdict, policy.tolerance)}"
+
+
+def _stand(metric: MetricAssessment, verdict: Verdict, tolerance: Fraction) -> str:
+    high = f"{nano_text(metric.high)}" if metric.high is not None else ""
+    low = f"{nano_text(metric.low)}" if metric.low is not None else ""
+    if verdict is Verdict.ABOVE and metric.high is not None:
+        return f"above the high watermark {high} (acts beyond {nano_text(metric.high * (1 + tolerance))})"
+    if verdict is Verdict.BELOW and metric.low is not None:
+        return f"below the low watermark {low} (acts under {nano_text(metric.low * (1 - tolerance))})"
+    return f"inside the band {low or '0'} … {high or 'any'}"
+
+
+def _raw(metric: MetricAssessment) -> str:
+    if metric.raw is None or metric.raw == metric.usage:
+        return ""
+    return f"; over all running pods it would be {nano_text(metric.raw)}"
+
+
+def _proposal(outcome: Outcome, decision: Decision, policy: Policy) -> str:
+    metric, reading = outcome.metric, outcome.reading
+    if reading.needed is None:
+        reason = f" ({_many(reading.missing, 'pod')} without a fresh sample)" if reading.held is HeldBy.MISSING else ""
+        return f"{metric.name} proposes {outcome.proposal}{reason}"
+    text = f"{metric.name} needs {_many(reading.needed, 'serving pod')}"
+    if reading.verdict is Verdict.ABOVE:
+        text += f", {outcome.replaced} more replace pulled-out ones" if outcome.replaced else ""
+    elif reading.out:
+        text += f", {reading.out} pulled-out or doubtful ones are kept in the count"
+    if policy.multiple_of > 1:
+        text += f", rounded up to a multiple of {policy.multiple_of}"
+    doubt = " with the doubtful pods seen the way that asks for most" if outcome.held_by is HeldBy.DOUBT else ""
+    return f"{text}: proposes {outcome.proposal} (now {decision.current}){doubt}"
+
+
+def _last(assessment: Assessment, decision: Decision, bounds: Bounds) -> Iterator[str]:
+    if decision.desired is None or decision.served is None:
+        yield f"nothing is decided: {decision.error}"
+        return
+    if decision.held_by is HeldBy.MIN_SERVING:
+        yield f"fewer than {assessment.policy.min_serving_percent} % of the pods serve: no scale-down"
+    if decision.held_by is HeldBy.METRIC_ERROR:
+        yield "a metric is in error: no scale-down"
+    if decision.held_by is HeldBy.MODE:
+        yield f"the policy is in mode {assessment.policy.mode.value}: the current count is kept"
+    if decision.held_by is HeldBy.BOUNDS:
+        yield f"the HPA allows {bounds.minimum} to {bounds.maximum}"
+    yield f"asks for {decision.desired} (now {decision.current}), served as {milli_text(decision.served)}"
+
+
+def _because(held: HeldBy | None) -> str:
+    return f" (held by {held.value})" if held is not None else ""
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

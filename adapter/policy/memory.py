@@ -1,0 +1,196 @@
+"""A policy's memory as JSON: what travels through its status, and through `decide`.
+
+Times are RFC 3339 with microseconds (UTC), values canonical quantities; pods are keyed by UID. What is absent or null
+is not remembered. The last valid roster is written as `decide` reads rosters.
+"""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import Any
+
+from adapter.faults import Fault, FaultyDocument, path_of
+from adapter.load.memory import LastSample, Memory, PodMemory, Replacement
+from adapter.load.quantity import NANO, QuantityError, nano_text, parse
+from adapter.load.roster import Instance, Roster
+
+_TIMES = {
+    "seen", "absentSince", "outSince", "doubtSince", "rosterAt", "rostersSince", "emptySince", "reconnectedAt",
+    "holdUntil", "rolloutSince", "notedAt", "firstStep", "lastScale", "errorSince", "at", "registeredAt",
+}  # fmt: skip
+
+
+class RecollectionError(FaultyDocument):
+    """A memory cannot be read."""
+
+
+def dump(memory: Memory) -> dict[str, Any]:
+    """The memory as JSON-able data; what is not remembered is left out."""
+    known: dict[str, Any] = _plain(memory, skip={"pods", "last_valid", "replacement"})
+    known["pods"] = {uid: _dump_pod(pod) for uid, pod in memory.pods.items() if pod != PodMemory()}
+    if memory.last_valid is not None:
+        known["lastValid"] = dump_roster(memory.last_valid)
+    if memory.replacement != Replacement():
+        known["replacement"] = _plain(memory.replacement)
+    return known
+
+
+def dump_roster(roster: Roster) -> dict[str, Any]:
+    """A roster as JSON-able data."""
+    return _plain(roster, skip={"instances"}) | {"instances": [_plain(instance) for instance in roster.instances]}
+
+
+def load(data: object, at: tuple[str | int, ...] = ("memory",)) -> Memory:
+    """The memory from JSON data. Raises RecollectionError with every fault; `at` is the path that faults start with."""
+    reader = Reader()
+    memory = reader.memory(data, at)
+    if reader.faults:
+        raise RecollectionError(reader.faults)
+    return memory
+
+
+def time_text(seconds: float) -> str:
+    """RFC 3339 with microseconds, UTC."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _plain(item: Any, skip: frozenset[str] | set[str] = frozenset()) -> dict[str, Any]:
+    """A dataclass as JSON data: camelCase keys, times as text, empty fields left out."""
+    found = {}
+    for field in fields(item):
+        value = getattr(item, field.name)
+        if field.name in skip or value is None or (not value and isinstance(value, str | Mapping)):
+            continue
+        key = _camel(field.name)
+        found[key] = time_text(value) if key in _TIMES else dict(value) if isinstance(value, Mapping) else value
+    return found
+
+
+def _dump_pod(pod: PodMemory) -> dict[str, Any]:
+    known = _plain(pod, skip={"last_sample"})
+    if pod.last_sample:
+        known["lastSample"] = {
+            name: {"at": time_text(sample.at), "value": nano_text(sample.value)}
+            for name, sample in pod.last_sample.items()
+        }
+    return known
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(part.capitalize() for part in rest)
+
+
+class Reader:
+    """Reads memories and rosters, collecting every fault."""
+
+    def __init__(self) -> None:
+        self.faults: list[Fault] = []
+
+    def memory(self, data: object, at: tuple[str | int, ...]) -> Memory:
+        """A memory; nothing is remembered where the data is null."""
+        known = self._fields(data, Memory, at)
+        pods = self.mapping(known.pop("pods", None), (*at, "pods"))
+        last_valid = known.pop("last_valid", None)
+        replacement = self._fields(known.pop("replacement", None), Replacement, (*at, "replacement"))
+        return Memory(
+            pods={str(uid): self._pod(pod, (*at, "pods", str(uid))) for uid, pod in pods.items()},
+            last_valid=None if last_valid is None else self.roster(last_valid, (*at, "lastValid")),
+            replacement=Replacement(**replacement),
+            **known,
+        )
+
+    def roster(self, data: object, at: tuple[str | int, ...]) -> Roster:
+        """A roster. Its time is required."""
+        known = self._fields(data, Roster, at)
+        instances = self.sequence(known.pop("instances", None), (*at, "instances"))
+        if known.get("at") is None:
+            self.fault((*at, "at"), None, "is required: when the registry answered, such as 2026-01-01T12:00:00Z")
+            known["at"] = 0.0
+        read = [self._instance(one, (*at, "instances", index)) for index, one in enumerate(instances)]
+        return Roster(instances=tuple(read), **known)
+
+    def _instance(self, data: object, at: tuple[str | int, ...]) -> Instance:
+        known = self._fields(data, Instance, at)
+        metadata = self.mapping(known.pop("metadata", None), (*at, "metadata"))
+        return Instance(metadata={str(key): str(value) for key, value in metadata.items()}, **known)
+
+    def _pod(self, data: object, at: tuple[str | int, ...]) -> PodMemory:
+        known = self._fields(data, PodMemory, at)
+        samples = self.mapping(known.pop("last_sample", None), (*at, "lastSample"))
+        return PodMemory(
+            last_sample={str(name): self._sample(one, (*at, "lastSample", str(name))) for name, one in samples.items()},
+            **known,
+        )
+
+    def _sample(self, data: object, at: tuple[str | int, ...]) -> LastSample:
+        known = self.mapping(data, at)
+        return LastSample(
+            at=self.time(known.get("at"), (*at, "at")), value=self.nano(known.get("value"), (*at, "value"))
+        )
+
+    def mapping(self, data: object, at: tuple[str | int, ...]) -> Mapping[str, Any]:
+        """A mapping; empty for null."""
+        if data is None or isinstance(data, Mapping):
+            return data or {}
+        self.fault(at, data, "must be a mapping")
+        return {}
+
+    def sequence(self, data: object, at: tuple[str | int, ...]) -> list[Any]:
+        """A list; empty for null."""
+        if data is None or isinstance(data, list):
+            return data or []
+        self.fault(at, data, "must be a list")
+        return []
+
+    def time(self, data: object, at: tuple[str | int, ...]) -> float:
+        """Epoch seconds of an RFC 3339 time."""
+        try:
+            moment = datetime.fromisoformat(str(data))
+        except ValueError:
+            moment = None
+        if moment is None or moment.tzinfo is None:
+            self.fault(at, data, "must be a time with its offset, such as 2026-01-01T12:00:00Z")
+            return 0.0
+        return moment.timestamp()
+
+    def nano(self, data: object, at: tuple[str | int, ...]) -> int:
+        """Nano-units of a quantity that is not negative."""
+        try:
+            value = parse(str(data))
+        except QuantityError as error:
+            self.fault(at, data, str(error))
+            return 0
+        if value < 0:
+            self.fault(at, data, "must not be negative")
+        return int(-(-value * NANO // 1))
+
+    def fault(self, at: tuple[str | int, ...], value: object, advice: str) -> None:
+        """Note one fault."""
+        self.faults.append(Fault(path_of(at), value, advice))
+
+    def _fields(self, data: object, kind: type, at: tuple[str | int, ...]) -> dict[str, Any]:
+        """The fields of a dataclass from camelCase data; unknown keys and wrong types are faults."""
+        known = {_camel(field.name): field for field in fields(kind)}
+        found = {}
+        for key, value in self.mapping(data, at).items():
+            field = known.get(key)
+            if field is None:
+                self.fault((*at, key), value, f"is unknown here; known are {', '.join(sorted(known))}")
+            elif value is not None:
+                found[field.name] = (
+                    self.time(value, (*at, key)) if key in _TIMES else self._typed(value, field.type, (*at, key))
+                )
+        return found
+
+    def _typed(self, value: Any, kind: object, at: tuple[str | int, ...]) -> Any:
+        wanted = str(kind)
+        simple = {"bool": bool, "int": int, "int | None": int, "str": str}
+        text = kind.__name__ if isinstance(kind, type) else wanted
+        expected = simple.get(text)
+        if text == "float | None" and isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        if expected is not None and (not isinstance(value, expected) or (expected is int and isinstance(value, bool))):
+            self.fault(at, value, f"must be of type {expected.__name__}")
+            return expected()
+        return value
