@@ -37,5 +37,5 @@ class ServerClock:
 
     @property
     def skew(self) -> float:
-        """Seconds by which the API server is ahead of this machine."""
-        return self.now() - self._wall() if self._offsets else 0.0
+        """Seconds by which this machine's clock is ahead of the API server's; 0 until the latter is known."""
+        return self._wall() - self.now() if self._offsets else 0.0

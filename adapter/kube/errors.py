@@ -2,7 +2,8 @@
 
 KubeError                       anything a caller of this room may see
 ├── CredentialsError            no usable credentials: kubeconfig, exec plugin, token file
-├── Unreachable                 no answer, or one cut off: connection, TLS, deadline
+├── Unreachable                 no answer, or one cut off: connection, TLS
+│   └── TimedOut                no answer, or no further byte of it, within the time given
 ├── MalformedAnswer             an answer that is not what the API promises
 ├── UnknownKind                 discovery knows no such kind, or it has no scale subresource
 └── ApiStatusError              an answer outside 2xx: code, reason, message of its metav1.Status
@@ -34,6 +35,10 @@ class CredentialsError(KubeError):
 
 class Unreachable(KubeError):
     """The API server gave no answer, or not all of it."""
+
+
+class TimedOut(Unreachable):
+    """The API server did not answer in time, or fell silent in the middle of an answer."""
 
 
 class MalformedAnswer(KubeError):

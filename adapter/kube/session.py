@@ -1,0 +1,231 @@
+"""Requests to the API server: credentials, TLS, deadlines, errors, and its clock."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+from yarl import URL
+
+from adapter.kube import credentials
+from adapter.kube.clock import ServerClock
+from adapter.kube.credentials import Access, Load
+from adapter.kube.errors import KubeError, TimedOut, Unreachable, from_answer
+from adapter.kube.keeper import Keeper
+from adapter.telemetry.metrics import Metrics, package_version
+
+_CONNECT_SECONDS = 10.0
+_HEADERS_SECONDS = 30.0
+_OK = range(200, 300)
+_UNAUTHORIZED = 401
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """An answer within 2xx; header names in any case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Session:
+    """One connection pool to one API server. Everything it raises is a KubeError.
+
+    `now()` is the API server's time. A refusal for lack of authentication (401) loads the credentials anew and asks
+    once more.
+    """
+
+    def __init__(self, load: Load, *, metrics: Metrics | None = None, clock: ServerClock | None = None) -> None:
+        self.clock = clock or ServerClock()
+        self._keeper = Keeper(load, self.clock.monotonic)
+        self._metrics = metrics or Metrics()
+        self._http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            # Compressing costs the API server and us more than the cluster's network gains.
+            headers={"User-Agent": f"effective-load/{package_version()}", "Accept-Encoding": "identity"},
+        )
+
+    @classmethod
+    async def open(cls, kubeconfig: str | None = None, *, metrics: Metrics | None = None) -> Self:
+        """A session by the file named, else in-cluster, else KUBECONFIG or ~/.kube/config. Raises CredentialsError."""
+        session = cls(credentials.choose(kubeconfig), metrics=metrics)
+        try:
+            await session._keeper.current()
+        except BaseException:
+            await session.close()
+            raise
+        return session
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._keeper.close()
+        await self._http.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def now(self) -> float:
+        """Epoch seconds by the API server's clock."""
+        return self.clock.now()
+
+    @property
+    def skew(self) -> float:
+        """Seconds by which this machine's clock is ahead of the API server's."""
+        return self.clock.skew
+
+    async def get(
+        self,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        accept: str = "application/json",
+        timeout: float = 10.0,  # noqa: ASYNC109  a deadline is part of what is asked here
+    ) -> bytes:
+        """The body of a GET; `path` starts with `/`, `timeout` is in seconds and for all of it."""
+        response = await self.request("GET", path, params=params, accept=accept, timeout=timeout)
+        return response.body
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+        timeout: float = 10.0,  # noqa: ASYNC109  see `get`
+    ) -> Response:
+        """The whole answer of a request within 2xx; anything else is raised as the ApiStatusError it stands for."""
+        headers = {"Accept": accept}
+        if body is not None:
+            headers["Content-Type"] = content_type
+        question = _Question(method, path, params, headers, body)
+        with _translated(question, f"no answer within {timeout:g} s"):
+            async with asyncio.timeout(timeout), await self._ask(question) as answer:
+                return Response(answer.status, answer.headers, await _body(question, answer))
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self, path: str, params: Mapping[str, str] | None = None, *, idle: float = 75.0
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The lines of an answer without end, of any length; silence of more than `idle` seconds raises TimedOut.
+
+        An answer that ends in the middle of a line raises Unreachable.
+        """
+        question = _Question("GET", path, params, {"Accept": "application/json"}, idle=idle)
+        answer = await self._opened(question)
+        lines = _lines(question, answer)
+        try:
+            yield lines
+        finally:
+            await lines.aclose()
+            answer.close()
+
+    async def _opened(self, question: "_Question") -> aiohttp.ClientResponse:
+        """The answer within 2xx, its body not yet read."""
+        with _translated(question, f"no answer within {_HEADERS_SECONDS:g} s"):
+            async with asyncio.timeout(_HEADERS_SECONDS):
+                answer = await self._ask(question)
+                if answer.status not in _OK:
+                    async with answer:
+                        await _body(question, answer)
+                return answer
+
+    async def _ask(self, question: "_Question") -> aiohttp.ClientResponse:
+        access = await self._keeper.current()
+        answer = await self._send(access, question)
+        if answer.status != _UNAUTHORIZED:
+            return answer
+        try:
+            renewed = await self._keeper.renew(access)
+        except BaseException:
+            answer.close()
+            raise
+        if renewed is access:
+            return answer
+        answer.release()
+        return await self._send(renewed, question)
+
+    async def _send(self, access: Access, question: "_Question") -> aiohttp.ClientResponse:
+        shown = {"Authorization": access.authorization} if access.authorization else {}
+        answer = await self._http.request(
+            question.method,
+            URL(access.server + question.path),
+            params=question.params,
+            data=question.body,
+            headers={**question.headers, **shown},
+            ssl=access.tls if access.tls is not None else True,
+            server_hostname=access.server_name,
+            proxy=access.proxy,
+            allow_redirects=False,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=question.idle),
+        )
+        if "Date" in answer.headers:
+            self.clock.observe(answer.headers["Date"])
+            self._metrics.clock_skew.set(self.clock.skew)
+        return answer
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    method: str
+    path: str
+    params: Mapping[str, str] | None
+    headers: Mapping[str, str]
+    body: bytes | None = None
+    idle: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+async def _body(question: _Question, answer: aiohttp.ClientResponse) -> bytes:
+    """The body of an answer within 2xx; anything else is raised."""
+    body = await answer.read()
+    if answer.status in _OK:
+        return body
+    raise from_answer(answer.status, body, request=str(question), retry_after=answer.headers.get("Retry-After", ""))
+
+
+async def _lines(question: _Question, answer: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+    """Lines as they arrive; unlike the reader's own `readline` without a limit on their length."""
+    pending: list[bytes] = []
+    chunks = answer.content.iter_any()
+    while True:
+        with _translated(question, f"silent for {question.idle:g} s"):
+            chunk = await anext(chunks, None)
+        if chunk is None:
+            break
+        head, *rest = chunk.split(b"\n")
+        pending.append(head)
+        if rest:
+            yield b"".join(pending)
+            for line in rest[:-1]:
+                yield line
+            pending = [rest[-1]]
+    if any(pending):
+        raise Unreachable(f"{question}: the answer was cut off in the middle of a line")
+
+
+@contextlib.contextmanager
+def _translated(question: _Question, late: str) -> Iterator[None]:
+    """Turns what the transport raises into errors of this room."""
+    try:
+        yield
+    except KubeError:
+        raise
+    except TimeoutError as error:
+        raise TimedOut(f"{question}: {late}") from error
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        raise Unreachable(f"{question}: {str(error) or type(error).__name__}") from error
