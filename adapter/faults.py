@@ -1,5 +1,6 @@
 """What is wrong with a document that somebody wrote: every fault with its place, what stands there, and what to do."""
 
+import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -53,3 +54,10 @@ def path_of(parts: Iterable[str | int]) -> str:
         else:
             path += f".{part}" if path else part
     return path
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """`, did you mean X?` for a mistyped key, empty where nothing is near; case and underscores do not count."""
+    by_folded = {key.lower(): key for key in known}
+    found = difflib.get_close_matches(name.lower().replace("_", ""), by_folded, n=1)
+    return f", did you mean {by_folded[found[0]]}?" if found else ""

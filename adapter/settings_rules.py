@@ -2,7 +2,6 @@
 so that these faults are listed beside all others.
 """
 
-import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -10,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic_core import ErrorDetails
 
-from adapter.faults import Fault
+from adapter.faults import Fault, closest
 
 OWN_NAMES = ("desired_replicas", "pulled_out_pods")
 OWN_PREFIXES = ("effective_", "raw_")
@@ -40,7 +39,7 @@ def advice(detail: ErrorDetails, known: Sequence[str]) -> str:
     """What to do about a fault that the types found. `known` are the keys of the section it stands in."""
     match detail["type"]:
         case "extra_forbidden":
-            return f"there is no such key{_closest(str(detail['loc'][-1]), known)}; there are {', '.join(known)}"
+            return f"there is no such key{closest(str(detail['loc'][-1]), known)}; there are {', '.join(known)}"
         case "missing":
             return "is missing and has no default; write one"
         case "model_type" | "model_attributes_type":
@@ -49,12 +48,6 @@ def advice(detail: ErrorDetails, known: Sequence[str]) -> str:
             return "may not be empty"
         case _:
             return detail["msg"].replace("Input should be", "must be")
-
-
-def _closest(name: str, known: Sequence[str]) -> str:
-    by_folded = {key.lower(): key for key in known}
-    found = difflib.get_close_matches(name.lower().replace("_", ""), by_folded, n=1)
-    return f", did you mean {by_folded[found[0]]}?" if found else ""
 
 
 def _tls_faults(tls: Mapping[str, Any]) -> Iterator[Fault]:

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-
 VERDICTS = ("Above", "Inside", "Below", "Error")
 
 

@@ -1,0 +1,261 @@
+"""A HorizontalPodAutoscaler (autoscaling/v2) as far as a policy hangs on it: target, bounds, pace, and its metrics."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from fractions import Fraction
+from typing import NamedTuple
+
+from adapter.faults import Fault
+from adapter.load.quantity import NANO
+from adapter.load.spec import Bounds
+from adapter.policy.form import Form
+from adapter.policy.objects import PolicyError, Source, as_mapping
+from adapter.policy.parse import API_VERSION, KIND
+
+DESIRED = "desired_replicas"
+"""The metric that is the replica count."""
+POLICY_LABEL = "policy"
+"""The label that names the policy where the metric is asked for as an External one."""
+
+_EFFECTIVE = "effective_"
+_MOST = 1000
+_LARGEST = 2**31 - 1
+
+
+class MetricKind(StrEnum):
+    """Where an HPA takes a metric from."""
+
+    OBJECT = "Object"
+    PODS = "Pods"
+    EXTERNAL = "External"
+    RESOURCE = "Resource"
+    CONTAINER_RESOURCE = "ContainerResource"
+
+
+class TargetKind(StrEnum):
+    """What an HPA's target number is."""
+
+    VALUE = "Value"
+    AVERAGE_VALUE = "AverageValue"
+    UTILIZATION = "Utilization"
+
+
+class Reference(NamedTuple):
+    """An object of the HPA's namespace, by kind and name; `api_version` may be empty."""
+
+    api_version: str
+    kind: str
+    name: str
+
+    @property
+    def group(self) -> str:
+        """The API group, empty for the core one."""
+        return self.api_version.rpartition("/")[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HpaMetric:
+    """One metric an HPA asks for. `described` is set for Object metrics. `aim` is in nano-units (Utilization: percent).
+
+    `match_labels` are the metric selector's; `has_expressions` where it has matchExpressions besides.
+    """
+
+    kind: MetricKind
+    name: str
+    described: Reference | None = None
+    match_labels: Mapping[str, str] = field(default_factory=dict)
+    has_expressions: bool = False
+    target: TargetKind | None = None
+    aim: int | None = None
+
+    def names(self, policy: str) -> bool:
+        """Whether it asks for something of that policy by the policy's own name (as an object, or by label)."""
+        if self.kind is MetricKind.EXTERNAL:
+            return self.match_labels.get(POLICY_LABEL) == policy
+        return self.describes(Reference(API_VERSION, KIND, policy))
+
+    def describes(self, other: Reference) -> bool:
+        """Whether it is an Object metric of that object; versions of one group count as the same."""
+        own = self.described
+        return own is not None and (own.group, own.kind, own.name) == (other.group, other.kind, other.name)
+
+
+class PacePolicy(NamedTuple):
+    """`Pods` or `Percent`, how many, in so many seconds."""
+
+    kind: str
+    value: int
+    period: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """One direction of an HPA's behavior. None or empty: the HPA's own default. `stabilization` is in seconds."""
+
+    tolerance: Fraction | None = None
+    stabilization: int | None = None
+    select: str = ""
+    policies: tuple[PacePolicy, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hpa:
+    """An HPA. `last_scale_at` is in seconds (epoch), None where it never scaled."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    generation: int = 0
+    target: Reference
+    bounds: Bounds
+    last_scale_at: float | None = None
+    metrics: tuple[HpaMetric, ...] = ()
+    scale_up: Pace = field(default_factory=Pace)
+    scale_down: Pace = field(default_factory=Pace)
+
+    @property
+    def desired_metrics(self) -> tuple[HpaMetric, ...]:
+        """The metrics that ask for the replica count, in any form."""
+        return tuple(metric for metric in self.metrics if metric.name == DESIRED)
+
+    @property
+    def pods_metrics(self) -> tuple[tuple[str, int], ...]:
+        """The Pods metrics named `effective_…`, each with the average (nano-units) that it aims at."""
+        return tuple(
+            (metric.name, metric.aim)
+            for metric in self.metrics
+            if metric.kind is MetricKind.PODS and metric.name.startswith(_EFFECTIVE) and metric.aim is not None
+        )
+
+    def asks_for(self, policy: str) -> bool:
+        """Whether it takes its replica count from that policy, be it named or found by the scale target."""
+        return any(metric.names(policy) or metric.describes(self.target) for metric in self.desired_metrics)
+
+
+def parse_hpa(source: Source) -> Hpa:
+    """Read an HPA; what does not matter to a policy is skipped. Raises PolicyError with every fault in the rest."""
+    faults: list[Fault] = []
+    hpa = _hpa(Form(as_mapping(source), "", faults))
+    if faults:
+        raise PolicyError(faults, f"HPA {hpa.namespace}/{hpa.name}".rstrip("/"))
+    return hpa
+
+
+def _hpa(root: Form) -> Hpa:
+    metadata, spec, status = root.section("metadata"), root.section("spec"), root.section("status")
+    behavior = spec.section("behavior")
+    return Hpa(
+        namespace=_text(metadata, "namespace") or "default",
+        name=metadata.text("name", required="an HPA needs a name"),
+        uid=_text(metadata, "uid"),
+        generation=metadata.integer("generation", 0, 0, 2**63 - 1),
+        target=_target(spec),
+        bounds=_bounds(spec),
+        last_scale_at=_time(status, "lastScaleTime"),
+        metrics=tuple(_metrics(spec)),
+        scale_up=_pace(behavior.section("scaleUp")),
+        scale_down=_pace(behavior.section("scaleDown")),
+    )
+
+
+def _target(spec: Form) -> Reference:
+    reference = spec.section("scaleTargetRef")
+    return Reference(
+        _text(reference, "apiVersion"),
+        reference.text("kind", required="the kind of what the HPA scales"),
+        reference.text("name", required="the name of what the HPA scales"),
+    )
+
+
+def _bounds(spec: Form) -> Bounds:
+    minimum = spec.integer("minReplicas", 1, 0, _LARGEST)
+    if not spec.has("maxReplicas"):
+        spec.fault("maxReplicas", None, "is required")
+    maximum = spec.integer("maxReplicas", max(1, minimum), 1, _LARGEST)
+    if minimum > maximum:
+        spec.fault("minReplicas", minimum, f"must be at most maxReplicas ({maximum})")
+    return Bounds(minimum=minimum, maximum=maximum)
+
+
+def _metrics(spec: Form) -> list[HpaMetric]:
+    return [metric for form in spec.sections("metrics", _MOST) if (metric := _metric(form)) is not None]
+
+
+def _metric(form: Form) -> HpaMetric | None:
+    kind = form.choice("type", MetricKind)
+    if kind is None:
+        if not form.has("type"):
+            form.fault("type", None, f"is required: one of {', '.join(MetricKind)}")
+        return None
+    source = form.section(kind.value[0].lower() + kind.value[1:])
+    if kind in {MetricKind.RESOURCE, MetricKind.CONTAINER_RESOURCE}:
+        target, aim = _aim(source)
+        return HpaMetric(kind=kind, name=_text(source, "name"), target=target, aim=aim)
+    identifier = source.section("metric")
+    selector = identifier.section("selector")
+    labels = selector.get("matchLabels")
+    target, aim = _aim(source)
+    return HpaMetric(
+        kind=kind,
+        name=identifier.text("name", required="the metric's name"),
+        described=_described(source) if kind is MetricKind.OBJECT else None,
+        match_labels=labels if isinstance(labels, Mapping) else {},
+        has_expressions=bool(selector.get("matchExpressions")),
+        target=target,
+        aim=aim,
+    )
+
+
+def _described(source: Form) -> Reference:
+    described = source.section("describedObject")
+    return Reference(_text(described, "apiVersion"), _text(described, "kind"), _text(described, "name"))
+
+
+def _aim(source: Form) -> tuple[TargetKind | None, int | None]:
+    target = source.section("target")
+    kind = target.choice("type", TargetKind)
+    match kind:
+        case TargetKind.UTILIZATION:
+            return kind, target.optional_integer("averageUtilization", 1, _LARGEST)
+        case TargetKind.VALUE:
+            return kind, target.nano("value")
+        case TargetKind.AVERAGE_VALUE:
+            return kind, target.nano("averageValue")
+        case None:
+            return None, None
+
+
+def _pace(rules: Form) -> Pace:
+    tolerance = rules.nano("tolerance")
+    return Pace(
+        tolerance=None if tolerance is None else Fraction(tolerance, NANO),
+        stabilization=rules.optional_integer("stabilizationWindowSeconds", 0, 3600),
+        select=_text(rules, "selectPolicy"),
+        policies=tuple(
+            PacePolicy(
+                _text(one, "type"), one.integer("value", 0, 0, _LARGEST), one.integer("periodSeconds", 0, 0, 1800)
+            )
+            for one in rules.sections("policies", _MOST)
+        ),
+    )
+
+
+def _text(form: Form, key: str) -> str:
+    """A text that the API may write as an empty one."""
+    return "" if form.get(key) == "" else form.text(key)
+
+
+def _time(form: Form, key: str) -> float | None:
+    text = form.get(key)
+    if not text:
+        return None
+    try:
+        moment = datetime.fromisoformat(str(text))
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        form.fault(key, text, "is no RFC 3339 time; write 2026-01-01T12:00:00Z")
+        return None
+    return moment.timestamp()

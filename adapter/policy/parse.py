@@ -1,0 +1,260 @@
+"""From a WatermarkPolicy as the API holds it to the policy that the arithmetic takes.
+
+Defaults and rules are those of the CRD (`manifests/crd/watermarkpolicies.yaml`), so that a policy in a file is read as
+the API server would read it; the tests hold both against each other.
+"""
+
+import re
+from enum import StrEnum
+from fractions import Fraction
+
+from adapter.faults import Fault
+from adapter.load.quantity import NANO
+from adapter.load.spec import (
+    Average,
+    Capacity,
+    Converge,
+    Match,
+    Metric,
+    Mode,
+    Policy,
+    PulledOut,
+    Query,
+    Registry,
+    Resource,
+    Strategy,
+)
+from adapter.policy.form import Form
+from adapter.policy.objects import PolicyError, Source, as_mapping
+
+GROUP = "effective-load.io"
+API_VERSION = f"{GROUP}/v1alpha1"
+KIND = "WatermarkPolicy"
+KUBERNETES = "kubernetes"
+"""The registry that needs no service name: readiness gates, EndpointSlices and the annotation."""
+
+MOST_METRICS = 10
+_MOST_CONTAINERS = 20
+_LONGEST_LABEL = 63
+_DAY = 86_400
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9_]*[a-z0-9])?", re.ASCII)
+_RESERVED = ("pods",)
+_NAME_ADVICE = (
+    "a metric name is lower case letters, digits, - and _, begins and ends with a letter or digit, and is not pods "
+    "(effective_pods is a metric of its own)"
+)
+_LARGEST = 2**60
+_LARGEST_RATIO = 10
+_DEFAULT_TOLERANCE = Fraction(1, 100)
+
+
+class _UsageResource(StrEnum):
+    CPU = "cpu"
+    MEMORY = "memory"
+
+
+def parse_policy(source: Source) -> Policy:
+    """Read a policy, every default resolved. Raises PolicyError with every fault in it."""
+    faults: list[Fault] = []
+    root = Form(as_mapping(source), "", faults)
+    policy = _policy(root)
+    if faults:
+        raise PolicyError(faults, f"policy {policy.namespace}/{policy.name}".rstrip("/"))
+    return policy
+
+
+def _policy(root: Form) -> Policy:
+    _identity(root)
+    metadata, spec = root.section("metadata"), root.section("spec")
+    name = metadata.text("name", required="a policy needs a name")
+    if len(name) > _LONGEST_LABEL:
+        metadata.fault(
+            "name", name, f"must be at most {_LONGEST_LABEL} characters, for it is also used as a label value"
+        )
+    average = spec.choice("average", Average) or Average.PER_POD
+    metrics = _metrics(spec, average)
+    policy = Policy(
+        namespace=metadata.text("namespace") or "default",
+        name=name,
+        uid=metadata.text("uid") if metadata.has("uid") else "",
+        generation=metadata.integer("generation", 0, 0, 2**63 - 1),
+        hpa=spec.text("hpa") or name,
+        mode=spec.choice("mode", Mode) or Mode.ACTIVE,
+        strategy=spec.choice("strategy", Strategy) or Strategy.WATERMARK,
+        average=average,
+        tolerance=_tolerance(spec),
+        metrics=metrics,
+        registry=_registry(spec.section("registry")) if spec.get("registry") is not None else None,
+        pulled_out=_pulled_out(spec.section("pulledOut")),
+        min_serving_percent=spec.integer("minServingPercent", 50, 0, 100),
+        tolerate_zero=spec.optional_flag("tolerateZero"),
+        multiple_of=spec.integer("multipleOf", 1, 1, 1000),
+        converge_towards=_converge(spec, metrics),
+    )
+    spec.close()
+    return policy
+
+
+def _identity(root: Form) -> None:
+    for key, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
+        found = root.get(key)
+        if found not in {None, "", expected}:
+            root.fault(key, found, f"must be {expected}")
+    if root.get("spec") is None:
+        root.fault("spec", None, "Required value: write the policy's spec")
+    root.get("status")
+    root.get("metadata")
+    root.close()
+
+
+def _tolerance(spec: Form) -> Fraction:
+    found = spec.ratio("tolerance")
+    if found is None:
+        return _DEFAULT_TOLERANCE
+    if not 0 <= found < 1:
+        spec.fault("tolerance", spec.get("tolerance"), 'tolerance is "1%" or a ratio from 0 to below 1, such as "0.01"')
+    return found
+
+
+def _converge(spec: Form, metrics: tuple[Metric, ...]) -> Converge | None:
+    towards = spec.choice("convergeTowards", Converge)
+    named = [m.high if towards is Converge.HIGH else m.low for m in metrics]
+    if towards is not None and metrics and not any(named):
+        key = "highWatermark" if towards is Converge.HIGH else "lowWatermark"
+        spec.fault("convergeTowards", towards.value, f"convergeTowards {towards.value} needs a metric with {key}")
+    return towards
+
+
+def _metrics(spec: Form, average: Average) -> tuple[Metric, ...]:
+    read: list[Metric] = []
+    for form in spec.sections("metrics", MOST_METRICS):
+        metric = _metric(form)
+        if metric.name and metric.name in {earlier.name for earlier in read}:
+            form.fault("name", metric.name, "Duplicate value: metric names are unique")
+        if average is Average.TOTAL and metric.of is not None:
+            form.fault("", metric.name, "average Total adds up usage; a metric with of is a ratio and needs PerPod")
+        read.append(metric)
+    if not read and isinstance(spec.get("metrics"), list | tuple | None):
+        spec.fault("metrics", None, "should have at least 1 items: a policy needs a metric")
+    return tuple(read)
+
+
+def _metric(form: Form) -> Metric:
+    name = form.text("name", required="Required value: a metric needs a name", longest=_LONGEST_LABEL)
+    if name and (not _NAME.fullmatch(name) or name in _RESERVED):
+        form.fault("name", name, _NAME_ADVICE)
+    resource = _resource(form.section("resource")) if form.get("resource") is not None else None
+    query = _query(form.section("query")) if form.get("query") is not None else None
+    if (resource is None) == (query is None):
+        form.fault("", name, "give exactly one of resource (metrics.k8s.io) and query (Prometheus)")
+    source = resource or query
+    high, low = _watermarks(form, of=source is not None and source.of is not None)
+    form.close()
+    return Metric(name=name, resource=resource, query=query, high=high, low=low)
+
+
+def _watermarks(form: Form, *, of: bool) -> tuple[Fraction | None, Fraction | None]:
+    high, low = (_watermark(form, key, of=of) for key in ("highWatermark", "lowWatermark"))
+    if form.get("highWatermark") is None and form.get("lowWatermark") is None:
+        form.fault("", form.get("name"), "give highWatermark, lowWatermark, or both")
+    if high is not None and low is not None and low >= high:
+        form.fault("lowWatermark", form.get("lowWatermark"), "lowWatermark must be below highWatermark")
+    return high, low
+
+
+def _watermark(form: Form, key: str, *, of: bool) -> Fraction | None:
+    """A watermark in nano-units, finer ones rounded up as the API server rounds quantities."""
+    text = form.quantity_text(key)
+    if text.endswith("%") and not of:
+        form.fault(key, text, "a percentage needs of: Limit or of: Request; without it write a quantity such as 1200m")
+        return None
+    if of:
+        value = form.ratio(key)
+        nano = None if value is None else Fraction(-(-value.numerator * NANO // value.denominator))
+    else:
+        found = form.nano(key) if text else None
+        nano = None if found is None else Fraction(found)
+    return _in_range(form, key, text, nano, of=of)
+
+
+def _in_range(form: Form, key: str, text: str, nano: Fraction | None, *, of: bool) -> Fraction | None:
+    if nano is None:
+        return None
+    if nano <= 0:
+        form.fault(key, text, "a watermark must be more than 0")
+    elif of and nano > _LARGEST_RATIO * NANO:
+        form.fault(key, text, 'a ratio above 10 is 1000 %; for eighty per cent write "80%" or "0.8"')
+    elif nano > _LARGEST * NANO:
+        form.fault(key, text, "a watermark must be at most 1Ei")
+    else:
+        return nano
+    return None
+
+
+def _resource(form: Form) -> Resource:
+    name = form.choice("name", _UsageResource)
+    if form.get("name") is None:
+        form.fault("name", None, "Required value: cpu or memory")
+    resource = Resource(
+        name=name.value if name else "",
+        containers=form.texts("containers", _MOST_CONTAINERS),
+        of=form.choice("of", Capacity),
+    )
+    form.close()
+    return resource
+
+
+def _query(form: Form) -> Query:
+    query = Query(
+        name=form.text("name"),
+        prom_ql=form.text("promQL", longest=4096),
+        server=form.text("server"),
+        of=form.choice("of", Capacity),
+        resource=form.text("resource", longest=_LONGEST_LABEL * 2),
+        containers=form.texts("containers", _MOST_CONTAINERS),
+    )
+    if form.has("name") == form.has("promQL"):
+        form.fault("", None, "give exactly one of name (a query of the settings) and promQL")
+    if form.has("promQL") != form.has("server"):
+        form.fault("", None, "promQL and server go together; a named query knows its server")
+    if form.has("of") != form.has("resource"):
+        form.fault("", None, "of and resource go together: whose limits or requests the query is compared with")
+    if form.has("containers") and not form.has("of"):
+        form.fault("", None, "containers only matters together with of")
+    form.close()
+    return query
+
+
+def _registry(form: Form) -> Registry:
+    registry = Registry(
+        name=form.text("name", required="Required value: a registry needs a name"),
+        service=form.text("service"),
+        namespace=form.text("namespace"),
+        group=form.text("group"),
+        grace=form.integer("graceSeconds", 180, 0, _DAY),
+        absent=form.integer("absentSeconds", 45, 0, _DAY),
+        unhealthy_is_out=form.flag("unhealthyIsOut", default=True),
+        any_out=form.flag("anyOut", default=False),
+        match=form.choice("match", Match) or Match.IP_PORT,
+        port=form.optional_integer("port", 1, 65_535),
+    )
+    if registry.name and registry.name != KUBERNETES and not registry.service:
+        form.fault("", registry.name, "a registry needs service, the name the pods register under")
+    if registry.name == KUBERNETES and any(form.has(key) for key in ("service", "namespace", "group", "port")):
+        form.fault(
+            "",
+            registry.name,
+            "registry kubernetes reads the pods themselves; leave service, namespace, group and port away",
+        )
+    form.close()
+    return registry
+
+
+def _pulled_out(form: Form) -> PulledOut:
+    pulled_out = PulledOut(
+        replace=form.flag("replace", default=True),
+        replace_after=form.integer("replaceAfterSeconds", 60, 0, _DAY),
+        max_percent=form.integer("maxPercent", 50, 0, 100),
+    )
+    form.close()
+    return pulled_out
