@@ -158,6 +158,7 @@ def metrics_server(layout: Layout, kubeconfig: Path) -> list[str | Path]:
         **layout.serving(),
         "kubelet-insecure-tls": "true",
         "kubelet-use-node-status-port": "true",
+        "kubelet-preferred-address-types": "InternalIP",  # no name server knows the nodes
         "metric-resolution": "10s",  # the least it allows, and more than the request timeout
         "kubelet-request-timeout": "5s",
     }

@@ -169,14 +169,29 @@ def stages() -> list[dict[str, Any]]:
     ]
 
 
-def _usage(annotation: str, otherwise: str) -> dict[str, str]:
-    """Usage of one container: its own annotation (`…/usage-cpu.app`), else the pod's, else next to nothing."""
-    own = f'"{annotation}." + container.name'
-    annotations = "pod.metadata.annotations"
-    return {
-        "expression": f'({own}) in {annotations} ? Quantity({annotations}[{own}]) : ("{annotation}" in {annotations}'
-        f' ? Quantity({annotations}["{annotation}"]) : Quantity("{otherwise}"))'
-    }
+def usage_key(resource: str, namespace: str, app: str) -> str:
+    """The nodes' annotation that says what each pod of a workload uses, the pods to come among them.
+
+    On the nodes, for the pod template must not change: that would start a rollout.
+    """
+    name = f"{namespace}.{app}"
+    if len(name) > 63:
+        raise ValueError(f"{name} is too long for the name of an annotation: shorten namespace or workload")
+    return f"usage-{resource}.tests/{name}"
+
+
+def _usage(resource: str, otherwise: str) -> dict[str, str]:
+    """Usage of one container: its own annotation (`…/usage-cpu.app`), the pod's, the workload's, or next to nothing."""
+    annotation = {"cpu": USAGE_CPU, "memory": USAGE_MEMORY}[resource]
+    notes, nodes, labels = "pod.metadata.annotations", "node.metadata.annotations", "pod.metadata.labels"
+    own = f'("{annotation}." + container.name)'
+    workload = f'("usage-{resource}.tests/" + pod.metadata.namespace + "." + {labels}["app"])'
+    choice = (
+        f"{own} in {notes} ? Quantity({notes}[{own}])"
+        f' : ("{annotation}" in {notes} ? Quantity({notes}["{annotation}"])'
+        f' : ("app" in {labels} && {workload} in {nodes} ? Quantity({nodes}[{workload}]) : Quantity("{otherwise}")))'
+    )
+    return {"expression": choice}
 
 
 _CONTAINER_LABELS = [
@@ -216,7 +231,7 @@ def resource_metrics() -> dict[str, Any]:
 
 def configuration() -> list[dict[str, Any]]:
     """Everything kwok reads from its --config file."""
-    usage = {"usage": {"cpu": _usage(USAGE_CPU, "1m"), "memory": _usage(USAGE_MEMORY, "1Mi")}}
+    usage = {"usage": {"cpu": _usage("cpu", "1m"), "memory": _usage("memory", "1Mi")}}
     cluster_usage = {
         "apiVersion": "kwok.x-k8s.io/v1alpha1",
         "kind": "ClusterResourceUsage",

@@ -47,15 +47,22 @@ def external_service(name: str, namespace: str, port: int) -> Object:
 
 
 def api_service(
-    group: str, version: str, service: tuple[str, str, int], *, priority: int = 100, authority: bytes | None = None
+    group: str,
+    version: str,
+    service: tuple[str, str, int],
+    *,
+    priority: int = 100,
+    authority: bytes | None = None,
+    skip: bool = True,
 ) -> Object:
-    """An APIService served by (namespace, name, port); without an authority its certificate is not checked."""
+    """An APIService served by (namespace, name, port).
+
+    Without an authority its certificate is not checked, or, with `skip` false, somebody else brings the caBundle.
+    """
     namespace, name, port = service
-    trust: Object = (
-        {"insecureSkipTLSVerify": True}
-        if authority is None
-        else {"caBundle": base64.b64encode(authority).decode(), "insecureSkipTLSVerify": False}
-    )
+    trust: Object = {"insecureSkipTLSVerify": True} if skip else {}
+    if authority is not None:
+        trust = {"caBundle": base64.b64encode(authority).decode()}
     return {
         "apiVersion": "apiregistration.k8s.io/v1",
         "kind": "APIService",

@@ -1,0 +1,106 @@
+"""What every test may ask for: a control plane, an API server alone, a namespace of its own.
+
+Programs are built before the first test runs, not inside a fixture, where a test's time limit would end the build.
+"""
+
+import re
+import secrets
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster import binaries, objects
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.workloads import Workloads
+
+NEEDS = {
+    "control_plane": binaries.CONTROL_PLANE,
+    "api_server": binaries.API_SERVER,
+    "prometheus": ("prometheus",),
+    "wire": ("wire",),
+}
+"""The programs behind each fixture."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "builds(*names): needs these programs built, beyond what its fixtures need")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Builds what the collected tests need, with progress on the terminal."""
+    if session.config.option.collectonly:
+        return
+    asked = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    marked = [mark for item in session.items for mark in item.iter_markers("builds")]
+    names = [program for fixture, programs in NEEDS.items() if fixture in asked for program in programs]
+    names += [program for mark in marked for program in mark.args]
+    if absent := binaries.missing(dict.fromkeys(names)):
+        capture = session.config.pluginmanager.getplugin("capturemanager")
+        with capture.global_and_fixture_disabled():
+            print()
+            binaries.ensure(*absent, say=lambda line: print(line, flush=True))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Puts the ends of the logs under a failed test that used a cluster."""
+    report = yield
+    if report.failed and call.when in {"setup", "call"}:
+        for name in ("control_plane", "api_server"):
+            cluster = getattr(item, "funcargs", {}).get(name)
+            if isinstance(cluster, ControlPlane):
+                report.sections.extend(_logs(cluster))
+    return report
+
+
+def _logs(cluster: ControlPlane) -> list[tuple[str, str]]:
+    dead = [component for component in cluster.components.values() if not component.running]
+    shown = {component.name: component.tail(30) for component in (*cluster.watched, *dead)}
+    return [(f"log of {name}", text) for name, text in shown.items()]
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[ControlPlane]:
+    """Everything a cluster has but containers; HPAs sync every 3 s. Shared: a test works in its own namespace."""
+    with ControlPlane() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def api_server() -> Iterator[ControlPlane]:
+    """etcd and kube-apiserver: objects, validation and watches, but nobody who acts on them."""
+    with ControlPlane.api_server_only() as cluster:
+        yield cluster
+
+
+def _fresh_name(request: pytest.FixtureRequest) -> str:
+    slug = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower()).strip("-")
+    return f"{slug[:24].strip('-')}-{secrets.token_hex(3)}"
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace of this test's own in the control plane, emptied afterwards."""
+    name = _fresh_name(request)
+    control_plane.client.create(objects.namespace(name))
+    control_plane.client.wait_for(f"/api/v1/namespaces/{name}/serviceaccounts/default", timeout=30)
+    yield name
+    control_plane.restore()
+    # HPAs first, or they would scale what is being deleted; the rest goes with the namespace, without waiting.
+    for path in ("autoscaling/v2/namespaces/{}/horizontalpodautoscalers", "apps/v1/namespaces/{}/deployments"):
+        control_plane.client.delete(f"/apis/{path.format(name)}")
+    control_plane.client.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+def api_namespace(api_server: ControlPlane, request: pytest.FixtureRequest) -> str:
+    """A namespace of this test's own in the bare API server, where nobody could clean it up."""
+    name = _fresh_name(request)
+    api_server.client.create(objects.namespace(name))
+    return name
+
+
+@pytest.fixture
+def workloads(control_plane: ControlPlane, namespace: str) -> Workloads:
+    """Deployments, HPAs and load in this test's namespace."""
+    return Workloads(control_plane, namespace)
