@@ -5,6 +5,7 @@ KubeError                       anything a caller of this room may see
 ├── Unreachable                 no answer, or one cut off: connection, TLS
 │   └── TimedOut                no answer, or no further byte of it, within the time given
 ├── MalformedAnswer             an answer that is not what the API promises
+├── ScaleUnread                 a target's replica count is not known at this moment
 ├── UnknownKind                 discovery knows no such kind, or it has no scale subresource
 └── ApiStatusError              an answer outside 2xx: code, reason, message of its metav1.Status
     ├── BadRequest              400
@@ -43,6 +44,10 @@ class TimedOut(Unreachable):
 
 class MalformedAnswer(KubeError):
     """The answer is not what the API promises."""
+
+
+class ScaleUnread(KubeError):
+    """The replica count of a target can neither be read nor is a watched one recent enough."""
 
 
 class UnknownKind(KubeError):

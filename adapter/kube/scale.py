@@ -1,0 +1,80 @@
+"""The live scale of a target, read when a count is asked for: "hold" is an absolute number, an old one is wrong."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import msgspec
+from cachetools import TTLCache
+
+from adapter.kube.errors import KubeError, MalformedAnswer, ScaleUnread, TimedOut
+from adapter.kube.flight import SingleFlight
+from adapter.kube.objects import decode_scale
+from adapter.kube.session import Session
+from adapter.load.spec import Scale
+from adapter.telemetry.metrics import Metrics
+
+DEADLINE_SECONDS = 0.5
+REUSE_SECONDS = 1.0
+PROVEN_SECONDS = 5.0
+_PATHS = 10_000
+_UNREAD = "the live scale {path} cannot be read ({cause}), and no watched one was proven within 5 s"
+
+
+class ScaleReader:
+    """Reads scale subresources: one request per path under way, at most one a second, half a second each."""
+
+    def __init__(
+        self, session: Session, metrics: Metrics | None = None, *, timer: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._session = session
+        self._metrics = metrics or Metrics()
+        self._timer = timer
+        self._flights: SingleFlight[str, Scale | KubeError] = SingleFlight()
+        # Failures are kept as well: a slow API server is asked once a second, too.
+        self._answers: TTLCache[str, Scale | KubeError] = TTLCache(_PATHS, REUSE_SECONDS, timer=timer)
+
+    async def read(self, scale_path: str, watched: Scale | None, proven_at: float | None) -> Scale:
+        """The scale at this path, at most a second old; if that fails the watched one, proven within 5 s.
+
+        `proven_at` is in the API server's time. Raises a KubeError that names the path and the cause.
+        """
+        began = self._timer()
+        answer, result = self._answers.get(scale_path), "cached"
+        if answer is None:
+            answer, result = await self._flights.join(scale_path, lambda: self._fetch(scale_path)), "live"
+        if isinstance(answer, Scale):
+            self._observe(result, began)
+            return answer
+        fallback = self._proven(watched, proven_at)
+        self._observe("failed" if fallback is None else "watched", began)
+        if fallback is None:
+            raise ScaleUnread(_UNREAD.format(path=scale_path, cause=answer)) from answer
+        return fallback
+
+    async def close(self) -> None:
+        """Cancel the reads under way."""
+        await self._flights.close()
+
+    def _proven(self, watched: Scale | None, proven_at: float | None) -> Scale | None:
+        recent = proven_at is not None and self._session.now() - proven_at <= PROVEN_SECONDS
+        return watched if recent else None
+
+    def _observe(self, result: str, began: float) -> None:
+        self._metrics.scale_reads.labels(result).observe(self._timer() - began)
+
+    async def _fetch(self, path: str) -> Scale | KubeError:
+        answer = await self._ask(path)
+        self._answers[path] = answer
+        return answer
+
+    async def _ask(self, path: str) -> Scale | KubeError:
+        try:
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                return decode_scale(await self._session.get(path))
+        except TimeoutError:
+            return TimedOut(f"GET {path}: no answer within {DEADLINE_SECONDS:g} s")
+        except msgspec.MsgspecError as error:
+            return MalformedAnswer(f"GET {path}: {error}")
+        except KubeError as error:
+            return error
