@@ -1,0 +1,152 @@
+"""The edge between requests for metrics and the picture in memory: the only wait is for the live replica count."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from adapter.apiserver import external, objects, podvalues, queries, wire
+from adapter.apiserver.directory import Directory
+from adapter.apiserver.figures import DESIRED, EFFECTIVE, assessed, desired, figure, labels
+from adapter.apiserver.routes import EVERY, PODS, Route
+from adapter.apiserver.status import StatusError, not_found, unavailable
+from adapter.apiserver.wire import ExternalItem, Item, Value
+from adapter.kube.errors import KubeError
+from adapter.load.assessment import Assessment, Decision
+from adapter.load.pipeline import decide
+from adapter.load.spec import Bounds, Scale
+from adapter.snapshot import Picture, PolicyView
+
+_AT_ONCE = 16  # live scale reads of one listing under way together
+_OLDEST_ASSESSMENT = 90.0
+
+Decide = Callable[[Assessment, Scale, Bounds], Decision]
+
+
+class Scales(Protocol):
+    """Reads a target's replica count as it is now (`adapter.kube.scale.ScaleReader`). Raises KubeError."""
+
+    async def read(self, scale_path: str, watched: Scale | None, proven_at: float | None) -> Scale: ...
+
+
+class Answers:
+    """Answers metric requests. `stale` gives the sentence why nothing may be decided now, None where it may.
+
+    `now` is the API server's time. An assessment older than `oldest` seconds is no ground for an answer.
+    """
+
+    def __init__(
+        self,
+        picture: Picture,
+        scales: Scales,
+        stale: Callable[[], str | None],
+        now: Callable[[], float],
+        *,
+        decide: Decide = decide,
+        oldest: float = _OLDEST_ASSESSMENT,
+    ) -> None:
+        self._picture = picture
+        self._scales = scales
+        self._stale = stale
+        self._now = now
+        self._decide = decide
+        self._oldest = oldest
+        self._directory = Directory(picture.current)
+
+    @property
+    def directory(self) -> Directory:
+        """The current picture, ordered for requests."""
+        if self._directory.snapshot is not self._picture.current:
+            self._directory = Directory(self._picture.current)
+        return self._directory
+
+    async def custom(self, route: Route) -> bytes:
+        """A MetricValueList. Raises StatusError."""
+        directory = self._fresh()
+        if route.resource == PODS:
+            return wire.custom(route.version, self._on_pods(directory, route))
+        views = objects.chosen(directory, route)
+        if route.name == EVERY:
+            values = await self._every(views, route.metric)
+        else:
+            values = [(views[0], await self._value(views[0], route.metric))]
+        items = [
+            Item(described=objects.described(view, route), metric=route.metric, value=value) for view, value in values
+        ]
+        return wire.custom(route.version, items)
+
+    async def external(self, route: Route) -> bytes:
+        """An ExternalMetricValueList. Raises StatusError; one error fails all, for the HPA adds up what it gets."""
+        directory = self._fresh()
+        views = external.chosen(directory, route)
+        if views:
+            values = [(view, await self._value(view, route.metric)) for view in views]
+            return wire.external(
+                ExternalItem(metric=route.metric, labels=labels(view, route.metric), value=value)
+                for view, value in values
+            )
+        items = queries.as_external(directory.snapshot, route, self._now())
+        if items is None:
+            raise external.unknown(directory, route)
+        return wire.external(items)
+
+    def _fresh(self) -> Directory:
+        directory = self.directory
+        if not directory.snapshot.synced:
+            raise unavailable("the Kubernetes caches are still being filled")
+        if sentence := self._stale():
+            raise unavailable(sentence)
+        return directory
+
+    def _on_pods(self, directory: Directory, route: Route) -> list[Item]:
+        if not route.namespace:
+            raise not_found("pods have metrics in a namespace only")
+        items = podvalues.of_policies(directory, route)
+        if items is None:
+            items = queries.on_pods(directory.snapshot, route, self._now())
+        if items is None:
+            raise _unknown_on_pods(directory, route)
+        return items
+
+    async def _every(self, views: tuple[PolicyView, ...], metric: str) -> list[tuple[PolicyView, Value]]:
+        """The values that there are; a policy in error is left out of a listing, which no HPA asks for."""
+        gate = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(view: PolicyView) -> tuple[PolicyView, Value] | None:
+            async with gate:
+                try:
+                    return view, await self._value(view, metric)
+                except StatusError:
+                    return None
+
+        return [found for found in await asyncio.gather(*map(one, views)) if found]
+
+    async def _value(self, view: PolicyView, metric: str) -> Value:
+        self._refuse_old(view)
+        return await self._desired(view) if metric == DESIRED else figure(view, metric)
+
+    def _refuse_old(self, view: PolicyView) -> None:
+        if view.assessment is not None and (age := self._now() - view.assessment.at) > self._oldest:
+            raise unavailable(
+                f"WatermarkPolicy {view.policy.namespace}/{view.policy.name} was last assessed {age:.0f} s ago"
+            )
+
+    async def _desired(self, view: PolicyView) -> Value:
+        assessment = assessed(view)
+        if view.bounds is None or not view.scale_path:
+            raise unavailable(
+                f"the HPA or the scale target of {view.policy.namespace}/{view.policy.name} is not known yet"
+            )
+        try:
+            scale = await self._scales.read(view.scale_path, view.scale, view.scale_proven_at)
+        except KubeError as error:
+            raise unavailable(f"the replica count of {view.scale_path} cannot be read: {error}") from error
+        return desired(view, self._decide(assessment, scale, view.bounds))
+
+
+def _unknown_on_pods(directory: Directory, route: Route) -> StatusError:
+    names = {EFFECTIVE + own.name for view in directory.policies(route.namespace) for own in view.policy.metrics}
+    if route.metric in names:
+        return not_found(f"metricLabelSelector {route.series} selects no policy with {route.metric}")
+    names.update(name for name, query in directory.snapshot.queries.items() if query.by_pod)
+    known = f"there are {', '.join(sorted(names))}" if names else "no policy and no query is here"
+    return not_found(f"no metric {route.metric} on pods in namespace {route.namespace}; {known}", name=route.metric)

@@ -1,0 +1,223 @@
+"""Our own authority and serving certificate: made, judged and renewed. Pure but for the random numbers of keys.
+
+Times are epoch seconds. A certificate is renewed when two thirds of its life are over. A new authority is announced
+beside the old one first; the serving certificate follows once the announcement has been made.
+"""
+
+import datetime as dt
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from adapter.apiserver.status import CertificateError
+
+DAY = 86400.0
+AUTHORITY_LIFE = 10 * 365 * DAY
+LEAF_LIFE = 90 * DAY
+_BACKDATED = 3600.0  # clocks differ
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """A certificate (PEM, with its chain) and its private key (PEM)."""
+
+    certificate: str
+    key: str
+
+    @property
+    def leaf(self) -> x509.Certificate:
+        """The first certificate. Raises CertificateError."""
+        return certificates(self.certificate)[0]
+
+    @property
+    def expires_at(self) -> float:
+        """When the first certificate expires."""
+        return self.leaf.not_valid_after_utc.timestamp()
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """Everything the Secret holds: the serving pair, the announced authorities (newest first), the newest one's key."""
+
+    serving: KeyPair
+    authorities: str
+    authority_key: str
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the serving certificate comes from the newest authority."""
+        return _is_issued(self.serving.leaf, certificates(self.authorities)[0])
+
+    @property
+    def authority_expires_at(self) -> float:
+        """When the newest authority expires."""
+        return certificates(self.authorities)[0].not_valid_after_utc.timestamp()
+
+
+def certificates(pem: str) -> list[x509.Certificate]:
+    """The certificates of a PEM text, at least one. Raises CertificateError."""
+    try:
+        return x509.load_pem_x509_certificates(pem.encode())
+    except ValueError as error:
+        raise CertificateError(f"no certificate can be read: {error}") from None
+
+
+def check(pair: KeyPair) -> KeyPair:
+    """The pair, if its key belongs to its certificate. Raises CertificateError."""
+    if _public(_private(pair.key)) != _public_of(pair.leaf):
+        raise CertificateError("the private key does not belong to the certificate")
+    return pair
+
+
+def create(names: Iterable[str], now: float) -> Stock:
+    """A new authority, and a serving certificate from it for these DNS names (the first is the subject)."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    authority = _authority(key, now)
+    return Stock(_leaf(authority, key, list(names), now), _pem(authority), _key_pem(key))
+
+
+def judged(stock: Stock, now: float) -> Stock:
+    """The stock, if it can be served at all. Raises CertificateError with the reason."""
+    check(stock.serving)
+    known = certificates(stock.authorities)
+    if _public(_private(stock.authority_key)) != _public_of(known[0]):
+        raise CertificateError("the authority's key does not belong to its certificate")
+    if not any(_is_issued(stock.serving.leaf, authority) for authority in known):
+        raise CertificateError("the serving certificate comes from none of the authorities")
+    if not _is_valid(known[0], now):
+        raise CertificateError("the authority has expired")
+    return stock
+
+
+def with_new_authority(stock: Stock, now: float) -> Stock:
+    """The stock, with a new authority announced beside the old one if that one is due; expired ones are dropped."""
+    known = [authority for authority in certificates(stock.authorities) if _is_valid(authority, now)]
+    if known and not _is_due(known[0], now):
+        kept = "".join(map(_pem, known))
+        return stock if kept == stock.authorities else replace(stock, authorities=kept)
+    key = ec.generate_private_key(ec.SECP256R1())
+    fresh = _authority(key, now)
+    return replace(stock, authorities="".join(map(_pem, [fresh, *known])), authority_key=_key_pem(key))
+
+
+def with_new_leaf(stock: Stock, names: Iterable[str], now: float) -> Stock:
+    """The stock with a new serving certificate from the newest authority, if the one it has is due or does not fit."""
+    wanted = list(names)
+    leaf = stock.serving.leaf
+    if not _is_due(leaf, now) and stock.is_current and set(wanted) <= set(dns_names(leaf)):
+        return stock
+    authority = certificates(stock.authorities)[0]
+    return replace(stock, serving=_leaf(authority, _private(stock.authority_key), wanted, now))
+
+
+def dns_names(certificate: x509.Certificate) -> list[str]:
+    """The certificate's DNS names."""
+    try:
+        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return []
+    return extension.value.get_values_for_type(x509.DNSName)
+
+
+def _authority(key: ec.EllipticCurvePrivateKey, now: float) -> x509.Certificate:
+    # Each authority has a name of its own, so that a chain is never tried with another one's key.
+    subject = _name(f"effective-load-ca@{int(now)}")
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=True,
+        crl_sign=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    builder = _builder(subject, subject, key.public_key(), now, AUTHORITY_LIFE)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    return builder.add_extension(usage, critical=True).sign(key, hashes.SHA256())
+
+
+def _leaf(
+    authority: x509.Certificate, authority_key: ec.EllipticCurvePrivateKey, names: list[str], now: float
+) -> KeyPair:
+    key = ec.generate_private_key(ec.SECP256R1())
+    life = min(LEAF_LIFE, authority.not_valid_after_utc.timestamp() - now)
+    builder = _builder(_name(names[0][:64]), authority.subject, key.public_key(), now, life)
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
+    for extension, critical in (
+        (x509.BasicConstraints(ca=False, path_length=None), True),
+        (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False),
+        (x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), False),
+        (issuer, False),
+    ):
+        builder = builder.add_extension(extension, critical=critical)
+    return KeyPair(_pem(builder.sign(authority_key, hashes.SHA256())), _key_pem(key))
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey, now: float, life: float
+) -> x509.CertificateBuilder:
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(public)
+    builder = builder.serial_number(x509.random_serial_number())
+    builder = builder.not_valid_before(_moment(now - _BACKDATED)).not_valid_after(_moment(now + life))
+    return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _moment(seconds: float) -> dt.datetime:
+    return dt.datetime.fromtimestamp(int(seconds), dt.UTC)
+
+
+def _pem(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> str:
+    plain = serialization.NoEncryption()
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain).decode()
+
+
+def _private(pem: str) -> ec.EllipticCurvePrivateKey:
+    try:
+        key = serialization.load_pem_private_key(pem.encode(), password=None)
+    except (ValueError, TypeError) as error:
+        raise CertificateError(f"the private key cannot be read: {error}") from None
+    return key  # type: ignore[return-value]  # of a foreign pair it may be RSA, of which only the public half is asked
+
+
+def _public(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return _spki(key.public_key())
+
+
+def _public_of(certificate: x509.Certificate) -> bytes:
+    return _spki(certificate.public_key())  # type: ignore[arg-type]  # any kind of key has this form
+
+
+def _spki(public: ec.EllipticCurvePublicKey) -> bytes:
+    return public.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def _is_issued(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def _is_valid(certificate: x509.Certificate, now: float) -> bool:
+    return now < certificate.not_valid_after_utc.timestamp()
+
+
+def _is_due(certificate: x509.Certificate, now: float) -> bool:
+    begin, end = certificate.not_valid_before_utc.timestamp(), certificate.not_valid_after_utc.timestamp()
+    return now >= begin + (end - begin) * 2 / 3

@@ -1,0 +1,164 @@
+"""What the aggregator and its clients find here: groups, versions, resources; legacy and aggregated.
+
+No document is ever empty: old clients fail on an empty resource list. Every parent resource is namespaced, always: the
+conversion of a legacy list fails for the whole version where one parent has both scopes.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from adapter.apiserver.directory import Directory
+from adapter.apiserver.figures import EFFECTIVE, RAW, WHOLE
+from adapter.apiserver.routes import CUSTOM, CUSTOM_VERSIONS, EXTERNAL, EXTERNAL_VERSIONS, PODS, POLICIES
+
+JSON = "application/json"
+_USUAL_TARGETS = ("deployments.apps", "statefulsets.apps")
+_LIST_KINDS = {CUSTOM: "MetricValueList", EXTERNAL: "ExternalMetricValueList"}
+_AGGREGATED_KIND = "APIGroupDiscoveryList"
+_NO_KIND = {"group": "", "version": "", "kind": ""}  # a null here makes client-go 0.26.0 to 0.26.3 panic
+
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A discovery answer: JSON, its Content-Type, and (aggregated only) its entity tag."""
+
+    body: bytes
+    content_type: str = JSON
+    etag: str = ""
+
+
+def groups_served(*, external: bool) -> Mapping[str, tuple[str, ...]]:
+    """Group → versions, the preferred one first."""
+    served: dict[str, tuple[str, ...]] = {CUSTOM: CUSTOM_VERSIONS}
+    if external:
+        served[EXTERNAL] = EXTERNAL_VERSIONS
+    return served
+
+
+class Discovery:
+    """The documents for one picture; the latest is kept until the names in it change."""
+
+    def __init__(self, *, external: bool) -> None:
+        self._served = groups_served(external=external)
+        self._names: Mapping[str, tuple[str, ...]] = {}
+        self._kept: dict[str, Document] = {}
+        self._seen: Directory | None = None
+
+    def groups(self, directory: Directory, accept: str) -> Document:
+        """`/apis`: aggregated where the client asks for it, else the legacy APIGroupList."""
+        version = _aggregated_version(accept)
+        if version is None:
+            found = [_group(group, versions) for group, versions in self._served.items()]
+            return Document(_encode({"kind": "APIGroupList", "apiVersion": "v1", "groups": found}))
+        self._look(directory)
+        if version not in self._kept:
+            self._kept[version] = self._aggregated(version)
+        return self._kept[version]
+
+    def group(self, group: str) -> Document | None:
+        """`/apis/<group>`; None where the group is not served."""
+        if group not in self._served:
+            return None
+        return Document(_encode({"kind": "APIGroup", "apiVersion": "v1", **_group(group, self._served[group])}))
+
+    def resources(self, directory: Directory, group: str, version: str) -> Document | None:
+        """`/apis/<group>/<version>`, which the aggregator also probes; None where that is not served."""
+        if version not in self._served.get(group, ()):
+            return None
+        self._look(directory)
+        kept = f"{group}/{version}"
+        if kept not in self._kept:
+            self._kept[kept] = Document(_encode(self._resource_list(group, version)))
+        return self._kept[kept]
+
+    def _look(self, directory: Directory) -> None:
+        if directory is self._seen:
+            return
+        self._seen = directory
+        names = {CUSTOM: tuple(_custom_names(directory)), EXTERNAL: tuple(_external_names(directory))}
+        if names != self._names:
+            self._names = names
+            self._kept.clear()
+
+    def _resource_list(self, group: str, version: str) -> dict[str, Any]:
+        kind = _LIST_KINDS[group]
+        resources = [
+            {"name": name, "singularName": "", "namespaced": True, "kind": kind, "verbs": ["get"]}
+            for name in self._names[group]
+        ]
+        head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{group}/{version}"}
+        return {**head, "resources": resources}
+
+    def _aggregated(self, version: str) -> Document:
+        items = [
+            {
+                "metadata": {"name": group, "creationTimestamp": None},
+                "versions": [self._aggregated_group(group, served) for served in versions],
+            }
+            for group, versions in self._served.items()
+        ]
+        api = f"apidiscovery.k8s.io/{version}"
+        body = _encode({"kind": _AGGREGATED_KIND, "apiVersion": api, "metadata": {}, "items": items})
+        content_type = f"{JSON};g=apidiscovery.k8s.io;v={version};as={_AGGREGATED_KIND}"
+        return Document(body, content_type, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+
+    def _aggregated_group(self, group: str, version: str) -> dict[str, Any]:
+        kind = {"group": "", "version": "", "kind": _LIST_KINDS[group]}
+        parents: dict[str, list[dict[str, Any]]] = {}
+        for name in self._names[group]:
+            parent, _, subresource = name.partition("/")
+            below = parents.setdefault(parent, [])
+            if subresource:
+                below.append({"subresource": subresource, "responseKind": kind, "verbs": ["get"]})
+        resources = [_aggregated_resource(parent, kind, below) for parent, below in parents.items()]
+        return {"version": version, "resources": resources, "freshness": "Current"}
+
+
+def _aggregated_resource(name: str, kind: Mapping[str, str], below: list[dict[str, Any]]) -> dict[str, Any]:
+    resource: dict[str, Any] = {"resource": name, "scope": "Namespaced", "singularResource": ""}
+    if below:
+        return {**resource, "responseKind": _NO_KIND, "verbs": [], "subresources": below}
+    return {**resource, "responseKind": kind, "verbs": ["get"]}
+
+
+def _group(group: str, versions: tuple[str, ...]) -> dict[str, Any]:
+    found = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
+    return {"name": group, "versions": found, "preferredVersion": found[0]}
+
+
+def _policy_metrics(directory: Directory) -> list[str]:
+    return [*WHOLE, *(prefix + name for name in directory.metric_names for prefix in (EFFECTIVE, RAW))]
+
+
+def _custom_names(directory: Directory) -> Iterator[str]:
+    metrics = _policy_metrics(directory)
+    parents = sorted({POLICIES, *_USUAL_TARGETS, *directory.target_resources})
+    for parent in parents:
+        yield from (f"{parent}/{metric}" for metric in metrics)
+    queries = directory.snapshot.queries.values()
+    on_pods = {EFFECTIVE + name for name in directory.metric_names} | {q.name for q in queries if q.by_pod}
+    yield from (f"{PODS}/{metric}" for metric in sorted(on_pods))
+
+
+def _external_names(directory: Directory) -> Iterator[str]:
+    yield from dict.fromkeys([*_policy_metrics(directory), *sorted(directory.snapshot.queries)])
+
+
+def _aggregated_version(accept: str) -> str | None:
+    """The version of the aggregated document that an Accept header asks for first, None for the legacy one."""
+    for part in accept.split(","):
+        media, *parameters = (piece.strip() for piece in part.split(";"))
+        asked = dict(parameter.partition("=")[::2] for parameter in parameters)
+        if media != JSON or asked.get("as") != _AGGREGATED_KIND or asked.get("g") != "apidiscovery.k8s.io":
+            if media in {JSON, "*/*"} and "as" not in asked:
+                return None
+            continue
+        if asked.get("v") in {"v2", "v2beta1"}:
+            return asked["v"]
+    return None

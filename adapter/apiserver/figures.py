@@ -1,0 +1,112 @@
+"""The figures of one policy: which metrics there are, what each is now, or why it is not."""
+
+import functools
+from collections.abc import Mapping
+from fractions import Fraction
+
+from adapter.apiserver.status import StatusError, not_found, unavailable
+from adapter.apiserver.wire import Value
+from adapter.load.assessment import Assessment, Decision, MetricAssessment
+from adapter.load.pods import PodState
+from adapter.load.quantity import milli_text, nano_text
+from adapter.snapshot import PolicyView
+
+DESIRED = "desired_replicas"
+EFFECTIVE = "effective_"
+RAW = "raw_"
+COUNTS: Mapping[str, PodState] = {
+    "effective_pods": PodState.SERVING,
+    "pulled_out_pods": PodState.PULLED_OUT,
+}
+WHOLE = (DESIRED, *COUNTS)
+"""Metrics that every policy has."""
+
+
+def assessed(view: PolicyView) -> Assessment:
+    """The policy's assessment. Raises StatusError with its problem, or 503 while there is none yet."""
+    if view.problem is not None:
+        raise StatusError(*view.problem)
+    if view.assessment is None:
+        raise unavailable(f"WatermarkPolicy {view.policy.namespace}/{view.policy.name} has not been assessed yet")
+    return view.assessment
+
+
+def metric_names(view: PolicyView) -> tuple[str, ...]:
+    """Every metric that the policy offers."""
+    own = (prefix + metric.name for metric in view.policy.metrics for prefix in (EFFECTIVE, RAW))
+    return (*WHOLE, *own)
+
+
+def offers(view: PolicyView, metric: str) -> bool:
+    """Whether the policy has a metric of that name."""
+    return metric in WHOLE or own_metric(view, metric) is not None
+
+
+def own_metric(view: PolicyView, metric: str) -> str | None:
+    """The policy's own metric behind `effective_<name>` and `raw_<name>`, None where it has none of that name."""
+    name = _stem(metric)
+    return name if name is not None and any(own.name == name for own in view.policy.metrics) else None
+
+
+@functools.lru_cache(4096)
+def _stem(metric: str) -> str | None:
+    if metric in WHOLE:
+        return None
+    return next((metric.removeprefix(prefix) for prefix in (EFFECTIVE, RAW) if metric.startswith(prefix)), None)
+
+
+def labels(view: PolicyView, metric: str) -> dict[str, str]:
+    """The labels of the metric's one series: `policy`, and `metric` where it is of one of the policy's metrics."""
+    own = own_metric(view, metric)
+    return {"policy": view.policy.name} if own is None else {"policy": view.policy.name, "metric": own}
+
+
+def figure(view: PolicyView, metric: str) -> Value:
+    """The value of a metric other than `desired_replicas`.
+
+    Raises StatusError: 404 for a metric that the policy has not, 503 with the sentence where it has no value.
+    """
+    if not offers(view, metric):
+        raise unknown(view, metric)
+    assessment = assessed(view)
+    if metric in COUNTS:
+        return Value(text=milli_text(1000 * assessment.counts.get(COUNTS[metric], 0)), at=assessment.at)
+    found = measured(view, assessment, own_metric(view, metric) or "")
+    usage = found.raw if metric.startswith(RAW) else found.usage
+    return _value(view, found, assessment, usage)
+
+
+def measured(view: PolicyView, assessment: Assessment, name: str) -> MetricAssessment:
+    """The assessment of one metric. Raises StatusError 503 where it is in error or missing."""
+    found = assessment.metric(name)
+    if found is None:
+        raise unavailable(f"metric {name} of {_name(view)} has not been assessed yet")
+    if found.error is not None:
+        raise unavailable(f"metric {name} of {_name(view)}: {found.error}")
+    return found
+
+
+def _value(view: PolicyView, found: MetricAssessment, assessment: Assessment, usage: Fraction | None) -> Value:
+    if usage is None:
+        raise unavailable(f"metric {found.name} of {_name(view)}: no serving pod has a sample")
+    at = assessment.at if found.sampled_at is None else found.sampled_at
+    return Value(text=nano_text(usage), at=at, window=found.window)
+
+
+def desired(view: PolicyView, decision: Decision) -> Value:
+    """`desired_replicas` as served. Raises StatusError 503 with the decision's sentence where it has none."""
+    assessment = assessed(view)
+    if decision.served is None:
+        raise unavailable(f"{_name(view)}: {decision.error or 'no decision'}")
+    at = assessment.at if assessment.sampled_at is None else assessment.sampled_at
+    return Value(text=milli_text(decision.served), at=at)
+
+
+def unknown(view: PolicyView, metric: str) -> StatusError:
+    """404 that names what the policy offers."""
+    known = ", ".join(metric_names(view))
+    return not_found(f"{_name(view)} has no metric {metric}; it has {known}", name=metric)
+
+
+def _name(view: PolicyView) -> str:
+    return f"WatermarkPolicy {view.policy.namespace}/{view.policy.name}"

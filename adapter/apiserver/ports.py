@@ -1,0 +1,39 @@
+"""What this room needs of the API server's client (`adapter.kube.session.Session`), and nothing more."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+
+
+class Response(Protocol):
+    """A successful answer."""
+
+    @property
+    def body(self) -> bytes: ...
+
+
+class Api(Protocol):
+    """Talks to the API server. Every method raises KubeError for an answer outside 2xx and for none at all."""
+
+    def now(self) -> float:
+        """The API server's time, epoch seconds."""
+        ...
+
+    async def get(self, path: str, *, timeout: float) -> bytes:  # noqa: ASYNC109 - the session's own deadline
+        """The body of a GET."""
+        ...
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        content_type: str = JSON,
+        params: Mapping[str, str] | None = None,
+        timeout: float,  # noqa: ASYNC109 - the session's own deadline
+    ) -> Response:
+        """Any request."""
+        ...

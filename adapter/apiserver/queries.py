@@ -1,0 +1,101 @@
+"""The settings' named queries, served without a policy: by pod as Pods metrics, otherwise as External metrics.
+
+A query that failed or is too old answers an error. A stale series is an error too where it would be missing from a sum
+(External), and leaves its pod out where pods are listed (the HPA then fills conservatively). NaN never gets this far:
+such a point is no sample.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from adapter.apiserver.podvalues import described, is_wanted
+from adapter.apiserver.routes import EVERY, Route
+from adapter.apiserver.status import StatusError, not_found, unavailable
+from adapter.apiserver.wire import ExternalItem, Item, Value
+from adapter.load.pods import Pod
+from adapter.load.quantity import nano_text
+from adapter.snapshot import QueryView, Series, Snapshot
+
+
+def on_pods(snapshot: Snapshot, route: Route, now: float) -> list[Item] | None:
+    """The values of a query by pod; None where no such query exists. Raises StatusError 503 and 404."""
+    query = snapshot.queries.get(route.metric)
+    if query is None or not query.by_pod:
+        return None
+    _refuse_stale(query, now)
+    by_pod = _by_pod(query, route, now)
+    pods = snapshot.pods.get(route.namespace, {})
+    items = [_item(query, pod, by_pod[pod.name]) for pod in _wanted(pods, route) if pod.name in by_pod]
+    if not items:
+        raise _nothing(query, route, "pod")
+    return items
+
+
+def as_external(snapshot: Snapshot, route: Route, now: float) -> list[ExternalItem] | None:
+    """The series of a query in the namespace; None where no such query exists. Raises StatusError 503 and 404."""
+    query = snapshot.queries.get(route.metric)
+    if query is None:
+        return None
+    _refuse_stale(query, now)
+    chosen = [
+        s for s in query.series.get(route.namespace, ()) if route.labels is None or route.labels.matches(s.labels)
+    ]
+    if not chosen:
+        raise _nothing(query, route, "series")
+    oldest = now - min(series.at for series in chosen)
+    if oldest > query.max_age:
+        raise unavailable(
+            f"query {query.name}: a series that counts was sampled {oldest:.0f} s ago, the limit is {query.max_age:g} s"
+        )
+    return [ExternalItem(metric=query.name, labels=series.labels, value=_value(series)) for series in chosen]
+
+
+def _refuse_stale(query: QueryView, now: float) -> None:
+    if query.error is not None:
+        raise unavailable(f"query {query.name}: {query.error}")
+    if query.fetched_at is None:
+        raise unavailable(f"query {query.name} has not been answered yet")
+    age = now - query.fetched_at
+    if age > query.max_age:
+        raise unavailable(f"query {query.name} was last answered {age:.0f} s ago, the limit is {query.max_age:g} s")
+
+
+def _by_pod(query: QueryView, route: Route, now: float) -> Mapping[str, Series]:
+    """The fresh series that are selected, by pod. Raises StatusError 503 where a pod has two."""
+    found: dict[str, Series] = {}
+    for series in query.series.get(route.namespace, ()):
+        name = series.labels.get(query.pod_label)
+        if (
+            name is None
+            or now - series.at > query.max_age
+            or (route.series and not route.series.matches(series.labels))
+        ):
+            continue
+        if name in found:
+            raise _ambiguous(query, name)
+        found[name] = series
+    return found
+
+
+def _wanted(pods: Mapping[str, Pod], route: Route) -> Iterable[Pod]:
+    if route.name != EVERY:
+        return [pods[route.name]] if route.name in pods else []
+    return (pod for pod in pods.values() if is_wanted(pod, route))
+
+
+def _item(query: QueryView, pod: Pod, series: Series) -> Item:
+    return Item(described=described(pod), metric=query.name, value=_value(series))
+
+
+def _value(series: Series) -> Value:
+    return Value(text=nano_text(series.value), at=series.at)
+
+
+def _ambiguous(query: QueryView, pod: str) -> StatusError:
+    by = f"sum by ({query.namespace_label}, {query.pod_label})"
+    return unavailable(f"query {query.name} has several series of pod {pod}; write it as `{by} (…)`, or select one")
+
+
+def _nothing(query: QueryView, route: Route, what: str) -> StatusError:
+    selectors = " and ".join(repr(str(chosen)) for chosen in (route.labels, route.series) if chosen)
+    chosen = f" that {selectors} selects" if selectors else ""
+    return not_found(f"query {query.name} has no fresh sample of a {what}{chosen} in namespace {route.namespace}")

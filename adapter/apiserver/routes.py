@@ -1,0 +1,222 @@
+"""From a request target, as it stands in the request line, to what is asked for and what right that takes."""
+
+import functools
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+from urllib.parse import parse_qsl, unquote
+
+from adapter.apiserver.status import StatusError, bad_request, not_allowed
+from adapter.kube.selectors import Selector, SelectorError, parse
+
+CUSTOM = "custom.metrics.k8s.io"
+EXTERNAL = "external.metrics.k8s.io"
+CUSTOM_VERSIONS = ("v1beta2", "v1beta1")
+"""Preferred first."""
+EXTERNAL_VERSIONS = ("v1beta1",)
+PODS = "pods"
+POLICIES = "watermarkpolicies.effective-load.io"
+EVERY = "*"
+
+_REMEMBERED = 8192
+_MOST_PARAMETERS = 32
+_HEALTH = frozenset({"livez", "readyz", "healthz"})
+_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
+
+class Kind(StrEnum):
+    """What a request asks for; also the `resource_kind` of the request metric, so there are few."""
+
+    HEALTH = "health"
+    VERSION = "version"
+    OPENAPI = "openapi"
+    GROUPS = "groups"
+    GROUP = "group"
+    RESOURCES = "resources"
+    POLICY = "policy"
+    PODS = "pods"
+    TARGET = "target"
+    EXTERNAL = "external"
+    OTHER = "other"
+
+
+class Attributes(NamedTuple):
+    """What a SubjectAccessReview asks about: a resource, or (where `path` is set) a path."""
+
+    verb: str = "get"
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    name: str = ""
+    namespace: str = ""
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """A parsed request target.
+
+    `labels` selects objects (External: series), `series` the series of an object; None selects everything. `fault` is
+    what is answered to somebody who is known and may ask; a route with a fault keeps its attributes for that.
+    """
+
+    kind: Kind
+    attributes: Attributes
+    segments: tuple[str, ...] = ()
+    verbose: bool = False
+    group: str = ""
+    version: str = ""
+    namespace: str = ""
+    resource: str = ""
+    name: str = ""
+    metric: str = ""
+    labels: Selector | None = None
+    series: Selector | None = None
+    fault: StatusError | None = None
+
+
+@functools.lru_cache(_REMEMBERED)
+def route(target: str) -> Route:
+    """Parse a request target (`/path?query`). Never raises: what is wrong stands in `fault`.
+
+    The same few hundred targets come back every 15 seconds, so the answers are kept.
+    """
+    path, _, query = target.partition("?")
+    try:
+        segments = _segments(path)
+        parameters = _parameters(query)
+    except StatusError as error:
+        return Route(kind=Kind.OTHER, attributes=Attributes(path=path), fault=error)
+    found = _resource_route(segments, parameters) if _is_resource(segments) else None
+    return found or _plain_route(segments, parameters)
+
+
+def _segments(path: str) -> tuple[str, ...]:
+    if not path.startswith("/") or _BAD_ESCAPE.search(path):
+        raise bad_request("invalid request path")
+    try:
+        segments = tuple(unquote(part, errors="strict") for part in path[1:].removesuffix("/").split("/"))
+    except UnicodeDecodeError:
+        raise bad_request("invalid request path: not UTF-8") from None
+    if any("/" in part or part in {".", ".."} for part in segments):
+        raise bad_request("invalid request path: no segment may be '.', '..' or contain '/'")
+    return segments
+
+
+def _parameters(query: str) -> dict[str, str]:
+    """Query parameters; `+` is a space. The aggregator sorts and re-encodes them, so a repeated one is a mistake."""
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_MOST_PARAMETERS)
+    except ValueError:
+        raise bad_request("invalid query: not UTF-8, or too many parameters") from None
+    parameters = dict(pairs)
+    if len(parameters) != len(pairs):
+        raise bad_request("invalid query: a parameter is given twice")
+    return parameters
+
+
+def _is_resource(segments: tuple[str, ...]) -> bool:
+    if len(segments) < 4 or segments[0] != "apis":
+        return False
+    versions = {CUSTOM: CUSTOM_VERSIONS, EXTERNAL: EXTERNAL_VERSIONS}.get(segments[1], ())
+    return segments[2] in versions and all(segments)
+
+
+def _resource_route(segments: tuple[str, ...], parameters: dict[str, str]) -> Route | None:
+    _, group, version, *rest = segments
+    found = _custom(version, rest) if group == CUSTOM else _external(version, rest)
+    if found is None:
+        return None
+    labels = series = fault = None
+    try:
+        _refuse_unserved(parameters)
+        labels = _selector(parameters, "labelSelector")
+        series = _selector(parameters, "metricLabelSelector")
+    except StatusError as error:
+        fault = error
+    attributes = found
+    return Route(
+        kind=_kind(attributes),
+        attributes=attributes,
+        segments=segments,
+        group=group,
+        version=version,
+        namespace=attributes.namespace,
+        resource=attributes.resource,
+        name=attributes.name,
+        metric=attributes.subresource or segments[-1],
+        labels=labels,
+        series=series,
+        fault=fault,
+    )
+
+
+def _kind(attributes: Attributes) -> Kind:
+    if attributes.group == EXTERNAL:
+        return Kind.EXTERNAL
+    return {PODS: Kind.PODS, POLICIES: Kind.POLICY}.get(attributes.resource, Kind.TARGET)
+
+
+def _custom(version: str, rest: list[str]) -> Attributes | None:
+    match rest:
+        case ["namespaces", namespace, "metrics", metric]:
+            return Attributes(group=CUSTOM, version=version, resource="metrics", name=metric, namespace=namespace)
+        case ["namespaces", namespace, resource, name, metric]:
+            return Attributes("get", CUSTOM, version, resource, metric, name, namespace)
+        case [resource, name, metric] if resource != "namespaces":
+            return Attributes("get", CUSTOM, version, resource, metric, name)
+        case _:
+            return None
+
+
+def _external(version: str, rest: list[str]) -> Attributes | None:
+    match rest:
+        case ["namespaces", namespace, metric]:
+            return Attributes(verb="list", group=EXTERNAL, version=version, resource=metric, namespace=namespace)
+        case _:
+            return None
+
+
+def _refuse_unserved(parameters: dict[str, str]) -> None:
+    if parameters.get("watch", "") not in {"", "0", "false"}:
+        raise not_allowed("watch is not supported: metrics can only be read")
+    if parameters.get("fieldSelector"):
+        raise bad_request("fieldSelector is not supported; use labelSelector")
+
+
+def _selector(parameters: dict[str, str], name: str) -> Selector | None:
+    text = parameters.get(name, "")
+    if not text:
+        return None
+    try:
+        return parse(text)
+    except SelectorError as error:
+        raise bad_request(f"invalid {name}: {error}") from None
+
+
+def _plain_route(segments: tuple[str, ...], parameters: dict[str, str]) -> Route:
+    kind = _plain_kind(segments)
+    fault = None
+    if kind is Kind.OTHER and segments[:2] in {("apis", CUSTOM), ("apis", EXTERNAL)}:
+        fault = bad_request("invalid request path")
+    return Route(
+        kind=kind,
+        attributes=Attributes(path="/" + "/".join(segments)),
+        segments=segments,
+        verbose="verbose" in parameters,
+        group=segments[1] if len(segments) > 1 else "",
+        version=segments[2] if len(segments) > 2 else "",
+        fault=fault,
+    )
+
+
+def _plain_kind(segments: tuple[str, ...]) -> Kind:
+    if segments[0] in _HEALTH and len(segments) <= 2:
+        return Kind.HEALTH
+    if segments[0] == "apis" and len(segments) <= 3 and all(segments):
+        return (Kind.GROUPS, Kind.GROUP, Kind.RESOURCES)[len(segments) - 1]
+    if segments == ("version",):
+        return Kind.VERSION
+    return Kind.OPENAPI if segments[0] == "openapi" else Kind.OTHER

@@ -1,0 +1,178 @@
+"""The aggregated API server: wires what answers, and keeps its TLS, its trust and its heartbeat going."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import structlog
+from aiohttp import web
+
+from adapter.apiserver import certificates, tls
+from adapter.apiserver.answers import Answers, Decide, Scales
+from adapter.apiserver.authn import Authenticator
+from adapter.apiserver.authz import Authorizer
+from adapter.apiserver.certificates import KeyPair
+from adapter.apiserver.discovery import Discovery
+from adapter.apiserver.handler import Handler
+from adapter.apiserver.health import TICK_SECONDS, Check, Health, Heart
+from adapter.apiserver.manager import CertificateManager, TlsOptions
+from adapter.apiserver.ports import Api
+from adapter.apiserver.status import CertificateError
+from adapter.apiserver.trust import Peers, Trust
+from adapter.apiserver.trustwatch import TrustWatch
+from adapter.load.pipeline import decide
+from adapter.snapshot import Picture
+from adapter.telemetry.metrics import Metrics
+
+_log = structlog.get_logger(__name__)
+_LONGEST_LINE = 64 * 1024  # selectors of a few thousand values, and of users with hundreds of groups
+_MOST_HEADERS = 2048
+_LINGER_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """How the server is reached: address (empty: all), port (0: any), whether external metrics are served too."""
+
+    tls: TlsOptions
+    address: str = ""
+    port: int = 6443
+    external: bool = False
+    trust_seconds: float = 10.0
+    grace_seconds: float = 5.0
+
+
+class ApiServer:
+    """Serves the picture. `ready` and `live` are more checks for `/readyz` and `/livez`, by name.
+
+    `stale` gives the sentence why nothing may be decided, None where it may.
+    """
+
+    def __init__(
+        self,
+        *,
+        picture: Picture,
+        session: Api,
+        scales: Scales,
+        stale: Callable[[], str | None],
+        metrics: Metrics,
+        options: ServerOptions,
+        ready: Mapping[str, Check] | None = None,
+        live: Mapping[str, Check] | None = None,
+        decide: Decide = decide,
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.started = asyncio.Event()
+        self._options = options
+        self._session = session
+        self._errors = metrics.errors
+        self._wall = wall
+        self._dirty = asyncio.Event()
+        self._served: tuple[KeyPair, str] | None = None
+        self._temporary: KeyPair | None = None
+        self._heart = Heart(monotonic)
+        self._authenticator = Authenticator(session, metrics, wall, monotonic)
+        self._authorizer = Authorizer(session, metrics, monotonic)
+        self._certificates = CertificateManager(session, options.tls, metrics, lambda _: self._dirty.set())
+        self._trust = TrustWatch(session, metrics, self._apply, seconds=options.trust_seconds)
+        own = {"caches": lambda: None if picture.current.synced else "the Kubernetes caches are still being filled"}
+        ready = {**own, "certificate": self._certificates.check, "authentication": self._trust.check, **(ready or {})}
+        health = Health({"ping": lambda: None, "event-loop": self._heart.check, **(live or {})}, ready)
+        answers = Answers(picture, scales, stale, session.now, decide=decide)
+        self._listener = tls.Listener(options.address, options.port)
+        self._peers = Peers(self._listener.authority_of)
+        handler = Handler(
+            self._peers,
+            self._authenticator,
+            self._authorizer,
+            answers,
+            Discovery(external=options.external),
+            health,
+            metrics,
+            external=options.external,
+        )
+        self._http = _protocols(handler)
+
+    @property
+    def port(self) -> int:
+        """The port it listens on, once started."""
+        return self._listener.port
+
+    async def run(self) -> None:
+        """Serve until cancelled; then take no new connection and give what is under way a few seconds."""
+        try:
+            # Health has to be answered before the API server can be asked for anything.
+            self._temporary = certificates.create(self._options.tls.names, self._wall()).serving
+            await self._renew()
+            self.started.set()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._beat(), name="heartbeat")
+                tasks.create_task(self._certificates.run(), name="certificate")
+                tasks.create_task(self._trust.run(), name="front proxy")
+                tasks.create_task(self._follow(), name="tls")
+        finally:
+            await self._shut_down()
+
+    async def _beat(self) -> None:
+        while True:
+            self._heart.beat()
+            await asyncio.sleep(TICK_SECONDS)
+
+    def _apply(self, trust: Trust) -> None:
+        self._authenticator.trust = trust
+        self._dirty.set()
+
+    async def _follow(self) -> None:
+        """Put every new certificate and authority to use."""
+        while True:
+            await self._dirty.wait()
+            self._dirty.clear()
+            await self._renew()
+
+    async def _renew(self) -> None:
+        pair = self._certificates.current or self._temporary
+        wanted = (pair, self._authenticator.trust.authority) if pair else None
+        if wanted is None or wanted == self._served:
+            return
+        try:
+            context = await asyncio.to_thread(tls.server_context, *wanted)
+        except CertificateError as error:
+            self._errors.labels("certificate").inc()
+            _log.error("tls_context_failed", error=str(error))
+            return
+        await self._listener.serve(self._http, context, wanted[1])
+        self._served = wanted
+        self._dismiss()
+
+    def _dismiss(self) -> None:
+        """Close the connections of proxies whose authority is gone; they come back with a certificate that counts."""
+        trust, now = self._authenticator.trust, self._wall()
+        for connection in self._http.connections:
+            peer = self._peers.of(connection.transport)
+            if peer.certificate is not None and not peer.is_front_proxy(trust, now):
+                connection.close()
+
+    async def _shut_down(self) -> None:
+        self._listener.close()
+        self._http.pre_shutdown()
+        await self._http.shutdown(self._options.grace_seconds)
+        await self._authenticator.close()
+        await self._authorizer.close()
+
+
+def _protocols(handler: Handler) -> web.Server:
+    # What a client does wrong is its own affair; what we do wrong is logged by the handler.
+    silent = logging.getLogger(f"{__name__}.http")
+    silent.setLevel(logging.CRITICAL + 1)
+    return web.Server(
+        handler,
+        access_log=None,
+        logger=silent,
+        max_line_size=_LONGEST_LINE,
+        max_field_size=_LONGEST_LINE,
+        max_headers=_MOST_HEADERS,
+        lingering_time=_LINGER_SECONDS,
+    )

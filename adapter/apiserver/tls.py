@@ -1,0 +1,113 @@
+"""TLS as the aggregator meets it: contexts built by hand, and a listening socket whose context can be replaced.
+
+Every change of certificate or authority makes a new context, because a live one never forgets an authority. Connections
+that stand keep theirs; `trust.Peer` judges them anew at each request. Sessions cannot be resumed, neither by ticket nor
+(across a change) by the context's own cache, so a dropped authority's client has to show its certificate again.
+"""
+
+import asyncio
+import os
+import socket
+import ssl
+import sys
+import tempfile
+from collections.abc import Callable
+from weakref import WeakKeyDictionary
+
+from adapter.apiserver.certificates import KeyPair
+from adapter.apiserver.status import CertificateError
+
+_BACKLOG = 512
+_HANDSHAKE_SECONDS = 10.0
+
+
+def server_context(pair: KeyPair, authority: str) -> ssl.SSLContext:
+    """A context that serves this pair and verifies clients against this PEM bundle alone; without one it asks for none.
+
+    Raises CertificateError. Touches files, if only in memory: call it off the event loop.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
+    context.num_tickets = 0
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        _load_pair(context, pair)
+        if authority:
+            _trust(context, authority)
+    except (ssl.SSLError, ValueError, OSError) as error:
+        raise CertificateError(f"certificates cannot be loaded: {error}") from None
+    return context
+
+
+def _trust(context: ssl.SSLContext, authority: str) -> None:
+    context.verify_mode = ssl.CERT_OPTIONAL
+    # As Go verifies: any certificate of the bundle is an anchor, and managed clouds' authorities lack key identifiers.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.load_verify_locations(cadata=authority)
+
+
+def _load_pair(context: ssl.SSLContext, pair: KeyPair) -> None:
+    """Load PEM texts, which OpenSSL takes from files only; where it can be, that file is in memory."""
+    content = f"{pair.certificate}\n{pair.key}".encode()
+    if sys.platform == "linux":
+        descriptor = os.memfd_create("serving")
+        with open(descriptor, "wb") as file:  # noqa: PTH123 - there is no path
+            file.write(content)
+            file.flush()
+            context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    else:
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(content)
+            file.flush()
+            context.load_cert_chain(file.name)
+
+
+class Listener:
+    """A listening socket that outlives the contexts it is served with."""
+
+    def __init__(self, address: str, port: int) -> None:
+        self._address = (address, port)
+        self._socket: socket.socket | None = None
+        self._server: asyncio.Server | None = None
+        self._authorities: WeakKeyDictionary[ssl.SSLContext, str] = WeakKeyDictionary()
+
+    @property
+    def port(self) -> int:
+        """The port it listens on, 0 before `serve`."""
+        return int(self._socket.getsockname()[1]) if self._socket else 0
+
+    def authority_of(self, context: ssl.SSLContext) -> str:
+        """The bundle that a context verifies clients against."""
+        return self._authorities.get(context, "")
+
+    async def serve(self, protocol: Callable[[], asyncio.Protocol], context: ssl.SSLContext, authority: str) -> None:
+        """Take new connections with this context from now on; those that stand are left alone."""
+        if self._socket is None:
+            self._socket = _listening(*self._address)
+        self._authorities[context] = authority
+        before = self._server
+        self._server = await asyncio.get_running_loop().create_server(
+            protocol,
+            sock=self._socket.dup(),
+            ssl=context,
+            backlog=_BACKLOG,
+            ssl_handshake_timeout=_HANDSHAKE_SECONDS,
+        )
+        if before is not None:
+            before.close()
+
+    def close(self) -> None:
+        """Take no new connections any more."""
+        if self._server is not None:
+            self._server.close()
+        if self._socket is not None:
+            self._socket.close()
+
+
+def _listening(address: str, port: int) -> socket.socket:
+    if address in {"", "::"} and socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.create_server((address, port), family=family, backlog=_BACKLOG)

@@ -1,0 +1,129 @@
+"""Metric lists as JSON, in the shapes of custom.metrics.k8s.io v1beta1 and v1beta2 and external.metrics.k8s.io v1beta1.
+
+Values are canonical quantities, exact to nano-units: the HPA itself rounds up to milli-units, per item. `selector` is
+always there (null); a window is whole seconds and absent where none is known; a timestamp is the sample's own.
+"""
+
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from adapter.apiserver.routes import CUSTOM, EXTERNAL
+from adapter.kube.times import format_time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """One number: canonical quantity, when it was sampled (epoch seconds), over how many seconds (None: not known)."""
+
+    text: str
+    at: float
+    window: float | None = None
+
+
+class Described(msgspec.Struct, frozen=True, rename="camel"):
+    """The object that a custom metric describes."""
+
+    kind: str
+    namespace: str
+    name: str
+    api_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """A custom metric's value."""
+
+    described: Described
+    metric: str
+    value: Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExternalItem:
+    """An external metric's value."""
+
+    metric: str
+    labels: Mapping[str, str]
+    value: Value
+
+
+class _Identifier(msgspec.Struct):
+    name: str
+    selector: None = None
+
+
+class _V1beta2(msgspec.Struct, rename="camel"):
+    described_object: Described
+    metric: _Identifier
+    timestamp: str
+    value: str
+    window_seconds: int | msgspec.UnsetType = msgspec.UNSET
+
+
+class _V1beta1(msgspec.Struct, rename="camel"):
+    described_object: Described
+    metric_name: str
+    timestamp: str
+    value: str
+    window: int | msgspec.UnsetType = msgspec.UNSET
+    selector: None = None
+
+
+class _External(msgspec.Struct, rename="camel"):
+    metric_name: str
+    metric_labels: Mapping[str, str]
+    timestamp: str
+    value: str
+    window: int | msgspec.UnsetType = msgspec.UNSET
+
+
+_encode = msgspec.json.Encoder().encode
+_timestamp = functools.lru_cache(4096)(format_time)
+
+
+def _window(value: Value) -> int | msgspec.UnsetType:
+    return msgspec.UNSET if value.window is None else max(0, round(value.window))
+
+
+def _v1beta2(item: Item) -> _V1beta2:
+    value = item.value
+    name = _Identifier(item.metric)
+    return _V1beta2(item.described, name, _timestamp(int(value.at)), value.text, _window(value))
+
+
+def _v1beta1(item: Item) -> _V1beta1:
+    value = item.value
+    return _V1beta1(item.described, item.metric, _timestamp(int(value.at)), value.text, _window(value))
+
+
+def _external(item: ExternalItem) -> _External:
+    value = item.value
+    return _External(item.metric, item.labels, _timestamp(int(value.at)), value.text, _window(value))
+
+
+_CUSTOM = {"v1beta2": _v1beta2, "v1beta1": _v1beta1}
+
+
+def _head(kind: str, group: str, version: str) -> bytes:
+    return b'{"kind":"%b","apiVersion":"%b/%b","metadata":{},"items":' % (
+        kind.encode(),
+        group.encode(),
+        version.encode(),
+    )
+
+
+_CUSTOM_HEADS = {version: _head("MetricValueList", CUSTOM, version) for version in _CUSTOM}
+_EXTERNAL_HEAD = _head("ExternalMetricValueList", EXTERNAL, "v1beta1")
+
+
+def custom(version: str, items: Iterable[Item]) -> bytes:
+    """A MetricValueList in the version asked for."""
+    return b"%b%b}" % (_CUSTOM_HEADS[version], _encode([_CUSTOM[version](item) for item in items]))
+
+
+def external(items: Iterable[ExternalItem]) -> bytes:
+    """An ExternalMetricValueList."""
+    return b"%b%b}" % (_EXTERNAL_HEAD, _encode([_external(item) for item in items]))
