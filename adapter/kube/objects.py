@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from adapter.kube import selectors
 from adapter.load.spec import Scale
 
 Quantity = str | int | float
@@ -324,6 +325,10 @@ _SCALE = msgspec.json.Decoder(_ScaleObject)
 
 
 def decode_scale(body: bytes | msgspec.Raw) -> Scale:
-    """The scale subresource (autoscaling/v1). Raises msgspec.MsgspecError for anything else."""
+    """The scale subresource (autoscaling/v1), its selector in canonical form. Raises msgspec.MsgspecError for anything else."""
     found = _SCALE.decode(body)
-    return Scale(replicas=found.spec.replicas, status_replicas=found.status.replicas, selector=found.status.selector)
+    return Scale(
+        replicas=found.spec.replicas,
+        status_replicas=found.status.replicas,
+        selector=selectors.canonical(found.status.selector),
+    )

@@ -1,13 +1,12 @@
 """The live scale of a target, read when a count is asked for: "hold" is an absolute number, an old one is wrong."""
 
-import asyncio
 import time
 from collections.abc import Callable
 
 import msgspec
 from cachetools import TTLCache
 
-from adapter.kube.errors import KubeError, MalformedAnswer, ScaleUnread, TimedOut
+from adapter.kube.errors import KubeError, MalformedAnswer, ScaleUnread
 from adapter.kube.flight import SingleFlight
 from adapter.kube.objects import decode_scale
 from adapter.kube.session import Session
@@ -70,10 +69,7 @@ class ScaleReader:
 
     async def _ask(self, path: str) -> Scale | KubeError:
         try:
-            async with asyncio.timeout(DEADLINE_SECONDS):
-                return decode_scale(await self._session.get(path))
-        except TimeoutError:
-            return TimedOut(f"GET {path}: no answer within {DEADLINE_SECONDS:g} s")
+            return decode_scale(await self._session.get(path, timeout=DEADLINE_SECONDS))
         except msgspec.MsgspecError as error:
             return MalformedAnswer(f"GET {path}: {error}")
         except KubeError as error:

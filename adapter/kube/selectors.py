@@ -104,6 +104,14 @@ def parse(text: str) -> Selector:
     return Selector(tuple(sorted(found)))
 
 
+def canonical(text: str) -> str:
+    """The canonical text of a selector; what is none comes back as it is."""
+    try:
+        return str(parse(text))
+    except SelectorError:
+        return text
+
+
 def from_label_selector(
     match_labels: Mapping[str, str] | None, match_expressions: Iterable[tuple[str, str, Iterable[str]]] = ()
 ) -> Selector:

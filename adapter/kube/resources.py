@@ -1,0 +1,173 @@
+"""From a kind to its paths: discovery, and for custom resources where they keep their scale."""
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from adapter.kube.errors import Forbidden, KubeError, MalformedAnswer, NotFound, UnknownKind
+from adapter.kube.flight import SingleFlight
+from adapter.kube.objects import ApiResource, ApiResourceList, CustomResourceDefinition
+from adapter.kube.session import Session
+from adapter.kube.targets import BUILT_IN, ScalePaths
+
+T = TypeVar("T")
+
+MISS_SECONDS = 30.0
+"""A kind that was not found is looked up again after so long."""
+HIT_SECONDS = 600.0
+"""And one that was found after so long; where that fails the old finding stays."""
+
+_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_BUILT_IN = {
+    ("", "replicationcontrollers"),
+    ("apps", "deployments"),
+    ("apps", "replicasets"),
+    ("apps", "statefulsets"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """A kind as the API server serves it. `paths` is None where the scale is nowhere in the object, or not known."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+    has_scale: bool = False
+    paths: ScalePaths | None = None
+
+    @property
+    def api_version(self) -> str:
+        """`apps/v1`, or `v1` for the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def name(self) -> str:
+        """`deployments.apps`: the plural with its group, as the metrics API writes it."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def collection(self, namespace: str = "") -> str:
+        """The path of all objects, or of those in a namespace."""
+        return f"{_base(self.api_version)}{f'/namespaces/{namespace}' if namespace else ''}/{self.plural}"
+
+    def path(self, namespace: str, name: str) -> str:
+        """The path of one object."""
+        return f"{self.collection(namespace if self.namespaced else '')}/{name}"
+
+    def scale_path(self, namespace: str, name: str) -> str:
+        """The path of its scale subresource."""
+        return f"{self.path(namespace, name)}/scale"
+
+
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    at: float
+    resource: Resource | None
+    sentence: str = ""
+
+
+class Resources:
+    """Looks kinds up, and remembers them."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._found: dict[tuple[str, str], _Finding] = {}
+        self._flights: SingleFlight[tuple[str, str], _Finding] = SingleFlight()
+
+    async def find(self, api_version: str, kind: str) -> Resource:
+        """The resource of a kind. Raises UnknownKind where there is none, another KubeError where that is not known."""
+        key = (api_version, kind)
+        finding = self._found.get(key)
+        if finding is None or self._is_old(finding):
+            finding = await self._flights.join(key, lambda: self._look_up(api_version, kind))
+        if finding.resource is None:
+            raise UnknownKind(finding.sentence)
+        return finding.resource
+
+    async def scalable(self, api_version: str, kind: str) -> Resource:
+        """As `find`, and UnknownKind too where the kind has no scale subresource."""
+        resource = await self.find(api_version, kind)
+        if not resource.has_scale:
+            raise UnknownKind(f"{kind} ({api_version}) cannot be scaled: it has no scale subresource")
+        return resource
+
+    def forget(self, crd: CustomResourceDefinition) -> None:
+        """Look the kinds of this CRD up again when they are next asked for: it changed."""
+        for key in [key for key in self._found if key[0].rpartition("/")[0] == crd.spec.group]:
+            del self._found[key]
+
+    def _is_old(self, finding: _Finding) -> bool:
+        keeps = MISS_SECONDS if finding.resource is None else HIT_SECONDS
+        return self._session.clock.monotonic() - finding.at >= keeps
+
+    async def _look_up(self, api_version: str, kind: str) -> _Finding:
+        key = (api_version, kind)
+        now = self._session.clock.monotonic()
+        try:
+            finding = _Finding(now, await self._discover(api_version, kind))
+        except UnknownKind as error:
+            finding = _Finding(now, None, str(error))
+        except KubeError:
+            old = self._found.get(key)
+            if old is None or old.resource is None:
+                raise
+            finding = _Finding(now - HIT_SECONDS + MISS_SECONDS, old.resource)
+        self._found[key] = finding
+        return finding
+
+    async def _discover(self, api_version: str, kind: str) -> Resource:
+        served = await self._served(api_version, kind)
+        names = {resource.name: resource for resource in served}
+        one = next((resource for resource in served if resource.kind == kind and "/" not in resource.name), None)
+        if one is None:
+            raise UnknownKind(f"the API server serves no kind {kind} in {api_version}")
+        group, _, version = api_version.rpartition("/")
+        has_scale = f"{one.name}/scale" in names
+        return Resource(
+            group=group,
+            version=version,
+            kind=kind,
+            plural=one.name,
+            namespaced=one.namespaced,
+            has_scale=has_scale,
+            paths=await self._paths(group, version, one.name) if has_scale else None,
+        )
+
+    async def _served(self, api_version: str, kind: str) -> list[ApiResource]:
+        try:
+            body = await self._session.get(_base(api_version))
+        except NotFound:
+            raise UnknownKind(f"the API server serves no {api_version}, which {kind} is said to be of") from None
+        return _decode(body, ApiResourceList).resources
+
+    async def _paths(self, group: str, version: str, plural: str) -> ScalePaths | None:
+        if (group, plural) in _BUILT_IN:
+            return BUILT_IN
+        try:
+            body = await self._session.get(f"{_CRDS}/{plural}.{group}")
+        except (NotFound, Forbidden):  # served by another API server, or not ours to read: only the live scale then
+            return None
+        return scale_paths(_decode(body, CustomResourceDefinition), version)
+
+
+def scale_paths(crd: CustomResourceDefinition, version: str) -> ScalePaths | None:
+    """Where this version of a custom resource keeps its scale; None where it has none."""
+    for one in crd.spec.versions:
+        if one.name == version and one.subresources and one.subresources.scale:
+            scale = one.subresources.scale
+            return ScalePaths(scale.spec_replicas_path, scale.status_replicas_path, scale.label_selector_path)
+    return None
+
+
+def _base(api_version: str) -> str:
+    return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+
+
+def _decode(body: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.MsgspecError as error:
+        raise MalformedAnswer(f"{kind.__name__}: {error}") from error
