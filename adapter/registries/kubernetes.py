@@ -1,0 +1,129 @@
+"""Kubernetes as the registry: whether EndpointSlices list a pod as serving.
+
+A pod may be listed several times: in the slices of several Services, once for each address family, and twice while it
+moves between slices. It is out only where all copies say so, because any copy that serves sends it traffic.
+`Endpoint.is_serving` reads one copy: `serving`, else `ready`, and what is unknown serves (the API's own rule). For a
+Service with publishNotReadyAddresses `ready` is always true, and `serving` still tells the truth.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from adapter.kube.objects import EndpointSlice
+
+PATH = "/apis/discovery.k8s.io/v1/endpointslices"
+"""All slices of the cluster; of one namespace by `namespaced_path`."""
+
+
+class _Copy(NamedTuple):
+    uid: str
+    serving: bool
+
+
+class _Place(NamedTuple):
+    """A namespaced name, of a slice or of a pod."""
+
+    namespace: str
+    name: str
+
+
+_Listed = Mapping[str, tuple[_Copy, ...]]
+"""A slice's copies by pod name."""
+
+_SLICE = msgspec.json.Decoder(EndpointSlice)
+
+
+def namespaced_path(namespace: str) -> str:
+    """Where the slices of one namespace are listed."""
+    return f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
+
+
+def decode_slice(body: bytes | msgspec.Raw) -> EndpointSlice:
+    """An EndpointSlice. Raises msgspec.MsgspecError for anything else."""
+    return _SLICE.decode(body)
+
+
+def endpoints_serving(slices: Iterable[EndpointSlice], namespace: str, pod_name: str, pod_uid: str) -> bool | None:
+    """What these slices say of a pod: True where a copy serves, False where none does, None where none is listed."""
+    copies = [
+        copy
+        for one in slices
+        if one.metadata.namespace in {"", namespace}
+        for name, copy in _copies(one, namespace)
+        if name == pod_name
+    ]
+    return _verdict(copies, pod_uid)
+
+
+class Endpoints:
+    """What all slices say of every pod, kept up to date by `change`; `on_change` hears of each pod whose word changed.
+
+    `on_change` is called with namespace and name once the new word can be asked for.
+    """
+
+    def __init__(self, on_change: Callable[[str, str], None]) -> None:
+        self._on_change = on_change
+        self._slices: dict[_Place, _Listed] = {}
+        self._pods: dict[_Place, dict[str, tuple[_Copy, ...]]] = defaultdict(dict)
+
+    def change(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
+        """A slice came (`old` None), changed, or went (`new` None)."""
+        found = new or old
+        assert found is not None
+        place = _Place(found.metadata.namespace, found.metadata.name)
+        before = self._slices.pop(place, {})
+        after = _listed(new) if new is not None else {}
+        if after:
+            self._slices[place] = after
+        for name in before.keys() | after.keys():
+            if before.get(name) != after.get(name):
+                self._file(_Place(place.namespace, name), place.name, after.get(name))
+
+    def endpoint_serving(self, namespace: str, pod_name: str, pod_uid: str) -> bool | None:
+        """True where a listed copy of the pod serves, False where none does, None where no slice lists it."""
+        by_slice = self._pods.get(_Place(namespace, pod_name), {})
+        return _verdict((copy for copies in by_slice.values() for copy in copies), pod_uid)
+
+    def _file(self, pod: _Place, slice_name: str, copies: tuple[_Copy, ...] | None) -> None:
+        words = self._words(pod)
+        if copies:
+            self._pods[pod][slice_name] = copies
+        else:
+            self._pods[pod].pop(slice_name, None)
+        after = self._words(pod)
+        if not self._pods[pod]:
+            del self._pods[pod]
+        if words != after:
+            self._on_change(*pod)
+
+    def _words(self, pod: _Place) -> dict[str, bool]:
+        """What is said of each UID that bore this name."""
+        words: dict[str, bool] = {}
+        for copies in self._pods[pod].values():
+            for copy in copies:
+                words[copy.uid] = words.get(copy.uid, False) or copy.serving
+        return words
+
+
+def _verdict(copies: Iterable[_Copy], uid: str) -> bool | None:
+    # A copy without a UID, or a caller without one, is matched by name; a copy with another UID is of an earlier pod.
+    words = [copy.serving for copy in copies if not copy.uid or not uid or copy.uid == uid]
+    return any(words) if words else None
+
+
+def _listed(one: EndpointSlice) -> _Listed:
+    listed: dict[str, tuple[_Copy, ...]] = {}
+    for name, copy in _copies(one, one.metadata.namespace):
+        listed[name] = (*listed.get(name, ()), copy)
+    return listed
+
+
+def _copies(one: EndpointSlice, namespace: str) -> Iterator[tuple[str, _Copy]]:
+    """The pods of this namespace that a slice lists."""
+    for endpoint in one.endpoints or ():
+        target = endpoint.target_ref
+        if target is not None and target.kind == "Pod" and target.namespace in {"", namespace}:
+            yield target.name, _Copy(target.uid, endpoint.is_serving)

@@ -1,0 +1,178 @@
+"""What every registry has in common: how a service is named, what a source offers, and when an answer can be trusted.
+
+Pure: times come in as arguments. What follows from a trusted answer for a pod (absence counted, guards per policy,
+doubt) is `adapter.load.membership`'s part; here an answer becomes a `Roster` with the fields that it judges by.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import NamedTuple, Protocol, TypeVar
+
+from adapter.load.roster import Instance, Roster
+
+V = TypeVar("V")
+
+FRESH_SECONDS = 30.0
+STALE_SECONDS = 300.0
+DEGRADED_SECONDS = 1800.0
+"""The staleness ladder's rungs: how old a registry's last valid answer may be."""
+
+
+class ServiceKey(NamedTuple):
+    """A service in a registry: the registry's name in the settings, and the rest in that registry's own sense."""
+
+    registry: str
+    service: str
+    namespace: str = ""
+    group: str = ""
+
+
+OnChange = Callable[[ServiceKey], None]
+"""Called after a service's roster is not what it was; every source takes one."""
+
+
+class RosterSource(Protocol):
+    """A registry as the rest of the adapter sees it. Answers come from memory; errors are in the rosters."""
+
+    def watch(self, keys: Iterable[ServiceKey]) -> None:
+        """Follow exactly these services from now on."""
+
+    def roster(self, key: ServiceKey) -> Roster | None:
+        """The latest answer about a service, valid or not; None where there was none yet."""
+
+    async def run(self) -> None:
+        """Follow the services until cancelled."""
+
+
+class Staleness(StrEnum):
+    """What the age of a registry's last valid answer makes of it."""
+
+    FRESH = "fresh"
+    STALE = "stale"
+    """Kept in full."""
+    DEGRADED = "degraded"
+    """Absence in it is doubt; explicit evidence still counts."""
+    BYPASSED = "bypassed"
+    """All evidence of being out is doubt."""
+
+
+def staleness(at: float | None, now: float) -> Staleness:
+    """The rung of an answer given at that time (seconds); one that never came is bypassed."""
+    if at is None or now - at > DEGRADED_SECONDS:
+        return Staleness.BYPASSED
+    if now - at > STALE_SECONDS:
+        return Staleness.DEGRADED
+    return Staleness.STALE if now - at > FRESH_SECONDS else Staleness.FRESH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a source heard about one service, before it is trusted.
+
+    `error`: no answer, or none that can be read. `filtered`: the registry says that it left something out (rights).
+    `partial`: pages are lacking. `index`: the registry's own revision, which only grows while it lives. `protected`: it
+    reports unhealthy instances as healthy just now. `alive`: the source has a sign of life of its own, beside the list.
+    """
+
+    at: float
+    instances: tuple[Instance, ...] = ()
+    error: str = ""
+    filtered: bool = False
+    partial: bool = False
+    index: int | None = None
+    protected: bool = False
+    alive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """The last valid answer about a service: when, how many instances."""
+
+    at: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """What is remembered of one registry across its services; every method returns the next ledger.
+
+    `watched` are the services that are followed, `heard` their last valid answers, `indexes` the revisions of their
+    last answers, `reconnected_at` the last reconnect or restart that was seen.
+    """
+
+    watched: frozenset[ServiceKey] = frozenset()
+    heard: Mapping[ServiceKey, Heard] = field(default_factory=dict)
+    indexes: Mapping[ServiceKey, int] = field(default_factory=dict)
+    reconnected_at: float | None = None
+
+    @property
+    def total(self) -> int | None:
+        """Instances of all watched services; None until each was heard of, or a start would look like a recovery."""
+        if not self.watched <= self.heard.keys():
+            return None
+        return sum(heard.count for heard in self.heard.values())
+
+    def watch(self, keys: Iterable[ServiceKey]) -> "Ledger":
+        """Follow exactly these services; the others are forgotten."""
+        watched = frozenset(keys)
+        return replace(self, watched=watched, heard=_only(watched, self.heard), indexes=_only(watched, self.indexes))
+
+    def reconnected(self, at: float) -> "Ledger":
+        """A connection was made anew, or a restart was seen."""
+        return replace(self, reconnected_at=max(at, self.reconnected_at or at))
+
+    def admit(self, key: ServiceKey, answer: Answer) -> tuple["Ledger", Roster]:
+        """Turn an answer into a roster. One that cannot be trusted becomes an invalid roster that says why.
+
+        An index that went back shows that the registry was restarted or restored: that answer is not valid, and the
+        next one is measured against it.
+        """
+        last = self.indexes.get(key)
+        ledger = self
+        if answer.index is not None and not answer.error:
+            ledger = replace(self, indexes={**self.indexes, key: answer.index})
+            if last is not None and answer.index < last:
+                ledger = ledger.reconnected(answer.at)
+        fault = _fault(answer, last)
+        if not fault:
+            ledger = replace(ledger, heard={**ledger.heard, key: Heard(answer.at, len(answer.instances))})
+        return ledger, _roster(ledger, key, answer, fault)
+
+    def others_alive(self, key: ServiceKey, at: float) -> bool:
+        """Whether the registry listed instances of another service a moment before or after."""
+        return any(
+            heard.count > 0 and abs(at - heard.at) <= FRESH_SECONDS
+            for other, heard in self.heard.items()
+            if other != key
+        )
+
+
+def _roster(ledger: Ledger, key: ServiceKey, answer: Answer, fault: str) -> Roster:
+    return Roster(
+        at=answer.at,
+        valid=not fault,
+        protected=answer.protected,
+        alive=answer.alive or ledger.others_alive(key, answer.at),
+        registry_total=ledger.total,
+        reconnected_at=ledger.reconnected_at,
+        error=fault or None,
+        instances=() if fault else answer.instances,
+    )
+
+
+def _fault(answer: Answer, last_index: int | None) -> str:
+    """Why an answer is not valid; empty where it is."""
+    if answer.error:
+        return answer.error
+    if answer.filtered:
+        return "the registry filtered its answer; give the adapter's token the right to read this service"
+    if answer.partial:
+        return "the answer is incomplete"
+    if answer.index is not None and last_index is not None and answer.index < last_index:
+        return f"the registry's index went back from {last_index} to {answer.index}: it was restarted or restored"
+    return ""
+
+
+def _only(keys: frozenset[ServiceKey], known: Mapping[ServiceKey, V]) -> Mapping[ServiceKey, V]:
+    return {key: value for key, value in known.items() if key in keys}

@@ -1,0 +1,286 @@
+"""Usage from metrics.k8s.io: each namespace with policies is asked in turn, its last samples are kept as they were."""
+
+import asyncio
+import random
+import re
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from adapter.kube.errors import ApiStatusError, KubeError, TimedOut
+from adapter.kube.slices import Slices
+from adapter.load.quantity import NANO, QuantityError, parse_nano
+from adapter.load.samples import PodUsage, ResourceSamples
+from adapter.telemetry.metrics import Metrics
+from adapter.usage.errors import WrongAnswer
+from adapter.usage.pieces import cut
+
+SOURCE = "metrics.k8s.io"
+AT_ONCE = 8
+"""Requests under way at a time."""
+
+_LOOK_SECONDS = 0.5
+_JITTER = 0.1
+_STEP = 32
+"""Pods turned into samples between two looks at the clock."""
+
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(h|ms|m|us|µs|ns|s)")
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+
+_USUAL = {"n": 1, "Ki": 1024 * NANO, "m": NANO // 1000}
+_SAFE_DIGITS = 12  # far from what a quantity cannot hold
+
+_log = structlog.get_logger(__name__)
+
+
+class Asks(Protocol):
+    """What is needed of a session with the API server."""
+
+    def now(self) -> float:
+        """Epoch seconds by the API server's clock."""
+
+    async def get(self, path: str, *, timeout: float) -> bytes:  # noqa: ASYNC109  as adapter.kube.session has it
+        """The body of a GET; raises KubeError."""
+
+
+class Options(Protocol):
+    """How often is asked, how old a sample may be, how long a request may take (seconds); the settings have these."""
+
+    @property
+    def interval_seconds(self) -> float: ...
+    @property
+    def max_age_seconds(self) -> float: ...
+    @property
+    def timeout_seconds(self) -> float: ...
+
+
+class _Meta(msgspec.Struct, frozen=True, gc=False):
+    name: str
+
+
+class _Container(msgspec.Struct, frozen=True, gc=False):
+    name: str
+    usage: dict[str, str | int | float]
+
+
+class _PodMetrics(msgspec.Struct, frozen=True):
+    metadata: _Meta
+    timestamp: datetime
+    window: str = ""
+    containers: list[_Container] | None = None
+
+
+class _List(msgspec.Struct, frozen=True):
+    items: list[_PodMetrics] | None = None
+
+
+_ONE = msgspec.json.Decoder(_PodMetrics)
+_MANY = msgspec.json.Decoder(list[_PodMetrics])
+_WHOLE = msgspec.json.Decoder(_List)
+
+
+def decode_usage(body: bytes) -> tuple[str, PodUsage]:
+    """One PodMetrics object: the pod's name and its usage. Raises msgspec.MsgspecError for anything else."""
+    found = _ONE.decode(body)
+    return found.metadata.name, _usage(found)
+
+
+async def decode_usages(body: bytes) -> dict[str, PodUsage]:
+    """A PodMetricsList by pod name, decoded in slices of about 2 ms. Raises WrongAnswer."""
+    slices = Slices()
+    try:
+        return await _in_pieces(body, slices)
+    except msgspec.MsgspecError:
+        pass  # an end that was guessed wrongly, or no PodMetricsList at all
+    try:
+        return await _usages(_WHOLE.decode(body).items or [], slices)
+    except msgspec.MsgspecError as error:
+        raise WrongAnswer(f"the answer is no PodMetricsList: {error}") from error
+
+
+async def _in_pieces(body: bytes, slices: Slices) -> dict[str, PodUsage]:
+    found = cut(body, opening=b'"items":[', first=b'{"metadata":')
+    if found is None:
+        return await _usages(_WHOLE.decode(body).items or [], slices)
+    _WHOLE.decode(found.envelope)
+    pods: dict[str, PodUsage] = {}
+    for piece in found.pieces:
+        pods |= await _usages(_MANY.decode(piece), slices)
+        await slices.breathe()
+    return pods
+
+
+async def _usages(items: list[_PodMetrics], slices: Slices) -> dict[str, PodUsage]:
+    pods: dict[str, PodUsage] = {}
+    for index, item in enumerate(items):
+        pods[item.metadata.name] = _usage(item)
+        if index % _STEP == 0:
+            await slices.breathe()
+    return pods
+
+
+def _usage(item: _PodMetrics) -> PodUsage:
+    if item.timestamp.tzinfo is None:
+        raise msgspec.ValidationError(f"timestamp of {item.metadata.name} lacks its offset")
+    containers = {container.name: _amounts(container.usage) for container in item.containers or ()}
+    return PodUsage(at=item.timestamp.timestamp(), window=seconds(item.window), containers=containers)
+
+
+def _amounts(usage: Mapping[str, str | int | float]) -> dict[str, int]:
+    """Nano-units by resource; what cannot be read is left out, so that the pod counts as missing for it alone."""
+    amounts = {}
+    for resource, text in usage.items():
+        with suppress(QuantityError):
+            amounts[resource] = _nano(str(text))
+    return amounts
+
+
+def _nano(text: str) -> int:
+    """As `parse_nano`, with a short way for what metrics-server writes: `250m`, `12345678n`, `120336Ki`."""
+    number = text.rstrip("nmKi")
+    factor = _USUAL.get(text[len(number) :])
+    if factor and number.isdecimal() and number.isascii() and len(number) <= _SAFE_DIGITS:
+        return int(number) * factor
+    return parse_nano(text)
+
+
+def seconds(duration: str) -> float:
+    """Seconds of a duration as Go writes it (`15s`, `1m0.5s`); 0 for anything else."""
+    parts = _DURATION.findall(duration)
+    if "".join(number + unit for number, unit in parts) != duration:
+        return 0.0
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    pods: Mapping[str, PodUsage]
+    fetched_at: float | None = None
+    cause: str = ""
+
+
+_NOTHING = _Known({})
+
+
+class ResourceMetrics:
+    """Polls PodMetrics of the namespaces that are needed, each in a rhythm of its own so that many make no burst.
+
+    `namespaces` is asked twice a second for what is needed now; a new one is fetched at once. `on_change` is called
+    with a namespace when its samples, or the cause of its failure, are not what they were.
+    """
+
+    def __init__(
+        self,
+        session: Asks,
+        namespaces: Callable[[], Iterable[str]],
+        options: Options,
+        on_change: Callable[[str], None],
+        metrics: Metrics,
+    ) -> None:
+        self.options = options
+        self._session = session
+        self._namespaces = namespaces
+        self._on_change = on_change
+        self._metrics = metrics
+        self._known: dict[str, _Known] = {}
+        self._pollers: dict[str, asyncio.Task[None]] = {}
+        self._turn = asyncio.Semaphore(AT_ONCE)
+        self._look = asyncio.Event()
+
+    def samples(self, namespace: str) -> ResourceSamples:
+        """What is known of a namespace. While fetches fail, `error` has the cause and the age of the last answer."""
+        known = self._known.get(namespace, _NOTHING)
+        return ResourceSamples(
+            pods=known.pods,
+            max_age=self.options.max_age_seconds,
+            error=self._sentence(known),
+            fetched_at=known.fetched_at,
+        )
+
+    def refresh(self) -> None:
+        """Look for new namespaces now."""
+        self._look.set()
+
+    async def run(self) -> None:
+        """Poll until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    self._tend(set(self._namespaces()), group)
+                    self._look.clear()
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._look.wait(), _LOOK_SECONDS)
+        finally:
+            self._pollers.clear()
+
+    def _tend(self, wanted: set[str], group: asyncio.TaskGroup) -> None:
+        for namespace in wanted - self._pollers.keys():
+            self._pollers[namespace] = group.create_task(self._poll(namespace), name=f"usage of {namespace}")
+        for namespace in self._pollers.keys() - wanted:
+            self._pollers.pop(namespace).cancel()
+            self._known.pop(namespace, None)
+
+    async def _poll(self, namespace: str) -> None:
+        """Fetch at once, then after a random part of the interval, then in the rhythm that this gave."""
+        share = random.random()  # noqa: S311  spreads load, guards nothing
+        while True:
+            async with self._turn:
+                known = await self._fetched(namespace)
+            self._keep(namespace, known)
+            await asyncio.sleep(self.options.interval_seconds * share)
+            share = random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311  as above
+
+    async def _fetched(self, namespace: str) -> _Known:
+        last = self._known.get(namespace, _NOTHING)
+        path = f"/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods"
+        try:
+            with self._metrics.source_duration.labels(SOURCE).time():
+                body = await self._session.get(path, timeout=self.options.timeout_seconds)
+            pods = await decode_usages(body)
+        except (KubeError, WrongAnswer) as error:
+            self._failed(namespace, error, last)
+            return replace(last, cause=str(error))
+        now = self._session.now()
+        self._metrics.source_up.labels(SOURCE).set(1)
+        self._metrics.source_success.labels(SOURCE).set(now)
+        return _Known(pods, now)
+
+    def _failed(self, namespace: str, error: Exception, last: _Known) -> None:
+        self._metrics.source_up.labels(SOURCE).set(0)
+        self._metrics.source_errors.labels(SOURCE, _reason(error)).inc()
+        if str(error) != last.cause:
+            _log.warning("usage cannot be fetched", source=SOURCE, namespace=namespace, error=str(error))
+
+    def _keep(self, namespace: str, known: _Known) -> None:
+        last = self._known.get(namespace)
+        self._known[namespace] = known
+        if last is None or last.cause != known.cause or _times(last) != _times(known):
+            self._on_change(namespace)
+
+    def _sentence(self, known: _Known) -> str | None:
+        if not known.cause:
+            return None
+        if known.fetched_at is None:
+            return f"{known.cause} (no answer so far)"
+        return f"{known.cause} (last answer {max(0.0, self._session.now() - known.fetched_at):.0f} s ago)"
+
+
+def _times(known: _Known) -> dict[str, float]:
+    return {name: usage.at for name, usage in known.pods.items()}
+
+
+def _reason(error: Exception) -> str:
+    match error:
+        case TimedOut():
+            return "timeout"
+        case ApiStatusError():
+            return f"http_{error.code}"
+        case WrongAnswer():
+            return error.reason
+        case _:
+            return "unreachable"
