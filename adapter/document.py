@@ -4,19 +4,19 @@ The same pipeline as the API's: `assess`, then `decide`. Every fault of a docume
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import yaml
 
 from adapter.faults import Fault, FaultyDocument, path_of
-from adapter.kube.objects import AnyObject, EndpointSlice, decode_scale
+from adapter.kube.objects import EndpointSlice, decode_scale
 from adapter.kube.pods import PodDecoder
 from adapter.kube.selectors import SelectorError
 from adapter.kube.selectors import parse as parse_selector
-from adapter.kube.times import known_time
+from adapter.kube.targets import TargetObject, target_decoder
 from adapter.load.assessment import Assessment, Decision, MetricAssessment, Outcome, PodReading
 from adapter.load.explanation import explain
 from adapter.load.matching import owned_by
@@ -32,6 +32,8 @@ from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.policy.parse import parse_policy
 from adapter.registries.kubernetes import endpoints_serving
 from adapter.usage.resource_metrics import decode_usage
+
+T = TypeVar("T")
 
 _KNOWN = (
     "now", "policy", "hpa", "scale", "target", "pods", "endpointSlices", "usage", "samples", "roster", "memory",
@@ -183,7 +185,7 @@ class _Reading:
     def _hpa(self) -> Hpa | None:
         return self._parsed("hpa", parse_hpa)
 
-    def _parsed(self, key: str, parse: Any) -> Any:
+    def _parsed(self, key: str, parse: Callable[[Mapping[str, Any]], T]) -> T | None:
         found = self._data.get(key)
         if found is None:
             return None
@@ -200,10 +202,12 @@ class _Reading:
     def _target(self, hpa: Hpa | None) -> Target | None:
         """The target's name comes from the HPA; its rollout from `target`, where that is given."""
         found = self._data.get("target")
-        known = None if found is None else self._decoded(_ANY.decode, found, ("target",))
         if hpa is None:
             return None
-        return target_of(hpa.target.api_version, hpa.target.kind, hpa.target.name, known)
+        named = Target(api_version=hpa.target.api_version, kind=hpa.target.kind, name=hpa.target.name)
+        decode = target_decoder(named.api_version, named.kind, None)
+        known: TargetObject | None = None if found is None else self._decoded(decode, found, ("target",))
+        return named if known is None else replace(known.target, name=named.name)
 
     def _pods(self, scale: Scale | None, target: Target | None) -> tuple[Pod, ...]:
         decode = PodDecoder()
@@ -283,7 +287,7 @@ class _Reading:
             self._fault(path_of(path), value, str(error))
             return None
 
-    def _decoded(self, decode: Any, data: object, at: tuple[str | int, ...]) -> Any:
+    def _decoded(self, decode: Callable[[bytes], T], data: object, at: tuple[str | int, ...]) -> T | None:
         try:
             return decode(json.dumps(data).encode())
         except (msgspec.MsgspecError, ValueError, TypeError) as error:
@@ -294,19 +298,4 @@ class _Reading:
         self._faults.append(Fault(path, value, advice))
 
 
-_ANY = msgspec.json.Decoder(AnyObject)
 _SLICES = msgspec.json.Decoder(EndpointSlice)
-
-
-def target_of(api_version: str, kind: str, name: str, known: AnyObject | None) -> Target:
-    """The scale target as the arithmetic sees it: its identity, and its Progressing condition."""
-    conditions = (known.status or {}).get("conditions") if known is not None else None
-    progressing: Mapping[str, Any] = next((c for c in conditions or () if c.get("type") == "Progressing"), {})
-    return Target(
-        api_version=api_version,
-        kind=kind,
-        name=name,
-        uid=known.metadata.uid if known is not None else "",
-        progressing=str(progressing.get("reason", "")),
-        progressing_since=known_time(progressing.get("lastUpdateTime")),
-    )

@@ -270,7 +270,7 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         reason = error.strerror or error
-        raise SettingsError([Fault("", str(path), f"cannot be read ({reason}); check --config")], _TITLE) from error
+        raise SettingsError([Fault("", str(path), f"cannot be read ({reason}); check --settings")], _TITLE) from error
 
 
 def _document(text: str) -> Mapping[str, Any]:

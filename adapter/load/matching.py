@@ -13,18 +13,23 @@ _OWNING = {"StatefulSet", "ReplicaSet", "ReplicationController"}
 _REPLICA_SETS = {"ReplicaSet", "ReplicationController"}
 
 
+def owns_its_pods(kind: str) -> bool:
+    """Whether pods of targets of this kind are known by their controller; those of other kinds by selector alone."""
+    return kind in _BY_REPLICA_SET | _OWNING
+
+
 def owned_by(pod: Pod, target: Target) -> bool:
     """Whether the pod's controller is the target, or the target's ReplicaSet of the pod's own template.
 
     Kinds whose way of owning pods is not known are taken by selector alone, which is always checked besides.
     """
     if pod.owner is None:
-        return target.kind not in _BY_REPLICA_SET | _OWNING
+        return not owns_its_pods(target.kind)
     if pod.owner.name == target.name and pod.owner.kind == target.kind:
         return not (pod.owner.uid and target.uid) or pod.owner.uid == target.uid
     if pod.owner.kind in _REPLICA_SETS and target.kind not in _OWNING and pod.template_hash:
         return pod.owner.name == f"{target.name}-{pod.template_hash}"
-    return target.kind not in _BY_REPLICA_SET | _OWNING
+    return not owns_its_pods(target.kind)
 
 
 def records(pods: Iterable[Pod], roster: Roster, registry: Registry) -> Mapping[str, tuple[Instance, ...]]:

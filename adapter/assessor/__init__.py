@@ -1,0 +1,1 @@
+"""Keeps the picture current: a change marks the policies it touches, a worker assesses them in small slices."""

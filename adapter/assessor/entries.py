@@ -1,0 +1,47 @@
+"""Policies as the watch brings them: valid, or with the sentence that says what is wrong."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from adapter.faults import FaultyDocument
+from adapter.load.spec import Policy
+from adapter.policy.hpa import Hpa, parse_hpa
+from adapter.policy.objects import PolicyObject
+from adapter.policy.parse import parse_policy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyEntry:
+    """A WatermarkPolicy object: `policy` where it is valid, else `fault`."""
+
+    namespace: str
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    policy: Policy | None = None
+    fault: str = ""
+
+
+_DECODER = msgspec.json.Decoder(PolicyObject)
+
+
+def decode_policy(body: bytes | msgspec.Raw) -> PolicyEntry:
+    """Read a WatermarkPolicy; one that is not valid keeps its name and says why. Raises msgspec.MsgspecError."""
+    wire = _DECODER.decode(body)
+    metadata, policy, fault = wire.metadata, None, ""
+    try:
+        policy = parse_policy(wire)
+    except FaultyDocument as error:
+        fault = str(error)
+    return PolicyEntry(
+        namespace=metadata.namespace, name=metadata.name, labels=metadata.labels or {}, policy=policy, fault=fault
+    )
+
+
+def decode_hpa(body: bytes | msgspec.Raw) -> Hpa:
+    """Read an HPA. Raises msgspec.MsgspecError for one that cannot be used, with the sentence that says why."""
+    try:
+        return parse_hpa(body)
+    except FaultyDocument as error:
+        raise msgspec.ValidationError(str(error)) from error

@@ -1,0 +1,58 @@
+"""Policies that a change has touched, each assessed at most once in half a second."""
+
+import asyncio
+import heapq
+from collections.abc import Callable
+
+from adapter.snapshot import Key
+
+SPACING_SECONDS = 0.5
+
+
+class Marks:
+    """A queue of marked policies. A mark while one is pending is the same mark; due ones come oldest first.
+
+    `clock` is monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float], spacing: float = SPACING_SECONDS) -> None:
+        self._clock = clock
+        self._spacing = spacing
+        self._heap: list[tuple[float, int, Key]] = []
+        self._pending: set[Key] = set()
+        self._taken: dict[Key, float] = {}
+        self._count = 0
+        self._marked = asyncio.Event()
+
+    def mark(self, key: Key) -> None:
+        """Have the policy assessed, now or half a second after its last assessment."""
+        if key in self._pending:
+            return
+        self._pending.add(key)
+        self._count += 1
+        due = max(self._clock(), self._taken.get(key, 0.0) + self._spacing)
+        heapq.heappush(self._heap, (due, self._count, key))
+        self._marked.set()
+
+    def take(self) -> Key | None:
+        """The next policy that is due, None where none is."""
+        if not self._heap or self._heap[0][0] > self._clock():
+            return None
+        _, _, key = heapq.heappop(self._heap)
+        self._pending.discard(key)
+        self._taken[key] = self._clock()
+        return key
+
+    def forget(self, key: Key) -> None:
+        """Drop what is known of a policy that no longer exists."""
+        self._taken.pop(key, None)
+
+    async def wait(self) -> None:
+        """Return once some policy is due."""
+        while not self._heap or self._heap[0][0] > self._clock():
+            self._marked.clear()
+            delay = self._heap[0][0] - self._clock() if self._heap else None
+            try:
+                await asyncio.wait_for(self._marked.wait(), delay)
+            except TimeoutError:
+                return

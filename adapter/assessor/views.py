@@ -1,0 +1,167 @@
+"""From what is known of a policy to its view in the picture: the inputs joined, then assessed."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Protocol
+
+from adapter.assessor.targets import Found
+from adapter.assessor.world import Link, TargetRef, World
+from adapter.kube.selectors import SelectorError
+from adapter.kube.selectors import parse as parse_selector
+from adapter.load.matching import owned_by, owns_its_pods
+from adapter.load.membership import KUBERNETES
+from adapter.load.memory import Memory
+from adapter.load.pipeline import assess
+from adapter.load.pods import Pod
+from adapter.load.roster import Roster
+from adapter.load.samples import QuerySamples, ResourceSamples, Samples
+from adapter.load.spec import Policy, Query, Scale, Target
+from adapter.snapshot import Key, PolicyView, Problem
+
+
+class Inputs(Protocol):
+    """Where samples, rosters and targets come from; everything answers from memory at once."""
+
+    def find(self, ref: TargetRef) -> Found | str:
+        """The scale target, or the sentence that says why it is not known."""
+        ...
+
+    def resources(self, namespace: str) -> ResourceSamples:
+        """What metrics.k8s.io said of a namespace."""
+        ...
+
+    def query(self, query: Query, namespace: str, workload: str) -> QuerySamples:
+        """What a query said of a workload."""
+        ...
+
+    def roster(self, policy: Policy) -> Roster | None:
+        """The registry's latest answer for a policy's service."""
+        ...
+
+    def knows_registry(self, name: str) -> bool:
+        """Whether the settings define a registry of that name."""
+        ...
+
+    def endpoint_serving(self, namespace: str, pod: str, uid: str) -> bool | None:
+        """Whether an EndpointSlice has the pod as serving, None where none lists it."""
+        ...
+
+
+class Views:
+    """Makes the view of a policy, and keeps the policies' memories. `now` is the API server's clock."""
+
+    def __init__(self, world: World, inputs: Inputs, now: Callable[[], float]) -> None:
+        self._world = world
+        self._inputs = inputs
+        self._now = now
+        self._memories: dict[Key, tuple[str, Memory]] = {}
+
+    def view(self, key: Key) -> PolicyView | None:
+        """The policy as it stands now; None where it no longer exists."""
+        entry = self._world.policies.get(key)
+        if entry is None:
+            self._memories.pop(key, None)
+            return None
+        if entry.policy is None:
+            nameless = Policy(namespace=key.namespace, name=key.name, hpa=key.name, metrics=())
+            return PolicyView(policy=nameless, labels=entry.labels, problem=Problem(422, "Invalid", entry.fault))
+        view = PolicyView(policy=entry.policy, labels=entry.labels)
+        link = self._world.link(key)
+        if link is None:
+            missing = (
+                f"HorizontalPodAutoscaler {entry.policy.hpa}, that WatermarkPolicy {key.name} names, does not exist"
+            )
+            return replace(view, problem=Problem(404, "NotFound", f"{missing} in namespace {key.namespace}"))
+        return self._linked(key, view, link)
+
+    def _linked(self, key: Key, view: PolicyView, link: Link) -> PolicyView:
+        view = replace(view, bounds=link.hpa.bounds)
+        problem = _refusal(link, self._inputs.knows_registry)
+        found = self._inputs.find(link.ref)
+        if isinstance(found, str):
+            return replace(view, problem=problem or Problem(503, "ServiceUnavailable", found))
+        target, scale = found.object.target, found.object.scale
+        view = replace(
+            view,
+            target=target,
+            target_resource=found.resource,
+            target_labels=found.object.labels,
+            scale_path=found.scale_path,
+            scale=scale,
+            scale_proven_at=found.proven_at,
+            problem=problem,
+        )
+        if problem is not None:
+            return view
+        if scale is None:
+            message = (
+                f"{link.ref.kind} {link.ref.name} has no usable scale: the paths of its scale subresource lead nowhere"
+            )
+            return replace(view, problem=Problem(503, "ServiceUnavailable", message))
+        return self._assessed(key, view, link, target, scale)
+
+    def _assessed(self, key: Key, view: PolicyView, link: Link, target: Target, scale: Scale) -> PolicyView:
+        try:
+            pods = self._pods(link.ref, scale.selector, target)
+        except SelectorError as error:
+            return replace(
+                view, problem=Problem(503, "ServiceUnavailable", f"{link.ref.kind} {link.ref.name}: {error}")
+            )
+        assessment = assess(
+            link.policy,
+            pods,
+            self._samples(link),
+            self._inputs.roster(link.policy),
+            scale,
+            link.hpa.bounds,
+            self._memory(key, link.policy),
+            self._now(),
+            target=target,
+        )
+        self._memories[key] = (link.policy.uid, assessment.memory)
+        return replace(view, assessment=assessment)
+
+    def _memory(self, key: Key, policy: Policy) -> Memory:
+        """What is remembered of this very policy; one that was deleted and made anew starts afresh."""
+        uid, memory = self._memories.get(key, ("", Memory()))
+        return memory if uid == policy.uid else Memory()
+
+    def _pods(self, ref: TargetRef, selector_text: str, target: Target) -> list[Pod]:
+        """The target's pods, by selector and owner. Raises SelectorError where the scale has no usable selector."""
+        if not selector_text:
+            raise SelectorError("its scale has no selector, so its pods cannot be told")
+        selector = parse_selector(selector_text)
+        pods: Iterable[Pod]
+        if owns_its_pods(ref.kind):
+            pods = self._world.pods.owned(ref.namespace, ref.name)
+        else:
+            pods = self._world.pods.namespace(ref.namespace).values()
+        return [self._with_endpoint(pod) for pod in pods if selector.matches(pod.labels) and owned_by(pod, target)]
+
+    def _with_endpoint(self, pod: Pod) -> Pod:
+        serving = self._inputs.endpoint_serving(pod.namespace, pod.name, pod.uid)
+        return pod if serving is None else replace(pod, endpoint_serving=serving)
+
+    def _samples(self, link: Link) -> Samples:
+        policy = link.policy
+        queries = {
+            metric.name: self._inputs.query(metric.query, policy.namespace, link.ref.name)
+            for metric in policy.metrics
+            if metric.query is not None
+        }
+        needs_resources = any(metric.resource for metric in policy.metrics)
+        resources = self._inputs.resources(policy.namespace) if needs_resources else ResourceSamples()
+        return Samples(resources=resources, queries=queries)
+
+
+def _refusal(link: Link, knows_registry: Callable[[str], bool]) -> Problem | None:
+    """Why a policy that is valid by itself is refused all the same."""
+    if link.rivals:
+        others = ", ".join(sorted(key.name for key in link.rivals))
+        message = f"PolicyConflict: {link.ref.kind} {link.ref.name} has other policies as well ({others}); keep one"
+        return Problem(409, "Conflict", message)
+    registry = link.policy.registry
+    if registry is not None and registry.name != KUBERNETES and not knows_registry(registry.name):
+        message = f"registry {registry.name!r} of WatermarkPolicy {link.policy.name} is not in the adapter's settings"
+        return Problem(503, "ServiceUnavailable", message)
+    return None

@@ -1,0 +1,112 @@
+"""Assesses marked policies in slices of 2 ms, and swaps each slice's results into the picture."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from time import perf_counter
+
+import structlog
+
+from adapter.assessor.marks import Marks
+from adapter.load.pods import Pod
+from adapter.snapshot import Key, Picture, PodsMetricTarget, PolicyView, QueryView, TargetKey
+from adapter.telemetry.metrics import Metrics
+
+log = structlog.get_logger(__name__)
+
+SLICE_SECONDS = 0.002
+REASSESS_SECONDS = 10.0
+"""Ages count too: a policy that nothing touched is assessed again after so long."""
+
+
+class Worker:
+    """One task that keeps the picture current. `view` makes a policy's view, None where the policy is gone."""
+
+    def __init__(
+        self, marks: Marks, picture: Picture, view: Callable[[Key], PolicyView | None], metrics: Metrics
+    ) -> None:
+        self._marks = marks
+        self._picture = picture
+        self._view = view
+        self._metrics = metrics
+
+    async def run(self) -> None:
+        """Assess what is marked, for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._assess_for_ever())
+            tasks.create_task(self._mark_for_ever())
+
+    async def _assess_for_ever(self) -> None:
+        while True:
+            await self._marks.wait()
+            self.publish(self._slice())
+            await asyncio.sleep(0)
+
+    async def _mark_for_ever(self) -> None:
+        """Mark every policy once in a while, a hundredth of them at a time."""
+        while True:
+            keys = tuple(self._picture.current.policies)
+            step = max(1, len(keys) // 100)
+            for first in range(0, max(1, len(keys)), step):
+                for key in keys[first : first + step]:
+                    self._marks.mark(key)
+                await asyncio.sleep(REASSESS_SECONDS * step / max(1, len(keys)))
+
+    def _slice(self) -> dict[Key, PolicyView | None]:
+        found: dict[Key, PolicyView | None] = {}
+        until = perf_counter() + SLICE_SECONDS
+        while perf_counter() < until and (key := self._marks.take()) is not None:
+            found[key] = self._safe_view(key)
+            if found[key] is None:
+                self._marks.forget(key)
+        return found
+
+    def _safe_view(self, key: Key) -> PolicyView | None:
+        """The view; a policy whose assessment breaks must not stop the others, and must not keep an old answer."""
+        try:
+            return self._view(key)
+        except Exception:
+            log.exception("assessment failed", namespace=key.namespace, policy=key.name)
+            self._metrics.errors.labels(reason="assessment").inc()
+            known = self._picture.current.policies.get(key)
+            return None if known is None else replace(known, assessment=None, problem=None)
+
+    def publish(self, views: Mapping[Key, PolicyView | None]) -> None:
+        """Swap these views into the picture."""
+        if not views:
+            return
+        current = self._picture.current
+        policies = dict(current.policies)
+        by_target = dict(current.by_target)
+        for key, view in views.items():
+            known = policies.pop(key, None)
+            target = _target_key(known)
+            if target is not None and by_target.get(target) == key:
+                del by_target[target]
+            if view is not None:
+                policies[key] = view
+                target = _target_key(view)
+                if target is not None:
+                    by_target[target] = key
+        self._picture.swap(replace(current, policies=policies, by_target=by_target))
+
+    def publish_queries(self, queries: Mapping[str, QueryView]) -> None:
+        """Swap the named queries' answers into the picture."""
+        self._picture.swap(replace(self._picture.current, queries=queries))
+
+    def publish_world(
+        self,
+        targets: Mapping[str, tuple[PodsMetricTarget, ...]],
+        pods: Mapping[str, Mapping[str, Pod]],
+        *,
+        synced: bool,
+    ) -> None:
+        """Swap in which HPAs ask for Pods metrics, the pods by namespace, and whether every cache is filled."""
+        current = self._picture.current
+        self._picture.swap(replace(current, pods_metric_targets=targets, pods=pods, synced=synced))
+
+
+def _target_key(view: PolicyView | None) -> TargetKey | None:
+    if view is None or view.target is None:
+        return None
+    return TargetKey(view.policy.namespace, view.target_resource, view.target.name)

@@ -1,0 +1,197 @@
+"""What the watches have told, and which policies a change touches. No I/O; one event loop, so no locks."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from adapter.assessor.entries import PolicyEntry
+from adapter.assessor.podindex import PodIndex, owners
+from adapter.load.matching import owns_its_pods
+from adapter.load.pods import Pod
+from adapter.load.spec import Policy
+from adapter.policy.hpa import Hpa
+from adapter.snapshot import Key, PodsMetricTarget, TargetKey
+
+K = TypeVar("K")
+
+
+class TargetRef(NamedTuple):
+    """A scale target as an HPA names it."""
+
+    namespace: str
+    api_version: str
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A valid policy with its HPA, and the target of that; `rivals` are other policies for the same target."""
+
+    policy: Policy
+    hpa: Hpa
+    ref: TargetRef
+    rivals: frozenset[Key]
+
+
+class World:
+    """Policies, HPAs and pods, linked: policy → HPA → target → pods.
+
+    `mark` is called for each policy that a change touches. `on_links` is called when what policies need of the outside
+    (targets, samples, queries) may have changed.
+    """
+
+    def __init__(self, mark: Callable[[Key], None], on_links: Callable[[], None]) -> None:
+        self.pods = PodIndex()
+        self.policies: dict[Key, PolicyEntry] = {}
+        self.hpas: dict[Key, Hpa] = {}
+        self._mark = mark
+        self._on_links = on_links
+        self._by_hpa: dict[Key, set[Key]] = defaultdict(set)
+        self._refs: dict[Key, TargetRef] = {}
+        self._by_ref: dict[TargetRef, set[Key]] = defaultdict(set)
+        self._by_owner: dict[Key, set[Key]] = defaultdict(set)
+        self._loose: dict[str, set[Key]] = defaultdict(set)
+
+    def policy_changed(self, old: PolicyEntry | None, new: PolicyEntry | None) -> None:
+        """A policy came, changed or went."""
+        key = _key_of(old, new)
+        if old is not None and old.policy is not None:
+            self._by_hpa[Key(key.namespace, old.policy.hpa)].discard(key)
+        if new is None:
+            self.policies.pop(key, None)
+        else:
+            self.policies[key] = new
+            if new.policy is not None:
+                self._by_hpa[Key(key.namespace, new.policy.hpa)].add(key)
+        self._relink(key)
+
+    def hpa_changed(self, old: Hpa | None, new: Hpa | None) -> None:
+        """An HPA came, changed or went. What its status says decides nothing here."""
+        found = new or old
+        assert found is not None
+        key = Key(found.namespace, found.name)
+        if new is None:
+            self.hpas.pop(key, None)
+        else:
+            self.hpas[key] = new
+        for policy in tuple(self._by_hpa.get(key, ())):
+            self._relink(policy)
+
+    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        """A pod came, changed or went."""
+        self.pods.change(old, new)
+        touched: set[Key] = set()
+        for pod in (old, new):
+            if pod is not None:
+                touched |= self._loose.get(pod.namespace, frozenset())
+                touched.update(*(self._by_owner.get(owner, ()) for owner in owners(pod)))
+        self._mark_all(touched)
+
+    def endpoint_changed(self, namespace: str, pod_name: str) -> None:
+        """What EndpointSlices say of a pod changed."""
+        pod = self.pods.get(namespace, pod_name)
+        if pod is not None:
+            self._mark_all(key for owner in owners(pod) for key in self._by_owner.get(owner, ()))
+            self._mark_all(self._loose.get(namespace, ()))
+
+    def target_changed(self, ref: TargetRef) -> None:
+        """A scale target came, changed or went."""
+        self._mark_all(self._by_ref.get(ref, ()))
+
+    def usage_changed(self, namespace: str) -> None:
+        """New samples from metrics.k8s.io, or a new error."""
+        self._mark_all(key for key in self.policies if key.namespace == namespace)
+
+    def queries_changed(self) -> None:
+        """New answers of a query, or a new error."""
+        for key, entry in self.policies.items():
+            if entry.policy is not None and any(metric.query for metric in entry.policy.metrics):
+                self._mark(key)
+
+    def link(self, key: Key) -> Link | None:
+        """The policy with its HPA and target, None where it is not valid or its HPA does not exist."""
+        entry = self.policies.get(key)
+        if entry is None or entry.policy is None:
+            return None
+        hpa = self.hpas.get(Key(key.namespace, entry.policy.hpa))
+        if hpa is None:
+            return None
+        ref = self._refs[key]
+        return Link(entry.policy, hpa, ref, frozenset(self._by_ref[ref] - {key}))
+
+    def links(self) -> Iterable[Link]:
+        """All policies that have an HPA."""
+        return (link for link in map(self.link, tuple(self.policies)) if link is not None)
+
+    def namespaces_with_resources(self) -> set[str]:
+        """The namespaces whose policies need metrics.k8s.io."""
+        return {
+            key.namespace
+            for key, entry in self.policies.items()
+            if entry.policy is not None and any(metric.resource for metric in entry.policy.metrics)
+        }
+
+    def pods_metric_targets(self, resource_of: Callable[[str, str], str]) -> dict[str, tuple[PodsMetricTarget, ...]]:
+        """HPAs that ask for Pods metrics of ours, by namespace."""
+        found: dict[str, list[PodsMetricTarget]] = defaultdict(list)
+        for hpa in self.hpas.values():
+            ref = ref_of(hpa)
+            resource = resource_of(ref.api_version, ref.kind)
+            target = TargetKey(ref.namespace, resource, ref.name) if resource else None
+            found[hpa.namespace] += [
+                PodsMetricTarget(hpa=hpa.name, target=target, metric=metric, average=average)
+                for metric, average in hpa.pods_metrics
+            ]
+        return {namespace: tuple(targets) for namespace, targets in found.items()}
+
+    def _relink(self, key: Key) -> None:
+        """Follow a policy to its target anew, and mark whoever shares, or shared, that target."""
+        before = self._refs.pop(key, None)
+        if before is not None:
+            self._unfile(key, before)
+        entry = self.policies.get(key)
+        hpa = self.hpas.get(Key(key.namespace, entry.policy.hpa)) if entry and entry.policy else None
+        if hpa is not None:
+            self._file(key, ref_of(hpa))
+        self._mark(key)
+        after = self._refs.get(key)
+        if before != after:
+            self._mark_all(self._by_ref.get(before, ()) if before else ())
+            self._mark_all(self._by_ref.get(after, ()) if after else ())
+        self._on_links()
+
+    def _file(self, key: Key, ref: TargetRef) -> None:
+        self._refs[key] = ref
+        self._by_ref[ref].add(key)
+        self._by_owner[Key(ref.namespace, ref.name)].add(key)
+        if not owns_its_pods(ref.kind):
+            self._loose[ref.namespace].add(key)
+
+    def _unfile(self, key: Key, ref: TargetRef) -> None:
+        _discard(self._by_ref, ref, key)
+        _discard(self._by_owner, Key(ref.namespace, ref.name), key)
+        _discard(self._loose, ref.namespace, key)
+
+    def _mark_all(self, keys: Iterable[Key]) -> None:
+        for key in tuple(keys):
+            self._mark(key)
+
+
+def ref_of(hpa: Hpa) -> TargetRef:
+    """The target that an HPA names."""
+    return TargetRef(hpa.namespace, hpa.target.api_version, hpa.target.kind, hpa.target.name)
+
+
+def _discard(index: dict[K, set[Key]], place: K, key: Key) -> None:
+    keys = index.get(place, set())
+    keys.discard(key)
+    if not keys:
+        index.pop(place, None)
+
+
+def _key_of(old: PolicyEntry | None, new: PolicyEntry | None) -> Key:
+    found = new or old
+    assert found is not None
+    return Key(found.namespace, found.name)

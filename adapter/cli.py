@@ -1,0 +1,88 @@
+"""The command line: `effective-load serve | decide`."""
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from adapter.faults import FaultyDocument
+from adapter.telemetry.metrics import package_version
+
+OK, INVALID, NO_DECISION = 0, 2, 3
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit status is 0, 2 (invalid input) or 3 (`decide`: the answer is an error)."""
+    parsed = _parser().parse_args(arguments)
+    try:
+        status: int = parsed.run(parsed)
+    except FaultyDocument as error:
+        _complain(error)
+        return INVALID
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="effective-load", description="Lets the stock HorizontalPodAutoscaler scale on effective load."
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {package_version()}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_serve(commands)
+    _add_decide(commands)
+    return parser
+
+
+def _add_serve(commands: Any) -> None:
+    serve = commands.add_parser("serve", help="serve the metrics API", description="Serve the metrics API.")
+    serve.add_argument(
+        "--settings", metavar="FILE", help="settings file (YAML); without it every setting is the default"
+    )
+    serve.add_argument(
+        "--kubeconfig", metavar="FILE", help="default: in-cluster, else $KUBECONFIG, else ~/.kube/config"
+    )
+    serve.set_defaults(run=_serve)
+
+
+def _add_decide(commands: Any) -> None:
+    decide = commands.add_parser(
+        "decide",
+        help="decide on a file",
+        description="Decide what a policy asks for, from one document with everything that is known. Exit status: 0 a "
+        "count was decided, 3 the answer is an error, 2 the document is invalid.",
+    )
+    decide.add_argument("file", metavar="FILE", help="YAML or JSON document; - reads standard input")
+    decide.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: %(default)s")
+    decide.set_defaults(run=_decide)
+
+
+def _serve(parsed: argparse.Namespace) -> int:
+    from adapter.assembly import serve
+
+    return asyncio.run(serve(parsed.settings, parsed.kubeconfig))
+
+
+def _decide(parsed: argparse.Namespace) -> int:
+    from adapter import document
+
+    try:
+        text = sys.stdin.read() if parsed.file == "-" else Path(parsed.file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        print(f"{parsed.file}: cannot be read: {error}", file=sys.stderr)
+        return INVALID
+    answer = document.answer(document.read(text))
+    print(json.dumps(answer, indent=2) if parsed.output == "json" else "\n".join(answer["explanation"]))
+    return OK if answer["error"] is None else NO_DECISION
+
+
+def _complain(error: FaultyDocument) -> None:
+    print(f"{error.title or 'invalid input'}:", file=sys.stderr)
+    for fault in error.faults:
+        print(f"  {fault}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
