@@ -79,7 +79,7 @@ class Form:
         value = self.get(key)
         if value is None or (isinstance(value, int) and not isinstance(value, bool) and low <= value <= high):
             return value
-        self.fault(key, value, f"write a whole number, greater than or equal to {low} and less than or equal to {high}")
+        self.fault(key, value, f"write an integer, greater than or equal to {low} and less than or equal to {high}")
         return low
 
     def flag(self, key: str, default: bool) -> bool:
@@ -140,7 +140,7 @@ class Form:
         if isinstance(value, str) and value and len(value) <= _LONGEST_QUANTITY:
             return value
         more = f': "{value}"' if isinstance(value, float) else ""
-        self.fault(key, value, f"write a whole number or a quantity in quotes{more}")
+        self.fault(key, value, f"write an integer, or a quantity in quotes{more}")
         return ""
 
     def nano(self, key: str) -> int | None:
@@ -172,5 +172,5 @@ class Form:
 
 
 def percent_as_quantity(text: str) -> str:
-    """`80%` as `80e-2`, which is exact; other texts as they are."""
-    return f"{text[:-1]}e-2" if text.endswith("%") and text[:-1].replace(".", "").isdigit() else text
+    """`80%` as `80e-2`, which is exact and what the CRD's rules do; other texts as they are."""
+    return text.replace("%", "e-2")

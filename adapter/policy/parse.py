@@ -4,12 +4,14 @@ Defaults and rules are those of the CRD (`manifests/crd/watermarkpolicies.yaml`)
 the API server would read it; the tests hold both against each other.
 """
 
+import math
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from fractions import Fraction
 
 from adapter.faults import Fault
-from adapter.load.quantity import NANO
+from adapter.load.quantity import NANO, QuantityError, parse
 from adapter.load.spec import (
     Average,
     Capacity,
@@ -24,7 +26,7 @@ from adapter.load.spec import (
     Resource,
     Strategy,
 )
-from adapter.policy.form import Form
+from adapter.policy.form import Form, percent_as_quantity
 from adapter.policy.objects import PolicyError, Source, as_mapping
 
 GROUP = "effective-load.io"
@@ -147,8 +149,9 @@ def _metric(form: Form) -> Metric:
     query = _query(form.section("query")) if form.get("query") is not None else None
     if (resource is None) == (query is None):
         form.fault("", name, "give exactly one of resource (metrics.k8s.io) and query (Prometheus)")
-    source = resource or query
-    high, low = _watermarks(form, of=source is not None and source.of is not None)
+    # A faulty `of` is a fault already; the watermarks are read as what they were meant to be.
+    of = any(isinstance(one := form.get(key), Mapping) and one.get("of") for key in ("resource", "query"))
+    high, low = _watermarks(form, of=of)
     form.close()
     return Metric(name=name, resource=resource, query=query, high=high, low=low)
 
@@ -165,30 +168,29 @@ def _watermarks(form: Form, *, of: bool) -> tuple[Fraction | None, Fraction | No
 def _watermark(form: Form, key: str, *, of: bool) -> Fraction | None:
     """A watermark in nano-units, finer ones rounded up as the API server rounds quantities."""
     text = form.quantity_text(key)
+    if not text:
+        return None
+    try:
+        value = parse(percent_as_quantity(text))
+    except QuantityError:
+        form.fault(key, text, "is not a quantity; write a number such as 1200m, 0.5 or 300Mi")
+        return None
+    if advice := _watermark_advice(text, value, of=of):
+        form.fault(key, text, advice)
+        return None
+    return Fraction(math.ceil(value * NANO))
+
+
+def _watermark_advice(text: str, value: Fraction, *, of: bool) -> str:
+    if value <= 0:
+        return "a watermark must be more than 0"
+    if value > _LARGEST:
+        return "a watermark must be at most 1Ei"
+    if of and value > _LARGEST_RATIO:
+        return 'a ratio above 10 is 1000 %; for eighty per cent write "80%" or "0.8"'
     if text.endswith("%") and not of:
-        form.fault(key, text, "a percentage needs of: Limit or of: Request; without it write a quantity such as 1200m")
-        return None
-    if of:
-        value = form.ratio(key)
-        nano = None if value is None else Fraction(-(-value.numerator * NANO // value.denominator))
-    else:
-        found = form.nano(key) if text else None
-        nano = None if found is None else Fraction(found)
-    return _in_range(form, key, text, nano, of=of)
-
-
-def _in_range(form: Form, key: str, text: str, nano: Fraction | None, *, of: bool) -> Fraction | None:
-    if nano is None:
-        return None
-    if nano <= 0:
-        form.fault(key, text, "a watermark must be more than 0")
-    elif of and nano > _LARGEST_RATIO * NANO:
-        form.fault(key, text, 'a ratio above 10 is 1000 %; for eighty per cent write "80%" or "0.8"')
-    elif nano > _LARGEST * NANO:
-        form.fault(key, text, "a watermark must be at most 1Ei")
-    else:
-        return nano
-    return None
+        return "a percentage needs of: Limit or of: Request; without it write a quantity such as 1200m"
+    return ""
 
 
 def _resource(form: Form) -> Resource:

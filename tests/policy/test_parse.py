@@ -1,0 +1,196 @@
+"""What a right policy is read as, and that the API server agrees about what is right and about every default."""
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from adapter.faults import Fault
+from adapter.kube.objects import AnyObject
+from adapter.load.quantity import NANO
+from adapter.load.spec import Average, Capacity, Mode, Policy, PulledOut, Query, Registry, Strategy
+from adapter.policy.objects import PolicyError, PolicyObject
+from adapter.policy.parse import parse_policy
+from tests.policy.conftest import PolicyApi
+from tests.policy.strategies import specs
+from tests.policy.wrong import CPU, MEMORY, NACOS, RPS, metric, policy
+
+
+def test_absent_fields_have_the_defaults_of_the_specification() -> None:
+    read = parse_policy(policy("checkout", "shop"))
+    assert read == Policy(
+        namespace="shop",
+        name="checkout",
+        hpa="checkout",
+        mode=Mode.ACTIVE,
+        strategy=Strategy.WATERMARK,
+        average=Average.PER_POD,
+        tolerance=Fraction(1, 100),
+        metrics=read.metrics,
+        registry=None,
+        pulled_out=PulledOut(replace=True, replace_after=60, max_percent=50),
+        min_serving_percent=50,
+        tolerate_zero=None,
+        multiple_of=1,
+        converge_towards=None,
+    )
+
+
+def test_a_registry_that_is_only_named_has_the_patience_of_the_specification() -> None:
+    read = parse_policy(policy(registry=NACOS)).registry
+    assert read == Registry(name="prod-nacos", service="com.shop.checkout", grace=180, absent=45)
+
+
+@pytest.mark.parametrize(
+    ("base", "written", "nano"),
+    [
+        (CPU, "1200m", 1_200_000_000),
+        (CPU, "1.2", 1_200_000_000),
+        (CPU, 2, 2 * NANO),
+        (CPU, "300Mi", 300 * 2**20 * NANO),
+        (CPU, "0.1n", 1),
+        (MEMORY, "80%", 800_000_000),
+        (MEMORY, "82.5%", 825_000_000),
+        (MEMORY, "0.8", 800_000_000),
+        (MEMORY, "800m", 800_000_000),
+        (MEMORY, 1, NANO),
+        (MEMORY, "1000%", 10 * NANO),
+    ],
+)
+def test_watermarks_become_whole_nano_units(base: dict[str, Any], written: str | int, nano: int) -> None:
+    read = parse_policy(policy(**metric(base, highWatermark=written, lowWatermark=None)))
+    assert read.metrics[0].high == nano
+
+
+@pytest.mark.parametrize(
+    ("written", "ratio"),
+    [("1%", "1/100"), ("0.01", "1/100"), ("10m", "1/100"), (0, "0"), ("12.5%", "1/8"), ("99.9%", "999/1000")],
+)
+def test_a_tolerance_is_an_exact_ratio(written: str | int, ratio: str) -> None:
+    assert parse_policy(policy(tolerance=written)).tolerance == Fraction(ratio)
+
+
+def test_inline_promql_keeps_its_server_and_what_it_is_compared_with() -> None:
+    query = {"promQL": "sum(x{ns='$namespace'})", "server": "main", "of": "Request", "resource": "cpu"}
+    read = parse_policy(policy(**metric(RPS, query=query, highWatermark="80%"))).metrics[0]
+    assert read.query == Query(prom_ql=query["promQL"], server="main", of=Capacity.REQUEST, resource="cpu")
+    assert read.of is Capacity.REQUEST
+
+
+def test_bytes_a_mapping_and_structs_read_alike() -> None:
+    document = policy("checkout", "shop", registry=NACOS)
+    document["metadata"] |= {"uid": "u1", "generation": 7, "managedFields": [{"manager": "kubectl"}]}
+    document["status"] = {"memory": {"anything": 1}}
+    body = msgspec.json.encode(document)
+    own, foreign = (msgspec.json.decode(body, type=kind) for kind in (PolicyObject, AnyObject))
+    read = parse_policy(document)
+    assert (read.uid, read.generation) == ("u1", 7)
+    assert parse_policy(body) == parse_policy(msgspec.Raw(body)) == parse_policy(own) == parse_policy(foreign) == read
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"null", b'{"spec":', b"\xff"])
+def test_bytes_that_are_no_object_are_refused(body: bytes) -> None:
+    with pytest.raises(PolicyError, match="no JSON object"):
+        parse_policy(body)
+
+
+def test_null_counts_as_absent() -> None:
+    document = policy(mode=None, tolerance=None, registry=None, pulledOut=None)
+    assert parse_policy(document) == parse_policy(policy())
+
+
+@given(specs())
+def test_whatever_is_right_is_read_as_what_it_says(made: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    spec, expected = made
+    read = parse_policy(policy(**spec))
+    defaults = parse_policy(policy())
+    for attribute in (
+        "hpa",
+        "mode",
+        "average",
+        "tolerance",
+        "metrics",
+        "registry",
+        "min_serving_percent",
+        "multiple_of",
+    ):
+        assert getattr(read, attribute) == expected.get(attribute, getattr(defaults, attribute))
+    assert read.converge_towards == expected.get("converge_towards")
+    assert read.tolerate_zero == expected.get("tolerate_zero")
+
+
+def _faults(document: dict[str, Any]) -> tuple[Fault, ...]:
+    try:
+        parse_policy(document)
+    except PolicyError as error:
+        return error.faults
+    return ()
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 10**6) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+)
+KEYS = ["metrics", "registry", "pulledOut", "tolerance", "mode", "hpa", "multipleOf", "tolerateZero", "average"]
+
+
+@given(st.dictionaries(st.sampled_from(KEYS), json_values) | json_values)
+def test_nothing_but_a_policy_error_comes_of_nonsense(spec: Any) -> None:
+    faults = _faults({**policy(), "spec": spec})
+    assert all(fault.advice for fault in faults)
+
+
+@pytest.mark.integration
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(specs())
+def test_the_api_server_takes_what_we_take_and_adds_the_defaults_we_add(
+    policy_api: PolicyApi, made: tuple[dict[str, Any], dict[str, Any]]
+) -> None:
+    document = policy("made-up", "default", **made[0])
+    answer = policy_api.offer(document)
+    assert answer.status == 201, answer.text
+    returned, ours = parse_policy(answer.body), parse_policy(document)
+    assert replace(returned, uid="", generation=0) == ours
+
+
+ODD = st.sampled_from(
+    [
+        "1",
+        "0",
+        "-1",
+        "1.",
+        ".5",
+        "+3",
+        "80%",
+        "+8%",
+        "1e3",
+        "1E3",
+        "1E",
+        "5e-1",
+        "2Gi",
+        "9Ei",
+        "1k",
+        "1K",
+        "0.5%",
+        "10",
+        "11",
+        3,
+    ]
+)
+
+
+@pytest.mark.integration
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(high=ODD, low=ODD | st.none(), of=st.booleans(), tolerance=ODD)
+def test_the_api_server_and_we_refuse_the_same_numbers(
+    policy_api: PolicyApi, high: str | int, low: str | int | None, of: bool, tolerance: str | int
+) -> None:
+    made = metric(MEMORY if of else CPU, highWatermark=high, lowWatermark=low)
+    document = policy("odd", "default", tolerance=tolerance, **made)
+    answer = policy_api.offer(document)
+    faults = _faults(document)
+    assert answer.status == (422 if faults else 201), f"we say {faults}, the API server {answer.text}"

@@ -1,0 +1,195 @@
+"""Wrong policies: what is wrong with each, where, and words that both the API server's sentence and ours must have."""
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+Object = dict[str, Any]
+
+CPU: Object = {"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "1200m", "lowWatermark": "400m"}
+RPS: Object = {"name": "rps", "query": {"name": "http_requests_per_second"}, "highWatermark": 100}
+MEMORY: Object = {"name": "memory", "resource": {"name": "memory", "of": "Limit"}, "highWatermark": "80%"}
+NACOS: Object = {"name": "prod-nacos", "service": "com.shop.checkout"}
+
+
+def policy(name: str = "checkout", namespace: str = "shop", /, **spec: Any) -> Object:
+    return {
+        "apiVersion": "effective-load.io/v1alpha1",
+        "kind": "WatermarkPolicy",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"metrics": [copy.deepcopy(CPU)], **copy.deepcopy(spec)},
+    }
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """`words` are in both sentences; `path` is where we say the fault is."""
+
+    name: str
+    spec: Object
+    path: str
+    words: tuple[str, ...]
+    called: str = "checkout"
+
+    def document(self, namespace: str) -> Object:
+        return policy(self.called, namespace, **self.spec)
+
+
+def metric(base: Object, **changes: Any) -> Object:
+    changed = {**copy.deepcopy(base), **changes}
+    return {"metrics": [{key: value for key, value in changed.items() if value is not None}]}
+
+
+WRONG = [
+    Wrong("no metrics at all", {"metrics": None}, "spec.metrics", ("metrics",)),
+    Wrong("an empty list of metrics", {"metrics": []}, "spec.metrics", ("at least 1 items",)),
+    Wrong(
+        "more metrics than ten",
+        {"metrics": [{**CPU, "name": f"m{i}"} for i in range(11)]},
+        "spec.metrics",
+        ("must have at most 10 items",),
+    ),
+    Wrong("two metrics of one name", {"metrics": [CPU, CPU]}, "spec.metrics[1].name", ("Duplicate value",)),
+    Wrong("a metric without a name", metric(CPU, name=None), "spec.metrics[0].name", ("Required value",)),
+    Wrong("a name in capitals", metric(CPU, name="CPU"), "spec.metrics[0].name", ("lower case letters",)),
+    Wrong("a name with a slash", metric(CPU, name="a/b"), "spec.metrics[0].name", ("lower case letters",)),
+    Wrong("a metric called pods", metric(CPU, name="pods"), "spec.metrics[0].name", ("effective_pods",)),
+    Wrong("neither resource nor query", metric(CPU, resource=None), "spec.metrics[0]", ("exactly one of resource",)),
+    Wrong("both resource and query", metric(CPU, query={"name": "q"}), "spec.metrics[0]", ("exactly one of resource",)),
+    Wrong(
+        "no watermark",
+        metric(CPU, highWatermark=None, lowWatermark=None),
+        "spec.metrics[0]",
+        ("give highWatermark, lowWatermark, or both",),
+    ),
+    Wrong(
+        "low above high",
+        metric(CPU, lowWatermark="2"),
+        "spec.metrics[0].lowWatermark",
+        ("lowWatermark must be below highWatermark",),
+    ),
+    Wrong(
+        "low equal to high in another notation",
+        metric(CPU, lowWatermark="1.2"),
+        "spec.metrics[0].lowWatermark",
+        ("lowWatermark must be below highWatermark",),
+    ),
+    Wrong(
+        "low ratio above high percentage",
+        metric(MEMORY, lowWatermark="0.81"),
+        "spec.metrics[0].lowWatermark",
+        ("lowWatermark must be below highWatermark",),
+    ),
+    Wrong(
+        "a watermark that is no quantity",
+        metric(CPU, highWatermark="fast"),
+        "spec.metrics[0].highWatermark",
+        ("is not a quantity; write a number such as 1200m",),
+    ),
+    Wrong("a negative watermark", metric(CPU, lowWatermark="-1"), "spec.metrics[0].lowWatermark", ("more than 0",)),
+    Wrong("a watermark of zero", metric(CPU, lowWatermark=0), "spec.metrics[0].lowWatermark", ("more than 0",)),
+    Wrong("an absurd watermark", metric(CPU, highWatermark="2Ei"), "spec.metrics[0].highWatermark", ("at most 1Ei",)),
+    Wrong(
+        "a fraction without quotes", metric(MEMORY, highWatermark=0.8), "spec.metrics[0].highWatermark", ("integer",)
+    ),
+    Wrong(
+        "a percentage of nothing",
+        metric(CPU, highWatermark="80%"),
+        "spec.metrics[0].highWatermark",
+        ("a percentage needs of: Limit or of: Request",),
+    ),
+    Wrong(
+        "eighty instead of eighty per cent",
+        metric(MEMORY, highWatermark=80),
+        "spec.metrics[0].highWatermark",
+        ('for eighty per cent write "80%"',),
+    ),
+    Wrong(
+        "an unknown resource",
+        metric(CPU, resource={"name": "cpus"}),
+        "spec.metrics[0].resource.name",
+        ("cpu", "memory"),
+    ),
+    Wrong("a nameless resource", metric(CPU, resource={}), "spec.metrics[0].resource.name", ("Required value",)),
+    Wrong(
+        "a container named twice",
+        metric(CPU, resource={"name": "cpu", "containers": ["app", "app"]}),
+        "spec.metrics[0].resource.containers",
+        ("Duplicate value",),
+    ),
+    Wrong(
+        "of something else",
+        metric(MEMORY, resource={"name": "memory", "of": "Node"}),
+        "spec.metrics[0].resource.of",
+        ("Limit", "Request"),
+    ),
+    Wrong(
+        "a query by name and by text",
+        metric(RPS, query={"name": "a", "promQL": "b", "server": "c"}),
+        "spec.metrics[0].query",
+        ("exactly one of name",),
+    ),
+    Wrong(
+        "inline PromQL without a server",
+        metric(RPS, query={"promQL": "up"}),
+        "spec.metrics[0].query",
+        ("promQL and server go together",),
+    ),
+    Wrong(
+        "a query compared with nobody knows which resource",
+        metric(RPS, query={"name": "a", "of": "Limit"}, highWatermark="80%"),
+        "spec.metrics[0].query",
+        ("of and resource go together",),
+    ),
+    Wrong(
+        "containers for no comparison",
+        metric(RPS, query={"name": "a", "containers": ["app"]}),
+        "spec.metrics[0].query",
+        ("containers only matters together with of",),
+    ),
+    Wrong("an unknown mode", {"mode": "Watch"}, "spec.mode", ("Active", "Observe", "Paused")),
+    Wrong("an unknown strategy", {"strategy": "Ratio"}, "spec.strategy", ("Watermark",)),
+    Wrong("a tolerance of five", {"tolerance": 5}, "spec.tolerance", ('tolerance is "1%" or a ratio',)),
+    Wrong("a tolerance of 100 %", {"tolerance": "100%"}, "spec.tolerance", ('tolerance is "1%" or a ratio',)),
+    Wrong("a negative tolerance", {"tolerance": "-0.1"}, "spec.tolerance", ('tolerance is "1%" or a ratio',)),
+    Wrong(
+        "a total of ratios",
+        {"average": "Total", **metric(MEMORY)},
+        "spec.metrics[0]",
+        ("a metric with of is a ratio and needs PerPod",),
+    ),
+    Wrong(
+        "drifting to a watermark that nobody gave",
+        {"convergeTowards": "Low", **metric(RPS)},
+        "spec.convergeTowards",
+        ("convergeTowards Low needs a metric with lowWatermark",),
+    ),
+    Wrong(
+        "a registry without service", {"registry": {"name": "nacos"}}, "spec.registry", ("a registry needs service",)
+    ),
+    Wrong("a nameless registry", {"registry": {"service": "a"}}, "spec.registry.name", ("Required value",)),
+    Wrong(
+        "a service name for Kubernetes itself",
+        {"registry": {"name": "kubernetes", "service": "a"}},
+        "spec.registry",
+        ("registry kubernetes reads the pods themselves",),
+    ),
+    Wrong(
+        "a port beyond all",
+        {"registry": {**NACOS, "port": 70000}},
+        "spec.registry.port",
+        ("less than or equal to 65535",),
+    ),
+    Wrong(
+        "more than all pods",
+        {"pulledOut": {"maxPercent": 101}},
+        "spec.pulledOut.maxPercent",
+        ("less than or equal to 100",),
+    ),
+    Wrong("multiples of nothing", {"multipleOf": 0}, "spec.multipleOf", ("greater than or equal to 1",)),
+    Wrong("a share in words", {"minServingPercent": "half"}, "spec.minServingPercent", ("minServingPercent",)),
+    Wrong("a flag in words", {"tolerateZero": "yes"}, "spec.tolerateZero", ("boolean",)),
+    Wrong("a key that does not exist", {"lowWaterMark": 1}, "spec.lowWaterMark", ("unknown field",)),
+    Wrong("a field of a later version", {"velocity": {"scaleUpPercent": 1}}, "spec.velocity", ("unknown field",)),
+    Wrong("a name longer than a label", {}, "metadata.name", ("at most 63 characters",), called="a" * 64),
+]
