@@ -325,7 +325,7 @@ _SCALE = msgspec.json.Decoder(_ScaleObject)
 
 
 def decode_scale(body: bytes | msgspec.Raw) -> Scale:
-    """The scale subresource (autoscaling/v1), its selector in canonical form. Raises msgspec.MsgspecError for anything else."""
+    """The scale subresource (autoscaling/v1), its selector in canonical form. Raises msgspec.MsgspecError."""
     found = _SCALE.decode(body)
     return Scale(
         replicas=found.spec.replicas,
