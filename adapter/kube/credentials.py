@@ -49,10 +49,13 @@ Load = Callable[[], Awaitable[Access]]
 def choose(kubeconfig: str | None) -> Load:
     """Credentials as kubectl chooses them: the file named, else in-cluster, else KUBECONFIG or ~/.kube/config."""
     contexts = TlsContexts()
+    return lambda: asyncio.to_thread(_chosen, kubeconfig, contexts)
+
+
+def _chosen(kubeconfig: str | None, contexts: "TlsContexts") -> Access:
     if kubeconfig is None and os.environ.get("KUBERNETES_SERVICE_HOST") and _TOKEN_FILE.is_file():
-        return lambda: asyncio.to_thread(_in_cluster, contexts)
-    paths = kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
-    return lambda: asyncio.to_thread(_kubeconfig, paths, contexts)
+        return _in_cluster(contexts)
+    return _kubeconfig(kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config"), contexts)
 
 
 class TlsContexts:

@@ -21,6 +21,7 @@ _CONNECT_SECONDS = 10.0
 _HEADERS_SECONDS = 30.0
 _OK = range(200, 300)
 _UNAUTHORIZED = 401
+_USER_AGENT = f"effective-load/{package_version()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Session:
             connector=aiohttp.TCPConnector(limit=0),
             cookie_jar=aiohttp.DummyCookieJar(),
             # Compressing costs the API server and us more than the cluster's network gains.
-            headers={"User-Agent": f"effective-load/{package_version()}", "Accept-Encoding": "identity"},
+            headers={"User-Agent": _USER_AGENT, "Accept-Encoding": "identity"},
         )
 
     @classmethod
