@@ -11,6 +11,8 @@ import pytest
 
 from tests.cluster import binaries, objects
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.prometheus import Exporter, Prometheus
+from tests.cluster.wire import Wire
 from tests.cluster.workloads import Workloads
 
 NEEDS = {
@@ -104,3 +106,25 @@ def api_namespace(api_server: ControlPlane, request: pytest.FixtureRequest) -> s
 def workloads(control_plane: ControlPlane, namespace: str) -> Workloads:
     """Deployments, HPAs and load in this test's namespace."""
     return Workloads(control_plane, namespace)
+
+
+@pytest.fixture
+def exporter() -> Iterator[Exporter]:
+    """A page of series that the test sets, scraped by the `prometheus` fixture."""
+    with Exporter() as page:
+        yield page
+
+
+@pytest.fixture
+def prometheus(exporter: Exporter) -> Iterator[Prometheus]:
+    """A Prometheus of this test's own, which scrapes `exporter` every second."""
+    with Prometheus([exporter]) as server:
+        yield server
+
+
+@pytest.fixture
+def wire(control_plane: ControlPlane) -> Wire:
+    """The HPA's own client, with the HPA controller's own identity."""
+    user = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
+    groups = ("system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated")
+    return Wire(control_plane.kubeconfig_for(user, *groups))

@@ -12,7 +12,7 @@ from typing import Any, Self
 import yaml
 
 from tests.cluster import objects
-from tests.cluster.client import Client
+from tests.cluster.client import Client, condition_true
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.processes import Component, free_ports
 
@@ -214,12 +214,8 @@ def install_crds(cluster: ControlPlane) -> None:
     """Applies the project's custom resource definitions and waits until they are served."""
     for item in manifests("CustomResourceDefinition"):
         cluster.client.apply(item)
-        cluster.client.wait_for(cluster.client.path(item), _established, 30, "CRD established")
-
-
-def _established(item: dict[str, Any]) -> bool:
-    conditions = item.get("status", {}).get("conditions", [])
-    return any(entry["type"] == "Established" and entry["status"] == "True" for entry in conditions)
+        path = cluster.client.path(item)
+        cluster.client.wait_for(path, lambda found: condition_true(found, "Established"), 30, "CRD established")
 
 
 def account_kubeconfig(cluster: ControlPlane, account: str = ACCOUNT) -> Path:

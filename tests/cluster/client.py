@@ -262,6 +262,12 @@ def brief(item: Object | None, limit: int = 3000) -> str:
     return str(yaml.safe_dump(shown, sort_keys=False))[:limit]
 
 
+def condition_true(item: Object, kind: str) -> bool:
+    """Whether an object has this condition with status True; right after its creation it may have none at all."""
+    conditions = (item.get("status") or {}).get("conditions") or []
+    return any(entry["type"] == kind and entry["status"] == "True" for entry in conditions)
+
+
 def query(parameters: Mapping[str, str] | Iterable[tuple[str, str]]) -> str:
     """A query string, percent-encoded as Go encodes it."""
     return urllib.parse.urlencode(dict(parameters))

@@ -8,6 +8,7 @@ Only containers are missing: KWOK plays the nodes and the pods. Everything lives
 this process, however it ends.
 """
 
+import functools
 import shutil
 import signal
 import ssl
@@ -20,7 +21,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.cluster import binaries, commands, kwok, objects
-from tests.cluster.client import Client, brief, tls_context
+from tests.cluster.client import Client, brief, condition_true, tls_context
 from tests.cluster.commands import LOOPBACK, Layout
 from tests.cluster.hpalog import HpaLog
 from tests.cluster.pki import ClusterPki, Pair
@@ -166,8 +167,9 @@ class ControlPlane:
     def _settle(self) -> None:
         """Waits for what the programs do to the cluster, not just for the programs."""
         if "kwok" in self.wanted:
+            node_ready = functools.partial(condition_true, kind="Ready")
             for index in range(self.nodes):
-                self.client.wait_for(f"/api/v1/nodes/node-{index}", _node_ready, 30, "node ready")
+                self.client.wait_for(f"/api/v1/nodes/node-{index}", node_ready, 30, "node ready")
         if "kube-controller-manager" in self.wanted:
             self.client.wait_for("/api/v1/namespaces/default/serviceaccounts/default", timeout=30)
         if "metrics-server" in self.wanted:
@@ -284,7 +286,8 @@ class ControlPlane:
         version, _, group = name.partition(".")
         deadline = time.monotonic() + timeout
         while True:
-            if objects.available(self.client.get(path)) and self.client.raw(f"/apis/{group}/{version}").status == 200:
+            available = condition_true(self.client.get(path), "Available")
+            if available and self.client.raw(f"/apis/{group}/{version}").status == 200:
                 return
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{name} not available within {timeout:g} s:\n{brief(self.client.get(path))}")
@@ -309,8 +312,3 @@ def _plain_ok(port: int, path: str) -> bool:
         return connection.getresponse().status == 200
     finally:
         connection.close()
-
-
-def _node_ready(item: dict[str, Any]) -> bool:
-    conditions = item.get("status", {}).get("conditions", [])
-    return any(entry["type"] == "Ready" and entry["status"] == "True" for entry in conditions)

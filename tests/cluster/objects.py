@@ -80,9 +80,3 @@ def api_service(
 
 def namespace(name: str) -> Object:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-
-
-def available(item: Object) -> bool:
-    """Whether an APIService is available."""
-    conditions = item.get("status", {}).get("conditions", [])
-    return any(entry["type"] == "Available" and entry["status"] == "True" for entry in conditions)

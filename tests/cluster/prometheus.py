@@ -122,6 +122,7 @@ class Prometheus:
             "storage.tsdb.path": str(self.folder / "data"),
             "web.listen-address": f"{LOOPBACK}:{self.port}",
             "log.level": "warn",
+            "scrape.discovery-reload-interval": "100ms",  # targets are looked at every 5 s otherwise, also at the start
             **self.flags,
         }
         if self.web_config is not None:

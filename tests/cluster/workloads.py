@@ -1,6 +1,7 @@
 """Deployments, HPAs and load in one namespace, as tests and the demo speak of them."""
 
 import datetime as dt
+import functools
 import time
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
@@ -110,6 +111,11 @@ class Workloads:
             "metrics": metrics or [policy_metric(name)],
         }
         return self.client.create(self.item("autoscaling/v2", "HorizontalPodAutoscaler", name, spec))
+
+    def policy(self, name: str, metrics: list[Object], **spec: Any) -> Object:
+        """A WatermarkPolicy; further fields of its spec by name."""
+        made = self.item("effective-load.io/v1alpha1", "WatermarkPolicy", name, {"metrics": metrics, **spec})
+        return self.client.create(made)
 
     def scale(self, name: str, replicas: int) -> None:
         self.client.patch(self.path(name), {"spec": {"replicas": replicas}})
@@ -291,6 +297,11 @@ class Workloads:
         found = self.client.list(f"/api/v1/namespaces/{self.namespace}/events", fields=f"involvedObject.name={name}")
         return [f"{event['reason']}: {event['message']}" for event in found]
 
+    def wait_event(self, name: str, contains: str, timeout: float = 15) -> None:
+        """Waits for an event about an object: they are written a moment after what they tell of."""
+        found = functools.partial(self.events, name)
+        until(lambda: any(contains in event for event in found()), timeout, lambda: f"no {contains!r} in {found()}")
+
     def _story(self, name: str, what: str) -> str:
         """What a person would look at: the target's count, the HPA, its last syncs."""
         found = self.client.find(self.hpa_path(name))
@@ -345,6 +356,16 @@ def resource_metric(name: str, *, utilization: int | None = None, average: str |
     else:
         target = {"type": "AverageValue", "averageValue": average}
     return {"type": "Resource", "resource": {"name": name, "target": target}}
+
+
+def cpu_watermarks(high: str, low: str, **resource: Any) -> Object:
+    """A policy's CPU metric."""
+    return {"name": "cpu", "resource": {"name": "cpu", **resource}, "highWatermark": high, "lowWatermark": low}
+
+
+def memory_watermarks(high: str, low: str, **resource: Any) -> Object:
+    """A policy's memory metric; `of="Limit"` makes it utilization."""
+    return {"name": "memory", "resource": {"name": "memory", **resource}, "highWatermark": high, "lowWatermark": low}
 
 
 def until(holds: Callable[[], object], timeout: float, otherwise: Callable[[], str], every: float = 0.1) -> None:

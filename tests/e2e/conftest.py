@@ -1,0 +1,72 @@
+"""The adapter on the real control plane, for tests that see what the stock HPA makes of it."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.adapter import AdapterProcess, account_kubeconfig, install_crds, manifests
+from tests.cluster.controlplane import ControlPlane
+
+FAST: dict[str, Any] = {"resourceMetrics": {"intervalSeconds": 2}}
+"""So that a test waits for metrics-server only, not for the adapter's own interval on top."""
+
+MakeAdapter = Callable[..., AdapterProcess]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.e2e)
+
+
+@pytest.fixture(scope="session")
+def crds(control_plane: ControlPlane) -> None:
+    """The project's custom resource definitions, established."""
+    install_crds(control_plane)
+
+
+@pytest.fixture(scope="session")
+def adapter_kubeconfig(control_plane: ControlPlane) -> Path:
+    """The rights that the manifests give the server, or the admin's where there are no manifests yet."""
+    if next(manifests("ServiceAccount"), None) is None:
+        return control_plane.kubeconfig
+    return account_kubeconfig(control_plane)
+
+
+@pytest.fixture(scope="session")
+def _adapter(control_plane: ControlPlane, crds: None, adapter_kubeconfig: Path) -> Iterator[AdapterProcess]:
+    with AdapterProcess(control_plane, FAST, external=True, kubeconfig=adapter_kubeconfig) as process:
+        yield process
+
+
+@pytest.fixture
+def adapter(_adapter: AdapterProcess) -> AdapterProcess:
+    """The adapter that tests share, with the settings FAST and the external API; running, whatever was before."""
+    if not _adapter.component.running:
+        _adapter.start()
+    return _adapter
+
+
+@pytest.fixture
+def make_adapter(
+    control_plane: ControlPlane, _adapter: AdapterProcess, adapter_kubeconfig: Path
+) -> Iterator[MakeAdapter]:
+    """Starts an adapter with settings of the test's own in place of the shared one, which comes back afterwards."""
+    made: list[AdapterProcess] = []
+
+    def make(settings: Mapping[str, Any] | None = None, **more: Any) -> AdapterProcess:
+        more = {"external": True, "kubeconfig": adapter_kubeconfig, "name": f"adapter-{len(made)}", **more}
+        process = AdapterProcess(control_plane, settings or FAST, **more)
+        made.append(process)
+        process.start()
+        return process
+
+    yield make
+    for process in made:
+        process.stop()
+        control_plane.watched.remove(process.component)
+    _adapter.register()
+    _adapter.wait_available()
