@@ -1,0 +1,133 @@
+"""The specification's table of vectors, as documents that anyone can feed to `effective-load decide`."""
+
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from adapter import document
+from adapter.cli import INVALID, NO_DECISION, OK
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+IN_SCOPE = {1, 2, 3, 4, 7, 8, 9, 10, 11, 12, *range(20, 32)}
+EXPECTED: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "expected.yaml").read_text())
+FOUND = sorted(str(file.relative_to(HERE).with_suffix("")) for file in HERE.rglob("[0-9]*.yaml"))
+
+
+def text_of(name: str) -> str:
+    return (HERE / f"{name}.yaml").read_text()
+
+
+@cache
+def answered(name: str) -> dict[str, Any]:
+    """The answer to a vector; a step beyond the first is given the memory of the step before."""
+    text = text_of(name)
+    earlier = [other for other in FOUND if "/" in name and other < name and Path(other).parent == Path(name).parent]
+    if earlier:
+        memory = json.loads(json.dumps(answered(earlier[-1])["memory"]))
+        text = json.dumps(yaml.safe_load(text) | {"memory": memory})
+    return document.answer(document.read(text))
+
+
+def part_of(answer: Any, expected: Any) -> Any:
+    """As much of the answer as is expected of it; an empty mapping expects an empty one."""
+    if isinstance(expected, dict) and isinstance(answer, dict) and expected:
+        return {key: part_of(answer.get(key, "(absent)"), value) for key, value in expected.items()}
+    if isinstance(expected, list) and isinstance(answer, list):
+        return [part_of(one, like) for one, like in zip(answer, expected, strict=True)]
+    return answer
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_the_answer_is_the_specified_one(name: str) -> None:
+    answer = answered(name)
+    assert part_of(answer, EXPECTED[name]) == EXPECTED[name], "\n".join(answer["explanation"])
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_every_answer_says_how_many_and_why(name: str) -> None:
+    answer = answered(name)
+    assert answer["explanation"]
+    assert len(answer["pods"]) == sum(answer["counts"].values()) == len(yaml.safe_load(text_of(name))["pods"])
+    assert all(pod["reason"] for pod in answer["pods"])
+    assert json.loads(json.dumps(answer)) == answer
+
+
+def test_every_row_in_scope_has_a_file_and_every_file_an_expectation() -> None:
+    assert {int(name.partition("-")[0]) for name in FOUND} == IN_SCOPE
+    assert set(EXPECTED) == set(FOUND)
+
+
+def test_a_vector_reads_the_same_as_json() -> None:
+    text = text_of("08-overloaded-and-out")
+    assert document.read(text) == document.read(json.dumps(yaml.safe_load(text)))
+
+
+def test_a_remembered_memory_reads_back_as_it_was_written() -> None:
+    for name in FOUND:
+        memory = answered(name)["memory"]
+        again = document.read(json.dumps(yaml.safe_load(text_of(name)) | {"memory": memory})).memory
+        assert document.recollection.dump(again) == memory
+
+
+def test_the_order_of_pods_and_samples_does_not_matter() -> None:
+    for name in FOUND:
+        given = yaml.safe_load(text_of(name))
+        if "/" in name:
+            continue
+        given["pods"].reverse()
+        given.get("usage", []).reverse()
+        again = document.answer(document.read(json.dumps(given)))
+        same = ("desiredReplicas", "served", "verdict", "heldBy", "error", "counts", "metrics", "conditions")
+        assert {key: again[key] for key in same} == {key: answered(name)[key] for key in same}, name
+
+
+class TestTheCommand:
+    """`effective-load decide`, as its users start it."""
+
+    def decide(self, *arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "adapter.cli", "decide", *arguments]
+        return subprocess.run(command, cwd=ROOT, input=given, capture_output=True, text=True, check=False, timeout=60)
+
+    def test_it_prints_the_answer_as_json_and_exits_with_0(self) -> None:
+        done = self.decide(str(HERE / "08-overloaded-and-out.yaml"), "-o", "json")
+        assert (done.returncode, done.stderr) == (OK, "")
+        assert json.loads(done.stdout) == answered("08-overloaded-and-out")
+
+    def test_it_prints_sentences_unless_told_otherwise(self) -> None:
+        done = self.decide(str(HERE / "08-overloaded-and-out.yaml"))
+        assert done.stdout.splitlines() == answered("08-overloaded-and-out")["explanation"]
+        assert "12" in done.stdout.splitlines()[-1]
+
+    def test_an_answer_that_is_an_error_exits_with_3(self) -> None:
+        given = yaml.safe_load(text_of("08-overloaded-and-out"))
+        del given["usage"]
+        done = self.decide("-", "-o", "json", given=json.dumps(given))
+        answer = json.loads(done.stdout)
+        assert done.returncode == NO_DECISION
+        assert answer["desiredReplicas"] is None
+        assert answer["served"] is None
+        assert answer["verdict"] == "Error"
+        assert "metrics.k8s.io" in answer["error"]
+
+    def test_an_invalid_file_exits_with_2_and_names_every_fault_with_its_path(self) -> None:
+        given = yaml.safe_load(text_of("08-overloaded-and-out"))
+        del given["now"]
+        given["policy"]["spec"]["metrics"][0]["highWatermark"] = "much"
+        given["pods"][2]["metadata"]["name"] = ""
+        given["replicas"] = 3
+        done = self.decide("-", "-o", "json", given=json.dumps(given))
+        assert (done.returncode, done.stdout) == (INVALID, "")
+        for path in ("now:", "policy.spec.metrics[0].highWatermark:", "pods[2].metadata.name:", "replicas:"):
+            assert f"  {path}" in done.stderr
+
+    def test_a_file_that_is_not_there_exits_with_2(self) -> None:
+        done = self.decide(str(HERE / "nowhere.yaml"))
+        assert done.returncode == INVALID
+        assert "nowhere.yaml" in done.stderr
