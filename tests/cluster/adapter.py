@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 MANIFESTS = ROOT / "manifests"
 NAMESPACE = SERVICE = ACCOUNT = "effective-load"
 CUSTOM, EXTERNAL = "custom.metrics.k8s.io", "external.metrics.k8s.io"
-RIGHTS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+RIGHTS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Secret")
 
 Settings = dict[str, Any]
 
@@ -223,7 +223,7 @@ def account_kubeconfig(cluster: ControlPlane, account: str = ACCOUNT) -> Path:
     cluster.client.apply(objects.namespace(NAMESPACE))
     for kind in RIGHTS:  # in this order: a binding's subject and role come first
         for item in manifests(kind):
-            if item["kind"] in {"ServiceAccount", "Role", "RoleBinding"}:
+            if item["kind"] in {"ServiceAccount", "Role", "RoleBinding", "Secret"}:
                 item["metadata"].setdefault("namespace", NAMESPACE)
             for subject in item.get("subjects", []):
                 if subject["kind"] == "ServiceAccount":

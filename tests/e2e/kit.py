@@ -1,0 +1,71 @@
+"""A service whose load Prometheus tells: quick to change, and exact."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tests.cluster.prometheus import Exporter, Prometheus
+from tests.cluster.workloads import Workloads
+
+PULLED_OUT = "effective-load.io/pulled-out"
+
+
+def prometheus_settings(server: Prometheus) -> dict[str, Any]:
+    """Settings with the queries `load` (a series a pod) and `queue` (one number), asked every second."""
+    return {
+        "resourceMetrics": {"intervalSeconds": 2},
+        "prometheus": {
+            "servers": [{"name": "main", "url": server.url}],
+            "queries": [
+                {
+                    "name": "load",
+                    "server": "main",
+                    "query": "sum by (namespace, pod) (load)",
+                    "intervalSeconds": 1,
+                    "maxAgeSeconds": 10,
+                },
+                {
+                    "name": "queue",
+                    "server": "main",
+                    "query": 'sum(queue{namespace="$namespace", workload="$workload"})',
+                    "scope": "Service",
+                    "intervalSeconds": 1,
+                    "maxAgeSeconds": 10,
+                },
+            ],
+        },
+    }
+
+
+def query_watermarks(name: str, high: str | None = None, low: str | None = None, **query: Any) -> dict[str, Any]:
+    """A policy's metric from a named query."""
+    marks = {"highWatermark": high, "lowWatermark": low}
+    return {"name": name, "query": {"name": name, **query}} | {key: mark for key, mark in marks.items() if mark}
+
+
+class Load:
+    """Sets what each pod of some workloads carries; pods that are not named carry nothing and have no series."""
+
+    def __init__(self, exporter: Exporter, workloads: Workloads) -> None:
+        self._exporter = exporter
+        self._workloads = workloads
+        self._pods: dict[str, float] = {}
+        self._queues: dict[str, float] = {}
+
+    def each(self, name: str, value: float, *, but: Mapping[str, float | None] | None = None) -> None:
+        """The same load on every pod of a workload, but for some; None takes a pod's series away."""
+        wanted = dict.fromkeys(self._workloads.pod_names(name), value) | dict(but or {})
+        self._pods.update({pod: load for pod, load in wanted.items() if load is not None})
+        for pod in [pod for pod, load in wanted.items() if load is None]:
+            self._pods.pop(pod, None)
+        self._tell()
+
+    def queue(self, name: str, value: float) -> None:
+        """The number for a whole service."""
+        self._queues[name] = value
+        self._tell()
+
+    def _tell(self) -> None:
+        namespace = self._workloads.namespace
+        pods = {f'load{{namespace="{namespace}",pod="{pod}"}}': value for pod, value in self._pods.items()}
+        queues = {f'queue{{namespace="{namespace}",workload="{name}"}}': v for name, v in self._queues.items()}
+        self._exporter.set(pods | queues)

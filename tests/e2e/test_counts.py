@@ -1,0 +1,81 @@
+"""The stock HPA sets exactly the count that two watermarks ask for."""
+
+import pytest
+
+from tests.cluster.adapter import AdapterProcess
+from tests.cluster.prometheus import Exporter, Prometheus
+from tests.cluster.workloads import Workloads, cpu_watermarks, memory_watermarks, pods_metric
+from tests.e2e.conftest import MakeAdapter
+from tests.e2e.kit import PULLED_OUT, Load, prometheus_settings, query_watermarks
+
+
+def test_five_overloaded_pods_become_seven_and_seven_idle_ones_five(
+    adapter: AdapterProcess, workloads: Workloads
+) -> None:
+    workloads.deployment("web", 5, usage_cpu="1500m")
+    workloads.policy("web", [cpu_watermarks("1200m", "400m")])
+    workloads.hpa("web")
+    workloads.wait_usage("web", cpu="1500m")
+    workloads.wait_replicas("web", 7)
+    workloads.set_usage("web", cpu="1071m")  # the same demand, shared by seven
+    workloads.wait_ready("web", 7)
+    workloads.wait_usage("web", cpu="1071m")
+    workloads.hold_replicas("web", 7)
+    workloads.set_usage("web", cpu="300m")
+    workloads.wait_replicas("web", 5)
+    workloads.set_usage("web", cpu="420m")
+    workloads.hold_replicas("web", 5)
+
+
+@pytest.mark.parametrize(("count", "more", "fewer"), [(20, 2050, 1990), (50, 5050, 4800), (100, 10050, 9500)])
+def test_a_step_of_one_pod_is_made_in_both_directions(
+    make_adapter: MakeAdapter,
+    workloads: Workloads,
+    exporter: Exporter,
+    prometheus: Prometheus,
+    count: int,
+    more: int,
+    fewer: int,
+) -> None:
+    load = Load(exporter, workloads)
+    load.queue("web", count * 98)
+    make_adapter(prometheus_settings(prometheus))
+    workloads.deployment("web", count)
+    workloads.policy("web", [query_watermarks("queue", "100", "95")], tolerance="0%")
+    workloads.hpa("web", maximum=200)
+    workloads.wait_condition("web", "ScalingActive")
+    load.queue("web", more)
+    workloads.wait_replicas("web", count + 1)
+    workloads.hold_replicas("web", count + 1)
+    load.queue("web", fewer)
+    workloads.wait_replicas("web", count)
+    workloads.hold_replicas("web", count)
+
+
+def test_pods_that_were_pulled_out_neither_dilute_the_load_nor_count_as_help(
+    make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus
+) -> None:
+    load = Load(exporter, workloads)
+    make_adapter(prometheus_settings(prometheus))
+    for name in ("web", "twin"):
+        workloads.deployment(name, 10)
+    out = workloads.pod_names("web")[:3]
+    load.each("twin", 1.44, but=dict.fromkeys(workloads.pod_names("twin")[:3]))
+    load.each("web", 1.44, but=dict.fromkeys(out, 0.02))
+    for pod in out:
+        workloads.annotate(pod, {PULLED_OUT: "true"})
+    workloads.policy("web", [query_watermarks("load", "1200m", "400m")], pulledOut={"replaceAfterSeconds": 0})
+    workloads.hpa("web")
+    workloads.hpa("twin", metrics=[pods_metric("load", "1200m")], tolerance=None)
+    workloads.wait_replicas("web", 12)
+    workloads.hold_replicas("twin", 10)
+
+
+def test_memory_is_compared_with_its_limit(adapter: AdapterProcess, workloads: Workloads) -> None:
+    workloads.deployment("web", 4, memory_request="64Mi", memory_limit="1Gi", usage_memory="922Mi")
+    workloads.policy("web", [memory_watermarks("80%", "50%", of="Limit")])
+    workloads.hpa("web")
+    workloads.wait_usage("web", memory="922Mi")
+    workloads.wait_replicas("web", 5)  # 3688 of 4096 Mi is 90 %: 4 x 0.9 / 0.8 = 4.5
+    workloads.set_usage("web", memory="700Mi")
+    workloads.hold_replicas("web", 5)

@@ -1,0 +1,144 @@
+"""Every form in which an HPA may ask, and targets of whatever kind."""
+
+from typing import Any
+
+import pytest
+
+from tests.cluster.adapter import AdapterProcess
+from tests.cluster.prometheus import Exporter, Prometheus
+from tests.cluster.workloads import (
+    Workloads,
+    external_metric,
+    pods_metric,
+    policy_metric,
+    target_metric,
+)
+from tests.e2e.conftest import MakeAdapter
+from tests.e2e.kit import PULLED_OUT, Load, prometheus_settings, query_watermarks
+
+ROLLOUTS: dict[str, Any] = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "rollouts.argo.example.com"},
+    "spec": {
+        "group": "argo.example.com",
+        "names": {"kind": "Rollout", "plural": "rollouts", "singular": "rollout"},
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                },
+                "subresources": {
+                    "status": {},
+                    "scale": {
+                        "specReplicasPath": ".spec.size.wanted",
+                        "statusReplicasPath": ".status.size.seen",
+                        "labelSelectorPath": ".status.podsBy",
+                    },
+                },
+            }
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [policy_metric("web"), target_metric("Deployment", "web"), external_metric("web")],
+    ids=["policy object", "scale target", "external"],
+)
+def test_the_count_is_the_same_in_every_form(
+    make_adapter: MakeAdapter,
+    workloads: Workloads,
+    exporter: Exporter,
+    prometheus: Prometheus,
+    metric: dict[str, Any],
+) -> None:
+    load = Load(exporter, workloads)
+    load.queue("web", 800)
+    make_adapter(prometheus_settings(prometheus))
+    workloads.deployment("web", 5)
+    workloads.policy("web", [query_watermarks("queue", "100", "40")])
+    workloads.hpa("web", metrics=[metric])
+    workloads.wait_replicas("web", 8)
+    workloads.hold_replicas("web", 8)
+
+
+def test_the_pods_form_leaves_out_what_was_pulled_out(
+    make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus
+) -> None:
+    load = Load(exporter, workloads)
+    make_adapter(prometheus_settings(prometheus))
+    workloads.deployment("web", 10)
+    out = workloads.pod_names("web")[:3]
+    load.each("web", 1.44, but=dict.fromkeys(out, 0.02))
+    for pod in out:
+        workloads.annotate(pod, {PULLED_OUT: "true"})
+    workloads.policy("web", [query_watermarks("load", "1200m", "400m")])
+    workloads.hpa("web", metrics=[pods_metric("effective_load", "1200m")])
+    workloads.wait_replicas("web", 12)  # ceil((7 x 1440 + 3 x 1200) / 1200)
+
+
+def test_a_target_whose_scale_lies_elsewhere_is_followed_by_its_own_paths(
+    make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus
+) -> None:
+    client, namespace = workloads.client, workloads.namespace
+    client.apply(ROLLOUTS)
+    client.wait_for("/apis/argo.example.com/v1/rollouts", timeout=30)
+    load = Load(exporter, workloads)
+    make_adapter(prometheus_settings(prometheus), kubeconfig=workloads.cluster.kubeconfig)
+    rollout = {
+        "apiVersion": "argo.example.com/v1",
+        "kind": "Rollout",
+        "metadata": {"name": "web", "namespace": namespace},
+        "spec": {"size": {"wanted": 4}},
+    }
+    made = client.create(rollout)
+    path = f"/apis/argo.example.com/v1/namespaces/{namespace}/rollouts/web"
+    client.patch_status(path, {"size": {"seen": 4}, "podsBy": "app=web"})
+    workloads.client.create(_replica_set(namespace, made["metadata"]["uid"], 4))
+    _wait_running(workloads, 4)
+    load.each("web", 1.5)
+    workloads.policy("web", [query_watermarks("load", "1200m", "400m")])
+    workloads.hpa("web", target=("argo.example.com/v1", "Rollout", "web"))
+    client.wait_for(path, lambda item: item["spec"]["size"]["wanted"] == 5, 60, "the rollout at 5")
+
+
+def _replica_set(namespace: str, owner: str, replicas: int) -> dict[str, Any]:
+    labels = {"app": "web", "rollouts-pod-template-hash": "5d9f8"}
+    reference = {
+        "apiVersion": "argo.example.com/v1",
+        "kind": "Rollout",
+        "name": "web",
+        "uid": owner,
+        "controller": True,
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {"name": "web-5d9f8", "namespace": namespace, "ownerReferences": [reference]},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "app", "image": "example.invalid/app:1"}]},
+            },
+        },
+    }
+
+
+def _wait_running(workloads: Workloads, count: int) -> None:
+    path = f"/apis/apps/v1/namespaces/{workloads.namespace}/replicasets/web-5d9f8"
+    workloads.client.wait_for(path, lambda item: item["status"].get("readyReplicas") == count, 60, "ready pods")
+
+
+def test_the_rights_of_the_manifests_suffice_for_a_deployment(adapter: AdapterProcess, workloads: Workloads) -> None:
+    workloads.deployment("web", 2, usage_cpu="100m")
+    workloads.policy("web", [{"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "1"}])
+    workloads.hpa("web")
+    workloads.wait_condition("web", "ScalingActive", contains="")

@@ -1,0 +1,75 @@
+"""Whatever fails, nothing moves; and the HPA's condition says why."""
+
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.prometheus import Exporter, Prometheus
+from tests.cluster.workloads import Workloads, cpu_watermarks
+from tests.e2e.conftest import MakeAdapter
+from tests.e2e.kit import Load, prometheus_settings, query_watermarks
+
+ACTIVE = "ScalingActive"
+
+
+def test_nothing_moves_while_the_adapter_is_gone(
+    make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus
+) -> None:
+    load = Load(exporter, workloads)
+    load.queue("web", 450)
+    adapter = make_adapter(prometheus_settings(prometheus))
+    workloads.deployment("web", 5)
+    workloads.policy("web", [query_watermarks("queue", "100", "40")])
+    workloads.hpa("web")
+    workloads.wait_condition("web", ACTIVE)
+    adapter.kill()
+    load.queue("web", 50)
+    workloads.wait_condition("web", ACTIVE, status="False")
+    workloads.hold_replicas("web", 5)
+    adapter.restart()
+    workloads.wait_replicas("web", 1)
+
+
+def test_nothing_moves_while_prometheus_is_gone_and_the_condition_names_it(
+    make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus
+) -> None:
+    load = Load(exporter, workloads)
+    make_adapter(prometheus_settings(prometheus))
+    workloads.deployment("web", 5)
+    load.each("web", 1.0)
+    workloads.policy("web", [query_watermarks("load", "1200m", "400m")])
+    workloads.hpa("web")
+    workloads.wait_condition("web", ACTIVE)
+    prometheus.kill()
+    workloads.wait_condition("web", ACTIVE, status="False", contains="query load")
+    workloads.hold_replicas("web", 5)
+
+
+def test_nothing_moves_while_metrics_server_is_gone_and_the_condition_names_it(
+    control_plane: ControlPlane, make_adapter: MakeAdapter, workloads: Workloads
+) -> None:
+    make_adapter({"resourceMetrics": {"intervalSeconds": 1, "maxAgeSeconds": 30}})
+    workloads.deployment("web", 5, usage_cpu="800m")
+    workloads.policy("web", [cpu_watermarks("1200m", "400m")])
+    workloads.hpa("web")
+    workloads.wait_usage("web", cpu="800m")
+    workloads.wait_condition("web", ACTIVE)
+    control_plane.kill("metrics-server")
+    workloads.wait_condition("web", ACTIVE, status="False", contains="metrics.k8s.io")
+    workloads.hold_replicas("web", 5)
+
+
+def test_a_rollout_with_full_surge_changes_no_count(
+    make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus
+) -> None:
+    load = Load(exporter, workloads)
+    make_adapter(prometheus_settings(prometheus))
+    workloads.deployment("web", 6, max_surge="100%", ready_after="4s")
+    load.each("web", 0.8)
+    workloads.policy("web", [query_watermarks("load", "1200m", "400m")])
+    workloads.hpa("web")
+    workloads.wait_condition("web", ACTIVE)
+    workloads.rollout("web")
+    for _ in range(4):
+        load.each("web", 0.8)
+        workloads.hold_replicas("web", 6, syncs=1)
+    workloads.wait_ready("web", 6)
+    load.each("web", 0.8)
+    workloads.hold_replicas("web", 6)
