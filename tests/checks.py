@@ -1,0 +1,184 @@
+"""`python -m tests.checks`: manifests and documents that the code can vouch for. `--write` renews what code makes.
+
+Each check yields sentences about what is wrong; none is good news.
+"""
+
+import argparse
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from adapter.faults import FaultyDocument
+from adapter.policy.hpa import parse_hpa
+from adapter.policy.parse import KIND, parse_policy
+from adapter.settings import parse as parse_settings
+from adapter.telemetry.metrics import Metrics
+from tests import reference
+from tests.manifests.rendering import MANIFESTS, Object, documents, identity, render
+
+ROOT = Path(__file__).parents[1]
+KUBERNETES = "1.36"
+RENDERED = (MANIFESTS / "base", MANIFESTS / "overlays" / "external-metrics")
+EXAMPLES = sorted((MANIFESTS / "examples").glob("*.yaml"))
+_LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
+_METRIC = re.compile(r"\beffective_load_[a-z0-9_]+")
+_SUFFIX = re.compile(r"_(bucket|sum|count)$")
+_SKIPPED = {".venv", ".git", "node_modules"}
+
+
+def made_from_code() -> Iterator[str]:
+    """Reference documents are what the code says now."""
+    for path, make in reference.FILES.items():
+        if not path.is_file() or path.read_text(encoding="utf-8") != make():
+            yield f"{path.relative_to(ROOT)} is not what the code says; run `python -m tests.checks --write`"
+
+
+def schemas() -> Iterator[str]:
+    """Every object fits the schema of its kind (our own kind is left to the API server's tests)."""
+    for source, item in _objects():
+        if not _is_custom(item):
+            for sentence in schema_faults(item):
+                yield f"{source}: {'/'.join(identity(item))}: {sentence}"
+
+
+def own_objects() -> Iterator[str]:
+    """Settings, policies and HPAs in the manifests are read without a fault, and the HPAs follow the policies."""
+    for source, item in _objects():
+        try:
+            if item["kind"] == KIND:
+                parse_policy(item)
+            elif item["kind"] == "HorizontalPodAutoscaler":
+                yield from (f"{source}: {sentence}" for sentence in _unwired(item))
+            elif item["kind"] == "ConfigMap" and "settings.yaml" in item.get("data", {}):
+                parse_settings(item["data"]["settings.yaml"])
+        except FaultyDocument as error:
+            yield f"{source}: {error}"
+
+
+def wiring() -> Iterator[str]:
+    """Names that must be the same in several objects are."""
+    for folder in RENDERED:
+        found = {identity(item): item for item in render(folder)}
+        for sentence in wiring_faults(found):
+            yield f"{folder.relative_to(ROOT)}: {sentence}"
+
+
+def metric_names() -> Iterator[str]:
+    """Documents, rules and dashboards name no metric that does not exist."""
+    known = {name for name, *_ in Metrics().names()}
+    for path in _texts("*.md", "*.yaml", "*.json"):
+        for name in sorted(set(_METRIC.findall(path.read_text(encoding="utf-8")))):
+            if not known & {name, _SUFFIX.sub("", name)}:
+                yield f"{path.relative_to(ROOT)} names {name}, which does not exist"
+
+
+def links() -> Iterator[str]:
+    """Links within the repository lead somewhere."""
+    for path in _texts("*.md"):
+        for target in _LINK.findall(path.read_text(encoding="utf-8")):
+            if not (path.parent / target).exists():
+                yield f"{path.relative_to(ROOT)} links to {target}, which does not exist"
+
+
+CHECKS: tuple[Callable[[], Iterator[str]], ...] = (made_from_code, schemas, own_objects, wiring, metric_names, links)
+
+
+def schema_faults(item: Object) -> Iterator[str]:
+    """What is wrong with an object by Kubernetes' own schema, unknown fields included."""
+    with warnings.catch_warnings():
+        # Its own imports use what newer libraries deprecate.
+        warnings.simplefilter("ignore")
+        import kubernetes_validate
+    try:
+        kubernetes_validate.validate(item, KUBERNETES, strict=True)
+    except kubernetes_validate.ValidationError as error:
+        path = ".".join(str(part) for part in error.path)
+        yield f"{path}: {error.message}"
+
+
+def wiring_faults(found: dict[tuple[str, str, str], Object]) -> Iterator[str]:
+    """What does not fit together in one rendering."""
+    settings = parse_settings(found["ConfigMap", "effective-load", "effective-load-settings"]["data"]["settings.yaml"])
+    deployment = found["Deployment", "effective-load", "effective-load"]
+    service = found["Service", settings.server.tls.namespace, settings.server.tls.service]
+    ports = {port["name"]: port["containerPort"] for port in _container(deployment)["ports"]}
+    if ports != {"https": settings.server.port, "telemetry": settings.telemetry.port}:
+        yield f"the container's ports {ports} are not those of the settings"
+    if ("Secret", settings.server.tls.namespace, settings.server.tls.secret) not in found:
+        yield f"there is no Secret {settings.server.tls.secret}, and the server may not create one"
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    if service["spec"]["selector"].items() - labels.items():
+        yield "the Service does not select the Deployment's pods"
+    versions = {item["metadata"]["name"] for (kind, *_), item in found.items() if kind == "APIService"}
+    if ("v1beta1.external.metrics.k8s.io" in versions) is not settings.server.external_metrics:
+        yield "the settings and the APIServices disagree about external metrics"
+    writable = {name for rule in _rules(found, "apiservices") for name in rule.get("resourceNames", ["*"])}
+    if writable != versions:
+        yield f"the server may write the APIServices {sorted(writable)}, and there are {sorted(versions)}"
+    version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    if version and not _container(deployment)["image"].endswith(f":{version[1]}"):
+        yield f"the image {_container(deployment)['image']} is not of version {version[1]}"
+
+
+def _container(deployment: Object) -> dict[str, Any]:
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    return dict(container)
+
+
+def _rules(found: dict[tuple[str, str, str], Object], resource: str) -> Iterator[dict[str, Any]]:
+    for item in found.values():
+        yield from (rule for rule in item.get("rules", ()) if resource in rule["resources"])
+
+
+def _unwired(item: Object) -> Iterator[str]:
+    hpa = parse_hpa(item)
+    if not hpa.asks_for(hpa.name):
+        yield f"HPA {hpa.name} does not ask for the policy of its name"
+    if (hpa.scale_up.tolerance, hpa.scale_down.tolerance) != (0, 0):
+        yield f"HPA {hpa.name} has a tolerance of its own"
+
+
+def _objects() -> Iterator[tuple[str, Object]]:
+    for folder in RENDERED:
+        yield from ((str(folder.relative_to(ROOT)), item) for item in render(folder))
+    for file in EXAMPLES:
+        yield from ((str(file.relative_to(ROOT)), item) for item in documents(file))
+
+
+def _is_custom(item: Object) -> bool:
+    return item["apiVersion"].startswith("effective-load.io/")
+
+
+def _texts(*patterns: str) -> Iterator[Path]:
+    for pattern in patterns:
+        for path in sorted(ROOT.rglob(pattern)):
+            if not _SKIPPED & set(path.relative_to(ROOT).parts):
+                yield path
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run every check; the status is 1 if anything is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m tests.checks", description=__doc__)
+    parser.add_argument("--write", action="store_true", help="renew the documents that are made from code")
+    if parser.parse_args(arguments).write:
+        reference.DOCS.mkdir(exist_ok=True)
+        for path, make in reference.FILES.items():
+            path.write_text(make(), encoding="utf-8")
+    sentences = [sentence for check in CHECKS for sentence in check()]
+    for sentence in sentences:
+        print(sentence, file=sys.stderr)
+    if not sentences:
+        print(f"{len(CHECKS)} checks of manifests and documents passed")
+    return 1 if sentences else 0
+
+
+if __name__ == "__main__":
+    try:
+        raise SystemExit(main())
+    except yaml.YAMLError as fault:
+        raise SystemExit(f"a manifest is no YAML: {fault}") from None

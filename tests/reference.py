@@ -1,0 +1,119 @@
+"""Writes docs/configuration.md and docs/metrics.md from the code they document."""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from adapter import settings
+from adapter.settings import RESTART, Settings
+from adapter.telemetry.metrics import Metrics
+
+DOCS = Path(__file__).parents[1] / "docs"
+_MADE = "<!-- Made by `python -m tests.checks --write`. -->\n"
+
+
+_CONFIGURATION = """\
+`effective-load serve --settings FILE` reads one YAML file. Every key is optional. Every fault in it is named at once,
+with its path.
+
+The file is read again when its content changes. The sections {restart} are taken over at the next start only; a change
+there is logged. A broken file changes nothing: the old settings stay, and the log and
+`effective_load_settings_reloads_total` say so.
+"""
+_METRICS = """\
+Served as Prometheus text on the telemetry port under `/metrics`, beside the usual `process_…` metrics. Their names
+stay. Histograms are exposed as `…_bucket`, `…_sum` and `…_count`.
+"""
+
+
+def configuration() -> str:
+    """The settings reference: one table a section, in the order of the file."""
+    preface = _CONFIGURATION.format(restart=", ".join(f"`{name}`" for name in RESTART))
+    return "\n".join([f"# Configuration\n\n{_MADE}", preface, *_sections(Settings, "")])
+
+
+def metrics() -> str:
+    """The metrics reference: one row a metric."""
+    rows = [
+        f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels) or '–'} | {text} |"
+        for name, kind, labels, text in Metrics().names()
+    ]
+    head = "| metric | type | labels | what it says |\n|---|---|---|---|"
+    return "\n".join([f"# Metrics\n\n{_MADE}", _METRICS, head, *rows, ""])
+
+
+FILES = {DOCS / "configuration.md": configuration, DOCS / "metrics.md": metrics}
+
+
+def _sections(model: type[BaseModel], prefix: str) -> Iterator[str]:
+    described = field_docs(model)
+    inner = {name: found for name, field in model.model_fields.items() if (found := section_of(field)) is not None}
+    leaves = [name for name in model.model_fields if name not in inner]
+    if leaves:
+        yield "| key | type | default | what it says |\n|---|---|---|---|"
+        yield "\n".join(_row(model.model_fields[name], described[name]) for name in leaves) + "\n"
+    for name, (section, repeated) in inner.items():
+        field = model.model_fields[name]
+        key = f"{prefix}{field.alias}{'[]' if repeated else ''}"
+        yield f"## `{key}`\n\n{_cell(described[name])}\n"
+        yield from _sections(section, f"{key}.")
+
+
+def _row(field: FieldInfo, text: str) -> str:
+    return f"| `{field.alias}` | {_type(field)} | {_default(field)} | {_cell(text)} |"
+
+
+def section_of(field: FieldInfo) -> tuple[type[BaseModel], bool] | None:
+    """The section that a key holds, and whether it is a list of them."""
+    for one in (field.annotation, *get_args(field.annotation)):
+        if isinstance(one, type) and issubclass(one, BaseModel):
+            return one, get_origin(field.annotation) is tuple
+    return None
+
+
+def _type(field: FieldInfo) -> str:
+    annotation: Any = field.annotation
+    if get_origin(annotation) is Literal:
+        return " or ".join(f"`{one}`" for one in get_args(annotation))
+    if get_origin(annotation) is tuple:
+        return "list of texts"
+    names = {str: "text", int: "whole number", float: "seconds", bool: "true or false"}
+    return names.get(annotation, "mapping of texts")
+
+
+def _default(field: FieldInfo) -> str:
+    if field.default_factory is settings.own_namespace:
+        return "see there"
+    if field.default_factory is not None:
+        return "`{}`"
+    if field.default is PydanticUndefined:
+        return "*required*"
+    written = {True: "true", False: "false", "": '""', (): "[]"}.get(field.default, field.default)
+    return f"`{written}`"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def field_docs(model: type[BaseModel]) -> dict[str, str]:
+    """The docstrings under a model's fields, by field; a field without one is missing."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(model))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    pairs = zip(body.body, body.body[1:], strict=False)
+    return {
+        field.target.id: following.value.value
+        for field, following in pairs
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(following, ast.Expr)
+        and isinstance(following.value, ast.Constant)
+        and isinstance(following.value.value, str)
+    }
