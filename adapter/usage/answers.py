@@ -1,0 +1,200 @@
+"""From the samples of a query to what policies need: by namespace and pod, or one number for a service. Pure.
+
+Each value carries the time of what went into it, not the moment of evaluation (see `promql`).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from adapter.kube.slices import Slices
+from adapter.load.quantity import QuantityError, parse_number
+from adapter.load.samples import Point, QuerySamples
+from adapter.usage.errors import WrongAnswer
+from adapter.usage.promql import INPUT_LABEL, Inputs
+from adapter.usage.questions import Question
+from adapter.usage.wire import Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One series: its labels, its value in nano-units, the time of its newest input (seconds)."""
+
+    labels: Mapping[str, str]
+    value: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A query's answer by namespace (empty: series without that label).
+
+    `counts` is the number of series before their values were judged; `faults` says for a namespace (empty: for all) why
+    there is nothing to take from the answer; `fingerprint` differs where values or times do.
+    """
+
+    by_pod: bool
+    fetched_at: float
+    series: Mapping[str, Sequence[Series]] = field(default_factory=dict)
+    pods: Mapping[str, Mapping[str, Point]] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    faults: Mapping[str, str] = field(default_factory=dict)
+    fingerprint: int = 0
+
+    def same(self, other: "Answer | None") -> bool:
+        """Whether both say the same, at the same sample times."""
+        return other is not None and self.fingerprint == other.fingerprint and self.faults == other.faults
+
+    def of(self, namespace: str, max_age: float) -> QuerySamples:
+        """What it says of a service in this namespace. Samples of other namespaces are never taken."""
+        fault = self.faults.get(namespace) or self.faults.get("")
+        if not fault and not self.by_pod:
+            fault = self._ambiguous(namespace)
+        if fault:
+            return QuerySamples(max_age=max_age, error=fault, fetched_at=self.fetched_at)
+        if self.by_pod:
+            return QuerySamples(pods=self.pods.get(namespace, {}), max_age=max_age, fetched_at=self.fetched_at)
+        found = next(iter((*self.series.get(namespace, ()), *self.series.get("", ()))), None)
+        total = Point(found.at, found.value) if found else None
+        return QuerySamples(total=total, max_age=max_age, fetched_at=self.fetched_at)
+
+    def _ambiguous(self, namespace: str) -> str:
+        count = self.counts.get(namespace, 0) + self.counts.get("", 0)
+        return f"answers {count} series where one number is wanted; put sum(…) around it" if count > 1 else ""
+
+
+class _Times:
+    """The newest sample's time of one selector's series."""
+
+    def __init__(self) -> None:
+        self._of_pod: dict[tuple[str, str], float] = {}
+        self._of_namespace: dict[str, float] = {}
+        self._newest: float | None = None
+
+    def add(self, namespace: str, pod: str, at: float) -> None:
+        if pod:
+            self._of_pod[namespace, pod] = at
+        if namespace:
+            self._of_namespace[namespace] = max(at, self._of_namespace.get(namespace, at))
+        self._newest = at if self._newest is None else max(at, self._newest)
+
+    def at(self, namespace: str, pod: str) -> float | None:
+        """By the labels that the series have: those that tell pods apart date a pod by its own series only."""
+        if pod and self._of_pod:
+            own = self._of_pod.get((namespace, pod))
+            return own if own is not None else self._of_pod.get(("", pod))
+        if namespace and self._of_namespace:
+            return self._of_namespace.get(namespace)
+        return self._newest
+
+
+class Dates:
+    """When the inputs of an expression were sampled.
+
+    All selectors must have a sample, or one of them where the expression has alternatives (`or`); the oldest of them
+    dates the value. An expression that reads nothing (`vector(1)`) is as old as its evaluation. Raises WrongAnswer for
+    samples that do not answer `promql.dating`.
+    """
+
+    def __init__(self, inputs: Inputs, question: Question, found: Iterable[Sample], evaluated_at: float) -> None:
+        self._alternatives = inputs.alternatives
+        self._evaluated_at = evaluated_at
+        self._times = [_Times() for _ in inputs.selectors]
+        for sample in found:
+            labels = sample.labels
+            place = (labels.get(question.namespace_label, ""), labels.get(question.pod_label, ""))
+            try:
+                self._times[int(labels[INPUT_LABEL])].add(*place, float(sample.value))
+            except (LookupError, ValueError) as error:
+                raise WrongAnswer(f"the sample times are not what was asked for: {dict(labels)}") from error
+
+    def at(self, namespace: str, pod: str) -> float | None:
+        """The time of the value with these labels (empty: it lacks the label); None where it has no live input."""
+        if not self._times:
+            return self._evaluated_at
+        times = [times.at(namespace, pod) for times in self._times]
+        known = [at for at in times if at is not None]
+        if not known or (len(known) < len(times) and not self._alternatives):
+            return None
+        return min(known)
+
+
+async def answer(
+    question: Question, found: Sequence[Sample], dates: Dates, fetched_at: float, slices: Slices
+) -> Answer:
+    """Sort samples by namespace and pod. NaN, infinite, negative and undated values are no samples."""
+    filing = _Filing(question, dates, any(sample.labels.get(question.pod_label) for sample in found))
+    for sample in found:
+        filing.add(sample)
+        await slices.breathe()
+    return filing.answer(fetched_at)
+
+
+class _Filing:
+    def __init__(self, question: Question, dates: Dates, names_pods: bool) -> None:
+        self._question = question
+        self._dates = dates
+        # Inline PromQL does not say what it answers: its labels do.
+        self._by_pod = question.by_pod if question.by_pod is not None else names_pods
+        self._series: dict[str, list[Series]] = {}
+        self._pods: dict[str, dict[str, Point]] = {}
+        self._seen: dict[str, set[str]] = {}
+        self._counts: dict[str, int] = {}
+        self._faults: dict[str, str] = {}
+        self._undated = 0
+        self._fingerprint = 0
+
+    def add(self, sample: Sample) -> None:
+        namespace = sample.labels.get(self._question.namespace_label, "")
+        pod = sample.labels.get(self._question.pod_label, "") if self._by_pod else ""
+        self._counts[namespace] = self._counts.get(namespace, 0) + 1
+        if pod and namespace:
+            self._once(namespace, pod)
+        at = self._dates.at(namespace, pod)
+        if at is None:
+            self._undated += 1
+            return
+        with suppress(QuantityError):
+            self._file(namespace, pod, Series(sample.labels, parse_number(sample.value), at))
+
+    def _once(self, namespace: str, pod: str) -> None:
+        seen = self._seen.setdefault(namespace, set())
+        if pod in seen:
+            self._faults[namespace] = f"answers several series of pod {pod}; write it as {self._by()}"
+        seen.add(pod)
+
+    def _file(self, namespace: str, pod: str, series: Series) -> None:
+        self._series.setdefault(namespace, []).append(series)
+        self._fingerprint += hash((namespace, pod, series.value, series.at))  # a sum: their order says nothing
+        if pod and namespace:
+            self._pods.setdefault(namespace, {})[pod] = Point(series.at, series.value)
+
+    def answer(self, fetched_at: float) -> Answer:
+        if self._by_pod:
+            self._find_lacking_labels()
+        self._find_undated()
+        return Answer(
+            by_pod=self._by_pod,
+            fetched_at=fetched_at,
+            series=self._series,
+            pods=self._pods,
+            counts=self._counts,
+            faults=self._faults,
+            fingerprint=self._fingerprint,
+        )
+
+    def _find_lacking_labels(self) -> None:
+        """Some series without the labels belong to no pod (cAdvisor's root cgroup); all of them are a mistake."""
+        question = self._question
+        if self._counts and self._counts.keys() == {""}:
+            self._faults[""] = f"its series lack the label {question.namespace_label!r}; write it as {self._by()}"
+        for namespace in self._counts.keys() - self._seen.keys() - {""}:
+            self._faults[namespace] = f"its series lack the label {question.pod_label!r}; write it as {self._by()}"
+
+    def _find_undated(self) -> None:
+        if self._undated and self._undated == sum(self._counts.values()) and "" not in self._faults:
+            of = f" of the same {self._question.namespace_label} and {self._question.pod_label}" if self._by_pod else ""
+            self._faults[""] = f"no series that it reads has a sample{of} in the last {self._question.max_age:g} s"
+
+    def _by(self) -> str:
+        return f"sum by ({self._question.namespace_label}, {self._question.pod_label}) (…)"

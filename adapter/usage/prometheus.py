@@ -1,0 +1,265 @@
+"""Usage from Prometheus: every distinct query is asked once a cycle, whoever needs it, and dated by its inputs."""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from adapter.kube.slices import Slices
+from adapter.load.samples import QuerySamples
+from adapter.load.spec import Query
+from adapter.settings import NamedQuery, PrometheusServer
+from adapter.telemetry.metrics import Metrics
+from adapter.usage.answers import Answer, Dates, Series, answer
+from adapter.usage.errors import QueryRejected, UsageError
+from adapter.usage.promql import Inputs, dating, inputs
+from adapter.usage.questions import Catalog, Question, Wanted
+from adapter.usage.server import Server
+from adapter.usage.wire import Sample, samples
+
+LONGEST_PAUSE_SECONDS = 60.0
+"""How long a failing question rests at most."""
+
+_JITTER = 0.1
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedQueryResult:
+    """A named query that needs no policy, as last answered: its series by namespace (empty: those without the label).
+
+    `error` says why there is no answer, or why the last one is still the one before; ages and times in seconds.
+    """
+
+    name: str
+    by_pod: bool
+    pod_label: str
+    namespace_label: str
+    max_age: float
+    series: Mapping[str, Sequence[Series]] = field(default_factory=dict)
+    fetched_at: float | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    answer: Answer | None = None
+    cause: str = ""
+    failures: int = 0
+
+
+_NOTHING = _Known()
+
+
+class Prometheus:
+    """Asks any number of Prometheus servers what policies and named queries need, and keeps the last answers.
+
+    `on_change` is called with those who wanted a query whose answer, or the cause of its failure, is not what it was
+    (nobody may want it: named queries without variables are asked all the same). `clock` gives epoch seconds by the
+    API server's time; sample times are the Prometheus servers' own.
+    """
+
+    def __init__(
+        self,
+        servers: Iterable[PrometheusServer],
+        queries: Iterable[NamedQuery],
+        *,
+        inline_allowed: bool,
+        on_change: Callable[[frozenset[Wanted]], None],
+        clock: Callable[[], float],
+        metrics: Metrics,
+    ) -> None:
+        self._on_change = on_change
+        self._clock = clock
+        self._metrics = metrics
+        self._servers: dict[str, Server] = {}
+        self._known: dict[Question, _Known] = {}
+        self._pollers: dict[Question, asyncio.Task[None]] = {}
+        self._wanted: frozenset[Wanted] = frozenset()
+        self._questions: dict[Wanted, Question | str] = {}
+        self._users: dict[Question, set[Wanted]] = {}
+        self._shared: dict[str, Question | str] = {}
+        self._look = asyncio.Event()
+        self.reload(servers, queries, inline_allowed=inline_allowed)
+
+    # --- what is asked ---
+
+    def reload(
+        self, servers: Iterable[PrometheusServer], queries: Iterable[NamedQuery], *, inline_allowed: bool
+    ) -> None:
+        """Take over changed settings. Answers to questions that stay the same are kept."""
+        self._settings = {server.name: server for server in servers}
+        self._catalog = Catalog(self._settings, queries, inline_allowed=inline_allowed)
+        self._shared = self._catalog.shared()
+        self._resolve()
+
+    def want(self, wanted: Iterable[Wanted | tuple[Query, str, str]]) -> None:
+        """What the policies need from now on: query, namespace, and the workload's name, of each."""
+        found = frozenset(Wanted(*one) for one in wanted)
+        if found != self._wanted:
+            self._wanted = found
+            self._resolve()
+
+    def _resolve(self) -> None:
+        self._questions = {wanted: self._catalog.question(wanted) for wanted in self._wanted}
+        self._users = {question: set() for question in self._shared.values() if isinstance(question, Question)}
+        for wanted, question in self._questions.items():
+            if isinstance(question, Question):
+                self._users.setdefault(question, set()).add(wanted)
+        self._look.set()
+
+    # --- what is known ---
+
+    def samples(self, query: Query, namespace: str, workload: str) -> QuerySamples:
+        """The last answer as far as it concerns this service; samples keep their true times, however old they get."""
+        wanted = Wanted(query, namespace, workload)
+        question = self._questions.get(wanted) or self._catalog.question(wanted)
+        if isinstance(question, str):
+            return QuerySamples(max_age=self._catalog.max_age(query), error=question)
+        known = self._known.get(question, _NOTHING)
+        found = known.answer.of(namespace, question.max_age) if known.answer else QuerySamples(max_age=question.max_age)
+        return replace(found, error=self._sentence(question, known)) if known.cause else found
+
+    def series(self, name: str) -> NamedQueryResult | None:
+        """The last answer to a named query without variables; None where there is no such query."""
+        question, named = self._shared.get(name), self._catalog.named(name)
+        if question is None or named is None:
+            return None
+        known = self._known.get(question, _NOTHING) if isinstance(question, Question) else _Known(cause=question)
+        found = known.answer
+        fault = found.faults.get("") if found else None
+        return NamedQueryResult(
+            name=name,
+            by_pod=named.scope == "Pods",
+            pod_label=named.pod_label,
+            namespace_label=named.namespace_label,
+            max_age=named.max_age_seconds,
+            series=found.series if found else {},
+            fetched_at=found.fetched_at if found else None,
+            error=self._sentence(question, known) or fault,
+        )
+
+    def named(self) -> tuple[str, ...]:
+        """The names of the queries that `series` knows."""
+        return tuple(self._shared)
+
+    def _sentence(self, question: Question | str, known: _Known) -> str | None:
+        if isinstance(question, str) or not known.cause:
+            return known.cause or None
+        when = "no answer so far"
+        if known.answer is not None:
+            when = f"last answer {max(0.0, self._clock() - known.answer.fetched_at):.0f} s ago"
+        return f"Prometheus {question.server}: {known.cause} ({when})"
+
+    # --- asking ---
+
+    async def run(self) -> None:
+        """Ask until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    await self._tend_servers()
+                    self._tend_pollers(group)
+                    await self._look.wait()
+                    self._look.clear()
+        finally:
+            for name in list(self._servers):
+                await self._retire(name)
+
+    async def _tend_servers(self) -> None:
+        """Make clients for new and changed servers; who waited for a changed one asks anew."""
+        for name in [name for name, server in self._servers.items() if self._settings.get(name) != server.settings]:
+            await self._retire(name)
+        for name, settings in self._settings.items():
+            if name not in self._servers:
+                self._servers[name] = Server(settings)
+
+    async def _retire(self, name: str) -> None:
+        tasks = [self._pollers.pop(question) for question in list(self._pollers) if question.server == name]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._servers.pop(name).close()
+
+    def _tend_pollers(self, group: asyncio.TaskGroup) -> None:
+        for question in self._users.keys() - self._pollers.keys():
+            if question.server in self._servers:  # settings that came meanwhile have their turn next
+                self._pollers[question] = group.create_task(self._poll(question))
+        for question in self._pollers.keys() - self._users.keys():
+            self._pollers.pop(question).cancel()
+        for question in self._known.keys() - self._users.keys():
+            del self._known[question]
+
+    async def _poll(self, question: Question) -> None:
+        """Ask at once, then after a random part of the interval, then in the rhythm that this gave."""
+        share = random.random()  # noqa: S311  spreads load, guards nothing
+        while True:
+            known = await self._asked(question)
+            self._keep(question, known)
+            await asyncio.sleep(_pause(question, known) * share)
+            share = random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311  as above
+
+    async def _asked(self, question: Question) -> _Known:
+        last = self._known.get(question, _NOTHING)
+        source = f"prometheus/{question.server}"
+        try:
+            found = await self._answer(question, source)
+        except UsageError as error:
+            self._failed(source, question, error, last)
+            failures = 0 if isinstance(error, QueryRejected) else last.failures + 1
+            return replace(last, cause=str(error), failures=failures)
+        self._metrics.source_up.labels(source).set(1)
+        self._metrics.source_success.labels(source).set(found.fetched_at)
+        return _Known(found)
+
+    async def _answer(self, question: Question, source: str) -> Answer:
+        server = self._servers[question.server]
+        slices = Slices()
+        read = inputs(question.text)
+        async with server.turn:
+            with self._metrics.source_duration.labels(source).time():
+                body = await server.query(question.text, max_age=question.max_age)
+            found = await samples(body, slices)
+            times = await self._times(server, question, read, found[0].at, slices) if found else []
+        now = self._clock()
+        dates = Dates(read, question, times, found[0].at if found else now)
+        return await answer(question, found, dates, now, slices)
+
+    async def _times(
+        self, server: Server, question: Question, read: Inputs, evaluated_at: float, slices: Slices
+    ) -> list[Sample]:
+        """When the inputs were sampled, as they stood at the moment of the evaluation."""
+        if not read.selectors:
+            return []
+        asked = dating(read.selectors, question.labels, question.max_age)
+        try:
+            return await samples(await server.query(asked, max_age=question.max_age, at=evaluated_at), slices)
+        except QueryRejected as error:
+            raise QueryRejected(
+                f"the times of its samples cannot be had (name one metric in each selector): {error}"
+            ) from error
+
+    def _failed(self, source: str, question: Question, error: UsageError, last: _Known) -> None:
+        self._metrics.source_up.labels(source).set(0)
+        self._metrics.source_errors.labels(source, error.reason).inc()
+        if str(error) != last.cause:
+            _log.warning("query failed", source=source, query=question.text, error=str(error))
+
+    def _keep(self, question: Question, known: _Known) -> None:
+        last = self._known.get(question)
+        self._known[question] = known
+        same = last is not None and last.cause == known.cause
+        if not same or (known.answer is not None and not known.answer.same(last.answer if last else None)):
+            self._on_change(frozenset(self._users.get(question, ())))
+
+
+def _pause(question: Question, known: _Known) -> float:
+    """The question's interval; while its server fails it doubles, up to a minute, and is spread over its upper half."""
+    if known.failures < 2:
+        return question.interval
+    longest = max(question.interval, LONGEST_PAUSE_SECONDS)
+    bound = min(question.interval * 2 ** min(known.failures - 1, 10), longest)
+    return random.uniform(bound / 2, bound)  # noqa: S311  spreads load, guards nothing
