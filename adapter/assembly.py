@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,12 @@ from adapter.load.samples import QuerySamples, ResourceSamples
 from adapter.load.spec import Policy, Query
 from adapter.registries.kubernetes import Endpoints, decode_slice
 from adapter.settings import Server, Settings, SettingsError, SettingsFile, load, needs_restart
-from adapter.snapshot import Picture, QueryView, Series
+from adapter.snapshot import Key, Picture, QueryView
 from adapter.telemetry import logs
 from adapter.telemetry import server as telemetry
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.prometheus import NamedQueryResult, Prometheus
+from adapter.usage.questions import Wanted
 from adapter.usage.resource_metrics import ResourceMetrics
 
 log = structlog.get_logger(__name__)
@@ -100,9 +101,9 @@ class Adapter:
         self._prometheus = Prometheus(
             settings.prometheus.servers,
             settings.prometheus.queries,
-            inline=settings.prometheus.inline_queries,
+            inline_allowed=settings.prometheus.inline_queries,
             on_change=self._queries_changed,
-            now=session.now,
+            clock=session.now,
             metrics=metrics,
         )
         self._views = Views(
@@ -181,9 +182,11 @@ class Adapter:
         if self._picture.current.synced:
             self._publish()
 
-    def _queries_changed(self) -> None:
-        self._world.queries_changed()
-        self._worker.publish_queries({result.name: _query_view(result) for result in self._prometheus.named()})
+    def _queries_changed(self, users: Iterable[Wanted]) -> None:
+        """Queries were answered: whoever uses them is looked at again, and those of general use are published."""
+        self._world.queries_changed(Key(user.namespace, user.workload) for user in users)
+        results = (self._prometheus.series(name) for name in self._prometheus.named())
+        self._worker.publish_queries({result.name: _query_view(result) for result in results if result is not None})
 
     def stale(self) -> str | None:
         """The sentence why nothing may be decided: a watch that has shown no life for 90 s. None where all is well."""
@@ -214,7 +217,7 @@ class Adapter:
         logs.configure(wanted.logging.level, wanted.logging.format)
         self._usage.options = wanted.resource_metrics
         prometheus = wanted.prometheus
-        self._prometheus.reload(prometheus.servers, prometheus.queries, inline=prometheus.inline_queries)
+        self._prometheus.reload(prometheus.servers, prometheus.queries, inline_allowed=prometheus.inline_queries)
         self._settings = wanted
         self._metrics.settings_reloads.labels(result="taken").inc()
         log.info("the settings file is taken over")
@@ -257,17 +260,10 @@ def _query_view(result: NamedQueryResult) -> QueryView:
         pod_label=result.pod_label,
         namespace_label=result.namespace_label,
         max_age=result.max_age,
-        series=_series(result.series),
+        series=result.series,
         fetched_at=result.fetched_at,
         error=result.error,
     )
-
-
-def _series(found: Mapping[str, Iterable[Any]]) -> dict[str, tuple[Series, ...]]:
-    return {
-        namespace: tuple(Series(labels=one.labels, value=one.value, at=one.at) for one in series)
-        for namespace, series in found.items()
-    }
 
 
 def _paths(prefix: str, plural: str, namespaces: Iterable[str]) -> list[str]:

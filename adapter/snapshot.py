@@ -1,12 +1,13 @@
 """The one in-memory picture that requests are answered from: immutable, swapped atomically, the only shared state."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from adapter.load.assessment import Assessment
 from adapter.load.pods import Pod
 from adapter.load.spec import Bounds, Policy, Scale, Target
+from adapter.usage.answers import Series
 
 
 class Key(NamedTuple):
@@ -54,15 +55,6 @@ class PolicyView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
-    """One series of a named query: its labels, its value in nano-units, when it was sampled (seconds)."""
-
-    labels: Mapping[str, str]
-    value: int
-    at: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class QueryView:
     """A named query that needs no policy, as last answered. `error` names what failed; `max_age` in seconds."""
 
@@ -71,7 +63,7 @@ class QueryView:
     pod_label: str = "pod"
     namespace_label: str = "namespace"
     max_age: float = 90.0
-    series: Mapping[str, tuple[Series, ...]] = field(default_factory=dict)
+    series: Mapping[str, Sequence[Series]] = field(default_factory=dict)
     fetched_at: float | None = None
     error: str | None = None
 

@@ -13,7 +13,8 @@ from adapter.apiserver.status import StatusError, not_found, unavailable
 from adapter.apiserver.wire import ExternalItem, Item, Value
 from adapter.load.pods import Pod
 from adapter.load.quantity import nano_text
-from adapter.snapshot import QueryView, Series, Snapshot
+from adapter.snapshot import QueryView, Snapshot
+from adapter.usage.answers import Series
 
 
 def on_pods(snapshot: Snapshot, route: Route, now: float) -> list[Item] | None:

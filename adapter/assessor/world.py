@@ -104,11 +104,10 @@ class World:
         """New samples from metrics.k8s.io, or a new error."""
         self._mark_all(key for key in self.policies if key.namespace == namespace)
 
-    def queries_changed(self) -> None:
-        """New answers of a query, or a new error."""
-        for key, entry in self.policies.items():
-            if entry.policy is not None and any(metric.query for metric in entry.policy.metrics):
-                self._mark(key)
+    def queries_changed(self, workloads: Iterable[Key]) -> None:
+        """New answers of a query, or a new error, for the targets of these names."""
+        for workload in workloads:
+            self._mark_all(self._by_owner.get(workload, ()))
 
     def link(self, key: Key) -> Link | None:
         """The policy with its HPA and target, None where it is not valid or its HPA does not exist."""
