@@ -52,10 +52,9 @@ def parse_number(text: str) -> int:
 
     Raises QuantityError for NaN, infinities, negative and absurd values: such a point is no sample.
     """
-    lowered = text.lower()
-    if lowered.lstrip("+-") in {"nan", "inf"}:
+    if text.lower().lstrip("+-") in {"nan", "inf"}:
         raise QuantityError(f"{text!r} is not a number that can be acted on")
-    return parse_nano(lowered)
+    return parse_nano(text)
 
 
 def to_nano(value: Fraction | int, shown: str = "") -> int:

@@ -9,7 +9,7 @@ from adapter.load.pipeline import assess, decide
 from adapter.load.pods import Condition, Container, Owner, Pod
 from adapter.load.quantity import NANO, parse
 from adapter.load.roster import Instance, Roster
-from adapter.load.samples import Point, PodUsage, QuerySamples, ResourceSamples, Samples
+from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Bounds, Metric, Policy, PulledOut, Query, Registry, Resource, Scale, Target
 
 NOW = 1_767_268_800.0

@@ -1,0 +1,172 @@
+"""Quantities, held against the kubernetes package's own reader where that is as strict as the API server."""
+
+from decimal import Decimal, localcontext
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kubernetes.utils.quantity import parse_quantity
+
+from adapter.load.quantity import NANO, QuantityError, milli_text, nano_text, parse, parse_nano, parse_number, to_nano
+
+SUFFIXES = ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]
+LARGEST = 2**63 - 1
+
+numbers = st.one_of(
+    st.integers(0, 10**12).map(str),
+    st.decimals(0, 10**6, allow_nan=False, allow_infinity=False, places=6).map(lambda d: f"{d:f}"),
+)
+quantities = st.builds(lambda sign, number, suffix: sign + number + suffix, st.sampled_from(["", "+", "-"]), numbers,
+                       st.sampled_from(SUFFIXES))  # fmt: skip
+
+
+def oracle(text: str) -> Fraction:
+    """The other reader's value, with enough digits to be exact."""
+    with localcontext(prec=100):
+        return Fraction(parse_quantity(text))
+
+
+@given(quantities)
+def test_what_the_kubernetes_package_reads_is_read_the_same(text: str) -> None:
+    try:
+        value = parse(text)
+    except QuantityError:
+        assert abs(oracle(text)) > LARGEST
+    else:
+        assert value == oracle(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1200m", Fraction(6, 5)),
+        ("0.5", Fraction(1, 2)),
+        (".5", Fraction(1, 2)),
+        ("5.", 5),
+        ("300Mi", 300 * 2**20),
+        ("1.5Gi", 3 * 2**29),
+        ("100n", Fraction(1, 10**7)),
+        ("1e3", 1000),
+        ("1E3", 1000),
+        ("1e+06", 10**6),
+        ("12e-3", Fraction(12, 1000)),
+        ("1E", 10**18),
+        ("7E", 7 * 10**18),
+        ("-3", -3),
+        ("+3k", 3000),
+        ("-0", 0),
+        ("9223372036854775807", LARGEST),
+    ],
+)
+def test_every_form_of_the_grammar_is_read(text: str, value: Fraction | int) -> None:
+    assert parse(text) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", " ", "1 ", " 1", "1 m", "m", ".", "+", "-", "--1", "1.2.3", "1,5", "1_000", "0x10", "1m5", "1mm"),
+        *("1K", "1ki", "1mi", "1B", "1KB", "1%", "1e", "1e+", "1e1.5", "1e3m", "1e1000", "NaN", "nan", "Inf", "+Inf"),
+        *(
+            "-Infinity",
+            "infinity",
+            "١",
+            "１",
+            "1\n",
+            "1\x00",
+            "True",
+            "None",
+            "9223372036854775808",
+            "9.3E",
+            "1e19",
+            "8Ei",
+        ),
+        *("1" * 65, "-1e400"),
+    ],
+)
+def test_what_is_no_usable_quantity_is_refused_with_the_text_in_the_sentence(text: str) -> None:
+    with pytest.raises(QuantityError) as refused:
+        parse(text)
+    assert repr(text[:64]) in str(refused.value)
+
+
+def test_a_very_long_text_is_shortened_in_the_sentence() -> None:
+    with pytest.raises(QuantityError) as refused:
+        parse("9" * 10_000)
+    assert len(str(refused.value)) < 200
+
+
+@given(st.integers(0, LARGEST))
+def test_nano_units_survive_being_written_and_read(nano: int) -> None:
+    assert parse_nano(nano_text(nano)) == nano
+
+
+@given(st.integers(0, 10**15))
+def test_milli_units_survive_being_written_and_read(milli: int) -> None:
+    assert parse(milli_text(milli)) * 1000 == milli
+
+
+@given(st.integers(0, LARGEST))
+def test_what_is_written_is_canonical(nano: int) -> None:
+    text = nano_text(nano)
+    digits = text.rstrip("numkMGTPE")
+    assert "." not in text
+    assert digits == str(int(digits))
+    # No larger suffix would do: three zeros at the end would have become one.
+    assert text == "0" or int(digits) % 1000 != 0 or text.endswith("E")
+
+
+@pytest.mark.parametrize(
+    ("nano", "text"),
+    [
+        (0, "0"),
+        (1, "1n"),
+        (1_000, "1u"),
+        (1_200_000_000, "1200m"),
+        (3 * NANO, "3"),
+        (1_000 * NANO, "1k"),
+        (1_500_000 * NANO, "1500k"),
+        (Fraction(10**9, 3), "333333333n"),
+        (Fraction(1, 2), "0"),
+        (10**27, "1E"),
+        (10**30, "1000E"),
+    ],
+)
+def test_nano_units_are_written_with_the_largest_suffix_and_rounded_down(nano: Fraction | int, text: str) -> None:
+    assert nano_text(nano) == text
+
+
+@given(st.fractions(0, 10**9))
+def test_what_is_finer_than_a_nano_unit_is_rounded_up_when_read(value: Fraction) -> None:
+    nano = to_nano(value)
+    assert Fraction(nano - 1, NANO) < value <= Fraction(nano, NANO)
+
+
+@pytest.mark.parametrize("text", ["-1", "-1n", "-0.0000000001", "-300Mi"])
+def test_a_negative_load_is_refused(text: str) -> None:
+    with pytest.raises(QuantityError, match="negative"):
+        parse_nano(text)
+
+
+@given(st.floats(0, 2**63 - 1024, allow_subnormal=False))
+def test_a_float_as_prometheus_prints_it_is_read_to_the_nearest_nano_unit_above(value: float) -> None:
+    for text in (repr(value), f"{value:e}", f"{value:E}"):
+        exact = Fraction(Decimal(text))
+        assert Fraction(parse_number(text), NANO) - exact < Fraction(1, NANO)
+        assert Fraction(parse_number(text), NANO) >= exact
+
+
+@pytest.mark.parametrize(
+    "text", ["NaN", "nan", "+Inf", "-Inf", "Inf", "inf", "-inf", "infinity", "-1.5", "1e300", "1e19", ""]
+)
+def test_a_point_that_is_no_number_to_act_on_is_refused(text: str) -> None:
+    with pytest.raises(QuantityError):
+        parse_number(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "nano"), [("5M", 5 * 10**15), ("5m", 5 * 10**6), ("1Ki", 1024 * NANO), ("1E", 10**27)]
+)
+def test_a_suffix_keeps_its_case_in_a_sample(text: str, nano: int) -> None:
+    assert parse_number(text) == nano
