@@ -222,7 +222,7 @@ def account_kubeconfig(cluster: ControlPlane, account: str = ACCOUNT) -> Path:
     """A kubeconfig with the rights that the manifests give a service account, so that tests find a right too few."""
     cluster.client.apply(objects.namespace(NAMESPACE))
     for kind in RIGHTS:  # in this order: a binding's subject and role come first
-        for item in manifests(kind):
+        for item in manifests(kind, folders=("base", "components/external-metrics")):
             if item["kind"] in {"ServiceAccount", "Role", "RoleBinding", "Secret"}:
                 item["metadata"].setdefault("namespace", NAMESPACE)
             for subject in item.get("subjects", []):
