@@ -223,17 +223,15 @@ class Prometheus:
             with self._metrics.source_duration.labels(source).time():
                 body = await server.query(question.text, max_age=question.max_age)
             found = await samples(body, slices)
-            times = await self._times(server, question, read, found[0].at, slices) if found else []
-        now = self._clock()
-        dates = Dates(read, question, times, found[0].at if found else now)
-        return await answer(question, found, dates, now, slices)
+            dates = Dates(read, question, found[0].at if found else self._clock())
+            if found and read.selectors:
+                await dates.read(await self._times(server, question, read, found[0].at, slices), slices)
+        return await answer(question, found, dates, self._clock(), slices)
 
     async def _times(
         self, server: Server, question: Question, read: Inputs, evaluated_at: float, slices: Slices
     ) -> list[Sample]:
         """When the inputs were sampled, as they stood at the moment of the evaluation."""
-        if not read.selectors:
-            return []
         asked = dating(read.selectors, question.labels, question.max_age)
         try:
             return await samples(await server.query(asked, max_age=question.max_age, at=evaluated_at), slices)
