@@ -1,0 +1,293 @@
+"""Pods: from the API's JSON to what the arithmetic sees."""
+
+import gc
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapter.kube.pods import PodDecoder
+from adapter.load.pods import Condition, Container, Owner, Pod
+from adapter.load.quantity import NANO
+
+CREATED = 1767268800.0
+GI = (1 << 30) * NANO
+
+
+def full() -> dict[str, Any]:
+    """A pod as the API server returns it, with much that is not needed."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "web-7d9c-x1",
+            "namespace": "shop",
+            "uid": "u-1",
+            "resourceVersion": "77",
+            "creationTimestamp": "2026-01-01T12:00:00Z",
+            "labels": {"app": "web", "pod-template-hash": "7d9c"},
+            "annotations": {"kubectl.kubernetes.io/restartedAt": "2026"},
+            "ownerReferences": [
+                {"kind": "Node", "name": "n", "uid": "n-1", "controller": False},
+                {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-7d9c", "uid": "rs-1", "controller": True},
+            ],
+            "managedFields": [{"manager": "kubelet", "fieldsV1": {"f:status": {}}}],
+        },
+        "spec": {
+            "nodeName": "node-1",
+            "containers": [
+                {
+                    "name": "app",
+                    "image": "app:1",
+                    "resources": {
+                        "requests": {"cpu": "500m", "memory": "1Gi"},
+                        "limits": {"cpu": "1", "memory": "2Gi"},
+                    },
+                },
+                {"name": "proxy", "resources": {}},
+            ],
+        },
+        "status": {
+            "phase": "Running",
+            "startTime": "2026-01-01T12:00:01Z",
+            "podIP": "10.0.0.7",
+            "podIPs": [{"ip": "10.0.0.7"}, {"ip": "fd00::7"}],
+            "hostIP": "192.168.0.1",
+            "conditions": [
+                {
+                    "type": "Ready",
+                    "status": "True",
+                    "lastProbeTime": None,
+                    "lastTransitionTime": "2026-01-01T12:00:09Z",
+                },
+                {"type": "ContainersReady", "status": "True", "lastTransitionTime": "2026-01-01T12:00:08Z"},
+            ],
+            "containerStatuses": [
+                {"name": "app", "state": {"running": {"startedAt": "2026-01-01T12:00:02Z"}}},
+                {"name": "proxy", "state": {"waiting": {"reason": "CrashLoopBackOff"}}},
+            ],
+        },
+    }
+
+
+def decode(pod: dict[str, Any]) -> Pod:
+    return PodDecoder()(msgspec.json.encode(pod))
+
+
+def test_every_field_is_read() -> None:
+    assert decode(full()) == Pod(
+        namespace="shop",
+        name="web-7d9c-x1",
+        uid="u-1",
+        created_at=CREATED,
+        started_at=CREATED + 1,
+        deleting=False,
+        phase="Running",
+        ready=Condition(status=True, since=CREATED + 9),
+        containers_ready=True,
+        gates={},
+        pulled_out_annotation=False,
+        endpoint_serving=None,
+        ips=("10.0.0.7", "fd00::7"),
+        host_ip="192.168.0.1",
+        host_network=False,
+        owner=Owner("ReplicaSet", "web-7d9c", "rs-1"),
+        template_hash="7d9c",
+        labels={"app": "web", "pod-template-hash": "7d9c"},
+        containers=(
+            Container(
+                name="app",
+                requests={"cpu": NANO // 2, "memory": GI},
+                limits={"cpu": NANO, "memory": 2 * GI},
+                running=True,
+            ),
+            Container(name="proxy", running=False, crash_looping=True),
+        ),
+    )
+
+
+def test_the_least_a_document_may_hold_is_a_pod() -> None:
+    pod = decode({"metadata": {"name": "web-1"}})
+    assert pod == Pod(namespace="", name="web-1", uid="", created_at=0.0)
+
+
+def test_nulls_are_absences() -> None:
+    pod = full()
+    pod["metadata"] |= {"labels": None, "annotations": None, "ownerReferences": None, "deletionTimestamp": None}
+    pod["spec"] |= {"containers": None, "initContainers": None, "readinessGates": None, "resources": None}
+    pod["status"] |= {"conditions": None, "containerStatuses": None, "podIPs": None, "podIP": None, "startTime": None}
+    found = decode(pod)
+    assert (found.labels, found.owner, found.containers, found.ready, found.ips) == ({}, None, (), None, ())
+    assert found.started_at is None
+    assert not found.deleting
+
+
+def test_a_pod_being_deleted_is_marked() -> None:
+    pod = full()
+    pod["metadata"]["deletionTimestamp"] = "2026-01-01T13:00:00Z"
+    assert decode(pod).deleting
+
+
+@pytest.mark.parametrize(("value", "out"), [("true", True), ("false", False), ("True", False), ("", False)])
+def test_the_annotation_pulls_a_pod_out_only_with_the_word_true(value: str, out: bool) -> None:
+    pod = full()
+    pod["metadata"]["annotations"]["effective-load.io/pulled-out"] = value
+    assert decode(pod).pulled_out_annotation is out
+
+
+def test_a_readiness_gate_without_its_condition_is_false() -> None:
+    pod = full()
+    pod["spec"]["readinessGates"] = [{"conditionType": name} for name in ("in", "out", "odd", "missing")]
+    pod["status"]["conditions"] += [
+        {"type": "in", "status": "True"},
+        {"type": "out", "status": "False"},
+        {"type": "odd", "status": "Unknown"},
+    ]
+    assert decode(pod).gates == {"in": True, "out": False, "odd": False, "missing": False}
+
+
+def test_ready_without_a_transition_time_has_none() -> None:
+    pod = full()
+    pod["status"]["conditions"] = [{"type": "Ready", "status": "False", "lastTransitionTime": None}]
+    found = decode(pod)
+    assert found.ready == Condition(status=False, since=None)
+    assert not found.containers_ready
+
+
+def test_containers_without_a_status_are_neither_running_nor_not() -> None:
+    pod = full()
+    del pod["status"]["containerStatuses"]
+    assert [container.running for container in decode(pod).containers] == [None, None]
+
+
+def test_a_sidecar_counts_as_a_container_and_a_plain_init_container_does_not() -> None:
+    pod = full()
+    pod["spec"]["initContainers"] = [
+        {"name": "migrate", "resources": {"requests": {"cpu": "8"}}},
+        {"name": "mesh", "restartPolicy": "Always", "resources": {"limits": {"memory": "1Gi"}}},
+    ]
+    pod["status"]["initContainerStatuses"] = [
+        {"name": "migrate", "state": {"terminated": {"exitCode": 0}}},
+        {"name": "mesh", "state": {"running": {}}},
+    ]
+    containers = decode(pod).containers
+    assert [container.name for container in containers] == ["app", "proxy", "mesh"]
+    assert containers[2] == Container(name="mesh", limits={"memory": GI}, running=True)
+
+
+def test_resources_of_the_whole_pod_are_read() -> None:
+    pod = full()
+    pod["spec"]["resources"] = {"requests": {"cpu": "2"}, "limits": {"memory": "1Gi"}}
+    found = decode(pod)
+    assert (found.pod_requests, found.pod_limits) == ({"cpu": 2 * NANO}, {"memory": GI})
+
+
+def test_a_quantity_that_cannot_be_read_leaves_only_itself_out() -> None:
+    pod = full()
+    pod["spec"]["containers"][0]["resources"]["limits"] = {"cpu": "lots", "memory": "2Gi", "gpu": -1, "n": 2, "f": 0.5}
+    assert decode(pod).containers[0].limits == {"memory": 2 * GI, "n": 2 * NANO, "f": NANO // 2}
+
+
+def test_argo_rollouts_template_hash_is_known() -> None:
+    pod = full()
+    pod["metadata"]["labels"] = {"rollouts-pod-template-hash": "abc"}
+    assert decode(pod).template_hash == "abc"
+
+
+def test_an_owner_that_is_not_the_controller_is_none() -> None:
+    pod = full()
+    pod["metadata"]["ownerReferences"] = [{"kind": "Job", "name": "j", "uid": "1"}]
+    assert decode(pod).owner is None
+
+
+def test_a_lone_ip_is_used_where_there_is_no_list() -> None:
+    pod = full()
+    del pod["status"]["podIPs"]
+    assert decode(pod).ips == ("10.0.0.7",)
+
+
+def test_host_network_is_read() -> None:
+    pod = full()
+    pod["spec"]["hostNetwork"] = True
+    assert decode(pod).host_network
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"metadata": []}', b'{"spec": {"containers": 5}}'])
+def test_what_is_no_pod_is_refused(body: bytes) -> None:
+    with pytest.raises(msgspec.MsgspecError):
+        PodDecoder()(body)
+
+
+def test_equal_parts_of_many_pods_exist_once() -> None:
+    decoder = PodDecoder()
+    one, other = full(), full()
+    other["metadata"] |= {"name": "web-7d9c-x2", "uid": "u-2"}
+    first, second = decoder(msgspec.json.encode(one)), decoder(msgspec.json.encode(other))
+    assert first.labels is second.labels
+    assert first.containers is second.containers
+    assert first.owner is second.owner
+    assert first.namespace is second.namespace
+
+
+def test_parts_that_differ_are_not_shared() -> None:
+    decoder = PodDecoder()
+    one, other = full(), full()
+    other["status"]["containerStatuses"][1]["state"] = {"running": {}}
+    other["metadata"]["labels"]["app"] = "db"
+    first, second = decoder(msgspec.json.encode(one)), decoder(msgspec.json.encode(other))
+    assert first.containers[1].crash_looping
+    assert second.containers[1] == Container(name="proxy", running=True)
+    assert (first.labels["app"], second.labels["app"]) == ("web", "db")
+
+
+def test_limits_and_requests_are_not_mixed_up_when_shared() -> None:
+    decoder = PodDecoder()
+    one, other = full(), full()
+    one["spec"]["containers"] = [{"name": "app", "resources": {"limits": {"cpu": "1"}}}]
+    other["spec"]["containers"] = [{"name": "app", "resources": {"requests": {"cpu": "1"}}}]
+    decoder(msgspec.json.encode(one))
+    assert decoder(msgspec.json.encode(other)).containers[0].requests == {"cpu": NANO}
+
+
+def test_what_is_shared_stays_bounded() -> None:
+    decoder = PodDecoder()
+    pod = full()
+    for index in range(5000):
+        pod["metadata"]["labels"] = {"statefulset.kubernetes.io/pod-name": f"db-{index}"}
+        last = decoder(msgspec.json.encode(pod))
+    assert last.labels == {"statefulset.kubernetes.io/pod-name": "db-4999"}
+    assert len(decoder._labels._known) <= 4096
+
+
+def test_a_pod_does_not_hold_on_to_the_page_it_came_from() -> None:
+    page = msgspec.json.encode({"items": [full()]})
+    raw = msgspec.json.decode(page, type=dict[str, list[msgspec.Raw]])["items"][0]
+    pod = PodDecoder()(raw)
+    reached = gc.get_referents(pod) + [one for part in gc.get_referents(pod) for one in gc.get_referents(part)]
+    assert not [one for one in reached if isinstance(one, msgspec.Raw | bytes | memoryview)]
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["cpu", "memory", "nvidia.com/gpu"]),
+        st.text(max_size=8) | st.integers() | st.floats(),
+        max_size=3,
+    )
+)
+def test_no_quantity_whatever_fails_a_pod(amounts: dict[str, Any]) -> None:
+    pod = full()
+    pod["spec"]["containers"] = [{"name": "app", "resources": {"limits": amounts, "requests": amounts}}]
+    limits = decode(pod).containers[0].limits if _encodable(amounts) else {}
+    assert all(isinstance(nano, int) and nano >= 0 for nano in limits.values())
+    assert limits.keys() <= amounts.keys()
+
+
+def _encodable(amounts: dict[str, Any]) -> bool:
+    """Whether JSON can hold it at all: integers beyond 64 bits and lone surrogates it cannot."""
+    try:
+        msgspec.json.decode(msgspec.json.encode(amounts), type=dict[str, str | int | float])
+    except (msgspec.MsgspecError, OverflowError, UnicodeEncodeError):
+        return False
+    return all(amount is not None for amount in msgspec.json.decode(msgspec.json.encode(amounts)).values())

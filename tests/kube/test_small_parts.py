@@ -1,0 +1,238 @@
+"""The API server's clock, times, backoff, slices, single flights."""
+
+import asyncio
+import email.utils
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapter.kube.backoff import Backoff
+from adapter.kube.clock import ServerClock
+from adapter.kube.flight import SingleFlight
+from adapter.kube.slices import Slices
+from adapter.kube.times import TimeError, format_time, known_time, parse_time
+
+
+class Hands:
+    """A clock to turn by hand."""
+
+    def __init__(self, monotonic: float = 100.0, wall: float = 1_000_000.0) -> None:
+        self.monotonic = monotonic
+        self.wall = wall
+
+    def clock(self) -> ServerClock:
+        return ServerClock(lambda: self.monotonic, lambda: self.wall)
+
+    def pass_(self, seconds: float) -> None:
+        self.monotonic += seconds
+        self.wall += seconds
+
+
+def date(seconds: float) -> str:
+    return email.utils.formatdate(seconds, usegmt=True)
+
+
+class TestServerClock:
+    def test_until_the_server_was_heard_this_machine_s_clock_counts(self) -> None:
+        hands = Hands()
+        clock = hands.clock()
+        hands.pass_(7)
+        assert clock.now() == 1_000_007
+        assert clock.skew == 0.0
+
+    def test_it_follows_the_server_s_clock_and_runs_on_between_answers(self) -> None:
+        hands = Hands()
+        clock = hands.clock()
+        clock.observe(date(2_000_000))
+        hands.pass_(10)
+        assert clock.now() == 2_000_010.5  # a header is half a second behind on average
+
+    def test_the_skew_says_how_far_this_machine_is_ahead(self) -> None:
+        hands = Hands()
+        clock = hands.clock()
+        clock.observe(date(1_000_000 - 60))
+        assert clock.skew == 59.5
+
+    def test_this_machine_s_clock_may_be_set_without_effect(self) -> None:
+        hands = Hands()
+        clock = hands.clock()
+        clock.observe(date(2_000_000))
+        hands.wall += 86_400
+        assert clock.now() == 2_000_000.5
+
+    def test_one_wrong_header_among_many_does_not_move_it(self) -> None:
+        hands = Hands()
+        clock = hands.clock()
+        for second in range(9):
+            clock.observe(date(2_000_000 + second) if second != 4 else date(5_000_000))
+            hands.pass_(1)
+        assert abs(clock.now() - 2_000_009.5) < 0.001
+
+    def test_a_server_whose_clock_was_set_is_followed_once_most_answers_agree(self) -> None:
+        hands = Hands()
+        clock = hands.clock()
+        for _ in range(15):
+            clock.observe(date(2_000_000))
+        for _ in range(8):
+            clock.observe(date(3_000_000))
+        assert clock.now() == 3_000_000.5
+
+    @pytest.mark.parametrize("header", ["", "yesterday", "Sat, 99 Nov 2026 00:00:00 GMT"])
+    def test_an_unreadable_header_is_passed_over(self, header: str) -> None:
+        clock = Hands().clock()
+        clock.observe(header)
+        assert clock.now() == 1_000_000
+
+
+class TestTimes:
+    @pytest.mark.parametrize(
+        ("text", "seconds"),
+        [
+            ("1970-01-01T00:00:00Z", 0.0),
+            ("2026-01-01T12:00:00Z", 1767268800.0),
+            ("2026-01-01T12:00:00.5Z", 1767268800.5),
+            ("2026-01-01T12:00:00.123456Z", 1767268800.123456),
+            ("2026-01-01T12:00:00.123456789Z", 1767268800.123456),
+            ("2026-01-01T20:00:00+08:00", 1767268800.0),
+        ],
+    )
+    def test_rfc_3339_is_read(self, text: str, seconds: float) -> None:
+        assert parse_time(text) == seconds
+
+    @pytest.mark.parametrize("text", ["", "now", "2026-01-01T12:00:00", "2026-13-01T00:00:00Z", "1767268800"])
+    def test_anything_else_is_no_time(self, text: str) -> None:
+        with pytest.raises(TimeError):
+            parse_time(text)
+        assert known_time(text) is None
+
+    def test_no_time_is_none(self) -> None:
+        assert known_time(None) is None
+
+    @given(st.integers(0, 4_000_000_000))
+    def test_a_time_written_reads_back(self, seconds: int) -> None:
+        assert parse_time(format_time(seconds)) == seconds
+
+
+class TestBackoff:
+    def test_the_bound_doubles_from_half_a_second_to_thirty(self) -> None:
+        backoff = Backoff(uniform=lambda _, bound: bound)
+        assert [backoff.next() for _ in range(8)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
+
+    def test_the_jitter_is_full(self) -> None:
+        asked: list[tuple[float, float]] = []
+        Backoff(uniform=lambda low, high: asked.append((low, high)) or 0.0).next()
+        assert asked == [(0.0, 0.5)]
+
+    def test_success_starts_it_over(self) -> None:
+        backoff = Backoff(uniform=lambda _, bound: bound)
+        for _ in range(5):
+            backoff.next()
+        backoff.reset()
+        assert backoff.next() == 0.5
+
+    def test_what_the_server_asks_for_is_waited_but_never_more_than_thirty_seconds(self) -> None:
+        backoff = Backoff(uniform=lambda _low, _high: 0.0)
+        assert backoff.next(7.0) == 7.0
+        assert backoff.next(3600.0) == 30.0
+
+    def test_many_failures_do_not_overflow(self) -> None:
+        backoff = Backoff(uniform=lambda _, bound: bound)
+        backoff.failures = 100_000
+        assert backoff.next() == 30.0
+
+
+class TestSlices:
+    async def test_a_used_up_slice_lets_others_run(self) -> None:
+        slices = Slices(0.0)
+        ran = asyncio.Event()
+        asyncio.get_running_loop().call_soon(ran.set)
+        await slices.breathe()
+        assert ran.is_set()
+
+    async def test_a_fresh_slice_goes_on_without_giving_way(self) -> None:
+        slices = Slices(3600.0)
+        ran = asyncio.Event()
+        asyncio.get_running_loop().call_soon(ran.set)
+        await slices.breathe()
+        assert not ran.is_set()
+
+    async def test_the_next_slice_begins_after_the_others_ran(self) -> None:
+        slices = Slices(0.2)
+        slices._until = 0.0
+        await slices.breathe()
+        assert slices._until > time.perf_counter()
+
+
+class Question:
+    """Something to ask once: counts how often it is asked, and answers when told."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.started = asyncio.Event()
+        self.answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def __call__(self) -> str:
+        self.asked += 1
+        self.started.set()
+        return await self.answer
+
+
+class TestSingleFlight:
+    async def test_callers_who_ask_together_share_one_flight(self) -> None:
+        flights: SingleFlight[str, str] = SingleFlight()
+        question = Question()
+        callers = [asyncio.create_task(flights.join("a", question)) for _ in range(5)]
+        await question.started.wait()
+        question.answer.set_result("yes")
+        assert await asyncio.gather(*callers) == ["yes"] * 5
+        assert question.asked == 1
+
+    async def test_different_keys_fly_apart(self) -> None:
+        flights: SingleFlight[str, str] = SingleFlight()
+        one, other = Question(), Question()
+        one.answer.set_result("one")
+        other.answer.set_result("other")
+        answers = await asyncio.gather(flights.join("a", one), flights.join("b", other))
+        assert answers == ["one", "other"]
+
+    async def test_a_cancelled_waiter_leaves_the_flight_to_the_others(self) -> None:
+        flights: SingleFlight[str, str] = SingleFlight()
+        question = Question()
+        first = asyncio.create_task(flights.join("a", question))
+        second = asyncio.create_task(flights.join("a", question))
+        await question.started.wait()
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        question.answer.set_result("yes")
+        assert await second == "yes"
+
+    async def test_an_error_is_everybody_s_and_the_next_asks_again(self) -> None:
+        flights: SingleFlight[str, str] = SingleFlight()
+        question = Question()
+        callers = [asyncio.create_task(flights.join("a", question)) for _ in range(2)]
+        await question.started.wait()
+        question.answer.set_exception(LookupError("no"))
+        assert [type(answer) for answer in await asyncio.gather(*callers, return_exceptions=True)] == [LookupError] * 2
+        again = Question()
+        again.answer.set_result("yes")
+        assert await flights.join("a", again) == "yes"
+
+    async def test_an_error_that_nobody_waits_for_disturbs_nobody(self) -> None:
+        flights: SingleFlight[str, str] = SingleFlight()
+        complaints: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context))
+        question = Question()
+        question.answer.set_exception(LookupError("no"))
+        task = flights.begin("a", question)
+        await asyncio.wait([task])
+        del task
+        assert complaints == []
+
+    async def test_closing_ends_what_is_under_way(self) -> None:
+        flights: SingleFlight[str, str] = SingleFlight()
+        task = flights.begin("a", Question())
+        await flights.close()
+        assert task.cancelled()
