@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from adapter.kube.errors import CredentialsError
 from adapter.kube.times import parse_time
 
@@ -23,6 +25,8 @@ IN_CLUSTER_SECONDS = 60.0
 FILE_SECONDS = 300.0
 """How often a kubeconfig without a plugin is read again, for token and certificate files that somebody renews."""
 _CONFIG = "kubernetes.aio.config"
+_MALFORMED = (OSError, ValueError, LookupError, TypeError, AttributeError)
+"""What the package lets out for a file that is none of a kubeconfig."""
 _EARLY_SECONDS = 60.0
 _LEAST_SECONDS = 5.0
 
@@ -125,7 +129,7 @@ def _kubeconfig(paths: str, contexts: TlsContexts) -> Access:
         # The loader is async and reads files between its awaits: it gets a loop of its own in this thread.
         lifetime = asyncio.run(_load(package, paths, configuration))
         return _access(configuration, contexts, lifetime)
-    except (package.ConfigException, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (package.ConfigException, yaml.YAMLError, *_MALFORMED) as error:
         raise CredentialsError(f"kubeconfig {paths}: {error}") from error
 
 

@@ -1,0 +1,390 @@
+"""Credentials: kubeconfigs in all their forms, the service account of a pod, and when they are loaded again."""
+
+import asyncio
+import base64
+import json
+import ssl
+import stat
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+import yaml
+
+from adapter.kube import credentials
+from adapter.kube.credentials import Access, TlsContexts, choose
+from adapter.kube.errors import CredentialsError
+from adapter.kube.keeper import Keeper
+from adapter.kube.times import format_time
+
+SERVER = "https://10.0.0.1:6443"
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def ca_file(tmp_path: Path, authority: trustme.CA) -> Path:
+    path = tmp_path / "ca.crt"
+    authority.cert_pem.write_to_path(str(path))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """This machine's own configuration plays no part."""
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+Write = Callable[..., str]
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> Write:
+    """Writes a kubeconfig for one user of one cluster."""
+
+    def write(user: dict[str, Any], *, name: str = "config", **cluster: Any) -> str:
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "main",
+            "contexts": [{"name": "main", "context": {"cluster": "k", "user": "u"}}],
+            "clusters": [{"name": "k", "cluster": {"server": SERVER, **cluster}}],
+            "users": [{"name": "u", "user": user}],
+        }
+        path = tmp_path / name
+        path.write_text(yaml.safe_dump(config))
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """A user whose exec plugin prints this, counts its runs in a file, and ends with this code."""
+
+    def write(status: dict[str, Any] | str, code: int = 0, first: str = "") -> dict[str, Any]:
+        version = "client.authentication.k8s.io/v1"
+        said = (
+            status
+            if isinstance(status, str)
+            else json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": status})
+        )
+        path = tmp_path / "plugin"
+        path.write_text(
+            f"#!{sys.executable} -IS\nimport sys\n{first}"
+            f"open({str(tmp_path / 'runs')!r}, 'a').write('x')\n"
+            f"print({said!r})\nprint('the plugin complains', file=sys.stderr)\nsys.exit({code})\n"
+        )
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        return {"exec": {"apiVersion": version, "command": str(path), "interactiveMode": "Never"}}
+
+    return write
+
+
+class TestKubeconfig:
+    async def test_a_token_is_shown_and_the_authority_trusted(self, kubeconfig: Write, ca_file: Path) -> None:
+        access = await choose(kubeconfig({"token": "secret"}, **{"certificate-authority": str(ca_file)}))()
+        assert (access.server, access.authorization) == (SERVER, "Bearer secret")
+        assert access.tls is not None
+        assert len(access.tls.get_ca_certs()) == 1
+        assert access.tls.verify_mode is ssl.CERT_REQUIRED
+        assert access.tls.check_hostname
+
+    async def test_authorities_without_key_identifiers_are_trusted_too(self, kubeconfig: Write, ca_file: Path) -> None:
+        access = await choose(kubeconfig({}, **{"certificate-authority": str(ca_file)}))()
+        assert access.tls is not None
+        assert not access.tls.verify_flags & ssl.VERIFY_X509_STRICT
+
+    async def test_data_in_the_file_itself_is_used(self, kubeconfig: Write, authority: trustme.CA) -> None:
+        pair = authority.issue_cert("somebody@example.com")
+        encoded = base64.b64encode(pair.cert_chain_pems[0].bytes()).decode()
+        key = base64.b64encode(pair.private_key_pem.bytes()).decode()
+        trusted = base64.b64encode(authority.cert_pem.bytes()).decode()
+        user = {"client-certificate-data": encoded, "client-key-data": key}
+        access = await choose(kubeconfig(user, **{"certificate-authority-data": trusted}))()
+        assert access.tls is not None
+        assert access.authorization == ""
+
+    async def test_a_token_file_is_read_and_its_line_end_dropped(self, kubeconfig: Write, tmp_path: Path) -> None:
+        (tmp_path / "token").write_text("from-a-file\n")
+        access = await choose(kubeconfig({"tokenFile": "token"}))()  # relative to the kubeconfig
+        assert access.authorization == "Bearer from-a-file"
+
+    async def test_user_and_password_are_shown(self, kubeconfig: Write) -> None:
+        access = await choose(kubeconfig({"username": "u", "password": "p"}))()
+        assert access.authorization == f"Basic {base64.b64encode(b'u:p').decode()}"
+
+    async def test_the_cluster_s_other_settings_are_used(self, kubeconfig: Write) -> None:
+        more = {"insecure-skip-tls-verify": True, "tls-server-name": "kubernetes", "proxy-url": "http://proxy:3128"}
+        access = await choose(kubeconfig({}, **more))()
+        assert access.tls is not None
+        assert access.tls.verify_mode is ssl.CERT_NONE
+        assert (access.server_name, access.proxy) == ("kubernetes", "http://proxy:3128")
+
+    async def test_plain_http_needs_no_tls(self, kubeconfig: Write) -> None:
+        access = await choose(kubeconfig({}, server="http://127.0.0.1:8001/"))()
+        assert (access.server, access.tls) == ("http://127.0.0.1:8001", None)
+
+    async def test_it_is_read_again_after_some_minutes(self, kubeconfig: Write) -> None:
+        assert (await choose(kubeconfig({"token": "a"}))()).lifetime == 300.0
+
+    async def test_secrets_do_not_show_in_logs(self, kubeconfig: Write) -> None:
+        assert "secret" not in repr(await choose(kubeconfig({"token": "secret"}))())
+
+    async def test_several_files_are_merged(
+        self, kubeconfig: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        first = kubeconfig({"token": "first"}, name="first")
+        second = kubeconfig({"token": "second"}, name="second")
+        monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'missing'}:{first}:{second}")
+        assert (await choose(None)()).authorization == "Bearer first"
+
+    async def test_the_home_s_config_is_the_last_resort(self, kubeconfig: Write, tmp_path: Path) -> None:
+        (tmp_path / ".kube").mkdir()
+        kubeconfig({"token": "home"}, name=".kube/config")
+        assert (await choose(None)()).authorization == "Bearer home"
+
+    @pytest.mark.parametrize(
+        "content",
+        ["", "just text", "a: [", "{}", "current-context: x\ncontexts: []\nclusters: []\nusers: []", "- a\n- b"],
+    )
+    async def test_a_broken_file_is_named(self, tmp_path: Path, content: str) -> None:
+        path = tmp_path / "broken"
+        path.write_text(content)
+        with pytest.raises(CredentialsError, match=str(path)):
+            await choose(str(path))()
+
+    async def test_a_missing_certificate_is_an_error(self, kubeconfig: Write) -> None:
+        with pytest.raises(CredentialsError, match="missing"):
+            await choose(kubeconfig({}, **{"certificate-authority": "missing.crt"}))()
+
+    async def test_a_file_that_holds_no_certificate_is_an_error(self, kubeconfig: Write, tmp_path: Path) -> None:
+        (tmp_path / "ca.crt").write_text("nothing of the kind")
+        with pytest.raises(CredentialsError):
+            await choose(kubeconfig({}, **{"certificate-authority": "ca.crt"}))()
+
+
+class TestPlugins:
+    async def test_a_plugin_s_token_is_used_until_shortly_before_it_expires(
+        self, kubeconfig: Write, plugin: Callable[..., dict[str, Any]]
+    ) -> None:
+        expires = format_time(time.time() + 900)
+        access = await choose(kubeconfig(plugin({"token": "t", "expirationTimestamp": expires})))()
+        assert access.authorization == "Bearer t"
+        assert access.lifetime == pytest.approx(840, abs=10)
+
+    async def test_a_token_without_an_end_is_used_until_it_is_refused(
+        self, kubeconfig: Write, plugin: Callable[..., dict[str, Any]]
+    ) -> None:
+        assert (await choose(kubeconfig(plugin({"token": "t"})))()).lifetime is None
+
+    @pytest.mark.parametrize("left", [-100.0, 3.0])
+    async def test_a_plugin_is_not_run_over_and_over_for_a_token_as_good_as_expired(
+        self, kubeconfig: Write, plugin: Callable[..., dict[str, Any]], left: float
+    ) -> None:
+        expires = format_time(time.time() + left)
+        access = await choose(kubeconfig(plugin({"token": "t", "expirationTimestamp": expires})))()
+        assert access.lifetime == 5.0
+
+    async def test_a_plugin_s_certificate_is_used(
+        self, kubeconfig: Write, plugin: Callable[..., dict[str, Any]], authority: trustme.CA
+    ) -> None:
+        pair = authority.issue_cert("somebody@example.com")
+        status = {
+            "clientCertificateData": pair.cert_chain_pems[0].bytes().decode(),
+            "clientKeyData": pair.private_key_pem.bytes().decode(),
+            "expirationTimestamp": format_time(time.time() + 900),
+        }
+        access = await choose(kubeconfig(plugin(status)))()
+        assert access.tls is not None
+        assert access.authorization == ""
+        assert access.lifetime == pytest.approx(840, abs=10)
+
+    @pytest.mark.parametrize(
+        ("status", "code", "fault"),
+        [
+            ({"token": "t"}, 3, "process returned 3.*the plugin complains"),
+            ("no json", 0, "failed to decode"),
+            ({}, 0, "neither a token nor a certificate"),
+            ({"clientCertificateData": "x"}, 0, "neither a token nor a certificate"),
+            ({"token": "t", "expirationTimestamp": "soon"}, 0, "'soon' is no RFC 3339 time"),
+        ],
+    )
+    async def test_a_plugin_that_fails_is_an_error_and_not_an_anonymous_user(
+        self,
+        kubeconfig: Write,
+        plugin: Callable[..., dict[str, Any]],
+        status: dict[str, Any] | str,
+        code: int,
+        fault: str,
+    ) -> None:
+        with pytest.raises(CredentialsError, match=fault):
+            await choose(kubeconfig(plugin(status, code)))()
+
+    async def test_a_plugin_that_does_not_exist_is_an_error(self, kubeconfig: Write, tmp_path: Path) -> None:
+        user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(tmp_path / "gone")}}
+        with pytest.raises(CredentialsError, match="gone"):
+            await choose(kubeconfig(user))()
+
+    async def test_the_loop_goes_on_while_a_plugin_runs(
+        self, kubeconfig: Write, plugin: Callable[..., dict[str, Any]], tmp_path: Path
+    ) -> None:
+        """The plugin waits for a file that only the loop can write."""
+        wait = f"import os, time\nwhile not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.01)\n"
+        user = plugin({"token": "t"}, first=wait)
+        loading = asyncio.create_task(choose(kubeconfig(user))())
+        await asyncio.to_thread((tmp_path / "go").touch)
+        assert (await asyncio.wait_for(loading, 30)).authorization == "Bearer t"
+
+
+class TestInCluster:
+    @pytest.fixture(autouse=True)
+    def _mounted(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ca_file: Path) -> None:
+        """A service account's files, and the variables that a pod has."""
+        import kubernetes.aio.config.incluster_config as package
+
+        (tmp_path / "sa-token").write_text("first\n")
+        monkeypatch.setattr(package, "SERVICE_TOKEN_FILENAME", str(tmp_path / "sa-token"))
+        monkeypatch.setattr(package, "SERVICE_CERT_FILENAME", str(ca_file))
+        monkeypatch.setattr(credentials, "_TOKEN_FILE", tmp_path / "sa-token")
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+
+    async def test_the_service_account_is_used(self) -> None:
+        access = await choose(None)()
+        assert (access.server, access.authorization) == ("https://[fd00::1]:443", "Bearer first")
+        assert access.lifetime == 60.0
+
+    async def test_a_new_token_is_picked_up_and_the_connections_kept(self, tmp_path: Path) -> None:
+        load = choose(None)
+        before = await load()
+        (tmp_path / "sa-token").write_text("second\n")
+        after = await load()
+        assert after.authorization == "Bearer second"
+        assert after.tls is before.tls
+
+    async def test_a_new_authority_is_trusted(self, ca_file: Path) -> None:
+        load = choose(None)
+        before = await load()
+        trustme.CA(organization_name="another").cert_pem.write_to_path(str(ca_file))
+        after = await load()
+        assert before.tls is not None
+        assert after.tls is not None
+        assert after.tls.get_ca_certs() != before.tls.get_ca_certs()
+
+    async def test_a_kubeconfig_that_is_named_comes_first(self, kubeconfig: Write) -> None:
+        assert (await choose(kubeconfig({"token": "named"}))()).authorization == "Bearer named"
+
+    async def test_the_service_account_comes_before_the_environment_s_kubeconfig(
+        self, kubeconfig: Write, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("KUBECONFIG", kubeconfig({"token": "other"}))
+        assert (await choose(None)()).authorization == "Bearer first"
+
+    async def test_an_empty_token_is_an_error(self, tmp_path: Path) -> None:
+        (tmp_path / "sa-token").write_text("")
+        with pytest.raises(CredentialsError, match=r"in-cluster credentials: .*empty"):
+            await choose(None)()
+
+
+def test_the_context_is_built_anew_only_when_a_file_s_content_changes(ca_file: Path) -> None:
+    contexts = TlsContexts()
+    first = contexts.context(str(ca_file), None, None, verify=True)
+    ca_file.touch()
+    assert contexts.context(str(ca_file), None, None, verify=True) is first
+    assert contexts.context(str(ca_file), None, None, verify=False) is not first
+
+
+class Loader:
+    """Loads one after the other: an Access, or an error."""
+
+    def __init__(self, *results: Access | Exception) -> None:
+        self.results = list(results)
+        self.loaded = 0
+
+    async def __call__(self) -> Access:
+        result = self.results[min(self.loaded, len(self.results) - 1)]
+        self.loaded += 1
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+
+class TestKeeper:
+    def setup_method(self) -> None:
+        self.now = 1000.0
+        self.one, self.two = Access(server="one", lifetime=60.0), Access(server="two", lifetime=60.0)
+
+    def keeper(self, *results: Access | Exception) -> Keeper:
+        self.loader = Loader(*results)
+        return Keeper(self.loader, lambda: self.now)
+
+    async def test_what_is_fresh_is_not_loaded_again(self) -> None:
+        keeper = self.keeper(self.one, self.two)
+        assert await keeper.current() is self.one
+        self.now += 59
+        assert await keeper.current() is self.one
+        assert self.loader.loaded == 1
+
+    async def test_what_is_due_is_loaded_beside_the_requests(self) -> None:
+        keeper = self.keeper(self.one, self.two)
+        await keeper.current()
+        self.now += 60
+        assert await keeper.current() is self.one  # does not wait
+        await asyncio.gather(*keeper._flight._flights.values())
+        assert await keeper.current() is self.two
+
+    async def test_a_failed_renewal_keeps_the_old_and_is_tried_again_later(self) -> None:
+        keeper = self.keeper(self.one, CredentialsError("gone"), self.two)
+        await keeper.current()
+        self.now += 60
+        for _ in range(3):
+            assert await keeper.current() is self.one
+            await asyncio.gather(*keeper._flight._flights.values(), return_exceptions=True)
+        assert self.loader.loaded == 2
+        self.now += 10
+        await keeper.current()
+        await asyncio.gather(*keeper._flight._flights.values())
+        assert await keeper.current() is self.two
+
+    async def test_the_first_failure_is_the_caller_s(self) -> None:
+        keeper = self.keeper(CredentialsError("nothing there"), self.one)
+        with pytest.raises(CredentialsError, match="nothing there"):
+            await keeper.current()
+        assert await keeper.current() is self.one
+
+    async def test_a_refusal_of_what_was_replaced_meanwhile_loads_nothing(self) -> None:
+        keeper = self.keeper(self.one, self.two)
+        await keeper.current()
+        assert await keeper.renew(self.one) is self.two
+        assert await keeper.renew(self.one) is self.two
+        assert self.loader.loaded == 2
+
+    async def test_refusals_load_at_most_every_five_seconds(self) -> None:
+        keeper = self.keeper(self.one, self.two, self.one)
+        await keeper.current()
+        assert await keeper.renew(self.one) is self.two
+        assert await keeper.renew(self.two) is self.two
+        self.now += 5
+        assert await keeper.renew(self.two) is self.one
+
+    async def test_a_load_that_hangs_ends_with_the_keeper(self) -> None:
+        async def load() -> Access:
+            await asyncio.Event().wait()
+            return self.one
+
+        keeper = Keeper(load, lambda: self.now)
+        waiting = asyncio.create_task(keeper.current())
+        await asyncio.sleep(0)
+        await keeper.close()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
