@@ -27,7 +27,7 @@ def owned_by(pod: Pod, target: Target) -> bool:
         return not owns_its_pods(target.kind)
     if pod.owner.name == target.name and pod.owner.kind == target.kind:
         return not (pod.owner.uid and target.uid) or pod.owner.uid == target.uid
-    if pod.owner.kind in _REPLICA_SETS and target.kind not in _OWNING and pod.template_hash:
+    if pod.owner.kind in _REPLICA_SETS and target.kind in _BY_REPLICA_SET and pod.template_hash:
         return pod.owner.name == f"{target.name}-{pod.template_hash}"
     return not owns_its_pods(target.kind)
 

@@ -24,7 +24,7 @@ quantities = st.builds(lambda sign, number, suffix: sign + number + suffix, st.s
 def oracle(text: str) -> Fraction:
     """The other reader's value, with enough digits to be exact."""
     with localcontext(prec=100):
-        return Fraction(parse_quantity(text))
+        return Fraction(parse_quantity(text))  # type: ignore[no-untyped-call]
 
 
 @given(quantities)
