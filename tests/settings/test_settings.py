@@ -1,0 +1,262 @@
+"""The settings file: defaults, every fault at once, what needs a restart."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
+
+from adapter import settings
+from adapter.settings import NamedQuery, Server, Settings, SettingsError, load, needs_restart, own_namespace, parse
+from tests.reference import field_docs, section_of
+
+
+def faults(text: str) -> dict[str, str]:
+    """Path → advice of the faults in a settings text."""
+    with pytest.raises(SettingsError) as caught:
+        parse(text)
+    return {fault.path: fault.advice for fault in caught.value.faults}
+
+
+def prometheus(server: str = "", query: str = "") -> str:
+    servers = f"[{{name: main, url: 'http://prometheus:9090'{', ' if server else ''}{server}}}]"
+    queries = f"[{{{query}}}]" if query else "[]"
+    return f"prometheus: {{servers: {servers}, queries: {queries}}}"
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# nothing\n", "{}", "server: {}\nprometheus: {}\n"])
+def test_every_key_is_optional(text: str) -> None:
+    assert parse(text) == Settings()
+
+
+def test_the_defaults_are_those_of_the_specification() -> None:
+    read = Settings()
+    assert (read.server.port, read.server.external_metrics, read.telemetry.port) == (6443, False, 8080)
+    assert (read.server.tls.mode, read.server.tls.service, read.server.tls.secret) == (
+        "SelfSigned",
+        "effective-load",
+        "effective-load-tls",
+    )
+    assert read.server.tls.inject_ca_bundle
+    assert (read.logging.level, read.logging.format) == ("info", "json")
+    usage = read.resource_metrics
+    assert (usage.interval_seconds, usage.max_age_seconds, usage.timeout_seconds) == (10, 90, 5)
+    assert not read.prometheus.inline_queries
+    query = NamedQuery(name="q", server="s", query="up")
+    assert (query.scope, query.namespace_label, query.pod_label) == ("Pods", "namespace", "pod")
+    assert (query.max_age_seconds, query.interval_seconds) == (90, 15)
+
+
+def test_a_whole_file_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(
+        """
+server: {address: 127.0.0.1, port: 8443, externalMetrics: true, tls: {namespace: infra, injectCABundle: false}}
+telemetry: {port: 9090}
+logging: {level: debug, format: console}
+kubernetes: {namespaces: [shop, pay]}
+resourceMetrics: {intervalSeconds: 5, maxAgeSeconds: 45.5, timeoutSeconds: 2}
+prometheus:
+  inlineQueries: true
+  servers:
+  - name: main
+    url: https://prometheus.example:9090/prefix
+    basicAuth: {username: reader, passwordFile: /secrets/password}
+    caFile: /secrets/ca.crt
+    headers: {X-Scope-OrgID: shop}
+  - {name: other, url: 'http://[::1]:9090', bearerTokenFile: /secrets/token, timeoutSeconds: 1}
+  queries:
+  - {name: rps, server: main, query: 'sum by (namespace, pod) (x{namespace="$namespace", w=~"$workload-.*"})'}
+  - {name: 'queue:depth', server: other, query: 'label_replace(x, "a", "$1", "b", "(.*)$")', scope: Service}
+""",
+        encoding="utf-8",
+    )
+    read = load(file)
+    assert (read.server.tls.namespace, read.server.tls.inject_ca_bundle) == ("infra", False)
+    assert read.kubernetes.namespaces == ("shop", "pay")
+    assert read.resource_metrics.max_age_seconds == 45.5
+    main, other = read.prometheus.servers
+    assert main.basic_auth is not None
+    assert main.basic_auth.password_file == "/secrets/password"
+    assert (main.headers, other.timeout_seconds) == ({"X-Scope-OrgID": "shop"}, 1)
+    assert [query.scope for query in read.prometheus.queries] == ["Pods", "Service"]
+
+
+def test_every_fault_is_named_at_once_with_its_path() -> None:
+    found = faults("""
+server: {prot: 1, port: 70000, tls: {mode: Files, keyFile: k}}
+logging: {level: loud}
+telemetry: 5
+resourceMetrics: {intervalSeconds: 100}
+prometheus:
+  servers:
+  - {name: a, url: 'ftp://x', bearerTokenFile: t, basicAuth: {username: u}}
+  - {name: a, url: 'http://h'}
+  queries:
+  - {name: rps, server: b, query: 'x{n="$nodes"}'}
+""")
+    assert found.keys() == {
+        "server.prot",
+        "server.port",
+        "server.tls.certFile",
+        "logging.level",
+        "telemetry",
+        "resourceMetrics.maxAgeSeconds",
+        "prometheus.servers[0]",
+        "prometheus.servers[0].url",
+        "prometheus.servers[0].basicAuth.passwordFile",
+        "prometheus.servers[1].name",
+        "prometheus.queries[0].server",
+        "prometheus.queries[0].query",
+    }
+    assert "did you mean port?" in found["server.prot"]
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "says"),
+    [
+        ("server: {external_metrics: true}", "server.external_metrics", "did you mean externalMetrics?"),
+        ("server: {port: '6443'}", "server.port", "integer"),
+        ("server: {port: true}", "server.port", "integer"),
+        ("server: {externalMetrics: 1}", "server.externalMetrics", "boolean"),
+        ("server: {tls: {mode: CertManager}}", "server.tls.mode", "'SelfSigned' or 'Files'"),
+        ("server: {tls: {certFile: a}}", "server.tls.certFile", "mode: Files"),
+        ("server: {tls: {secret: ''}}", "server.tls.secret", "may not be empty"),
+        ("kubernetes: {namespaces: shop}", "kubernetes.namespaces", "array"),
+        ("resourceMetrics: {timeoutSeconds: 0}", "resourceMetrics.timeoutSeconds", "greater than 0"),
+        ("resourceMetrics: {timeoutSeconds: .inf}", "resourceMetrics.timeoutSeconds", "finite"),
+        ("resourceMetrics: {maxAgeSeconds: 10}", "resourceMetrics.maxAgeSeconds", "more than intervalSeconds (10)"),
+        (prometheus("caFile: a, insecureSkipVerify: true"), "prometheus.servers[0].insecureSkipVerify", "keep one"),
+        (prometheus("uri: x"), "prometheus.servers[0].uri", "did you mean url?"),
+        (prometheus(query="server: main, query: up"), "prometheus.queries[0].name", "is missing"),
+        (prometheus(query="name: rps, server: main, query: ''"), "prometheus.queries[0].query", "may not be empty"),
+        (prometheus(query="name: rps, server: mian, query: up"), "prometheus.queries[0].server", "(main)"),
+        (prometheus(query="name: a/b, server: main, query: up"), "prometheus.queries[0].name", "letters, digits"),
+        (prometheus(query="name: raw_x, server: main, query: up"), "prometheus.queries[0].name", "serves itself"),
+        (prometheus(query="name: desired_replicas, server: main, query: up"), "prometheus.queries[0].name", "itself"),
+        (prometheus(query="name: effective_x, server: main, query: up"), "prometheus.queries[0].name", "effective_*"),
+        (prometheus(query="name: q, server: main, query: '$pod'"), "prometheus.queries[0].query", "$workload"),
+        (prometheus(query="name: q, server: main, query: '${workload}'"), "prometheus.queries[0].query", "$workload"),
+        (
+            prometheus(query="name: q, server: main, query: up, maxAgeSeconds: 10"),
+            "prometheus.queries[0].maxAgeSeconds",
+            "more than intervalSeconds (15)",
+        ),
+        ("a: [", "", "is no YAML"),
+        ("- server", "", "write a mapping of sections"),
+        ("server: {port: 1}\nserver: {port: 2}\n", "line 2", "a second time"),
+    ],
+)
+def test_a_fault_says_what_to_do(text: str, path: str, says: str) -> None:
+    found = faults(text)
+    assert says in found[path]
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("url", ["prometheus:9090", "http://", "http://h:x", "http://h:0", "http://[::1", "http:///p"])
+def test_an_address_without_scheme_or_host_is_refused(url: str) -> None:
+    found = faults(f"prometheus: {{servers: [{{name: a, url: '{url}'}}]}}")
+    assert "http:// or https://" in found["prometheus.servers[0].url"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "prometheus: {servers: [{name: a, url: 'http://reader:hunter2@h'}]}",
+        "prometheus: {servers: [{name: a, url: 'http://h', basicAuth: {username: u, password: hunter2}}]}",
+        "prometheus: {servers: [{name: a, url: 'http://h', basicAuth: 'u:hunter2'}]}",
+        "prometheus: {servers: [{name: a, url: 'http://h', bearerToken: hunter2}]}",
+        "prometheus: {servers: [{name: a, url: 'http://h', headers: [hunter2]}]}",
+    ],
+)
+def test_a_secret_in_the_wrong_place_is_not_repeated(text: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        parse(text)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_header_values_are_not_shown() -> None:
+    read = parse(prometheus("headers: {Authorization: hunter2}"))
+    assert "hunter2" not in repr(read)
+
+
+def test_a_missing_file_is_a_fault_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"absent\.yaml.*No such file"):
+        load(tmp_path / "absent.yaml")
+
+
+def test_the_own_namespace_is_the_environments_else_the_accounts_else_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account = tmp_path / "namespace"
+    monkeypatch.setattr(settings, "_NAMESPACE_FILE", account)
+    monkeypatch.delenv("POD_NAMESPACE", raising=False)
+    assert own_namespace() == Settings().server.tls.namespace == "effective-load"
+    account.write_text("from-account\n", encoding="utf-8")
+    assert parse("server: {port: 1}").server.tls.namespace == "from-account"
+    monkeypatch.setenv("POD_NAMESPACE", "from-pod")
+    assert parse("server: {tls: {}}").server.tls.namespace == "from-pod"
+    assert parse("server: {tls: {namespace: said}}").server.tls.namespace == "said"
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(ValidationError):
+        Settings().server.port = 1  # type: ignore[misc]
+
+
+def test_only_keys_that_are_read_at_the_start_need_a_restart() -> None:
+    before = Settings()
+    after = parse("""
+server: {port: 1, tls: {secret: other}}
+telemetry: {port: 2}
+kubernetes: {namespaces: [a]}
+logging: {level: debug}
+resourceMetrics: {intervalSeconds: 3}
+prometheus: {inlineQueries: true}
+""")
+    assert needs_restart(before, after) == (
+        "kubernetes.namespaces",
+        "server.port",
+        "server.tls.secret",
+        "telemetry.port",
+    )
+    assert needs_restart(after, after) == ()
+
+
+def test_code_builds_settings_by_attribute_name() -> None:
+    assert Settings(server=Server(external_metrics=True)).server.external_metrics
+
+
+def _sections(model: type[BaseModel] = Settings) -> list[type[BaseModel]]:
+    inner = [found[0] for field in model.model_fields.values() if (found := section_of(field))]
+    return [model, *(one for section in inner for one in _sections(section))]
+
+
+def test_every_key_has_its_documentation() -> None:
+    for section in _sections():
+        assert field_docs(section).keys() == section.model_fields.keys()
+
+
+KEYS = sorted({field.alias or "" for section in _sections() for field in section.model_fields.values()})
+documents = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-1, 70_000)
+    | st.floats()
+    | st.text(max_size=6)
+    | st.sampled_from(["Files", "$x"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(documents)
+def test_nothing_but_a_settings_error_comes_of_nonsense(document: object) -> None:
+    try:
+        read = parse(yaml.safe_dump(document, allow_unicode=True))
+    except SettingsError as error:
+        assert all(fault.advice for fault in error.faults)  # noqa: PT017  either outcome is right
+    else:
+        assert isinstance(read, Settings)

@@ -1,0 +1,89 @@
+"""Logs: one format for all, levels that can change, no secrets."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from adapter.telemetry import logs
+
+
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    """Where logs go in a test; everything is put back afterwards."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield io.StringIO()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def lines(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_an_event_is_one_json_object_with_its_values(stream: io.StringIO) -> None:
+    logs.configure("info", "json", stream)
+    structlog.get_logger("adapter.kube").info("watch began anew", resource="pods", reason="410")
+    (line,) = lines(stream)
+    assert line["timestamp"].endswith("Z")
+    assert (line["event"], line["level"], line["logger"]) == ("watch began anew", "info", "adapter.kube")
+    assert (line["resource"], line["reason"]) == ("pods", "410")
+
+
+def test_records_of_libraries_look_the_same(stream: io.StringIO) -> None:
+    logs.configure("info", "json", stream)
+    logging.getLogger("asyncio").warning("took %s seconds", 3)
+    (line,) = lines(stream)
+    assert (line["event"], line["level"], line["logger"]) == ("took 3 seconds", "warning", "asyncio")
+
+
+def test_an_exception_is_told_with_its_traceback_on_the_same_line(stream: io.StringIO) -> None:
+    logs.configure("info", "json", stream)
+    try:
+        int("broken")
+    except ValueError:
+        structlog.get_logger().exception("failed")
+    (line,) = lines(stream)
+    assert "ValueError: invalid literal" in line["exception"]
+    assert "Traceback" in line["exception"]
+
+
+def test_what_is_below_the_level_is_not_written_and_the_level_can_change(stream: io.StringIO) -> None:
+    logs.configure("warning", "json", stream)
+    logger = structlog.get_logger("a")
+    logger.info("first")
+    logs.configure("debug", "json", stream)
+    logger.debug("second")
+    logging.getLogger("b").debug("third")
+    assert [line["event"] for line in lines(stream)] == ["second", "third"]
+
+
+def test_configuring_twice_does_not_write_twice(stream: io.StringIO) -> None:
+    logs.configure("info", "json", stream)
+    logs.configure("info", "json", stream)
+    structlog.get_logger().info("once")
+    assert len(lines(stream)) == 1
+
+
+@pytest.mark.parametrize("key", ["password", "Authorization", "bearer_token", "client_token", "private_key"])
+def test_values_under_secret_keys_are_hidden(stream: io.StringIO, key: str) -> None:
+    logs.configure("info", "json", stream)
+    structlog.get_logger().info("asked", **{key: "hunter2", "url": "http://h"})
+    (line,) = lines(stream)
+    assert "hunter2" not in stream.getvalue()
+    assert line["url"] == "http://h"
+
+
+def test_the_console_format_is_for_people(stream: io.StringIO) -> None:
+    logs.configure("info", "console", stream)
+    structlog.get_logger().warning("watch began anew", resource="pods")
+    text = stream.getvalue()
+    assert "watch began anew" in text
+    assert "resource=pods" in text
+    assert "\x1b[" not in text

@@ -1,0 +1,196 @@
+"""The adapter's own metrics: names that stay, rows that become series, a scrape that lets go of the loop."""
+
+import asyncio
+import math
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from adapter.load.assessment import Verdict
+from adapter.telemetry import metrics as module
+from adapter.telemetry.metrics import Metrics
+from adapter.telemetry.policies import FAMILIES, VERDICTS, MetricRow, PolicyRow
+
+FOR_EVER = {
+    "effective_load_api_request_duration_seconds": ("histogram", "group", "resource_kind", "code"),
+    "effective_load_authentication_total": ("counter", "method", "result"),
+    "effective_load_authorization_reviews_total": ("counter", "result"),
+    "effective_load_build_info": ("gauge", "version", "python"),
+    "effective_load_certificate_expiry_timestamp_seconds": ("gauge", "certificate"),
+    "effective_load_clock_skew_seconds": ("gauge",),
+    "effective_load_errors_total": ("counter", "reason"),
+    "effective_load_policy_condition": ("gauge", "namespace", "policy", "condition"),
+    "effective_load_policy_current_replicas": ("gauge", "namespace", "policy"),
+    "effective_load_policy_decision_age_seconds": ("gauge", "namespace", "policy"),
+    "effective_load_policy_desired_replicas": ("gauge", "namespace", "policy"),
+    "effective_load_policy_effective": ("gauge", "namespace", "policy", "metric"),
+    "effective_load_policy_error": ("gauge", "namespace", "policy", "reason"),
+    "effective_load_policy_held": ("gauge", "namespace", "policy", "held_by"),
+    "effective_load_policy_high_watermark": ("gauge", "namespace", "policy", "metric"),
+    "effective_load_policy_low_watermark": ("gauge", "namespace", "policy", "metric"),
+    "effective_load_policy_missing_pods": ("gauge", "namespace", "policy", "metric"),
+    "effective_load_policy_pods": ("gauge", "namespace", "policy", "state"),
+    "effective_load_policy_raw": ("gauge", "namespace", "policy", "metric"),
+    "effective_load_policy_verdict": ("gauge", "namespace", "policy", "verdict"),
+    "effective_load_scale_read_duration_seconds": ("histogram", "result"),
+    "effective_load_settings_reloads_total": ("counter", "result"),
+    "effective_load_source_errors_total": ("counter", "source", "reason"),
+    "effective_load_source_fetch_duration_seconds": ("histogram", "source"),
+    "effective_load_source_last_success_timestamp_seconds": ("gauge", "source"),
+    "effective_load_source_up": ("gauge", "source"),
+    "effective_load_watch_last_proof_timestamp_seconds": ("gauge", "resource"),
+    "effective_load_watch_objects": ("gauge", "resource"),
+    "effective_load_watch_restarts_total": ("counter", "resource", "reason"),
+}
+"""Dashboards, alerts and recording rules of users name these. Add, never rename, never take away."""
+
+CHECKOUT = PolicyRow(
+    namespace="shop",
+    policy="checkout",
+    metrics=(
+        MetricRow(name="cpu", effective=1.5, raw=1.1, high=1.2, low=0.4, missing=1),
+        MetricRow(name="memory", effective=None, raw=None, high=0.8, low=None),
+    ),
+    desired=7,
+    current=5,
+    decision_age=0.25,
+    verdict="Above",
+    held_by="Bounds",
+    pods={"serving": 5, "pulledOut": 2},
+    conditions={"Ready": True, "InputsFresh": False},
+)
+
+
+async def samples(metrics: Metrics) -> list[Sample]:
+    text = (await metrics.exposition()).decode()
+    return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+
+
+def of(found: list[Sample], name: str) -> dict[str, float]:
+    """Own label (the last one; empty where there is none) → value, of one policy metric."""
+    rows = [sample for sample in found if sample.name == f"effective_load_policy_{name}"]
+    return {next((v for k, v in row.labels.items() if k not in {"namespace", "policy"}), ""): row.value for row in rows}
+
+
+def test_the_names_of_all_metrics_are_for_ever() -> None:
+    assert {name: (kind, *labels) for name, kind, labels, _ in Metrics().names()} == FOR_EVER
+
+
+def test_the_listed_names_are_all_that_the_registry_holds() -> None:
+    registered = {
+        name.removesuffix("_total")
+        for name in Metrics().registry._names_to_collectors
+        if name.startswith("effective_load")
+    }
+    ours = {name.removesuffix("_total") for name in FOR_EVER if "_policy_" not in name}
+    derived = {f"{name}{suffix}" for name in ours for suffix in ("_bucket", "_sum", "_count", "_created")}
+    assert ours <= registered <= ours | derived
+
+
+async def test_every_metric_is_written_where_it_has_a_sample() -> None:
+    metrics = Metrics(lambda: [PolicyRow(namespace="a", policy="b", error="HpaMissing", held_by="Doubt"), CHECKOUT])
+    for name, kind, labels, _ in metrics.names():
+        instrument = next(
+            (m for m in vars(metrics).values() if getattr(m, "_name", "") == name.removesuffix("_total")), None
+        )
+        if instrument is None or name.endswith("build_info"):
+            continue
+        child = instrument.labels(*labels) if labels else instrument
+        {"gauge": lambda c: c.set(1), "counter": lambda c: c.inc(), "histogram": lambda c: c.observe(1)}[kind](child)
+    written = {sample.name for sample in await samples(metrics)}
+    histograms = {name for name, (kind, *_) in FOR_EVER.items() if kind == "histogram"}
+    assert written >= (FOR_EVER.keys() - histograms) | {f"{name}_count" for name in histograms}
+    assert not {name for name in written if name.endswith("_created")}
+
+
+async def test_a_row_becomes_its_series() -> None:
+    found = await samples(Metrics(lambda: [CHECKOUT]))
+    assert of(found, "effective") == {"cpu": 1.5}
+    assert of(found, "raw") == {"cpu": 1.1}
+    assert of(found, "high_watermark") == {"cpu": 1.2, "memory": 0.8}
+    assert of(found, "low_watermark") == {"cpu": 0.4}
+    assert of(found, "missing_pods") == {"cpu": 1, "memory": 0}
+    assert of(found, "desired_replicas") == {"": 7}
+    assert of(found, "current_replicas") == {"": 5}
+    assert of(found, "decision_age_seconds") == {"": 0.25}
+    assert of(found, "pods") == {"serving": 5, "pulledOut": 2}
+    assert of(found, "verdict") == {"Above": 1, "Inside": 0, "Below": 0, "Error": 0}
+    assert of(found, "held") == {"Bounds": 1}
+    assert of(found, "condition") == {"Ready": 1, "InputsFresh": 0}
+    assert of(found, "error") == {}
+
+
+async def test_what_is_not_known_has_no_series() -> None:
+    found = await samples(Metrics(lambda: [PolicyRow(namespace="a", policy="b", error="HpaMissing")]))
+    policy = [sample for sample in found if sample.name.startswith("effective_load_policy")]
+    assert [(sample.name, sample.labels["reason"]) for sample in policy] == [
+        ("effective_load_policy_error", "HpaMissing")
+    ]
+
+
+async def test_each_family_is_written_once_however_many_policies_there_are() -> None:
+    rows = [PolicyRow(namespace="a", policy=f"p{i}", desired=i, current=i) for i in range(50)]
+    text = (await Metrics(lambda: rows).exposition()).decode()
+    for family in FAMILIES:
+        assert text.count(f"# TYPE {family.name} gauge") == 1
+    found = await samples(Metrics(lambda: rows))
+    assert [s.value for s in found if s.name == "effective_load_policy_desired_replicas"] == list(range(50))
+
+
+def test_verdicts_are_those_of_the_arithmetic() -> None:
+    assert {verdict.value for verdict in Verdict} == set(VERDICTS)
+
+
+@given(st.text(max_size=20), st.floats())
+def test_any_label_and_any_number_survive_the_text_format(label: str, value: float) -> None:
+    row = PolicyRow(namespace="n", policy="p", metrics=(MetricRow(name=label, effective=value),))
+    found = of(asyncio.run(samples(Metrics(lambda: [row]))), "effective")
+    (read,) = found.values()
+    assert read == value or (math.isnan(read) and math.isnan(value))
+    # The parser splits lines at more characters than the format does; those labels are compared for the rest.
+    assert [*found] == [label] or len(label.splitlines()) > 1 or label != label.strip()
+
+
+async def test_rows_are_drawn_a_few_at_a_time_with_the_loop_let_go_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SLICE", 0.0)
+    drawn = 0
+
+    def rows() -> Iterator[PolicyRow]:
+        nonlocal drawn
+        for i in range(200):
+            drawn = i + 1
+            yield PolicyRow(namespace="a", policy=f"p{i}", desired=1)
+
+    scrape = asyncio.create_task(Metrics(rows).exposition())
+    seen = set()
+    while not scrape.done():
+        await asyncio.sleep(0)
+        seen.add(drawn)
+    assert len(seen) > 100
+    assert scrape.result().count(b"effective_load_policy_desired_replicas{") == 200
+
+
+async def test_two_scrapes_at_once_do_not_mix() -> None:
+    metrics = Metrics(lambda: [CHECKOUT])
+    first, second = await asyncio.gather(metrics.exposition(), metrics.exposition())
+    assert first.count(b"# TYPE") == second.count(b"# TYPE")
+
+
+async def test_two_adapters_in_one_process_have_a_registry_each() -> None:
+    one, other = Metrics(), Metrics()
+    one.errors.labels("a").inc()
+    assert not [sample for sample in await samples(other) if sample.name == "effective_load_errors_total"]
+
+
+def test_instruments_are_of_the_kind_their_name_promises() -> None:
+    for instrument in vars(Metrics()).values():
+        if isinstance(instrument, Counter | Gauge | Histogram):
+            assert instrument._name.startswith("effective_load_")
+            assert (instrument._type == "histogram") is instrument._name.endswith("_duration_seconds")
+        else:
+            assert isinstance(instrument, CollectorRegistry) or callable(instrument)

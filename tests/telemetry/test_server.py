@@ -1,0 +1,84 @@
+"""The telemetry port, asked over loopback."""
+
+import gzip
+import socket
+
+import aiohttp
+import pytest
+from blockbuster import blockbuster_ctx
+
+from adapter.telemetry.metrics import Metrics
+from adapter.telemetry.policies import PolicyRow
+from adapter.telemetry.server import serve
+
+ROWS = [PolicyRow(namespace="shop", policy=f"p{i}", desired=3) for i in range(20)]
+LOOPBACK = "127.0.0.1"
+
+
+async def test_metrics_are_served_as_prometheus_text() -> None:
+    async with serve(Metrics(lambda: ROWS), LOOPBACK, 0) as port, aiohttp.ClientSession() as client:
+        async with client.get(f"http://{LOOPBACK}:{port}/metrics", headers={"Accept-Encoding": "identity"}) as answer:
+            text = await answer.text()
+        assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+        assert 'effective_load_policy_desired_replicas{namespace="shop",policy="p7"} 3.0' in text
+
+
+async def test_a_scraper_that_takes_gzip_gets_the_same_shorter() -> None:
+    async with (
+        serve(Metrics(lambda: ROWS), LOOPBACK, 0) as port,
+        aiohttp.ClientSession(auto_decompress=False) as client,
+        client.get(f"http://{LOOPBACK}:{port}/metrics", headers={"Accept-Encoding": "gzip;q=1.0"}) as answer,
+    ):
+        body = await answer.read()
+    assert answer.headers["Content-Encoding"] == "gzip"
+    plain = gzip.decompress(body)
+    assert plain.count(b"effective_load_policy_desired_replicas{") == 20
+    assert len(body) < len(plain) / 3
+
+
+async def test_healthz_says_ok_and_other_paths_do_not_exist() -> None:
+    async with serve(Metrics(), LOOPBACK, 0) as port, aiohttp.ClientSession() as client:
+        async with client.get(f"http://{LOOPBACK}:{port}/healthz") as answer:
+            assert (answer.status, await answer.text()) == (200, "ok")
+        async with client.get(f"http://{LOOPBACK}:{port}/apis") as answer:
+            assert answer.status == 404
+
+
+async def test_the_port_is_free_again_afterwards() -> None:
+    async with serve(Metrics(), LOOPBACK, 0) as port:
+        pass
+    async with serve(Metrics(), LOOPBACK, port) as again:
+        assert again == port
+
+
+async def test_a_taken_port_is_an_error_at_the_start() -> None:
+    with socket.socket() as taken:
+        taken.bind((LOOPBACK, 0))
+        taken.listen()
+        with pytest.raises(OSError, match="in use"):
+            async with serve(Metrics(), LOOPBACK, taken.getsockname()[1]):
+                pass
+
+
+async def test_without_an_address_every_interface_is_served() -> None:
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        free = probe.getsockname()[1]
+    async with (
+        serve(Metrics(), "", free) as port,
+        aiohttp.ClientSession() as client,
+        client.get(f"http://{LOOPBACK}:{port}/healthz") as answer,
+    ):
+        assert answer.status == 200
+
+
+async def test_a_scrape_does_nothing_that_blocks_the_loop_but_read_its_own_process_facts() -> None:
+    metrics = Metrics(lambda: ROWS)
+    async with serve(metrics, LOOPBACK, 0) as port, aiohttp.ClientSession() as client:
+        with blockbuster_ctx() as blocking:
+            # prometheus-client reads /proc/self here: memory, not a disk.
+            for name in ("io.BufferedReader.read", "io.TextIOWrapper.read", "os.listdir", "os.sysconf"):
+                if name in blocking.functions:
+                    blocking.functions[name].deactivate()
+            async with client.get(f"http://{LOOPBACK}:{port}/metrics") as answer:
+                assert answer.status == 200
