@@ -2,17 +2,16 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping
-from urllib.parse import unquote
+from collections.abc import Callable
 
 import msgspec
 from cachetools import TTLCache
-from multidict import CIMultiDictProxy
 
 from adapter.apiserver.identity import Identity, identify
 from adapter.apiserver.ports import Api
 from adapter.apiserver.status import StatusError, unauthorized, unavailable
 from adapter.apiserver.trust import NO_TRUST, Peer, Trust
+from adapter.apiserver.words import RawHeaders, Words
 from adapter.kube.errors import KubeError
 from adapter.kube.flight import SingleFlight
 from adapter.telemetry.metrics import Metrics
@@ -23,9 +22,6 @@ _TOKENS = 1024
 _LONGEST_TOKEN = 32 * 1024
 _AT_ONCE = 16
 _DEADLINE = 2.0
-
-
-Headers = CIMultiDictProxy[str]
 
 
 class _User(msgspec.Struct):
@@ -49,7 +45,7 @@ class Authenticator:
     """Finds out who asks. Certificates are checked against `wall`, this machine's clock; `monotonic` ages tokens."""
 
     def __init__(self, api: Api, metrics: Metrics, wall: Callable[[], float], monotonic: Callable[[], float]) -> None:
-        self.trust = NO_TRUST
+        self._words = Words(NO_TRUST)
         self._api = api
         self._wall = wall
         self._tokens: TTLCache[bytes, Identity | None] = TTLCache(_TOKENS, _TOKEN_SECONDS, timer=monotonic)
@@ -58,26 +54,35 @@ class Authenticator:
         self._by_proxy = metrics.authentications.labels("front-proxy", "ok")
         self._results = metrics.authentications
 
-    def knows(self, headers: Headers, peer: Peer) -> Identity | None:
+    @property
+    def trust(self) -> Trust:
+        """Who the front proxy is."""
+        return self._words.trust
+
+    @trust.setter
+    def trust(self, trust: Trust) -> None:
+        self._words = Words(trust)
+
+    def knows(self, raw: RawHeaders, peer: Peer) -> Identity | None:
         """The identity where it takes no wait to find: the front proxy's word. None where a token has to be looked at.
 
         Raises StatusError 401 for identity headers that somebody else sent, and where there is no credential at all.
         """
-        trust = self.trust
-        if peer.is_front_proxy(trust, self._wall()):
-            identity = _from_headers(headers, trust)
+        said = self._words.said(raw)
+        if peer.is_front_proxy(self._words.trust, self._wall()):
+            identity = self._words.identity(said)
             if identity is not None:
                 self._by_proxy.inc()
                 return identity
-        elif any(trust.is_identity_header(name.lower()) for name in headers):
+        elif said:
             raise self._refused("front-proxy", "identity headers are taken from the front proxy only")
-        if "Authorization" not in headers:
+        if not any(name.lower() == b"authorization" for name, _ in raw):
             raise self._refused("none", "Unauthorized")
         return None
 
-    async def by_token(self, headers: Headers) -> Identity:
+    async def by_token(self, authorization: str) -> Identity:
         """The identity that the bearer token stands for. Raises StatusError 401, or 503 where nobody can say."""
-        scheme, _, token = headers.get("Authorization", "").partition(" ")
+        scheme, _, token = authorization.partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token or len(token) > _LONGEST_TOKEN or not token.isascii():
             raise self._refused("token", "Unauthorized")
@@ -113,27 +118,3 @@ class Authenticator:
     def _refused(self, method: str, message: str) -> StatusError:
         self._results.labels(method, "refused").inc()
         return unauthorized(message)
-
-
-def _from_headers(headers: Headers, trust: Trust) -> Identity | None:
-    """The identity that the front proxy tells, None where it tells none."""
-    user = next(filter(None, map(headers.get, trust.user_headers)), None)
-    if user is None:
-        return None
-    uid = next(filter(None, map(headers.get, trust.uid_headers)), "")
-    groups = tuple(group for name in trust.group_headers for group in headers.getall(name, []))
-    return identify(user, uid, groups, _extra(headers, trust.extra_prefixes))
-
-
-def _extra(headers: Headers, prefixes: tuple[str, ...]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    found: Mapping[str, list[str]] = {
-        lower: headers.getall(name, []) for name in headers if (lower := name.lower()).startswith(prefixes)
-    }
-    if not found:
-        return ()
-    return tuple(sorted((_extra_key(name, prefixes), tuple(values)) for name, values in found.items()))
-
-
-def _extra_key(name: str, prefixes: tuple[str, ...]) -> str:
-    prefix = next(prefix for prefix in prefixes if name.startswith(prefix))
-    return unquote(name.removeprefix(prefix))

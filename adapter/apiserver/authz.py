@@ -64,10 +64,11 @@ class Authorizer:
         if identity.is_master:
             return
         question = (identity, attributes)
-        ruling = self._known.get(question)
-        if ruling is None:
+        try:
+            ruling = self._known[question]
+        except KeyError:
             ruling = await self._flights.join(question, lambda: self._review(question))
-        elif ruling.allowed and self._now() - ruling.at > _FRESH_SECONDS:
+        if ruling.allowed and self._now() - ruling.at > _FRESH_SECONDS:
             self._flights.begin(question, lambda: self._review(question))
         if not ruling.allowed:
             raise forbidden(identity, attributes, ruling.reason)

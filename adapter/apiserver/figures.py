@@ -45,7 +45,11 @@ def offers(view: PolicyView, metric: str) -> bool:
 def own_metric(view: PolicyView, metric: str) -> str | None:
     """The policy's own metric behind `effective_<name>` and `raw_<name>`, None where it has none of that name."""
     name = _stem(metric)
-    return name if name is not None and any(own.name == name for own in view.policy.metrics) else None
+    if name is not None:
+        for own in view.policy.metrics:
+            if own.name == name:
+                return name
+    return None
 
 
 @functools.lru_cache(4096)
@@ -66,12 +70,13 @@ def figure(view: PolicyView, metric: str) -> Value:
 
     Raises StatusError: 404 for a metric that the policy has not, 503 with the sentence where it has no value.
     """
-    if not offers(view, metric):
+    own = own_metric(view, metric)
+    if own is None and metric not in COUNTS:
         raise unknown(view, metric)
     assessment = assessed(view)
-    if metric in COUNTS:
+    if own is None:
         return Value(text=milli_text(1000 * assessment.counts.get(COUNTS[metric], 0)), at=assessment.at)
-    found = measured(view, assessment, own_metric(view, metric) or "")
+    found = measured(view, assessment, own)
     usage = found.raw if metric.startswith(RAW) else found.usage
     return _value(view, found, assessment, usage)
 

@@ -15,11 +15,12 @@ from adapter.apiserver import status
 from adapter.apiserver.answers import Answers
 from adapter.apiserver.authn import Authenticator
 from adapter.apiserver.authz import Authorizer
+from adapter.apiserver.connections import Connection
 from adapter.apiserver.discovery import JSON, Discovery, Document
 from adapter.apiserver.health import Health
 from adapter.apiserver.routes import CUSTOM, EXTERNAL, Kind, Route, route
 from adapter.apiserver.status import StatusError
-from adapter.apiserver.trust import Peers
+from adapter.apiserver.trust import NOBODY, Peer
 from adapter.telemetry.metrics import Metrics, package_version
 
 _log = structlog.get_logger(__name__)
@@ -34,7 +35,6 @@ class Handler:
 
     def __init__(
         self,
-        peers: Peers,
         authenticator: Authenticator,
         authorizer: Authorizer,
         answers: Answers,
@@ -45,7 +45,6 @@ class Handler:
         external: bool,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._peers = peers
         self._authenticator = authenticator
         self._authorizer = authorizer
         self._answers = answers
@@ -75,9 +74,9 @@ class Handler:
         if asked.kind is Kind.HEALTH:
             return self._report(asked)
         headers = request.headers
-        identity = self._authenticator.knows(headers, self._peers.of(request.transport))
+        identity = self._authenticator.knows(request.raw_headers, _peer(request))
         if identity is None:
-            identity = await self._authenticator.by_token(headers)
+            identity = await self._authenticator.by_token(headers.get("Authorization", ""))
         if request.method != "GET":
             raise status.not_allowed(f"{request.method} is not supported: metrics can only be read")
         await self._authorizer.check(identity, asked.attributes)
@@ -125,6 +124,11 @@ class Handler:
             if group == asked.group:
                 self._children[key] = child
         child.observe(seconds)
+
+
+def _peer(request: web.BaseRequest) -> Peer:
+    connection = request.protocol
+    return connection.peer if isinstance(connection, Connection) else NOBODY
 
 
 def _json(body: bytes) -> web.Response:

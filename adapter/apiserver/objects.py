@@ -23,7 +23,7 @@ def chosen(directory: Directory, route: Route) -> tuple[PolicyView, ...]:
     if route.name == EVERY:
         return tuple(view for view in _every(directory, route) if offers(view, route.metric) and _selected(view, route))
     view = _named(directory, route)
-    if offers(view, route.metric) and not _selected(view, route):
+    if route.series is not None and offers(view, route.metric) and not _selected(view, route):
         shown = ", ".join(f"{key}={value}" for key, value in labels(view, route.metric).items())
         raise not_found(f"metricLabelSelector {route.series} does not select {route.metric} of {route.name} ({shown})")
     return (view,)

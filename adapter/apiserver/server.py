@@ -1,35 +1,31 @@
 """The aggregated API server: wires what answers, and keeps its TLS, its trust and its heartbeat going."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import structlog
-from aiohttp import web
 
 from adapter.apiserver import certificates, tls
 from adapter.apiserver.answers import Answers, Decide, Scales
 from adapter.apiserver.authn import Authenticator
 from adapter.apiserver.authz import Authorizer
 from adapter.apiserver.certificates import KeyPair
+from adapter.apiserver.connections import Connections
 from adapter.apiserver.discovery import Discovery
 from adapter.apiserver.handler import Handler
 from adapter.apiserver.health import TICK_SECONDS, Check, Health, Heart
 from adapter.apiserver.manager import CertificateManager, TlsOptions
 from adapter.apiserver.ports import Api
 from adapter.apiserver.status import CertificateError
-from adapter.apiserver.trust import Peers, Trust
+from adapter.apiserver.trust import Trust
 from adapter.apiserver.trustwatch import TrustWatch
 from adapter.load.pipeline import decide
 from adapter.snapshot import Picture
 from adapter.telemetry.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
-_LONGEST_LINE = 64 * 1024  # selectors of a few thousand values, and of users with hundreds of groups
-_MOST_HEADERS = 2048
-_LINGER_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +36,7 @@ class ServerOptions:
     address: str = ""
     port: int = 6443
     external: bool = False
-    trust_seconds: float = 10.0
+    trust_seconds: float = 5.0
     grace_seconds: float = 5.0
 
 
@@ -83,9 +79,7 @@ class ApiServer:
         health = Health({"ping": lambda: None, "event-loop": self._heart.check, **(live or {})}, ready)
         answers = Answers(picture, scales, stale, session.now, decide=decide)
         self._listener = tls.Listener(options.address, options.port)
-        self._peers = Peers(self._listener.authority_of)
         handler = Handler(
-            self._peers,
             self._authenticator,
             self._authorizer,
             answers,
@@ -94,7 +88,7 @@ class ApiServer:
             metrics,
             external=options.external,
         )
-        self._http = _protocols(handler)
+        self._http = Connections(handler, self._listener.authority_of)
 
     @property
     def port(self) -> int:
@@ -148,12 +142,9 @@ class ApiServer:
         self._dismiss()
 
     def _dismiss(self) -> None:
-        """Close the connections of proxies whose authority is gone; they come back with a certificate that counts."""
+        """Let go of proxies whose authority is gone; they come back with a certificate that counts."""
         trust, now = self._authenticator.trust, self._wall()
-        for connection in self._http.connections:
-            peer = self._peers.of(connection.transport)
-            if peer.certificate is not None and not peer.is_front_proxy(trust, now):
-                connection.close()
+        self._http.dismiss(lambda peer: peer.is_front_proxy(trust, now))
 
     async def _shut_down(self) -> None:
         self._listener.close()
@@ -161,18 +152,3 @@ class ApiServer:
         await self._http.shutdown(self._options.grace_seconds)
         await self._authenticator.close()
         await self._authorizer.close()
-
-
-def _protocols(handler: Handler) -> web.Server:
-    # What a client does wrong is its own affair; what we do wrong is logged by the handler.
-    silent = logging.getLogger(f"{__name__}.http")
-    silent.setLevel(logging.CRITICAL + 1)
-    return web.Server(
-        handler,
-        access_log=None,
-        logger=silent,
-        max_line_size=_LONGEST_LINE,
-        max_field_size=_LONGEST_LINE,
-        max_headers=_MOST_HEADERS,
-        lingering_time=_LINGER_SECONDS,
-    )

@@ -4,11 +4,10 @@ Only the requestheader authority counts. A cluster user's certificate comes from
 user whose certificate says `front-proxy-client` is nobody here.
 """
 
+import asyncio
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
-from weakref import WeakKeyDictionary
 
 import msgspec
 from cryptography import x509
@@ -40,8 +39,8 @@ class Trust:
 
     def is_identity_header(self, name: str) -> bool:
         """Whether a header (lower case) tells an identity, which only the front proxy may."""
-        plain = name in self.user_headers or name in self.group_headers or name in self.uid_headers
-        return plain or name.startswith((_USUAL_PREFIX, *self.extra_prefixes))
+        plain = (*self.user_headers, *self.group_headers, *self.uid_headers)
+        return name in plain or name.startswith((_USUAL_PREFIX, *self.extra_prefixes))
 
 
 NO_TRUST = Trust()
@@ -84,7 +83,7 @@ def _headers(data: Mapping[str, str], key: str) -> tuple[str, ...]:
     return tuple(name.lower() for name in _names(data, key))
 
 
-@dataclass(slots=True, weakref_slot=True)
+@dataclass(slots=True)
 class Peer:
     """The client at the other end of a connection, as its certificate tells (empty `common_name`: it showed none).
 
@@ -129,34 +128,16 @@ def _issued(certificate: x509.Certificate | None, root: x509.Certificate) -> boo
 NOBODY = Peer(None, "", 0.0, "")
 
 
-class Transport(Protocol):
-    """What is asked of a connection."""
+def peer_of(transport: asyncio.BaseTransport, authority_of: Callable[[ssl.SSLContext], str]) -> Peer:
+    """The peer of a connection; NOBODY where it is plain or showed no certificate.
 
-    def get_extra_info(self, name: str, default: object = None) -> object: ...
-
-
-class Peers:
-    """The peers of the connections there are; `authority_of` tells which bundle a TLS context verifies against."""
-
-    def __init__(self, authority_of: Callable[[ssl.SSLContext], str]) -> None:
-        self._authority_of = authority_of
-        self._known: WeakKeyDictionary[Transport, Peer] = WeakKeyDictionary()
-
-    def of(self, transport: Transport | None) -> Peer:
-        """The peer of a connection; NOBODY where it is gone, plain, or showed no certificate."""
-        if transport is None:
-            return NOBODY
-        peer = self._known.get(transport)
-        if peer is None:
-            peer = self._known[transport] = self._look(transport)
-        return peer
-
-    def _look(self, transport: Transport) -> Peer:
-        tls, context = transport.get_extra_info("ssl_object"), transport.get_extra_info("sslcontext")
-        if not isinstance(tls, ssl.SSLObject) or not isinstance(context, ssl.SSLContext):
-            return NOBODY
-        der = tls.getpeercert(binary_form=True)
-        return NOBODY if der is None else _peer(der, self._authority_of(context))
+    `authority_of` tells which bundle a TLS context verifies against.
+    """
+    tls, context = transport.get_extra_info("ssl_object"), transport.get_extra_info("sslcontext")
+    if not isinstance(tls, ssl.SSLObject) or not isinstance(context, ssl.SSLContext):
+        return NOBODY
+    der = tls.getpeercert(binary_form=True)
+    return NOBODY if der is None else _peer(der, authority_of(context))
 
 
 def _peer(der: bytes, authority: str) -> Peer:

@@ -1,0 +1,87 @@
+"""Connections that know who is at the other end, and speak JSON even where a request cannot be read."""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from adapter.apiserver import status
+from adapter.apiserver.trust import NOBODY, Peer, peer_of
+
+_LONGEST_LINE = 64 * 1024  # selectors of a few thousand values, and users with hundreds of groups
+_MOST_HEADERS = 2048
+_LINGER_SECONDS = 1.0
+
+Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+AuthorityOf = Callable[[ssl.SSLContext], str]
+
+
+class Connection(web.RequestHandler):
+    """One connection; `peer` is who the handshake showed."""
+
+    __slots__ = ("_authority_of", "peer")
+
+    def __init__(self, manager: web.Server, authority_of: AuthorityOf, **options: Any) -> None:
+        super().__init__(manager, **options)
+        self.peer: Peer = NOBODY
+        self._authority_of = authority_of
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Look at the peer once."""
+        self.peer = peer_of(transport, self._authority_of)
+        super().connection_made(transport)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """A Status for what is no HTTP; the connection ends. The client's fault, so it is not logged."""
+        if request.writer is not None and request.writer.output_size > 0:
+            raise ConnectionError("part of an answer has gone out already") from exc
+        return _refusal(status, message or str(exc or ""))
+
+
+def _refusal(code: int, message: str) -> web.StreamResponse:
+    error = status.bad_request(message) if code < 500 else status.internal(message)
+    response = web.Response(body=status.body(error), status=int(error.code), content_type="application/json")
+    response.force_close()
+    return response
+
+
+class Connections(web.Server):
+    """Makes connections, and keeps those there are."""
+
+    def __init__(self, handle: Handle, authority_of: AuthorityOf) -> None:
+        super().__init__(handle)
+        self._authority_of = authority_of
+        self._options: dict[str, Any] = {
+            "access_log": None,
+            "logger": _silent(),
+            "max_line_size": _LONGEST_LINE,
+            "max_field_size": _LONGEST_LINE,
+            "max_headers": _MOST_HEADERS,
+            "lingering_time": _LINGER_SECONDS,
+        }
+
+    def __call__(self) -> Connection:
+        """A connection that is about to be made."""
+        return Connection(self, self._authority_of, loop=asyncio.get_running_loop(), **self._options)
+
+    def dismiss(self, is_welcome: Callable[[Peer], bool]) -> None:
+        """Close the connections whose certificate counts no more: idle ones now, others after their answer."""
+        for connection in self.connections:
+            if isinstance(connection, Connection) and connection.peer.certificate and not is_welcome(connection.peer):
+                connection.close()
+
+
+def _silent() -> logging.Logger:
+    """What a client does wrong is its own affair; what we do wrong is logged by the handler."""
+    logger = logging.getLogger(f"{__name__}.http")
+    logger.setLevel(logging.CRITICAL + 1)
+    return logger
