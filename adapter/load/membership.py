@@ -106,6 +106,10 @@ def _not_ready(pod: Pod) -> Standing:
     return Standing(PodState.UNREADY, "not Ready any more")
 
 
+def _ready_at(pod: Pod) -> float:
+    return pod.ready.since if pod.ready is not None and pod.ready.since is not None else pod.created_at
+
+
 def _never_was_ready(since: float | None, started_at: float, created_at: float) -> bool:
     return since is None or since <= created_at or since - started_at <= NEVER_READY_SECONDS
 
@@ -130,12 +134,12 @@ def _guard_absence(policy: Policy, view: "_RegistryView", pods: Sequence[Pod], s
 
 
 def _believe_while_some_stay(standings: dict[str, Standing]) -> None:
-    """Doubt all evidence of being out where believing it would leave nobody."""
+    """Doubt all explicit evidence of being out where believing it would leave nobody; absence has guards of its own."""
     states = {standing.state for standing in standings.values()}
     if PodState.PULLED_OUT not in states or states & {PodState.SERVING, PodState.DOUBTFUL}:
         return
     for uid, standing in standings.items():
-        if standing.state is PodState.PULLED_OUT:
+        if standing.state is PodState.PULLED_OUT and not standing.by_absence:
             standings[uid] = Standing(
                 PodState.DOUBTFUL, f"every pod would be out ({standing.reason})", standing.evidence
             )
@@ -202,7 +206,7 @@ class _RegistryView:
         return ""
 
     def _never_registered(self, pod: Pod, roster: Roster) -> Standing:
-        ready_at = pod.ready.since if pod.ready and pod.ready.since is not None else pod.created_at
+        ready_at = _ready_at(pod)
         if roster.at < ready_at:
             return Standing(PodState.DOUBTFUL, "Ready only after the registry's last answer")
         if self._now - ready_at < self._registry.grace:
@@ -214,13 +218,15 @@ class _RegistryView:
     def _absent(self, pod: Pod, roster: Roster) -> Standing:
         memory = self.remembered(pod)
         since = memory.absent_since if memory.absent_since is not None else roster.at
-        doubt = self._doubt_of_absence(memory, since, roster)
+        doubt = self._doubt_of_absence(memory, since, roster, _ready_at(pod))
         if doubt:
             return Standing(PodState.DOUBTFUL, f"no longer registered, {doubt}", "absence")
         return Standing(PodState.PULLED_OUT, "no longer registered", "confirmed absence", by_absence=True)
 
-    def _doubt_of_absence(self, memory: PodMemory, since: float, roster: Roster) -> str:
+    def _doubt_of_absence(self, memory: PodMemory, since: float, roster: Roster, ready_at: float) -> str:
         """Why absence is no evidence yet, empty where it is."""
+        if roster.at < ready_at:
+            return "by an answer from before it was Ready"
         if self._age > ABSENCE_TRUSTED_SECONDS:
             return "by an answer older than 5 min"
         if memory.absent_count < CONFIRMING_ROSTERS or roster.at - since < self._registry.absent:
