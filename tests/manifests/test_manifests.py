@@ -1,0 +1,254 @@
+"""The manifests as files: complete, hardened, least rights, and checks that can fail."""
+
+import copy
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests import checks, reference
+from tests.manifests.rendering import MANIFESTS, Object, RenderingError, documents, identity, render
+
+BASE = MANIFESTS / "base"
+EXTERNAL = MANIFESTS / "overlays" / "external-metrics"
+WRITES = {"create", "update", "patch", "delete", "deletecollection", "*"}
+
+
+def found(folder: Path = BASE) -> dict[tuple[str, str, str], Object]:
+    return {identity(item): item for item in render(folder)}
+
+
+def server_rules(folder: Path) -> list[dict[str, Any]]:
+    """The rules of every role that is bound to the server's account."""
+    objects = found(folder)
+    rules = []
+    for item in objects.values():
+        if item["kind"].endswith("RoleBinding") and item["subjects"][0]["name"] == "effective-load":
+            role = item["roleRef"]
+            rules += objects.get((role["kind"], item["metadata"].get("namespace", ""), role["name"]), {}).get(
+                "rules", []
+            )
+    return rules
+
+
+@pytest.mark.parametrize("check", checks.CHECKS, ids=lambda check: check.__name__)
+def test_nothing_is_wrong(check: Any) -> None:
+    assert list(check()) == []
+
+
+def test_every_file_of_the_manifests_is_used() -> None:
+    folders = [path.parent for path in MANIFESTS.rglob("kustomization.yaml")]
+    for folder in folders:
+        kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text(encoding="utf-8"))
+        named = {*kustomization.get("resources", ()), *(patch["path"] for patch in kustomization.get("patches", ()))}
+        assert {file.name for file in folder.glob("*.yaml")} - {"kustomization.yaml"} == {
+            n for n in named if "/" not in n
+        }
+
+
+@pytest.mark.parametrize("folder", [BASE, EXTERNAL], ids=["base", "external"])
+def test_no_object_is_rendered_twice(folder: Path) -> None:
+    names = [identity(item) for item in render(folder)]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("folder", [BASE, EXTERNAL], ids=["base", "external"])
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl, which brings kustomize, is not installed")
+def test_the_rendering_is_that_of_kustomize(folder: Path) -> None:
+    answer = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, check=True, env={**os.environ})
+    theirs = [one for one in yaml.safe_load_all(answer.stdout) if one]
+    assert sorted(map(identity, theirs)) == sorted(map(identity, render(folder)))
+    assert {identity(item): item for item in theirs} == found(folder)
+
+
+def test_rendering_refuses_what_it_does_not_know(tmp_path: Path) -> None:
+    (tmp_path / "kustomization.yaml").write_text("namePrefix: a-\n", encoding="utf-8")
+    with pytest.raises(RenderingError, match="namePrefix"):
+        render(tmp_path)
+
+
+def test_a_patch_of_nothing_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "kustomization.yaml").write_text("patches: [{path: p.yaml}]\n", encoding="utf-8")
+    (tmp_path / "p.yaml").write_text("{kind: A, metadata: {name: b}}\n", encoding="utf-8")
+    with pytest.raises(RenderingError, match="to patch"):
+        render(tmp_path)
+
+
+# --- rights ---
+
+
+@pytest.mark.parametrize("folder", [BASE, EXTERNAL], ids=["base", "external"])
+def test_the_server_writes_its_own_secret_and_apiservices_by_name_and_nothing_else(folder: Path) -> None:
+    writing = [rule for rule in server_rules(folder) if WRITES & set(rule["verbs"])]
+    assert {resource for rule in writing for resource in rule["resources"]} == {"secrets", "apiservices"}
+    assert all(rule.get("resourceNames") for rule in writing)
+    assert all(set(rule["verbs"]) == {"get", "patch"} for rule in writing)
+
+
+def test_no_right_is_a_wildcard_and_secrets_are_read_by_name_only() -> None:
+    for rule in server_rules(EXTERNAL):
+        assert "*" not in {*rule["verbs"], *rule["apiGroups"], *rule["resources"]}
+        if "secrets" in rule["resources"]:
+            assert rule["resourceNames"] == ["effective-load-tls"]
+
+
+def test_scale_is_read_for_named_kinds_only() -> None:
+    scales = {resource for rule in server_rules(BASE) for resource in rule["resources"] if resource.endswith("/scale")}
+    assert scales == {
+        f"{kind}/scale" for kind in ("deployments", "statefulsets", "replicasets", "replicationcontrollers")
+    }
+
+
+def test_the_external_apiservice_is_the_components_alone() -> None:
+    name = ("APIService", "", "v1beta1.external.metrics.k8s.io")
+    assert name not in found(BASE)
+    assert name in found(EXTERNAL)
+
+
+# --- the pod ---
+
+
+def test_the_pod_is_hardened() -> None:
+    pod = found()["Deployment", "effective-load", "effective-load"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsUser"] == 65534
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert not any(pod.get(key) for key in ("hostNetwork", "hostPID", "hostIPC"))
+    assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+    assert "memory" in container["resources"]["limits"]
+
+
+def test_a_rollout_and_a_drain_leave_one_replica_serving() -> None:
+    objects = found()
+    spec = objects["Deployment", "effective-load", "effective-load"]["spec"]
+    assert spec["replicas"] == 2
+    assert spec["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+    budget = objects["PodDisruptionBudget", "effective-load", "effective-load"]["spec"]
+    assert budget["maxUnavailable"] == 1
+    assert budget["selector"] == spec["selector"]
+
+
+def test_probes_ask_over_https() -> None:
+    (container,) = found()["Deployment", "effective-load", "effective-load"]["spec"]["template"]["spec"]["containers"]
+    asked = {name: container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")}
+    assert {get["scheme"] for get in asked.values()} == {"HTTPS"}
+    assert {name: get["path"] for name, get in asked.items()} == {
+        "startup": "/livez",
+        "liveness": "/livez",
+        "readiness": "/readyz",
+    }
+
+
+def test_the_newer_version_is_preferred() -> None:
+    services = {name: item["spec"] for (kind, _, name), item in found(EXTERNAL).items() if kind == "APIService"}
+    priorities = {name: (spec["groupPriorityMinimum"], spec["versionPriority"]) for name, spec in services.items()}
+    assert priorities == {
+        "v1beta2.custom.metrics.k8s.io": (100, 200),
+        "v1beta1.custom.metrics.k8s.io": (100, 100),
+        "v1beta1.external.metrics.k8s.io": (100, 100),
+    }
+    assert not any(spec.get("insecureSkipTLSVerify") for spec in services.values())
+
+
+# --- the schema ---
+
+
+def _fields(schema: dict[str, Any], path: str) -> list[tuple[str, dict[str, Any]]]:
+    inner = [(f"{path}.{name}", one) for name, one in schema.get("properties", {}).items()]
+    items = [(f"{path}[]", schema["items"])] if isinstance(schema.get("items"), dict) else []
+    return inner + [deeper for where, one in inner + items for deeper in _fields(one, where)]
+
+
+def _schema() -> dict[str, Any]:
+    (crd,) = documents(MANIFESTS / "crd" / "watermarkpolicies.yaml")
+    return dict(crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
+
+
+def test_every_field_of_a_policy_is_explained() -> None:
+    unexplained = [path for path, one in _fields(_schema(), "") if "description" not in one]
+    assert unexplained == [".metadata"]
+
+
+def test_every_text_and_list_of_the_spec_is_bounded() -> None:
+    spec = _schema()["properties"]["spec"]
+    for path, one in _fields(spec, "spec"):
+        if one.get("type") == "string":
+            assert "maxLength" in one or "enum" in one, path
+        if one.get("type") == "array":
+            assert "maxItems" in one, path
+        if one.get("type") == "integer":
+            assert {"minimum", "maximum"} <= one.keys(), path
+
+
+def test_printer_columns_point_at_fields_that_exist() -> None:
+    (crd,) = documents(MANIFESTS / "crd" / "watermarkpolicies.yaml")
+    paths = {path for path, _ in _fields(_schema(), "")}
+    for column in crd["spec"]["versions"][0]["additionalPrinterColumns"]:
+        assert column["jsonPath"] in paths | {".metadata.creationTimestamp"}
+
+
+# --- the checks themselves ---
+
+
+def test_a_field_that_kubernetes_does_not_know_is_found() -> None:
+    item = copy.deepcopy(found()["Service", "effective-load", "effective-load"])
+    item["spec"]["portz"] = []
+    assert any("portz" in sentence for sentence in checks.schema_faults(item))
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "says"),
+    [
+        ("ConfigMap", lambda o: o["data"].update({"settings.yaml": "server: {port: 1}"}), "ports"),
+        ("ConfigMap", lambda o: o["data"].update({"settings.yaml": "server: {externalMetrics: true}"}), "external"),
+        ("ConfigMap", lambda o: o["data"].update({"settings.yaml": "server: {tls: {secret: x}}"}), "no Secret x"),
+        ("Service", lambda o: o["spec"]["selector"].update(app="x"), "does not select"),
+        ("Deployment", lambda o: o["spec"]["template"]["spec"]["containers"][0].update(image="a:0"), "not of version"),
+    ],
+)
+def test_what_does_not_fit_together_is_found(kind: str, change: Any, says: str) -> None:
+    objects = copy.deepcopy(found())
+    (item,) = [one for (of, _, name), one in objects.items() if of == kind and name.startswith("effective-load")]
+    change(item)
+    assert any(says in sentence for sentence in checks.wiring_faults(objects))
+
+
+def test_an_apiservice_that_the_server_may_not_write_is_found() -> None:
+    objects = found()
+    del objects["ClusterRole", "", "effective-load-apiservices"]
+    assert any("may write" in sentence for sentence in checks.wiring_faults(objects))
+
+
+def test_documents_with_dead_links_and_unknown_metrics_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "ROOT", tmp_path)
+    (tmp_path / "a.md").write_text(
+        "[a](gone.md) [b](https://example.com/x) [c](#here) [d](a.md#there) "
+        "`effective_load_source_up` `effective_load_scale_read_duration_seconds_bucket` `effective_load_sorce_up`",
+        encoding="utf-8",
+    )
+    assert list(checks.links()) == ["a.md links to gone.md, which does not exist"]
+    assert list(checks.metric_names()) == ["a.md names effective_load_sorce_up, which does not exist"]
+
+
+def test_a_reference_that_is_not_current_is_found_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "ROOT", tmp_path)
+    file = tmp_path / "docs" / "metrics.md"
+    monkeypatch.setattr(reference, "DOCS", file.parent)
+    monkeypatch.setattr(reference, "FILES", {file: reference.metrics})
+    assert len(list(checks.made_from_code())) == 1
+    monkeypatch.setattr(checks, "CHECKS", (checks.made_from_code,))
+    assert checks.main([]) == 1
+    assert checks.main(["--write"]) == 0
+    assert "`effective_load_source_up` | gauge | `source`" in file.read_text(encoding="utf-8")

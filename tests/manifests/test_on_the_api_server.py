@@ -1,0 +1,163 @@
+"""The manifests on the real API server: accepted as they are, and granting what the server needs and no more."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.client import ApiError, Client
+from tests.cluster.controlplane import ControlPlane
+from tests.manifests.rendering import MANIFESTS, Object, documents, identity, render
+
+pytestmark = pytest.mark.integration
+
+EXTERNAL = MANIFESTS / "overlays" / "external-metrics"
+FIRST = {"CustomResourceDefinition": 0, "Namespace": 1}
+# APIServices would make this API server, which others share, call a server that does not run.
+NOT_KEPT = {"APIService", "Deployment"}
+
+
+@pytest.fixture(scope="module")
+def applied(api_server: ControlPlane) -> Iterator[ControlPlane]:
+    """The rendered manifests, applied, and taken away again."""
+    objects = sorted(render(EXTERNAL), key=lambda item: FIRST.get(item["kind"], 2))
+    kept = [item for item in objects if item["kind"] not in NOT_KEPT]
+    for item in kept:
+        api_server.client.apply(item)
+    yield api_server
+    for item in kept:
+        if item["kind"] not in FIRST:
+            api_server.client.delete(item)
+
+
+@pytest.fixture(scope="module")
+def server(applied: ControlPlane) -> Iterator[Client]:
+    """A client with the rights of the server's ServiceAccount."""
+    client = applied.client_with_token(applied.token("effective-load", "effective-load"))
+    yield client
+    client.close()
+
+
+@pytest.mark.parametrize("item", render(EXTERNAL), ids=lambda item: "/".join(filter(None, identity(item))))
+def test_each_object_is_accepted_by_a_server_side_dry_run(applied: ControlPlane, item: Object) -> None:
+    returned = applied.client.apply(item, dry_run=True)
+    assert identity(returned) == identity(item)
+
+
+@pytest.mark.parametrize("file", sorted((MANIFESTS / "examples").glob("*.yaml")), ids=lambda file: file.stem)
+def test_the_examples_are_accepted(applied: ControlPlane, file: object) -> None:
+    for item in documents(file):  # type: ignore[arg-type]
+        applied.client.apply(item | {"metadata": {"namespace": "default", **item["metadata"]}}, dry_run=True)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/v1/pods",
+        "/api/v1/replicationcontrollers",
+        "/apis/apps/v1/deployments",
+        "/apis/apps/v1/statefulsets",
+        "/apis/apps/v1/replicasets",
+        "/apis/autoscaling/v2/horizontalpodautoscalers",
+        "/apis/discovery.k8s.io/v1/endpointslices",
+        "/apis/effective-load.io/v1alpha1/watermarkpolicies",
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+        "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication",
+        "/api/v1/namespaces/effective-load/secrets/effective-load-tls",
+    ],
+)
+def test_the_server_reads_what_it_needs(server: Client, path: str) -> None:
+    assert server.get(path)["kind"]
+
+
+@pytest.mark.parametrize("plural", ["deployments", "statefulsets", "replicasets"])
+def test_the_server_reads_scales(server: Client, plural: str) -> None:
+    assert server.raw(f"/apis/apps/v1/namespaces/default/{plural}/absent/scale").status == 404
+
+
+@pytest.mark.parametrize(
+    "name", ["v1beta2.custom.metrics.k8s.io", "v1beta1.custom.metrics.k8s.io", "v1beta1.external.metrics.k8s.io"]
+)
+def test_the_server_may_look_for_its_apiservices(server: Client, name: str) -> None:
+    assert server.raw(f"/apis/apiregistration.k8s.io/v1/apiservices/{name}").status in {200, 404}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/v1/secrets",
+        "/api/v1/namespaces/effective-load/secrets",
+        "/api/v1/namespaces/effective-load/secrets/another",
+        "/api/v1/namespaces/kube-system/secrets",
+        "/api/v1/configmaps",
+        "/api/v1/nodes",
+        "/apis/apiregistration.k8s.io/v1/apiservices",
+        "/apis/apiregistration.k8s.io/v1/apiservices/v1.apps",
+        "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    ],
+)
+def test_the_server_reads_nothing_else(server: Client, path: str) -> None:
+    assert server.raw(path).status == 403
+
+
+def test_the_server_fills_its_secret_and_applying_the_manifests_again_keeps_the_data(
+    applied: ControlPlane, server: Client
+) -> None:
+    (empty,) = documents(MANIFESTS / "base" / "secret.yaml")
+    path = "/api/v1/namespaces/effective-load/secrets/effective-load-tls"
+    server.patch(path, {"data": {"tls.crt": "eA=="}})
+    applied.client.apply(empty)
+    assert applied.client.get(path)["data"] == {"tls.crt": "eA=="}
+
+
+def test_the_server_creates_no_secret_and_changes_no_workload(applied: ControlPlane, server: Client) -> None:
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "mine", "namespace": "effective-load"}}
+    with pytest.raises(ApiError) as creating:
+        server.post("/api/v1/namespaces/effective-load/secrets", secret)
+    with pytest.raises(ApiError) as scaling:
+        server.patch("/apis/apps/v1/namespaces/default/deployments/web/scale", {"spec": {"replicas": 0}})
+    assert (creating.value.status, scaling.value.status) == (403, 403)
+
+
+@pytest.mark.parametrize(
+    ("path", "review", "outcome"),
+    [
+        (
+            "/apis/authentication.k8s.io/v1/tokenreviews",
+            {"kind": "TokenReview", "spec": {"token": "x"}},
+            "authenticated",
+        ),
+        (
+            "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+            {
+                "kind": "SubjectAccessReview",
+                "spec": {"user": "u", "nonResourceAttributes": {"path": "/x", "verb": "get"}},
+            },
+            "allowed",
+        ),
+    ],
+)
+def test_the_server_may_ask_who_somebody_is_and_what_they_may(
+    server: Client, path: str, review: Object, outcome: str
+) -> None:
+    group = path.removeprefix("/apis/").rsplit("/", 1)[0]
+    answer = server.post(path, {"apiVersion": group, **review})
+    assert not answer["status"].get(outcome, False)
+
+
+@pytest.mark.parametrize(
+    ("user", "group", "verb", "allowed"),
+    [
+        ("system:serviceaccount:kube-system:horizontal-pod-autoscaler", "custom.metrics.k8s.io", "get", True),
+        ("system:serviceaccount:kube-system:horizontal-pod-autoscaler", "external.metrics.k8s.io", "list", True),
+        ("somebody", "custom.metrics.k8s.io", "get", False),
+        ("system:serviceaccount:effective-load:effective-load", "custom.metrics.k8s.io", "get", False),
+    ],
+)
+def test_the_hpa_controller_reads_the_metrics_and_others_do_not(
+    applied: ControlPlane, user: str, group: str, verb: str, allowed: bool
+) -> None:
+    attributes = {"group": group, "resource": "pods", "subresource": "x", "verb": verb, "namespace": "default"}
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
+    spec = {"user": user, "resourceAttributes": attributes}
+    answer = applied.client.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", {**review, "spec": spec})
+    assert answer["status"].get("allowed", False) is allowed
