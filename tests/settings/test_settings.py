@@ -132,7 +132,7 @@ prometheus:
         (prometheus("uri: x"), "prometheus.servers[0].uri", "did you mean url?"),
         (prometheus(query="server: main, query: up"), "prometheus.queries[0].name", "is missing"),
         (prometheus(query="name: rps, server: main, query: ''"), "prometheus.queries[0].query", "may not be empty"),
-        (prometheus(query="name: rps, server: mian, query: up"), "prometheus.queries[0].server", "(main)"),
+        (prometheus(query="name: rps, server: other, query: up"), "prometheus.queries[0].server", "(main)"),
         (prometheus(query="name: a/b, server: main, query: up"), "prometheus.queries[0].name", "letters, digits"),
         (prometheus(query="name: raw_x, server: main, query: up"), "prometheus.queries[0].name", "serves itself"),
         (prometheus(query="name: desired_replicas, server: main, query: up"), "prometheus.queries[0].name", "itself"),
