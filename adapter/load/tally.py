@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from adapter.load.effective import Gauge
+from adapter.load.quantity import NANO
 from adapter.load.spec import Average, Metric
 
 Rational = Fraction | int
@@ -37,8 +38,8 @@ class Tally:
     """Sums in nano-units: `usage` of `n` pods with a sample, and of the gaps what filling them would add.
 
     `missing` pods are in without a sample; `young` ones do not serve, but may soon. `weight` is what usage is divided
-    by for an average: the pods (n), or their capacity; `missing_weight` and `young_weight` likewise. `total`: usage is
-    a number for the whole service.
+    by for an average: the pods (n), or their capacity in whole units (which leaves nano-units of a ratio);
+    `missing_weight` and `young_weight` likewise. `total`: usage is a number for the whole service.
     """
 
     usage: int = 0
@@ -71,10 +72,10 @@ class Scales:
         self._mean = mean_capacity
 
     def weight(self, gauge: Gauge) -> Rational:
-        """1 for plain usage, else the pod's capacity (the average capacity where it has none)."""
+        """1 for plain usage, else the pod's capacity in whole units (the average capacity where it has none)."""
         if not self._is_share:
             return 1
-        return gauge.capacity or self._mean or 0
+        return Fraction(gauge.capacity or self._mean or 0) / NANO
 
     def fill(self, gauge: Gauge) -> Rational:
         """What a pod without a sample is taken to use on the way down."""

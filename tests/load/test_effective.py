@@ -1,0 +1,316 @@
+"""Usage of one metric: what is a sample, what is missing and why, what stands behind a utilization."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from adapter.load.assessment import MetricAssessment, PodReading
+from adapter.load.effective import gauge, is_young, remember
+from adapter.load.memory import LastSample, PodMemory
+from adapter.load.pods import Condition, Container, Pod
+from adapter.load.quantity import NANO, nano_text
+from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
+from adapter.load.spec import Average, Capacity, Metric, Query, Resource
+from tests.load.world import NOW, cpu, nano, out, pod, policy, queue, same, see, total, usage
+
+RPS = Metric(name="rps", query=Query(name="requests"), high=Fraction(100 * NANO), low=Fraction(40 * NANO))
+
+
+def memory_of(of: Capacity | None = Capacity.LIMIT, containers: tuple[str, ...] = (), **changes: object) -> Metric:
+    """Memory as a share of its limit: high 80 %, low 50 %."""
+    base = Metric(
+        name="memory",
+        resource=Resource(name="memory", containers=containers, of=of),
+        high=Fraction(8, 10) * NANO,
+        low=Fraction(5, 10) * NANO,
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def of_containers(**loads: str) -> Samples:
+    """A pod web-0 whose containers use so much CPU."""
+    used = {name: {"cpu": nano(load)} for name, load in loads.items()}
+    return Samples(ResourceSamples(pods={"web-0": PodUsage(NOW - 10, 15.0, used)}))
+
+
+def container(name: str, *, running: bool | None = True, **limits: str) -> Container:
+    return Container(name, limits={resource: nano(limit) for resource, limit in limits.items()}, running=running)
+
+
+def missing(one: Pod, samples: Samples, metric: Metric | None = None) -> str:
+    """Why the pod has no usage; empty where it has."""
+    found = gauge(metric or cpu(), one, samples, {}, NOW)
+    assert (found.usage is None) == bool(found.missing)
+    return found.missing
+
+
+def measured(metric: Metric, pods: list[Pod], samples: Samples, **changes: object) -> MetricAssessment:
+    assessment, _ = see(policy(metric, **changes), pods, samples)  # type: ignore[arg-type]
+    return assessment.metrics[0]
+
+
+class TestSamples:
+    def test_a_pods_sample_is_the_sum_over_its_running_containers(self) -> None:
+        one = pod(containers=(container("app"), container("sidecar")))
+        assert gauge(cpu(), one, of_containers(app="1", sidecar="200m"), {}, NOW).usage == nano("1200m")
+
+    def test_named_containers_alone_count(self) -> None:
+        named = cpu(resource=Resource(name="cpu", containers=("app",)))
+        one = pod(containers=(container("app"), container("sidecar")))
+        assert gauge(named, one, of_containers(app="1", sidecar="200m"), {}, NOW).usage == nano("1")
+
+    def test_a_container_that_does_not_run_needs_no_sample(self) -> None:
+        one = pod(containers=(container("app"), container("done", running=False)))
+        assert gauge(cpu(), one, of_containers(app="1"), {}, NOW).usage == nano("1")
+
+    def test_a_container_whose_status_is_not_known_counts_as_running(self) -> None:
+        one = pod(containers=(container("app"), container("other", running=None)))
+        assert missing(one, of_containers(app="1")) == "container other has no cpu sample"
+
+    def test_one_container_without_a_sample_makes_the_pod_missing(self) -> None:
+        one = pod(containers=(container("app"), container("sidecar")))
+        assert missing(one, of_containers(app="1")) == "container sidecar has no cpu sample"
+
+    def test_one_container_without_this_resource_makes_the_pod_missing(self) -> None:
+        used = PodUsage(NOW - 10, 15.0, {"app": {"memory": 1}})
+        assert missing(pod(), Samples(ResourceSamples(pods={"web-0": used}))) == "container app has no cpu sample"
+
+    def test_a_named_container_that_the_pod_lacks_makes_it_missing(self) -> None:
+        named = cpu(resource=Resource(name="cpu", containers=("nginx",)))
+        assert missing(pod(), of_containers(app="1"), named) == "container nginx has no cpu sample"
+
+    def test_a_sample_of_a_container_that_is_not_the_pods_does_not_count(self) -> None:
+        assert gauge(cpu(), pod(), of_containers(app="1", stray="7"), {}, NOW).usage == nano("1")
+
+    def test_a_pod_whose_containers_are_not_known_is_the_sum_of_what_was_measured(self) -> None:
+        one = pod(containers=())
+        assert gauge(cpu(), one, of_containers(app="1", sidecar="200m"), {}, NOW).usage == nano("1200m")
+
+    def test_a_query_gives_a_point_per_pod(self) -> None:
+        samples = Samples(queries={"rps": QuerySamples(pods={"web-0": Point(NOW - 5, nano(120))})})
+        assert gauge(RPS, pod(), samples, {}, NOW).usage == nano(120)
+        assert gauge(RPS, pod("web-1"), samples, {}, NOW).missing == "no sample"
+
+
+class TestFreshness:
+    def test_no_sample_at_all(self) -> None:
+        assert missing(pod(), Samples()) == "no sample"
+
+    @pytest.mark.parametrize(("age", "reason"), [(90, ""), (90.5, "its last sample is 90 s old"), (-5, "")])
+    def test_a_sample_counts_until_it_is_90_s_old(self, age: float, reason: str) -> None:
+        assert missing(pod(), usage({"web-0": "1"}, at=NOW - age)) == reason
+
+    def test_the_age_is_the_sources_own(self) -> None:
+        samples = Samples(queries={"rps": QuerySamples(pods={"web-0": Point(NOW - 20, 1)}, max_age=15.0)})
+        assert missing(pod(), samples, RPS) == "its last sample is 20 s old"
+
+    def test_a_sample_from_before_the_pods_start_is_another_lifes(self) -> None:
+        one = pod(age=60, started_at=NOW - 50, ready_for=51)
+        assert missing(one, usage({"web-0": "1"}, at=NOW - 51)) == "its last sample is from before its start"
+
+    def test_a_sample_from_before_the_last_readiness_does_not_count(self) -> None:
+        one = pod(ready_for=9)
+        assert missing(one, usage({"web-0": "1"})) == "its last sample is from before its readiness changed"
+        assert missing(pod(ready_for=10), usage({"web-0": "1"})) == ""
+
+    @pytest.mark.parametrize(
+        ("age", "ready_for", "reason"),
+        [(299, 24, "warming up"), (299, 25, ""), (300, 24, ""), (40, 24, "warming up"), (40, 26, "")],
+    )
+    def test_cpu_of_a_young_pod_warms_up_for_a_window(self, age: float, ready_for: float, reason: str) -> None:
+        assert missing(pod(age=age, ready_for=ready_for), usage({"web-0": "1"})) == reason
+
+    def test_other_resources_and_queries_do_not_warm_up(self) -> None:
+        one = pod(age=40, ready_for=24)
+        plain = memory_of(None, high=Fraction(NANO))
+        assert missing(one, usage({"web-0": "1"}, resource="memory"), plain) == ""
+        samples = Samples(queries={"rps": QuerySamples(pods={"web-0": Point(NOW - 20, 1)})})
+        assert missing(one, samples, RPS) == ""
+
+    @pytest.mark.parametrize(
+        ("age", "ready_for", "young"), [(299, 299, True), (300, 300, False), (9999, 299, True), (9999, 300, False)]
+    )
+    def test_a_pod_is_young_for_300_s_after_its_creation_and_each_change_of_readiness(
+        self, age: float, ready_for: float, young: bool
+    ) -> None:
+        assert is_young(pod(age=age, ready_for=ready_for), NOW) is young
+        assert is_young(replace(pod(age=age), ready=None), NOW) is (age < 300)
+        assert is_young(replace(pod(age=age), ready=Condition(False)), NOW) is (age < 300)
+
+
+class TestLastSamples:
+    KNOWN = LastSample(at=NOW - 200, value=nano("20"))
+
+    def test_a_missing_pod_is_filled_with_what_it_last_used_for_5_min(self) -> None:
+        for age, last in ((300, nano("20")), (301, 0)):
+            found = gauge(cpu(), pod(), Samples(), {"cpu": LastSample(at=NOW - age, value=nano("20"))}, NOW)
+            assert (found.usage, found.last) == (None, last)
+
+    def test_a_sample_too_old_to_count_still_says_what_the_pod_last_used(self) -> None:
+        found = gauge(cpu(), pod(), usage({"web-0": "7"}, at=NOW - 100), {}, NOW)
+        assert (found.usage, found.last) == (None, nano("7"))
+
+    def test_a_fresh_sample_is_remembered_in_place_of_the_one_before(self) -> None:
+        known = PodMemory(last_sample={"cpu": self.KNOWN})
+        assert remember(cpu(), pod(), usage({"web-0": "1"}), known, NOW) == LastSample(at=NOW - 10, value=nano("1"))
+
+    def test_without_a_sample_the_last_one_is_kept_for_5_min(self) -> None:
+        known = PodMemory(last_sample={"cpu": self.KNOWN})
+        assert remember(cpu(), pod(), Samples(), known, NOW + 100) == self.KNOWN
+        assert remember(cpu(), pod(), Samples(), known, NOW + 101) is None
+
+    def test_what_a_pod_used_while_it_served_is_kept_while_it_does_not(self) -> None:
+        pods, loads = same(2, "1")
+        first, _ = see(policy(), pods, usage(loads))
+        turned = [pods[0], pod("web-1", ready=False, ready_for=5, now=NOW + 60)]
+        then, _ = see(
+            policy(), turned, usage({"web-0": "1", "web-1": "0"}, at=NOW + 50), memory=first.memory, now=NOW + 60
+        )
+        assert then.memory.pods["uid-web-1"].last_sample["cpu"] == LastSample(at=NOW - 10, value=nano("1"))
+        assert then.memory.pods["uid-web-0"].last_sample["cpu"].at == NOW + 50
+
+
+class TestCapacity:
+    def capacity(self, one: Pod, metric: Metric, samples: Samples | None = None) -> int | None:
+        return gauge(metric, one, samples or usage({"web-0": "1Gi"}, resource="memory"), {}, NOW).capacity
+
+    def test_the_limit_or_the_request_stands_behind_usage(self) -> None:
+        one = pod(limits={"memory": "2Gi"}, requests={"memory": "1Gi"})
+        assert self.capacity(one, memory_of()) == nano("2Gi")
+        assert self.capacity(one, memory_of(Capacity.REQUEST)) == nano("1Gi")
+
+    def test_it_is_that_of_the_same_containers(self) -> None:
+        one = pod(containers=(container("app", memory="2Gi"), container("sidecar", memory="1Gi")))
+        assert self.capacity(one, memory_of()) == nano("3Gi")
+        assert self.capacity(one, memory_of(containers=("sidecar",))) == nano("1Gi")
+
+    def test_the_pods_own_limit_counts_for_all_its_containers_together(self) -> None:
+        one = pod(pod_limits={"memory": nano("4Gi")}, containers=(container("app", memory="2Gi"),))
+        assert self.capacity(one, memory_of()) == nano("4Gi")
+        assert self.capacity(one, memory_of(containers=("app",))) == nano("2Gi")
+        assert self.capacity(pod(pod_requests={"memory": nano("4Gi")}), memory_of(Capacity.REQUEST)) == nano("4Gi")
+
+    def test_a_pod_without_a_limit_is_missing_and_counts_with_the_average_one(self) -> None:
+        pods = [pod(f"web-{i}", limits={"memory": limit}) for i, limit in enumerate(("2Gi", "4Gi"))]
+        bare = pod("web-2")
+        samples = usage({"web-0": "1Gi", "web-1": "2Gi", "web-2": "3Gi"}, resource="memory")
+        found = measured(memory_of(), [*pods, bare], samples)
+        assert (found.n, found.missing, found.usage) == (2, 1, Fraction(NANO, 2))
+        assessment, _ = see(policy(memory_of()), [*pods, bare], samples)
+        assert assessment.pods[2].missing == {"memory": "container app has no memory limit"}
+
+    def test_a_limit_of_zero_is_none(self) -> None:
+        assert self.capacity(pod(limits={"memory": "0"}), memory_of()) is None
+
+    def test_the_average_capacity_decides_the_recount(self) -> None:
+        # 2 pods at 0.9 of 10 Gi; a third without a limit counts as 10 Gi: 18/30 = 0.6 is not above 0.8.
+        pods = [pod(f"web-{i}", limits={"memory": "10Gi"}) for i in range(2)]
+        samples = usage({"web-0": "9Gi", "web-1": "9Gi", "web-2": "9Gi"}, resource="memory")
+        _, decision = see(policy(memory_of()), [*pods, pod("web-2")], samples)
+        assert decision.desired == 3
+        _, without = see(policy(memory_of()), pods, samples)
+        assert without.desired == 3  # ⌈2 · 0.9/0.8⌉
+
+    def test_where_no_pod_has_a_limit_the_error_names_the_container(self) -> None:
+        found = measured(memory_of(), [pod()], usage({"web-0": "1Gi"}, resource="memory"))
+        assert found.error == "container app has no memory limit; set one or drop `of` from the metric"
+        found = measured(memory_of(Capacity.REQUEST), [pod()], usage({"web-0": "1Gi"}, resource="memory"))
+        assert found.error is not None
+        assert "no memory request" in found.error
+
+    def test_usage_is_that_of_all_pods_over_all_their_capacity(self) -> None:
+        pods = [pod("web-0", limits={"memory": "1Gi"}), pod("web-1", limits={"memory": "9Gi"})]
+        found = measured(memory_of(), pods, usage({"web-0": "1Gi", "web-1": "1Gi"}, resource="memory"))
+        assert found.usage == Fraction(2 * NANO, 10)
+
+    def test_a_query_may_be_a_share_of_a_limit(self) -> None:
+        used = replace(RPS, query=Query(name="m", of=Capacity.LIMIT, resource="memory"), high=Fraction(NANO, 2))
+        samples = Samples(queries={"rps": QuerySamples(pods={"web-0": Point(NOW - 5, nano("1Gi"))})})
+        found = measured(used, [pod(limits={"memory": "4Gi"})], samples)
+        assert found.usage == Fraction(NANO, 4)
+
+
+class TestUsage:
+    def test_it_is_the_average_of_the_pods_that_serve_and_have_a_sample(self) -> None:
+        pods = [pod("a"), pod("b"), out("c"), pod("d", ready=False, ready_for=99), pod("e", deleting=True), pod("f")]
+        found = measured(cpu(), pods, usage({"a": "1", "b": "2", "c": "9", "d": "9", "e": "9"}))
+        assert (found.n, found.missing) == (2, 1)
+        assert found.usage == Fraction(nano("1500m"))
+
+    def test_raw_usage_is_the_average_of_all_that_run(self) -> None:
+        pods = [pod("a"), out("b"), pod("c", deleting=True)]
+        assert measured(cpu(), pods, usage({"a": "3", "b": "1", "c": "9"})).raw == Fraction(nano("2"))
+
+    def test_total_is_the_sum(self) -> None:
+        pods, loads = same(3, "400m")
+        assert measured(cpu(), pods, usage(loads), average=Average.TOTAL).usage == Fraction(nano("1200m"))
+
+    def test_a_service_total_is_shared_by_the_pods_that_serve(self) -> None:
+        found = measured(queue("10"), [pod("a"), pod("b"), out("c")], total("30"))
+        assert (found.n, found.missing, found.total_value) == (2, 0, 30 * NANO)
+        assert found.usage == 15 * NANO
+        assert found.raw == 10 * NANO
+
+    def test_usage_is_exact(self) -> None:
+        pods = [pod(f"web-{i}") for i in range(3)]
+        found = measured(cpu(), pods, usage({"web-0": "1n", "web-1": "1n", "web-2": "2n"}))
+        assert found.usage == Fraction(4, 3)
+
+    def test_the_oldest_sample_dates_the_metric(self) -> None:
+        old, new = usage({"web-0": "1"}, at=NOW - 60), usage({"web-1": "1"}, at=NOW - 5)
+        samples = Samples(ResourceSamples(pods={**old.resources.pods, **new.resources.pods}))
+        found = measured(cpu(), same(2, "1")[0], samples)
+        assert (found.sampled_at, found.window) == (NOW - 60, 15.0)
+
+
+class TestErrors:
+    def error(self, pods: list[Pod], samples: Samples, metric: Metric | None = None) -> str:
+        assessment, decision = see(policy(metric or cpu()), pods, samples)
+        assert decision.desired is None
+        assert decision.served is None
+        assert decision.error is not None
+        assert assessment.metrics[0].error in decision.error or not assessment.pods  # type: ignore[operator]
+        return decision.error
+
+    def test_without_pods_the_target_is_named(self) -> None:
+        _, decision = see(policy(), [], usage({}), current=3)
+        assert decision.error == "no pods of Deployment web exist"
+
+    def test_pods_that_are_gone_are_no_pods(self) -> None:
+        _, decision = see(policy(), [pod(deleting=True)], usage({"web-0": "1"}), current=3)
+        assert decision.error == "no pods of Deployment web exist"
+
+    def test_pods_that_all_start_serve_nothing_yet(self) -> None:
+        assert "no pod serves" in self.error([pod(age=5, ready=False, ready_for=5)], usage({}))
+
+    def test_the_sources_own_error_is_told(self) -> None:
+        failing = Samples(ResourceSamples(error="503 from metrics.k8s.io", fetched_at=NOW - 100))
+        assert "503 from metrics.k8s.io" in self.error([pod()], failing)
+
+    def test_the_age_of_what_the_source_last_said_is_told(self) -> None:
+        silent = Samples(ResourceSamples(fetched_at=NOW - 100))
+        assert "no fresh sample (last answer 100 s ago)" in self.error([pod()], silent)
+        assert "has not answered yet" in self.error([pod()], Samples())
+        assert "has not been answered yet" in self.error([pod()], Samples(), RPS)
+
+    def test_a_reason_of_the_pods_own_is_told_before_the_sources(self) -> None:
+        samples = usage({"web-0": "1"}, at=NOW - 400)
+        assert "its last sample is 400 s old" in self.error([pod()], samples)
+
+    def test_a_service_total_too_old_is_an_error(self) -> None:
+        assert "no fresh sample" in self.error([pod()], total("30", at=NOW - 91), queue("10"))
+        _, decision = see(policy(queue("10")), [pod()], total("30", at=NOW - 90))
+        assert decision.desired == 3
+
+    def test_a_service_total_without_a_serving_pod_is_an_error(self) -> None:
+        assert "no pod serves" in self.error([pod(age=5, ready=False, ready_for=5)], total("30"), queue("10"))
+
+
+def test_a_pod_says_what_it_uses_and_what_it_lacks() -> None:
+    both = policy(cpu(), replace(RPS, name="rps"))
+    samples = usage({"web-0": "1200m"})
+    assessment, _ = see(both, [pod()], samples)
+    reading: PodReading = assessment.pods[0]
+    assert {name: nano_text(value) for name, value in reading.usage.items()} == {"cpu": "1200m"}
+    assert reading.missing == {"rps": "no sample"}
