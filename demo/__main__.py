@@ -1,0 +1,7 @@
+"""The command line of the demo."""
+
+import sys
+
+from demo.cli import main
+
+sys.exit(main())

@@ -1,0 +1,199 @@
+"""`python -m demo`: reads the command line, sets the stage, has the story played and told, draws it, cleans up."""
+
+import argparse
+import contextlib
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+import yaml
+
+from demo.curve import FULL, QUICK, Curve
+from demo.errors import DemoError
+from demo.objects import OURS, STOCK
+from demo.picture import draw, picture
+from demo.play import Player
+from demo.progress import Progress, beating
+from demo.stage import Place, Stage, given_place, own_place, staged
+from demo.story import Style, Teller, closing, tidy
+from demo.timeline import Timeline, dump, load
+from tests.cluster import binaries
+from tests.cluster.binaries import BuildError
+from tests.cluster.client import ApiError
+from tests.cluster.processes import ComponentError
+
+ROOT = Path(__file__).resolve().parent.parent
+_SLOWER = 2.5
+"""A given cluster's HPA looks every 15 s, and its metrics-server measures every 15 s."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0 when the story was told to its end, 1 when something was in the way, 130 after Ctrl-C."""
+    asked = _parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        if asked.redraw:
+            _redraw(asked.redraw, asked.out)
+        else:
+            _demo(asked)
+    except KeyboardInterrupt:
+        _say("\nstopped; everything the demo started is gone")
+        return 130
+    except (DemoError, ApiError, TimeoutError, LookupError, OSError, ValueError) as error:
+        _say(f"demo: {_one_sentence(error)}")
+        return 1
+    except (BuildError, ComponentError) as error:
+        _say(f"demo: {_one_sentence(error)}; all of it is in {_kept(asked.out, str(error))}")
+        return 1
+    return 0
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m demo",
+        description="The stock HPA on effective load beside a stock CPU HPA: a rise, two pods pulled out, a fall."
+        " Ends by itself within 4 minutes; the first run builds a control plane, about 12 minutes on 2 cores.",
+    )
+    parser.add_argument("--keep", action="store_true", help="stay when the story has ended, for looking around")
+    parser.add_argument("--quick", action="store_true", help="a shorter curve: one rise and the pull-out")
+    parser.add_argument(
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="play in this cluster instead of one of its own; it needs the adapter, metrics-server and KWOK nodes",
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", default=ROOT / "demo-out", help="where pictures go")
+    parser.add_argument("--redraw", type=Path, metavar="FILE", help="only draw a timeline.json again")
+    return parser
+
+
+def _demo(asked: argparse.Namespace) -> None:
+    curve = QUICK if asked.quick else FULL
+    if asked.kubeconfig is None:
+        _build(keep=asked.keep)
+    began = time.monotonic()
+    place = own_place(_say) if asked.kubeconfig is None else given_place(asked.kubeconfig)
+    with place as found:
+        if not found.own:
+            curve = curve.stretched(_SLOWER)
+            _say(f"playing in the given cluster at its own pace: about {curve.end / 60:.0f} minutes")
+        with staged(found, _say) as stage:
+            _story(stage, curve, asked.out)
+            _say(f"told in {time.monotonic() - began:.0f} s")
+            if asked.keep:
+                _stay(found, stage)
+
+
+def _build(*, keep: bool) -> None:
+    """Builds what is missing before the story's clock starts."""
+    wanted = [*binaries.CONTROL_PLANE, *(["kubectl"] if keep and not shutil.which("kubectl") else [])]
+    if not binaries.missing(wanted):
+        return
+    _say(
+        "The demo runs on a real control plane: the very programs of a cluster, so that what you see is what a cluster"
+    )
+    _say("does. They are built from their Go modules once, and kept; the next run starts in seconds.")
+    with beating(Progress(_say)) as progress:
+        binaries.ensure(*wanted, say=progress.line)
+
+
+def _story(stage: Stage, curve: Curve, out: Path) -> None:
+    player = Player(stage, curve, Teller(Timeline(0, 0, 0), _style()), _print)
+    player.teller.timeline = player.timeline
+    stage.set_up(curve.demand(0), _say)
+    _print(["", *player.teller.opening()])
+    timeline = player.play()
+    _print(["", *closing(timeline), ""])
+    _leave(player, out)
+
+
+def _leave(player: Player, out: Path) -> None:
+    """Writes what remains of the story: the pictures, the timeline, and a document for every decision."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "timeline.json").write_text(dump(player.timeline))
+    draw(picture(player.timeline), out / "demo.svg", out / "demo.png")
+    for old in out.glob("decision-*.yaml"):
+        old.unlink()
+    for number, (rescale, reason) in enumerate(player.kept, 1):
+        said = "".join(f"# {tidy(sentence)}\n" for sentence in reason.sentences)
+        text = yaml.safe_dump(reason.document, sort_keys=False, width=120)
+        path = out / f"decision-{number}-from-{rescale.before}-to-{rescale.after}.yaml"
+        path.write_text(f"{said}# effective-load decide {path.name} -o text\n{text}")
+    _say(f"the picture: {_shown(out / 'demo.png')} and .svg; each decision as a file for `effective-load decide`:")
+    _say(f"  {_shown(out)}/decision-*.yaml")
+
+
+def _stay(place: Place, stage: Stage) -> None:
+    """Says what can be tried, and stays until Ctrl-C."""
+    eye = stage.eye
+    kubectl = shutil.which("kubectl") or str(binaries.path_of("kubectl"))
+    pods = f"{kubectl} -n {stage.namespace}"
+    _print(
+        [
+            "",
+            "The cluster stays until Ctrl-C. In another terminal:",
+            "",
+            f"  export KUBECONFIG={place.kubeconfig}",
+            f"  {pods} get hpa,wmp,deploy,pods",
+            f"  {kubectl} get --raw {eye.figure_path('desired_replicas')}",
+            f"  {kubectl} get --raw {eye.figure_path('effective_cpu')}      # raw_cpu, effective_pods, pulled_out_pods",
+            f"  {pods} annotate pods -l app={OURS} effective-load.io/pulled-out-   # put the pulled-out pods back",
+            f"  {pods} annotate pods -l app={OURS} --overwrite kwok.x-k8s.io/usage-cpu=1500m   # load, for {STOCK} too",
+            f"  {pods} describe hpa {OURS}",
+            *([f"  less {place.kubeconfig.parent}/adapter.log"] if place.own else []),
+            "",
+        ]
+    )
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            signal.pause()
+
+
+def _redraw(source: Path, out: Path) -> None:
+    try:
+        timeline = load(source.read_text())
+    except ValueError as error:
+        raise DemoError(f"{source} is {error}") from error
+    draw(picture(timeline), out / "demo.svg", out / "demo.png")
+    _say(f"drawn: {_shown(out / 'demo.svg')} and .png")
+
+
+def _kept(out: Path, text: str) -> str:
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "failure.log").write_text(text + "\n")
+    return _shown(out / "failure.log")
+
+
+def _one_sentence(error: BaseException) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0].rstrip(":.")
+
+
+def _shown(path: Path) -> str:
+    """A path as a person would type it."""
+    with contextlib.suppress(ValueError):
+        return str(path.resolve().relative_to(Path.cwd()))
+    return str(path)
+
+
+def _style() -> Style:
+    import os
+
+    return Style(colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ)
+
+
+def _print(lines: Sequence[str]) -> None:
+    for line in lines:
+        print(line, flush=True)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)

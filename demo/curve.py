@@ -1,0 +1,71 @@
+"""The load curve: how much CPU both services are asked for in total, second by second, and when pods are pulled out.
+
+Pure. Demand is in millicores, time in seconds since the story began.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """From `at` on demand moves to `demand` within `ramp` seconds; `pull_out` pods of each service stop serving."""
+
+    at: float
+    title: str
+    demand: int
+    ramp: float = 0
+    pull_out: int = 0
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Chapters in the order of time, the first at 0; the story ends at `end`."""
+
+    chapters: tuple[Chapter, ...]
+    end: float
+
+    def demand(self, at: float) -> int:
+        """What both services are asked for at a moment."""
+        level = self.chapters[0].demand
+        for chapter in self.chapters:
+            if chapter.at <= at:
+                level = _ramped(level, chapter, at)
+        return level
+
+    def between(self, after: float, until: float) -> Iterator[Chapter]:
+        """The chapters that begin in (after, until]."""
+        return (chapter for chapter in self.chapters if after < chapter.at <= until)
+
+    def stretched(self, factor: float) -> "Curve":
+        """The same story, slower: for a cluster whose HPA and metrics-server take their usual time."""
+        slower = tuple(replace(one, at=one.at * factor, ramp=one.ramp * factor) for one in self.chapters)
+        return Curve(slower, self.end * factor)
+
+
+def _ramped(level: int, chapter: Chapter, at: float) -> int:
+    passed = at - chapter.at
+    if passed >= chapter.ramp:
+        return chapter.demand
+    return round(level + (chapter.demand - level) * passed / chapter.ramp)
+
+
+FULL = Curve(
+    (
+        Chapter(0, "Calm: 5500m of CPU are asked for, 1100m for each of 5 pods.", 5500),
+        Chapter(10, "Demand rises by a fifth, to 6500m: 1300m a pod, 8 % above 1200m.", 6500, ramp=4),
+        Chapter(44, "Demand rises to 8000m.", 8000, ramp=4),
+        Chapter(80, "Two pods of each service are pulled out: still Ready, but nobody calls them.", 8000, pull_out=2),
+        Chapter(124, "Demand falls to 1600m. The two stay pulled out.", 1600, ramp=6),
+    ),
+    end=172,
+)
+
+QUICK = Curve(
+    (
+        Chapter(0, "Calm: 5500m of CPU are asked for, 1100m for each of 5 pods.", 5500),
+        Chapter(2, "Demand rises to 7500m: 1500m a pod.", 7500),
+        Chapter(30, "Two pods of each service are pulled out: still Ready, but nobody calls them.", 7500, pull_out=2),
+    ),
+    end=58,
+)

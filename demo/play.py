@@ -1,0 +1,104 @@
+"""The story second by second: moves the load, looks, notes what changed, and has it told."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from demo.curve import Chapter, Curve
+from demo.objects import HIGH, LOW, OURS, PULLED_OUT, STOCK
+from demo.observe import Look
+from demo.reasons import Reason, Reasoner
+from demo.sharing import serving, to_pull_out
+from demo.stage import Stage
+from demo.story import Rescale, Teller
+from demo.timeline import Mark, Side, Tick, Timeline
+
+_EVERY = 1.0
+
+
+@dataclass
+class Player:
+    """Plays one curve on one stage; `timeline` is what was seen so far."""
+
+    stage: Stage
+    curve: Curve
+    teller: Teller
+    print_lines: Callable[[list[str]], None]
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    timeline: Timeline = field(default_factory=lambda: Timeline(HIGH, LOW, HIGH))
+    kept: list[tuple[Rescale, Reason]] = field(default_factory=list)
+    _counts: dict[str, int] = field(default_factory=dict)
+    _told_until: float = -1
+
+    def play(self) -> Timeline:
+        """Runs to the curve's end."""
+        self._reasoner = Reasoner(self.stage.namespace)
+        began = self.clock()
+        while (at := self.clock() - began) < self.curve.end:
+            self.step(at)
+            self.sleep(max(0.05, _EVERY - (self.clock() - began - at)))
+        self.timeline = replace(self.timeline, end=self.curve.end)
+        return self.timeline
+
+    def step(self, at: float) -> None:
+        """One second: the curve's turn, a look, and what came of it."""
+        chapters = list(self.curve.between(self._told_until, at))
+        self._told_until = at
+        look = self.stage.eye.look()
+        for chapter in chapters:
+            self._turn(chapter, look, at)
+        demand = self.curve.demand(at)
+        self.stage.load(look, demand)
+        self._reasoner.consider(look)
+        tick = self._tick(look, at, demand)
+        self.timeline = replace(self.timeline, ticks=(*self.timeline.ticks, tick), end=at)
+        self.print_lines(self.teller.tell(tick, chapters, self._rescales(look)))
+
+    def _turn(self, chapter: Chapter, look: Look, at: float) -> None:
+        if not chapter.pull_out:
+            return
+        for name in (OURS, STOCK):
+            pods = to_pull_out(look.replicas(name), chapter.pull_out, self.stage.pulled_out[name])
+            self.stage.pull_out(name, pods, PULLED_OUT)
+        mark = Mark(round(at, 1), f"{chapter.pull_out} pods pulled out")
+        self.timeline = replace(self.timeline, marks=(*self.timeline.marks, mark))
+
+    def _tick(self, look: Look, at: float, demand: int) -> Tick:
+        asked = look.figures.get("desired_replicas")
+        return Tick(
+            at=round(at, 1),
+            demand=demand,
+            ours=self._side(look, OURS, look.figures.get("effective_cpu"), look.figures.get("raw_cpu")),
+            stock=self._side(look, STOCK, look.stock_average(), None),
+            asked=None if asked is None else -(-asked // 1000),
+        )
+
+    def _side(self, look: Look, name: str, seen: int | None, raw: int | None) -> Side:
+        staying = [one for one in look.replicas(name) if not one.leaving]
+        out = self.stage.pulled_out[name]
+        return Side(
+            replicas=look.count(name),
+            pods=len(staying),
+            serving=len(serving(staying, out)),
+            out=sum(1 for one in staying if one.name in out),
+            seen=seen,
+            raw=raw,
+        )
+
+    def _rescales(self, look: Look) -> list[Rescale]:
+        found = []
+        for name in (OURS, STOCK):
+            before, after = self._counts.get(name), look.count(name)
+            self._counts[name] = after
+            if before is not None and before != after:
+                found.append(self._rescale(name, before, after))
+        return found
+
+    def _rescale(self, name: str, before: int, after: int) -> Rescale:
+        said = self.stage.eye.said(name, after)
+        reason = self._reasoner.behind(before, after) if name == OURS else None
+        rescale = Rescale(name, before, after, said, reason.sentences if reason else ())
+        if reason:
+            self.kept.append((rescale, reason))
+        return rescale

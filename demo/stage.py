@@ -1,0 +1,205 @@
+"""Where the story plays: a control plane of its own or a given cluster, and a namespace that goes away again."""
+
+import contextlib
+import secrets
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from demo.errors import DemoError
+from demo.objects import KWOK_NODE, OURS, STOCK, USAGE, scaling, workloads
+from demo.observe import CUSTOM, Eye, Look
+from demo.sharing import share, usages
+from tests.cluster import objects
+from tests.cluster.adapter import AdapterProcess, account_kubeconfig, install_crds
+from tests.cluster.client import ApiError, Client, tls_context
+from tests.cluster.controlplane import ControlPlane
+
+Say = Callable[[str], None]
+HPA_SYNC = 3
+SETTINGS = {"resourceMetrics": {"intervalSeconds": 2}}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A cluster to play in. `nodes` are those that pods are bound to, empty for any; `own` ones end with the demo."""
+
+    client: Client
+    kubeconfig: Path
+    own: bool
+    nodes: tuple[str, ...] = ()
+
+
+@contextlib.contextmanager
+def own_place(say: Say) -> Iterator[Place]:
+    """A control plane on this machine with the adapter in it, under the rights that the manifests give."""
+    cluster = ControlPlane(hpa_sync=HPA_SYNC, say=say)
+    say(
+        "starting etcd, kube-apiserver, kube-controller-manager (the stock HPA), kube-scheduler, KWOK, metrics-server …"
+    )
+    with cluster:
+        install_crds(cluster)
+        say("starting the adapter with the rights of manifests/base …")
+        with AdapterProcess(cluster, SETTINGS, kubeconfig=account_kubeconfig(cluster)):
+            yield Place(cluster.client, cluster.kubeconfig, own=True)
+
+
+@contextlib.contextmanager
+def given_place(kubeconfig: Path) -> Iterator[Place]:
+    """A cluster that is there already. Raises DemoError, a sentence each, for what it lacks."""
+    if not kubeconfig.is_file():
+        raise DemoError(f"{kubeconfig} is no file: give --kubeconfig the kubeconfig of a cluster")
+    client = client_of(kubeconfig)
+    try:
+        yield Place(client, kubeconfig, own=False, nodes=_fit(client, kubeconfig))
+    finally:
+        client.close()
+
+
+def client_of(kubeconfig: Path) -> Client:
+    """A client with the server, authority and identity of the kubeconfig's current context."""
+    import kubernetes
+
+    try:
+        found: Any = kubernetes.client.Configuration()
+        read: Any = kubernetes.config.load_kube_config  # untyped
+        read(str(kubeconfig), client_configuration=found)
+    except Exception as error:  # whatever that package raises, it is the file that cannot be used
+        raise DemoError(f"{kubeconfig} cannot be used as a kubeconfig: {error}") from error
+    server = urllib.parse.urlsplit(found.host)
+    if server.scheme != "https" or server.path.strip("/"):
+        raise DemoError(f"the demo speaks to https servers without a path only, and {kubeconfig} names {found.host}")
+    token = found.get_api_key_with_prefix("authorization")
+    context = tls_context(
+        Path(found.ssl_ca_cert) if found.ssl_ca_cert and found.verify_ssl else None,
+        Path(found.cert_file) if found.cert_file else None,
+        Path(found.key_file) if found.key_file else None,
+    )
+    return Client(server.hostname or "", server.port or 443, context, {"Authorization": token} if token else {})
+
+
+def _fit(client: Client, kubeconfig: Path) -> tuple[str, ...]:
+    """The nodes to play on. Raises DemoError for the first thing the cluster lacks."""
+    try:
+        if client.find("/apis/effective-load.io/v1alpha1") is None or client.find(CUSTOM) is None:
+            raise DemoError(
+                f"the adapter is not installed in the cluster of {kubeconfig}: apply manifests/crd and manifests/base"
+                " there first, or leave --kubeconfig out for a cluster of the demo's own"
+            )
+        if client.find("/apis/metrics.k8s.io/v1beta1") is None:
+            raise DemoError(f"the cluster of {kubeconfig} has no metrics.k8s.io: install metrics-server there first")
+        nodes = client.list("/api/v1/nodes")
+    except ApiError as error:
+        raise DemoError(f"the cluster of {kubeconfig} refuses the demo: {error.message}") from error
+    except OSError as error:
+        raise DemoError(f"the cluster of {kubeconfig} cannot be reached: {error}") from error
+    played = [node["metadata"]["name"] for node in nodes if KWOK_NODE in node["metadata"].get("annotations", {})]
+    if not played:
+        raise DemoError(
+            "the demo sets what pods use, which only KWOK can play, and none of that cluster's nodes is KWOK's"
+            f" (annotation {KWOK_NODE}); on real pods, watch a policy of your own with `kubectl get wmp -w`"
+        )
+    return tuple(played[:20])
+
+
+class Stage:
+    """A namespace with both services, and the hand that moves their load."""
+
+    def __init__(self, place: Place, namespace: str) -> None:
+        self.place, self.client, self.namespace = place, place.client, namespace
+        self.eye = Eye(place.client, namespace)
+        self.pulled_out: dict[str, set[str]] = {OURS: set(), STOCK: set()}
+
+    def set_up(self, demand: int, say: Say, patience: float = 120) -> None:
+        """Deployments under load first, policy and HPAs only when the load shows: they must not act on the start."""
+        for item in workloads(self.namespace, self.place.nodes):
+            self.client.create(item)
+        say("waiting until metrics-server has seen the pods twice, as a rate needs (about 20 s) …")
+        self._wait(lambda: self._calm(demand), patience, "metrics.k8s.io does not show the pods' load")
+        for item in scaling(self.namespace):
+            self.client.create(item)
+        self._wait(self._wired, patience, "the HPAs do not get their metrics", self._complaint)
+
+    def _calm(self, demand: int) -> bool:
+        look = self.eye.look()
+        self.load(look, demand)
+        for name in (OURS, STOCK):
+            shown = look.sampled(name)
+            each = share(demand, len(look.pods[name])) or 0
+            if (
+                not shown
+                or len(shown) < look.count(name)
+                or any(abs(one - each) > each * 0.03 for one in shown.values())
+            ):
+                return False
+        return True
+
+    def _wired(self) -> bool:
+        active = [self.eye.active(name) for name in (OURS, STOCK)]
+        return "effective_cpu" in self.eye.figures() and all(one and one["status"] == "True" for one in active)
+
+    def _complaint(self) -> str:
+        found = [self.eye.active(name) for name in (OURS, STOCK)]
+        return "; ".join(one["message"] for one in found if one and one["status"] != "True")
+
+    def _wait(
+        self, holds: Callable[[], bool], patience: float, otherwise: str, more: Callable[[], str] = lambda: ""
+    ) -> None:
+        deadline = time.monotonic() + patience
+        while not holds():
+            if time.monotonic() > deadline:
+                detail = more()
+                raise DemoError(f"{otherwise} within {patience:.0f} s" + (f": {detail}" if detail else ""))
+            time.sleep(0.5)
+
+    # -- the hand
+
+    def load(self, look: Look, demand: int) -> None:
+        """Gives every pod its share of the demand; pods that have it already are left alone."""
+        for name in (OURS, STOCK):
+            replicas = look.replicas(name)
+            wanted = usages(replicas, self.pulled_out[name], demand)
+            for replica in replicas:
+                load = wanted.get(replica.name)
+                if load is not None and load != replica.usage:
+                    self._annotate(replica.name, {USAGE: f"{load}m"})
+
+    def pull_out(self, name: str, pods: list[str], annotation: str) -> None:
+        """No requests reach these pods from now on; the adapter hears of it, the stock HPA has no way to."""
+        self.pulled_out[name].update(pods)
+        for pod in pods if name == OURS else ():
+            self._annotate(pod, {annotation: "true"})
+
+    def _annotate(self, pod: str, annotations: dict[str, str]) -> None:
+        try:
+            self.client.patch(self.eye.path("pods", pod), {"metadata": {"annotations": annotations}})
+        except ApiError as error:
+            if error.status != 404:  # a pod may go between the look and the touch
+                raise
+
+
+@contextlib.contextmanager
+def staged(place: Place, say: Say) -> Iterator[Stage]:
+    """A namespace for the story; in a given cluster it is gone when this returns, however it ends."""
+    namespace = "demo" if place.own else f"effective-load-demo-{secrets.token_hex(3)}"
+    place.client.create(objects.namespace(namespace))
+    path = f"/api/v1/namespaces/{namespace}"
+    try:
+        # A pod is refused while its namespace has no default account.
+        place.client.wait_for(f"{path}/serviceaccounts/default", timeout=30)
+        yield Stage(place, namespace)
+    finally:
+        if not place.own:
+            say(f"removing namespace {namespace} …")
+            _remove(place.client, namespace)
+
+
+def _remove(client: Client, namespace: str) -> None:
+    path = f"/api/v1/namespaces/{namespace}"
+    try:
+        client.delete(path, wait=90)
+    except (ApiError, OSError, TimeoutError) as error:
+        raise DemoError(f"namespace {namespace} may be left: kubectl delete namespace {namespace} ({error})") from error

@@ -1,0 +1,197 @@
+"""The story as lines of text: a row of figures whenever something happens, and beneath it what and why.
+
+Pure: a teller is given ticks and happenings and answers lines. Loads are shown in millicores a pod.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from adapter.load.quantity import nano_text, parse
+from demo.curve import Chapter
+from demo.objects import CALM_DOWN, FEWEST, MOST, OURS, PULLED_OUT, REPLACE_AFTER, STOCK
+from demo.timeline import Side, Sum, Tick, Timeline, overloaded, summed
+
+_NANO = re.compile(r"(?<![\w.])\d+[nu](?!\w)")
+_INDENT = " " * 9
+_HEARTBEAT = 20.0
+_PATIENCE = 12.0
+"""Seconds of unbroken overload after which the teller says why nothing happens."""
+
+HEAD = (
+    "                │  effective load                        │  stock CPU HPA",
+    "  time   demand │ pods  out  effective     raw  band     │ pods  out  average  carries",
+    "────────────────┼────────────────────────────────────────┼─────────────────────────────",
+)
+
+
+@dataclass(frozen=True)
+class Rescale:
+    """An HPA set another count: what the HPA said (its event), and why (the adapter's sentences)."""
+
+    service: str
+    before: int
+    after: int
+    said: str = ""
+    why: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Style:
+    """How lines are set off: plain, or with a terminal's own means."""
+
+    colour: bool = False
+
+    def bold(self, text: str) -> str:
+        return self._in("1", text)
+
+    def dim(self, text: str) -> str:
+        return self._in("2", text)
+
+    def warn(self, text: str) -> str:
+        return self._in("33", text)
+
+    def good(self, text: str) -> str:
+        return self._in("36", text)
+
+    def _in(self, code: str, text: str) -> str:
+        return f"\033[{code}m{text}\033[0m" if self.colour else text
+
+
+def clock(seconds: float) -> str:
+    """Seconds as minutes and seconds: 75 → "1:15"."""
+    whole = int(seconds)
+    return f"{whole // 60}:{whole % 60:02d}"
+
+
+def milli(load: int | None) -> str:
+    return "-" if load is None else f"{load}m"
+
+
+def tidy(sentence: str) -> str:
+    """A sentence with its quantities in whole milli-units: 1142857142n → 1143m."""
+
+    def rounded(found: re.Match[str]) -> str:
+        return nano_text(round(parse(found[0]) * 1000) * 10**6)
+
+    return _NANO.sub(rounded, sentence)
+
+
+def legend(timeline: Timeline) -> list[str]:
+    """What is being compared, before the first row."""
+    high, low, target = milli(timeline.high), milli(timeline.low), milli(timeline.target)
+    return [
+        f"{OURS:15} HPA on desired_replicas (tolerance 0) of a policy: high watermark {high}, low {low},",
+        f"{'':15} a pod annotated {PULLED_OUT} for {REPLACE_AFTER} s is replaced",
+        f"{STOCK:15} equal pods, equal load; HPA on CPU, averageValue {target}, its usual tolerance of 10 %",
+        f"{'':15} both: {FEWEST} to {MOST} replicas, scale-down steadied for {CALM_DOWN} s",
+        "",
+        "effective  CPU of an average pod that serves, as the adapter reads it; raw: of all running pods",
+        "average    what the stock HPA reads; carries: what each of its serving pods really has to do",
+    ]
+
+
+def row(tick: Tick, timeline: Timeline) -> str:
+    """One line of figures under HEAD."""
+    ours, stock = tick.ours, tick.stock
+    left = f"{ours.replicas:4} {_count(ours.out)} {milli(ours.seen):>10} {milli(ours.raw):>7}  {band(ours, timeline):8}"
+    carried = tick.carried(stock)
+    carries = "nobody" if carried is None else milli(carried)
+    right = f"{stock.replicas:4} {_count(stock.out)} {milli(stock.seen):>8} {carries:>8}"
+    over = " !" if overloaded(tick, stock, timeline.high) else ""
+    return f" {clock(tick.at):>5} {milli(tick.demand):>8} │ {left} │ {right}{over}"
+
+
+def band(side: Side, timeline: Timeline) -> str:
+    """Where the effective average stands against the watermarks; 1 % beside them is still inside, as in the policy."""
+    if side.seen is None:
+        return "no data"
+    if side.seen > timeline.high * Fraction(101, 100):
+        return "above"
+    return "below" if side.seen < timeline.low * Fraction(99, 100) else "inside"
+
+
+def _count(number: int) -> str:
+    return f"{number:4}" if number else "   ·"
+
+
+@dataclass
+class Teller:
+    """Turns what happens into lines; remembers only what keeps it from repeating itself."""
+
+    timeline: Timeline
+    style: Style = field(default_factory=Style)
+    _told: float | None = None
+    _over_since: float | None = None
+    _over_told: bool = False
+
+    def opening(self) -> list[str]:
+        return [*legend(self.timeline), "", *(self.style.dim(line) for line in HEAD)]
+
+    def tell(self, tick: Tick, chapters: Sequence[Chapter] = (), rescales: Sequence[Rescale] = ()) -> list[str]:
+        """The lines of one tick: none where nothing happened."""
+        beneath = [*self._chapters(tick, chapters), *self._rescales(rescales), *self._stuck(tick)]
+        if not beneath and self._told is not None and tick.at - self._told < _HEARTBEAT:
+            return []
+        self._told = tick.at
+        opened = [self.style.bold(f"\n{_INDENT}{chapter.title}") for chapter in chapters]
+        return [*opened, row(tick, self.timeline), *beneath]
+
+    def _chapters(self, tick: Tick, chapters: Sequence[Chapter]) -> Iterator[str]:
+        for chapter in chapters:
+            if chapter.pull_out:
+                each = milli(tick.carried(tick.stock))
+                yield f"{_INDENT}{chapter.pull_out} fewer share the demand: {each} for each of the others"
+
+    def _rescales(self, rescales: Sequence[Rescale]) -> Iterator[str]:
+        for one in rescales:
+            step = f"{one.service}: {one.before} → {one.after}"
+            paint = self.style.good if one.service == OURS else self.style.warn
+            yield _INDENT + paint(self.style.bold(step)) + (f"   HPA: {one.said}" if one.said else "")
+            yield from (self.style.dim(f"{_INDENT}  {tidy(sentence)}") for sentence in one.why)
+
+    def _stuck(self, tick: Tick) -> Iterator[str]:
+        """Says once, when the twin's overload lasts, why its HPA leaves it so."""
+        if not overloaded(tick, tick.stock, self.timeline.high):
+            self._over_since, self._over_told = None, False
+            return
+        self._over_since = tick.at if self._over_since is None else self._over_since
+        side = tick.stock
+        if self._over_told or side.seen is None or tick.at - self._over_since < _PATIENCE:
+            return
+        if abs(side.seen - self.timeline.target) * 10 <= self.timeline.target:
+            self._over_told = True
+            yield _INDENT + self.style.warn(self.style.bold(f"{STOCK}: stays at {side.replicas}"))
+            yield self.style.dim(f"{_INDENT}  {self._why_stuck(tick)}")
+
+    def _why_stuck(self, tick: Tick) -> str:
+        side = tick.stock
+        idle = f", {side.out} idle ones included" if side.out else ""
+        seen = (
+            f"its HPA averages {milli(side.seen)} over {side.pods} pods{idle}: within 10 % of {self.timeline.target}m"
+        )
+        return f"{seen}; each of the {side.serving} that serve carries {milli(tick.carried(side))}"
+
+
+def closing(timeline: Timeline) -> list[str]:
+    """The table at the end."""
+    ours, stock = summed(timeline, "ours"), summed(timeline, "stock")
+    rows = [(label, show(ours), show(stock)) for label, show in _lines(timeline)]
+    width = max(len(label) for label, _, _ in rows)
+    head = f"{'':{width}}   {'effective load':>14}   {'stock CPU HPA':>14}"
+    rule = "─" * len(head)
+    return [head, rule, *(f"{label:{width}}   {left:>14}   {right:>14}" for label, left, right in rows), rule]
+
+
+def _lines(timeline: Timeline) -> list[tuple[str, Callable[[Sum], str]]]:
+    high = milli(timeline.high)
+    return [
+        (f"seconds with more than {high} for each serving pod", lambda s: f"{s.overloaded:.0f} s"),
+        ("the longest of them in a row", lambda s: f"{s.longest:.0f} s"),
+        ("most that a serving pod had to carry", lambda s: "nobody served" if s.worst is None else milli(s.worst)),
+        (f"demand beyond {high} a serving pod, core-seconds", lambda s: f"{s.excess:.0f}"),
+        ("pod-minutes used", lambda s: f"{s.pod_minutes:.1f}"),
+        ("rescales", lambda s: f"{s.rescales}"),
+        ("replicas at the end", lambda s: f"{s.final}"),
+    ]

@@ -1,0 +1,144 @@
+"""What was seen, second by second, and what it sums up to.
+
+Pure. Loads are in millicores, times in seconds since the story began.
+"""
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from demo.sharing import share
+
+
+@dataclass(frozen=True)
+class Side:
+    """One service at one moment.
+
+    `replicas` is what its HPA has set, `pods` those that exist, `out` the pulled-out ones among them. `seen` is the
+    average its HPA decides on: the effective one, or the stock HPA's. `raw` is the average over all running pods.
+    """
+
+    replicas: int
+    pods: int
+    serving: int
+    out: int = 0
+    seen: int | None = None
+    raw: int | None = None
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Both services at one moment, under the same demand; `asked` is the count that the adapter serves."""
+
+    at: float
+    demand: int
+    ours: Side
+    stock: Side
+    asked: int | None = None
+
+    def carried(self, side: Side) -> int | None:
+        """What each serving pod carries; None where none serves."""
+        return share(self.demand, side.serving)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A moment worth a line in the picture."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The whole story. `high` and `low` are the watermarks, `target` is the stock HPA's."""
+
+    high: int
+    low: int
+    target: int
+    end: float = 0
+    ticks: Sequence[Tick] = ()
+    marks: Sequence[Mark] = field(default_factory=tuple)
+
+
+@dataclass(frozen=True)
+class Sum:
+    """One service's closing account; `excess` is in core-seconds: demand beyond `high` for each serving pod."""
+
+    overloaded: float
+    longest: float
+    worst: int | None
+    excess: float
+    pod_minutes: float
+    rescales: int
+    final: int
+
+
+def lasting(timeline: Timeline) -> Iterator[tuple[Tick, float]]:
+    """Each tick and how long it held: until the next one, the last until the end."""
+    ends = [tick.at for tick in timeline.ticks[1:]] + [timeline.end]
+    for tick, end in zip(timeline.ticks, ends, strict=True) if timeline.ticks else ():
+        yield tick, max(0.0, end - tick.at)
+
+
+def overloaded(tick: Tick, side: Side, high: int) -> bool:
+    """Whether the serving pods carry more than `high` each, or nobody serves what is asked for."""
+    carried = tick.carried(side)
+    return tick.demand > 0 if carried is None else carried > high
+
+
+def summed(timeline: Timeline, name: str) -> Sum:
+    """The account of one side, "ours" or "stock"."""
+    held = [(tick, side_of(tick, name), seconds) for tick, seconds in lasting(timeline)]
+    over = [(overloaded(tick, side, timeline.high), seconds) for tick, side, seconds in held]
+    carried = [tick.carried(side) for tick, side, _ in held]
+    excess = [max(0, tick.demand - side.serving * timeline.high) * seconds for tick, side, seconds in held]
+    counts = [side.replicas for _, side, _ in held]
+    return Sum(
+        overloaded=sum(seconds for is_over, seconds in over if is_over),
+        longest=_longest(over),
+        # Nobody serving is worse than any load.
+        worst=None if None in carried else max((load for load in carried if load is not None), default=0),
+        excess=sum(excess) / 1000,
+        pod_minutes=sum(side.pods * seconds for _, side, seconds in held) / 60,
+        rescales=sum(1 for before, after in itertools.pairwise(counts) if before != after),
+        final=counts[-1] if counts else 0,
+    )
+
+
+def side_of(tick: Tick, name: str) -> Side:
+    return tick.ours if name == "ours" else tick.stock
+
+
+def _longest(states: Sequence[tuple[bool, float]]) -> float:
+    longest = running = 0.0
+    for is_over, seconds in states:
+        running = running + seconds if is_over else 0.0
+        longest = max(longest, running)
+    return longest
+
+
+def dump(timeline: Timeline) -> str:
+    """The timeline as JSON, one tick a line, so that the picture can be drawn again without a run."""
+    head = {key: getattr(timeline, key) for key in ("high", "low", "target", "end")}
+    marks = [dataclasses.asdict(mark) for mark in timeline.marks]
+    ticks = ",\n  ".join(json.dumps(dataclasses.asdict(tick)) for tick in timeline.ticks)
+    return f'{json.dumps({**head, "marks": marks})[:-1]},\n "ticks": [\n  {ticks}\n ]}}\n'
+
+
+def load(text: str) -> Timeline:
+    """Reads what `dump` wrote. Raises ValueError for anything else."""
+    try:
+        found = json.loads(text)
+        ticks = tuple(_tick(tick) for tick in found.pop("ticks"))
+        marks = tuple(Mark(**mark) for mark in found.pop("marks"))
+        return Timeline(ticks=ticks, marks=marks, **found)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"no timeline of the demo: {error}") from error
+
+
+def _tick(found: dict[str, Any]) -> Tick:
+    return Tick(**{**found, "ours": Side(**found["ours"]), "stock": Side(**found["stock"])})
