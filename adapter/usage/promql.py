@@ -216,6 +216,8 @@ class _Scan:
         """Past what follows `offset` or `@`: `5m`, `-5m`, `1700000000.5`, `start()`, `(1m + 30s)`."""
         while self._peek() in {"+", "-"}:
             self._at += 1
+        if self._at >= len(self._tokens):
+            raise PromqlError("the expression ends where a time is wanted, after offset or @")
         if self._peek() != "(":
             self._at += 1
             if self._peek() != "(" or self._tokens[self._at - 1].kind != "word":

@@ -1,0 +1,234 @@
+"""PromQL: names put in safely, selectors found, the query for their sample times."""
+
+import contextlib
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapter.usage.errors import PromqlError
+from adapter.usage.promql import Selector, dating, inputs, substitute, tokens, uses_variables
+
+LABEL = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True)
+
+
+def found(text: str) -> list[str]:
+    return [selector.text for selector in inputs(text).selectors]
+
+
+class TestSubstitute:
+    def test_the_names_stand_where_the_variables_stood(self) -> None:
+        text = 'sum(rps{namespace="$namespace",app="$workload"}) / $0'.replace("$0", "2")
+        assert substitute(text, "shop", "checkout") == 'sum(rps{namespace="shop",app="checkout"}) / 2'
+
+    def test_braces_around_a_variable_let_letters_follow(self) -> None:
+        assert substitute('x{a="${workload}s",b="$workload_x"}', "shop", "web") == 'x{a="webs",b="$workload_x"}'
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ('x{pod=~"$workload-.*"}', r'x{pod=~"web\\.v1-.*"}'),
+            ("x{pod!~'$workload-.*'}", r"x{pod!~'web\\.v1-.*'}"),
+            ("x{pod=~`$workload-.*`}", r"x{pod=~`web\.v1-.*`}"),
+            ('x{pod=~ "$workload"}', r'x{pod=~ "web\\.v1"}'),
+            ('x{app="$workload"}', 'x{app="web.v1"}'),
+            ('x{a=~"b",app!="$workload"}', 'x{a=~"b",app!="web.v1"}'),
+        ],
+    )
+    def test_a_dot_in_a_name_is_a_dot_in_a_regular_expression_too(self, text: str, expected: str) -> None:
+        assert substitute(text, "shop", "web.v1") == expected
+
+    @given(LABEL, LABEL, LABEL)
+    def test_the_regular_expression_matches_the_workload_and_nothing_else(self, one: str, two: str, other: str) -> None:
+        workload = f"{one}.{two}"
+        filled = substitute("x{a=~`$workload`}", "shop", workload)
+        pattern = filled.removeprefix("x{a=~`").removesuffix("`}")
+        assert re.fullmatch(pattern, workload)
+        assert not re.fullmatch(pattern, f"{one}{other[0]}{two}")
+
+    @pytest.mark.parametrize(
+        "name", ["", "a b", 'a"b', "a}", "A", "-a", "a-", "a\n", "a|b", ".*", "ä", "a..b", "a.", "x" * 254, "a\\"]
+    )
+    def test_a_name_that_no_object_can_have_is_refused(self, name: str) -> None:
+        with pytest.raises(PromqlError, match="no workload's name"):
+            substitute('x{app="$workload"}', "shop", name)
+
+    @pytest.mark.parametrize("name", ["", "a.b", "x" * 64, 'a"', "A"])
+    def test_a_namespace_is_one_label(self, name: str) -> None:
+        with pytest.raises(PromqlError, match="no namespace's name"):
+            substitute('x{app="$namespace"}', name, "web")
+
+    def test_a_variable_outside_of_quotes_is_refused_with_the_remedy(self) -> None:
+        with pytest.raises(
+            PromqlError, match=r'\$namespace must stand inside quotes, as in \{namespace="\$namespace"\}'
+        ):
+            substitute("x{namespace=$namespace}", "shop", "web")
+
+    def test_an_expression_without_variables_stays_as_it_is(self) -> None:
+        assert substitute("x # $", "any name", "at all") == "x # $"
+
+    def test_references_of_label_replace_are_no_variables(self) -> None:
+        text = 'label_replace(x{n="$namespace"}, "pod", "$1", "instance", "(.*):.*")'
+        assert '"$1"' in substitute(text, "shop", "web")
+
+    def test_comments_are_left_alone(self) -> None:
+        text = 'x{n="$namespace"} # not $workload "'
+        assert substitute(text, "shop", "web") == 'x{n="shop"} # not $workload "'
+
+    @pytest.mark.parametrize(
+        ("text", "uses"), [("x", False), ('x{a="$namespace"}', True), ('"${workload}"', True), ('"$workloads"', False)]
+    )
+    def test_it_is_known_whether_an_expression_hangs_on_the_policy(self, text: str, uses: bool) -> None:
+        assert uses_variables(text) is uses
+
+
+class TestSelectors:
+    @pytest.mark.parametrize(
+        ("text", "selectors"),
+        [
+            ("x", ["x"]),
+            ("sum by (namespace, pod) (rate(http_requests_total[1m]))", ["http_requests_total"]),
+            ("sum(rate(x[1m])) by (namespace, pod)", ["x"]),
+            ("SUM BY (a) (x) / COUNT WITHOUT (b) (y)", ["x", "y"]),
+            ('x{code!~"5..",path="}{"}', ['x{code!~"5..",path="}{"}']),
+            ('{__name__="x", `y`="z"}', ['{__name__="x", `y`="z"}']),
+            ('x {a="b"}', ['x {a="b"}']),
+            ("a / on (pod) group_left (owner) b", ["a", "b"]),
+            ("a / ignoring (x) group_right b", ["a", "b"]),
+            ("a and b unless c or d", ["a", "b", "c", "d"]),
+            ("a > bool 1e5", ["a"]),
+            ("a + 1h30m + 0x1F + .5 + 1_000 + Inf + NaN", ["a"]),
+            ("namespace_pod:rps:rate1m", ["namespace_pod:rps:rate1m"]),
+            ("histogram_quantile(0.9, sum by (le) (rate(b[5m])))", ["b"]),
+            ('topk(3, count_values("v", x))', ["x"]),
+            ("count / sum", ["count", "sum"]),
+            ("a atan2 b", ["a", "b"]),
+            ("x - x", ["x"]),
+            ("rate(x[1m]) / rate(x[5m])", ["x"]),
+            ("x # and y\n+ z", ["x", "z"]),
+            ("time()", []),
+            ("vector(1) > 0", []),
+            ("-x", ["x"]),
+            ("predict_linear(x[1h], 4 * 3600)", ["x"]),
+        ],
+    )
+    def test_every_selector_is_found_once(self, text: str, selectors: list[str]) -> None:
+        assert found(text) == selectors
+
+    @pytest.mark.parametrize(
+        ("text", "ranged"),
+        [
+            ("x", False),
+            ("rate(x[1m])", True),
+            ("max_over_time(x[5m:1m])", True),
+            ("max_over_time((a / b)[5m:1m])", True),
+            ("rate( x [ 1m ] )", True),
+        ],
+    )
+    def test_it_is_known_whether_a_range_is_read(self, text: str, ranged: bool) -> None:
+        assert {selector.ranged for selector in inputs(text).selectors} == {ranged}
+
+    @pytest.mark.parametrize(
+        ("text", "shift"),
+        [
+            ("x offset 5m", "offset 5m"),
+            ("x offset -1h30m", "offset -1h30m"),
+            ("rate(x[1m] @ 1700000000.5 offset 1m)", "@ 1700000000.5 offset 1m"),
+            ("x @ end()", "@ end()"),
+            ("x offset (1m + 30s)", "offset (1m + 30s)"),
+            ("x OFFSET 1d", "OFFSET 1d"),
+        ],
+    )
+    def test_an_expression_that_reads_the_past_only_is_dated_by_it(self, text: str, shift: str) -> None:
+        assert [selector.shift for selector in inputs(text).selectors] == [shift]
+
+    def test_beside_the_present_the_past_does_not_date(self) -> None:
+        assert found("sum(rate(x[1m])) / sum(rate(y[1m] offset 1w))") == ["x"]
+
+    def test_an_offset_of_a_subquery_is_stepped_over(self) -> None:
+        assert found("max_over_time(rate(x[1m])[10m:1m] offset 1h) + y") == ["x", "y"]
+
+    @pytest.mark.parametrize(
+        ("text", "alternatives"),
+        [
+            ("x or y", True),
+            ("sum(x) OR vector(0)", True),
+            ("x unless y", True),
+            ("absent(x)", True),
+            ("absent_over_time(x[5m])", True),
+            ("x and y", False),
+            ("x + absent", False),
+            ('x{a="or"}', False),
+            ("sum by (or) (x)", False),
+        ],
+    )
+    def test_it_is_known_whether_an_input_may_be_lacking(self, text: str, alternatives: bool) -> None:
+        assert inputs(text).alternatives is alternatives
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("x{", r"'\{' is never closed"),
+            ("rate(x[5m)", r"'\[' is never closed"),
+            ('x{a="b}', "a string without its end at character 5"),
+            ("x;y", "';' at character 2 is no PromQL"),
+            ("x $ y", r"'\$' at character 3"),
+            ("x{a='b\n'}", "a string without its end"),
+            ("sum by (a", "never closed"),
+            ("x offset", "ends where a time is wanted"),
+            ("x @ -", "ends where a time is wanted"),
+        ],
+    )
+    def test_what_is_no_promql_is_refused_at_its_place(self, text: str, message: str) -> None:
+        with pytest.raises(PromqlError, match=message):
+            inputs(text)
+
+    @given(st.text("xy{}[]()\"'`=~!,@ 5mo:#\n$\\", max_size=30))
+    def test_nonsense_is_refused_by_no_other_error(self, text: str) -> None:
+        with contextlib.suppress(PromqlError):
+            inputs(text)
+
+    @given(st.lists(st.sampled_from(['x{a="b"}', "sum", " by ", "(", ")", "[5m]", "1e5", "# c\n", "'s'"]), max_size=12))
+    def test_tokens_and_spaces_make_up_the_whole_text(self, parts: list[str]) -> None:
+        text = "".join(parts)
+        read = list(tokens(text))
+        assert all(text[token.start : token.end] == token.text for token in read)
+        gaps = re.sub(r"#[^\n]*", "", "".join(_gaps(text, [(token.start, token.end) for token in read])))
+        assert gaps.strip() == ""
+
+
+def _gaps(text: str, spans: list[tuple[int, int]]) -> list[str]:
+    ends = [0, *(end for _, end in spans)]
+    starts = [*(start for start, _ in spans), len(text)]
+    return [text[end:start] for end, start in zip(ends, starts, strict=True)]
+
+
+class TestDating:
+    def test_an_instant_selector_is_asked_as_it_stands(self) -> None:
+        text = dating([Selector('x{a="b"}')], ("namespace", "pod"), 90)
+        assert text == (
+            'label_replace(max by (namespace, pod) (timestamp(x{a="b"})), "effective_load_input", "0", "", "")'
+        )
+
+    def test_behind_a_range_the_last_sample_counts_though_the_series_has_ended(self) -> None:
+        text = dating([Selector("x", ranged=True)], ("namespace",), 90)
+        assert "timestamp(x) or max_over_time(timestamp(x)[90000ms:15000ms])" in text
+
+    def test_a_shifted_selector_is_dated_in_its_own_past(self) -> None:
+        text = dating([Selector("x", ranged=True, shift="offset 1h")], ("namespace",), 90)
+        assert "timestamp(x offset 1h)" in text
+        assert "max_over_time" not in text
+
+    def test_selectors_are_told_apart_by_number(self) -> None:
+        text = dating([Selector("x"), Selector("y")], ("namespace",), 90)
+        assert re.findall(r'timestamp\((\w)\)\), "effective_load_input", "(\d)"', text) == [("x", "0"), ("y", "1")]
+        assert "\nor " in text
+
+    def test_an_unusual_label_is_quoted(self) -> None:
+        assert 'max by ("k8s.pod\\"name", pod)' in dating([Selector("x")], ('k8s.pod"name', "pod"), 90)
+
+    def test_what_it_makes_can_be_read_again(self) -> None:
+        selectors = inputs('rate(x{a=~"b|c"}[1m]) / on (pod) y offset 5m or {__name__="z"}').selectors
+        again = inputs(dating(selectors, ("namespace", "pod"), 90)).selectors
+        assert [selector.text for selector in again] == [selector.text for selector in selectors]
