@@ -1,0 +1,110 @@
+"""A Prometheus whose answers a test writes, and a session with the API server that says what it is told."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, Self
+
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from adapter.settings import NamedQuery, PrometheusServer
+from adapter.usage.promql import INPUT_LABEL
+
+NOW = 1_767_268_800.0
+
+Handler = Callable[[web.Request, dict[str, str]], Awaitable[web.StreamResponse]]
+
+
+def vector(*rows: tuple[dict[str, str], str], at: float = NOW, **more: Any) -> web.Response:
+    """A successful answer."""
+    result = [{"metric": labels, "value": [at, value]} for labels, value in rows]
+    return raw({"status": "success", "data": {"resultType": "vector", "result": result}, **more})
+
+
+def raw(document: Any, status: int = 200) -> web.Response:
+    """JSON as Go writes it: no spaces."""
+    return web.Response(
+        body=json.dumps(document, separators=(",", ":")).encode(), status=status, content_type="application/json"
+    )
+
+
+class FakePrometheus:
+    """Answers /api/v1/query by what stands in `rows` (labels and value by expression), dated `sampled_at`.
+
+    `asked` are the forms that arrived. `handler` takes the place of all that.
+    """
+
+    def __init__(self) -> None:
+        self.rows: dict[str, list[tuple[dict[str, str], str]]] = {}
+        self.sampled_at = NOW - 5
+        self.asked: list[dict[str, str]] = []
+        self.requests: list[web.Request] = []
+        self.handler: Handler = self.by_rows
+        self.arrived = asyncio.Event()
+        application = web.Application()
+        application.router.add_route("*", "/{path:.*}", self._answer)
+        self.server = TestServer(application)
+
+    async def __aenter__(self) -> Self:
+        await self.server.start_server()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.server.close()
+
+    @property
+    def url(self) -> str:
+        return str(self.server.make_url("")).rstrip("/")
+
+    @property
+    def questions(self) -> list[str]:
+        """What was asked, the queries for sample times left out."""
+        return [form["query"] for form in self.asked if INPUT_LABEL not in form["query"]]
+
+    def settings(self, name: str = "main", **more: Any) -> PrometheusServer:
+        return PrometheusServer(name=name, url=self.url, **more)
+
+    async def by_rows(self, _request: web.Request, form: dict[str, str]) -> web.StreamResponse:
+        if INPUT_LABEL not in form["query"]:
+            return vector(*self.rows.get(form["query"], []))
+        labels = {
+            tuple(sorted((k, v) for k, v in row.items() if k in {"namespace", "pod"}))
+            for rows in self.rows.values()
+            for row, _ in rows
+        }
+        numbers = form["query"].count(INPUT_LABEL)
+        return vector(
+            *(({**dict(one), INPUT_LABEL: str(n)}, str(self.sampled_at)) for one in labels for n in range(numbers))
+        )
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        form = {key: str(value) for key, value in (await request.post()).items()}
+        self.asked.append(form)
+        self.requests.append(request)
+        self.arrived.set()
+        return await self.handler(request, form)
+
+
+def named(name: str, query: str, **more: Any) -> NamedQuery:
+    """A named query of the server `main`."""
+    return NamedQuery(**{"name": name, "server": "main", "query": query, **more})
+
+
+class Changes:
+    """Collects calls, and lets a test wait for one that it is after."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+        self._news = asyncio.Event()
+
+    def __call__(self, *what: Any) -> None:
+        self.seen.append(what[0] if len(what) == 1 else what)
+        self._news.set()
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Return once it holds; looked at after each call."""
+        async with asyncio.timeout(20):
+            while not holds():
+                self._news.clear()
+                await self._news.wait()

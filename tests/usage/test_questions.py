@@ -1,0 +1,110 @@
+"""What is asked for a policy: names put in, servers checked, inline PromQL only where it is allowed."""
+
+import pytest
+
+from adapter.load.spec import Query
+from adapter.usage.questions import Catalog, Question, Wanted
+from tests.usage.fakes import named
+
+RPS = "sum by (namespace, pod) (rate(http_requests_total[1m]))"
+
+
+def catalog(*queries: object, inline: bool = False) -> Catalog:
+    return Catalog(["main", "second"], queries, inline_allowed=inline)  # type: ignore[arg-type]
+
+
+def wanted(query: Query, namespace: str = "shop", workload: str = "web") -> Wanted:
+    return Wanted(query, namespace, workload)
+
+
+def asked(found: Question | str) -> Question:
+    assert isinstance(found, Question), found
+    return found
+
+
+class TestNamed:
+    def test_a_query_without_variables_is_one_question_for_all(self) -> None:
+        known = catalog(named("rps", RPS))
+        one = known.question(wanted(Query(name="rps"), "shop", "web"))
+        assert one == known.question(wanted(Query(name="rps"), "other", "api"))
+        assert asked(one).text == RPS
+
+    def test_with_variables_each_workload_has_its_own(self) -> None:
+        known = catalog(named("depth", 'sum(queue{n="$namespace",w="$workload"})', scope="Service"))
+        one = asked(known.question(wanted(Query(name="depth"), "shop", "web")))
+        two = asked(known.question(wanted(Query(name="depth"), "shop", "api")))
+        assert (one.text, two.text) == ('sum(queue{n="shop",w="web"})', 'sum(queue{n="shop",w="api"})')
+
+    def test_workloads_that_ask_the_same_share_the_question(self) -> None:
+        known = catalog(named("depth", 'sum(queue{n="$namespace"})'))
+        assert known.question(wanted(Query(name="depth"), "shop", "web")) == known.question(
+            wanted(Query(name="depth"), "shop", "api")
+        )
+
+    def test_all_of_the_settings_are_in_the_question(self) -> None:
+        known = catalog(
+            named(
+                "rps", "x", server="second", scope="Service", namespace_label="ns", pod_label="p",
+                max_age_seconds=60, interval_seconds=5,
+            )
+        )  # fmt: skip
+        assert known.question(wanted(Query(name="rps"))) == Question(
+            server="second", text="x", by_pod=False, namespace_label="ns", pod_label="p", max_age=60, interval=5
+        )
+
+    def test_a_service_is_sorted_by_namespace_only(self) -> None:
+        assert Question(server="main", text="x", by_pod=False).labels == ("namespace",)
+        assert Question(server="main", text="x", by_pod=True).labels == ("namespace", "pod")
+        assert Question(server="main", text="x", by_pod=None).labels == ("namespace", "pod")
+
+    def test_an_unknown_query_names_those_there_are(self) -> None:
+        assert catalog(named("rps", "x")).question(wanted(Query(name="rsp"))) == (
+            "the settings define no such query (they have rps)"
+        )
+        assert "none yet" in str(catalog().question(wanted(Query(name="rsp"))))
+
+    def test_an_unknown_server_names_those_there_are(self) -> None:
+        found = catalog(named("rps", "x", server="third")).question(wanted(Query(name="rps")))
+        assert found == "the settings define no Prometheus server 'third' (they have main, second)"
+
+    def test_a_name_that_cannot_be_put_in_is_said(self) -> None:
+        known = catalog(named("rps", 'x{w="$workload"}'))
+        assert "is no workload's name" in str(known.question(wanted(Query(name="rps"), "shop", 'web"} or {"')))
+
+    def test_an_expression_that_cannot_be_read_is_said(self) -> None:
+        assert "never closed" in str(catalog(named("rps", "x{")).question(wanted(Query(name="rps"))))
+
+    def test_what_needs_no_policy_is_known_by_name(self) -> None:
+        known = catalog(named("rps", RPS), named("depth", 'x{n="$namespace"}'), named("bad", "x{"))
+        shared = known.shared()
+        assert shared.keys() == {"rps", "bad"}
+        assert asked(shared["rps"]).text == RPS
+        assert isinstance(shared["bad"], str)
+
+    @pytest.mark.parametrize(
+        ("query", "age"), [(Query(name="rps"), 60), (Query(prom_ql="x"), 90), (Query(name="?"), 90)]
+    )
+    def test_the_age_is_known_though_nothing_can_be_asked(self, query: Query, age: float) -> None:
+        assert catalog(named("rps", "x{", max_age_seconds=60)).max_age(query) == age
+
+
+class TestInline:
+    QUERY = Query(prom_ql='sum(x{n="$namespace"})', server="second")
+
+    def test_it_is_refused_unless_the_settings_allow_it(self) -> None:
+        assert "PromQL in a policy is not allowed here" in str(catalog().question(wanted(self.QUERY)))
+
+    def test_where_it_is_allowed_names_are_put_in(self) -> None:
+        question = asked(catalog(inline=True).question(wanted(self.QUERY)))
+        assert question == Question(server="second", text='sum(x{n="shop"})', by_pod=None)
+
+    @pytest.mark.parametrize(
+        ("query", "sentence"),
+        [
+            (Query(prom_ql="x", server="third"), "no Prometheus server 'third'"),
+            (Query(prom_ql="x{", server="main"), "never closed"),
+            (Query(prom_ql="x{n=$namespace}", server="main"), "inside quotes"),
+        ],
+    )
+    def test_what_cannot_be_asked_is_said(self, query: Query, sentence: str) -> None:
+        assert sentence in str(catalog(inline=True).question(wanted(query)))

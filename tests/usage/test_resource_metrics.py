@@ -1,0 +1,370 @@
+"""metrics.k8s.io: decoding, the rhythm of polling, what stays known while fetches fail."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapter.kube.errors import Forbidden, KubeError, NotFound, ServerError, TimedOut, Unreachable
+from adapter.load.quantity import NANO, QuantityError, parse_nano
+from adapter.load.samples import PodUsage, ResourceSamples
+from adapter.settings import ResourceMetrics as Options
+from adapter.telemetry.metrics import Metrics
+from adapter.usage import resource_metrics
+from adapter.usage.errors import WrongAnswer
+from adapter.usage.resource_metrics import ResourceMetrics, _nano, decode_usage, decode_usages, seconds
+from tests.usage.fakes import NOW, Changes
+
+AT = "2026-01-01T11:59:50Z"
+AT_SECONDS = NOW - 10
+
+
+def item(name: str, *, at: str = AT, window: str = "15s", **containers: dict[str, Any]) -> dict[str, Any]:
+    usage = containers or {"app": {"cpu": "250m", "memory": "300Mi"}}
+    return {
+        "metadata": {"name": name, "namespace": "shop", "labels": {"app": "web"}},
+        "timestamp": at,
+        "window": window,
+        "containers": [{"name": container, "usage": amounts} for container, amounts in usage.items()],
+    }
+
+
+def listing(*items: dict[str, Any]) -> bytes:
+    document = {"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": {}, "items": list(items)}
+    return json.dumps(document, separators=(",", ":")).encode() + b"\n"
+
+
+class TestDecoding:
+    async def test_a_pod_is_its_containers_in_nano_units(self) -> None:
+        pods = await decode_usages(
+            listing(item("web-1", app={"cpu": "1234567n", "memory": "120336Ki"}, proxy={"cpu": "1"}))
+        )
+        assert pods == {
+            "web-1": PodUsage(
+                at=AT_SECONDS,
+                window=15.0,
+                containers={"app": {"cpu": 1234567, "memory": 120336 * 1024 * NANO}, "proxy": {"cpu": NANO}},
+            )
+        }
+
+    async def test_a_bad_quantity_costs_that_container_that_resource_only(self) -> None:
+        pods = await decode_usages(listing(item("web-1", app={"cpu": "-5m", "memory": "1Mi"}, proxy={"cpu": "NaN"})))
+        assert pods["web-1"].containers == {"app": {"memory": (1 << 20) * NANO}, "proxy": {}}
+
+    async def test_bare_numbers_are_quantities_too(self) -> None:
+        pods = await decode_usages(listing(item("web-1", app={"cpu": 2, "memory": 1.5})))
+        assert pods["web-1"].containers == {"app": {"cpu": 2 * NANO, "memory": NANO * 3 // 2}}
+
+    async def test_times_keep_their_fraction_and_their_offset(self) -> None:
+        pods = await decode_usages(listing(item("a", at="2026-01-01T12:59:50.25+01:00"), item("b")))
+        assert (pods["a"].at, pods["b"].at) == (AT_SECONDS + 0.25, AT_SECONDS)
+
+    @pytest.mark.parametrize("containers", [None, []])
+    async def test_a_pod_without_containers_is_known_and_empty(self, containers: object) -> None:
+        pods = await decode_usages(listing({**item("web-1"), "containers": containers}))
+        assert pods["web-1"].containers == {}
+
+    @pytest.mark.parametrize("items", ["[]", "null"])
+    async def test_no_items_are_no_pods(self, items: str) -> None:
+        assert await decode_usages(b'{"items":' + items.encode() + b"}") == {}
+
+    @pytest.mark.parametrize("gap", [{}, {"containers": None}])
+    async def test_a_namespace_of_thousands_is_read_to_the_last(self, gap: dict[str, Any]) -> None:
+        items = [item(f"web-{number}", app={"cpu": f"{number}m"}) for number in range(3000)]
+        items[-1] |= gap  # an end that looks otherwise must not lose a pod
+        pods = await decode_usages(listing(*items))
+        assert len(pods) == 3000
+        assert pods["web-7"].containers["app"]["cpu"] == 7 * NANO // 1000
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            b"",
+            b"<html>",
+            b"[]",
+            b'{"items":{}}',
+            b'{"items":[{"metadata":{}}]}',
+            listing({**item("a"), "timestamp": "yesterday"}),
+            listing({**item("a"), "timestamp": "2026-01-01T00:00:00"}),
+            listing({**item("a"), "timestamp": None}),
+            listing({**item("a"), "containers": [{"name": "app", "usage": {"cpu": None}}]}),
+            listing(*(item(f"web-{number}") for number in range(3000)))[:-200],
+        ],
+    )
+    async def test_another_shape_is_refused(self, body: bytes) -> None:
+        with pytest.raises(WrongAnswer, match="no PodMetricsList"):
+            await decode_usages(body)
+
+    def test_one_object_is_a_name_and_a_usage(self) -> None:
+        name, usage = decode_usage(json.dumps(item("web-1")).encode())
+        assert (name, usage.at, usage.containers["app"]["cpu"]) == ("web-1", AT_SECONDS, NANO // 4)
+        with pytest.raises(msgspec.MsgspecError):
+            decode_usage(b"{}")
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [("15s", 15), ("1m0s", 60), ("1m2.5s", 62.5), ("15.062s", 15.062), ("1h", 3600), ("500ms", 0.5), ("", 0),
+         ("15", 0), ("s", 0), ("1x2s", 0), ("-15s", 0)],
+    )  # fmt: skip
+    def test_a_window_is_read_as_go_writes_it(self, text: str, expected: float) -> None:
+        assert seconds(text) == pytest.approx(expected)
+
+    @given(st.from_regex(r"[0-9]{1,15}(n|u|m|Ki|Mi|k|nn|mK|K|i)?", fullmatch=True))
+    def test_the_short_way_and_the_long_way_agree(self, text: str) -> None:
+        try:
+            expected = parse_nano(text)
+        except QuantityError:
+            with pytest.raises(QuantityError):
+                _nano(text)
+        else:
+            assert _nano(text) == expected
+
+
+class FakeSession:
+    """Answers by namespace: bytes, an error to raise, or an event to wait for first."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, bytes | KubeError] = {}
+        self.asked: list[str] = []
+        self.timeouts: set[float] = set()
+        self.time = NOW
+        self.gate: asyncio.Event | None = None
+        self.under_way = 0
+        self.most_under_way = 0
+        self.rung = Changes()
+        self.bell = self.rung.until
+        """Waits until something holds; looked at whenever a request begins or ends."""
+
+    def now(self) -> float:
+        return self.time
+
+    async def get(self, path: str, *, timeout: float) -> bytes:  # noqa: ASYNC109
+        namespace = path.removeprefix("/apis/metrics.k8s.io/v1beta1/namespaces/").removesuffix("/pods")
+        self.asked.append(namespace)
+        self.timeouts.add(timeout)
+        self.under_way += 1
+        self.most_under_way = max(self.under_way, self.most_under_way)
+        self.rung()
+        try:
+            if self.gate is not None:
+                await self.gate.wait()
+            answer = self.answers.get(namespace, listing())
+        finally:
+            self.under_way -= 1
+            self.rung()
+        if isinstance(answer, KubeError):
+            raise answer
+        return answer
+
+
+class World:
+    def __init__(self, *namespaces: str, interval: float = 0.01) -> None:
+        self.session = FakeSession()
+        self.namespaces = set(namespaces)
+        self.changes = Changes()
+        self.metrics = Metrics()
+        options = Options(interval_seconds=interval, max_age_seconds=90, timeout_seconds=3)
+        self.usage = ResourceMetrics(self.session, lambda: self.namespaces, options, self.changes, self.metrics)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["World"]:
+        task = asyncio.create_task(self.usage.run())
+        try:
+            yield self
+        finally:
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    def samples(self) -> ResourceSamples:
+        return self.usage.samples("shop")
+
+    def value(self, name: str, **labels: str) -> float | None:
+        return self.metrics.registry.get_sample_value(f"effective_load_{name}", {"source": "metrics.k8s.io", **labels})
+
+
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(resource_metrics, "_LOOK_SECONDS", 0.01)
+    return
+
+
+class TestPolling:
+    async def test_before_the_first_answer_nothing_is_known(self) -> None:
+        assert World("shop").samples() == ResourceSamples(max_age=90.0)
+
+    async def test_samples_are_kept_with_their_own_times(self) -> None:
+        world = World("shop")
+        world.session.answers["shop"] = listing(item("web-1"))
+        async with world.running():
+            await world.changes.until(lambda: "shop" in world.changes.seen)
+        found = world.samples()
+        assert found.pods["web-1"].at == AT_SECONDS
+        assert (found.error, found.fetched_at, found.max_age) == (None, NOW, 90.0)
+        assert world.session.timeouts == {3}
+
+    async def test_the_same_samples_again_are_no_change(self) -> None:
+        world = World("shop")
+        world.session.answers["shop"] = listing(item("web-1"))
+        async with world.running():
+            await world.session.bell(lambda: len(world.session.asked) >= 5)
+        assert world.changes.seen == ["shop"]
+
+    @pytest.mark.parametrize(
+        "after",
+        [
+            [item("web-1", at="2026-01-01T12:00:05Z"), item("web-2")],
+            [item("web-1")],
+            [item("web-1"), item("web-2"), item("web-3")],
+        ],
+    )
+    async def test_a_new_time_or_another_pod_is_a_change(self, after: list[dict[str, Any]]) -> None:
+        world = World("shop")
+        world.session.answers["shop"] = listing(item("web-1"), item("web-2"))
+        async with world.running():
+            await world.changes.until(lambda: bool(world.changes.seen))
+            world.session.answers["shop"] = listing(*after)
+            await world.changes.until(lambda: len(world.changes.seen) == 2)
+        assert world.samples().pods.keys() == {one["metadata"]["name"] for one in after}
+
+    async def test_a_namespace_that_newly_appears_is_fetched_at_once(self) -> None:
+        world = World("shop", interval=3600)
+        async with world.running():
+            await world.session.bell(lambda: world.session.asked == ["shop"])
+            world.namespaces.add("other")
+            world.usage.refresh()
+            await world.session.bell(lambda: world.session.asked == ["shop", "other"])
+
+    async def test_it_is_noticed_without_a_hint_too(self) -> None:
+        world = World(interval=3600)
+        async with world.running():
+            world.namespaces.add("shop")
+            await world.session.bell(lambda: world.session.asked == ["shop"])
+
+    async def test_a_namespace_without_policies_is_asked_no_more_and_forgotten(self) -> None:
+        world = World("shop", "other")
+        world.session.answers["shop"] = listing(item("web-1"))
+        async with world.running():
+            await world.changes.until(lambda: "shop" in world.changes.seen)
+            world.namespaces.remove("shop")
+            await world.session.bell(lambda: world.samples() == ResourceSamples(max_age=90.0))
+            world.session.asked.clear()
+            await world.session.bell(lambda: len(world.session.asked) >= 3)
+        assert set(world.session.asked) == {"other"}
+
+    async def test_many_namespaces_make_no_burst(self) -> None:
+        world = World(*(f"ns-{number}" for number in range(100)), interval=3600)
+        world.session.gate = asyncio.Event()
+        async with world.running():
+            await world.session.bell(lambda: world.session.under_way == resource_metrics.AT_ONCE)
+            world.session.gate.set()
+            await world.session.bell(lambda: len(world.session.asked) == 100)
+        assert world.session.most_under_way == resource_metrics.AT_ONCE
+
+    async def test_the_first_pause_is_a_random_part_of_the_interval(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        pauses: list[float] = []
+        paused = Changes()
+        sleep = asyncio.sleep
+
+        async def noted(delay: float) -> None:
+            if delay:  # what is decoded gives way by a sleep of nothing
+                pauses.append(delay)
+                paused()
+            await sleep(0)
+
+        monkeypatch.setattr(resource_metrics.asyncio, "sleep", noted)
+        monkeypatch.setattr(resource_metrics.random, "random", lambda: 0.25)
+        world = World("shop", interval=10)
+        async with world.running():
+            await paused.until(lambda: len(pauses) >= 20)
+        first, *others = pauses
+        assert first == 2.5
+        assert all(9 <= pause <= 11 for pause in others)
+        assert len(set(others)) > 1
+
+
+class TestFailing:
+    async def failed_after_an_answer(self, world: World, error: KubeError | bytes) -> None:
+        world.session.answers["shop"] = listing(item("web-1"))
+        await world.changes.until(lambda: bool(world.changes.seen))
+        world.session.answers["shop"] = error
+        await world.changes.until(lambda: len(world.changes.seen) == 2)
+
+    async def test_the_last_samples_stay_and_the_error_has_its_age(self) -> None:
+        world = World("shop")
+        async with world.running():
+            await self.failed_after_an_answer(world, TimedOut("GET /apis/metrics.k8s.io/…: no answer within 3 s"))
+            world.session.time += 42
+            found = world.samples()
+        assert found.pods["web-1"].at == AT_SECONDS
+        assert found.fetched_at == NOW
+        assert found.error == "GET /apis/metrics.k8s.io/…: no answer within 3 s (last answer 42 s ago)"
+
+    async def test_without_any_answer_so_far_it_says_so(self) -> None:
+        world = World("shop")
+        world.session.answers["shop"] = NotFound(404, "NotFound", "the server could not find the requested resource")
+        async with world.running():
+            await world.changes.until(lambda: bool(world.changes.seen))
+        found = world.samples()
+        assert found.fetched_at is None
+        assert found.error == "404 NotFound: the server could not find the requested resource (no answer so far)"
+
+    async def test_the_same_failure_again_is_no_change(self) -> None:
+        world = World("shop")
+        world.session.answers["shop"] = Unreachable("connection refused")
+        async with world.running():
+            await world.session.bell(lambda: len(world.session.asked) >= 5)
+        assert world.changes.seen == ["shop"]
+
+    async def test_an_answer_of_the_wrong_shape_is_a_failure(self) -> None:
+        world = World("shop")
+        async with world.running():
+            await self.failed_after_an_answer(world, b"<html>")
+        assert "no PodMetricsList" in (world.samples().error or "")
+        assert world.samples().pods.keys() == {"web-1"}
+
+    async def test_recovery_is_a_change_and_ends_the_error(self) -> None:
+        world = World("shop")
+        async with world.running():
+            await self.failed_after_an_answer(world, ServerError(503, "ServiceUnavailable", "no endpoints"))
+            world.session.answers["shop"] = listing(item("web-1"))
+            await world.changes.until(lambda: len(world.changes.seen) == 3)
+        assert world.samples().error is None
+
+    async def test_one_namespace_that_fails_leaves_the_others_alone(self) -> None:
+        world = World("shop", "other")
+        world.session.answers |= {"other": Forbidden(403, "Forbidden", "no"), "shop": listing(item("web-1"))}
+        async with world.running():
+            await world.changes.until(lambda: set(world.changes.seen) == {"shop", "other"})
+        assert world.samples().error is None
+        assert world.usage.samples("other").error is not None
+
+    @pytest.mark.parametrize(
+        ("error", "reason"),
+        [
+            (TimedOut("late"), "timeout"),
+            (Unreachable("gone"), "unreachable"),
+            (NotFound(404, "NotFound", "no"), "http_404"),
+            (b"{}[]", "malformed"),
+        ],
+    )
+    async def test_failures_are_counted_by_reason(self, error: KubeError | bytes, reason: str) -> None:
+        world = World("shop")
+        async with world.running():
+            await self.failed_after_an_answer(world, error)
+            assert world.value("source_up") == 0
+        assert (world.value("source_errors_total", reason=reason) or 0) >= 1
+        assert world.value("source_last_success_timestamp_seconds") == NOW
+
+    async def test_success_is_told_to_the_metrics(self) -> None:
+        world = World("shop")
+        async with world.running():
+            await world.changes.until(lambda: bool(world.changes.seen))
+        assert world.value("source_up") == 1
+        assert (world.value("source_fetch_duration_seconds_count") or 0) >= 1
