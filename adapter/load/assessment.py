@@ -53,7 +53,8 @@ class Reading:
     proposes the current count. `n` pods are in with a sample, `missing` in without one. `needed` is the count of
     serving pods that the strategy asks for (None: hold; `held` says which stage turned an act into a hold).
     `replaceable` pods may be replaced on the way up, `reserved` ones (starting, young doubt) already stand in for
-    somebody, `out` are kept in the count on the way down. `drift`: a step inside the band. `zero`: no pod is needed.
+    somebody, `out` are kept in the count on the way down. `drift`: a step inside the band, and `edge` the count of
+    serving pods that it may lead to at most (or at least, downward). `zero`: no pod is needed.
     """
 
     inside: int
@@ -67,6 +68,7 @@ class Reading:
     reserved: int = 0
     out: int = 0
     drift: int = 0
+    edge: int | None = None
     zero: bool = False
 
 

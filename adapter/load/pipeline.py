@@ -99,7 +99,9 @@ def decide(assessment: Assessment, scale: Scale, bounds: Bounds) -> Decision:
     best = max(outcomes, key=lambda outcome: outcome.proposal, default=None)
     if assessment.policy.mode is not Mode.ACTIVE:
         return _decision(scale, bounds, current, best, outcomes, HeldBy.MODE)
-    error = _error(assessment, current, outcomes)
+    if current == 0:
+        best = _from_zero(assessment)
+    error = _error(assessment, current, best)
     if error is not None or best is None:
         return Decision(
             desired=None,
@@ -111,7 +113,7 @@ def decide(assessment: Assessment, scale: Scale, bounds: Bounds) -> Decision:
             outcomes=outcomes,
         )
     if current == 0:
-        return _from_zero(scale, bounds, best, outcomes)
+        return _decision(scale, bounds, best.proposal if bounds.minimum == 0 else 0, best, outcomes, None)
     desired, held = best.proposal, best.held_by
     if desired < current and not assessment.may_shrink:
         desired, held = current, HeldBy.MIN_SERVING
@@ -144,21 +146,25 @@ def _decision(
     )
 
 
-def _from_zero(scale: Scale, bounds: Bounds, best: Outcome, outcomes: tuple[Outcome, ...]) -> Decision:
-    """At zero only service totals speak: any load asks for one pod. Zero by hand (min above 0) stays zero."""
-    wanted = any(outcome.metric.total_value for outcome in outcomes)
-    desired = 1 if wanted and bounds.minimum == 0 else 0
-    return _decision(scale, bounds, desired, best, outcomes, None)
-
-
-def _error(assessment: Assessment, current: int, outcomes: Sequence[Outcome]) -> str | None:
-    """Why nothing can be decided, None where something can."""
-    if current == 0:
-        return None if any(o.metric.total for o in outcomes) else f"{assessment.target} is scaled to zero"
-    if not any(count for state, count in assessment.counts.items() if state not in _GONE):
-        return f"no pods of {assessment.target} exist"
-    if outcomes:
+def _from_zero(assessment: Assessment) -> Outcome | None:
+    """At zero only service totals speak, whatever pods there still or already are: any load asks for one pod."""
+    totals = [metric for metric in assessment.metrics if metric.total_value is not None]
+    if not totals:
         return None
+    metric = max(totals, key=lambda metric: metric.total_value or 0)
+    if not metric.total_value:
+        return Outcome(metric=metric, reading=Reading(inside=0, verdict=Verdict.INSIDE), proposal=0)
+    return Outcome(metric=metric, reading=Reading(inside=0, verdict=Verdict.ABOVE, needed=1), proposal=1)
+
+
+def _error(assessment: Assessment, current: int, best: Outcome | None) -> str | None:
+    """Why nothing can be decided, None where something can."""
+    if current and not any(count for state, count in assessment.counts.items() if state not in _GONE):
+        return f"no pods of {assessment.target} exist"
+    if best is not None:
+        return None
+    if current == 0 and not any(metric.total for metric in assessment.metrics):
+        return f"{assessment.target} is scaled to zero"
     return "; ".join(f"metric {metric.name}: {metric.error}" for metric in assessment.metrics)
 
 
@@ -178,17 +184,32 @@ def _outcome(metric: MetricAssessment, current: int, bounds: Bounds, multiple_of
 def _propose(reading: Reading, current: int, bounds: Bounds, multiple_of: int) -> tuple[int, int]:
     """The count that one reading proposes, and how many of it stand in for pods that are out."""
     if reading.verdict is Verdict.ABOVE and reading.needed is not None:
-        room = current - reading.n - reading.missing - reading.reserved
-        replaced = max(0, min(reading.replaceable, room))
+        replaced = _replaced(reading, current)
         return max(current, _multiple(reading.needed + replaced, multiple_of)), replaced
     if reading.zero and bounds.minimum == 0:
         return 0, 0
     if reading.verdict is Verdict.BELOW and reading.needed is not None:
         return min(current, _multiple(reading.needed + reading.out, multiple_of)), 0
-    if reading.drift:
-        drifted = _multiple(current + reading.drift, multiple_of)
-        return (drifted if reading.drift > 0 else min(current, drifted)), 0
-    return current, 0
+    return _drifted(reading, current, multiple_of), 0
+
+
+def _replaced(reading: Reading, current: int) -> int:
+    """How many pods that are out are replaced: no more than the count has room for beside those in and those coming."""
+    room = current - reading.n - reading.missing - reading.reserved
+    return max(0, min(reading.replaceable, room))
+
+
+def _drifted(reading: Reading, current: int, multiple_of: int) -> int:
+    """The count after a step inside the band: to the next multiple, and never beyond what the edge would ask for."""
+    if reading.drift > 0:
+        drifted = _multiple(current + 1, multiple_of)
+        if reading.edge is None:
+            return drifted
+        return min(drifted, max(current, reading.edge + _replaced(reading, current)))
+    drifted = _multiple(current + reading.drift, multiple_of)
+    if drifted < 1 or drifted > current:
+        return current
+    return drifted if reading.edge is None else max(drifted, min(current, reading.edge + reading.out))
 
 
 def _multiple(count: int, of: int) -> int:

@@ -134,9 +134,9 @@ def _measure_total(policy: Policy, metric: Metric, standings: Standings, samples
     readings = () if stale else tuple(_readings(policy, band, standings, tallies, order))
     n = len(standings.serving) + len(order)
     error = source_error(metric, samples, now) if stale else None
-    if error is None and all(reading.verdict is Verdict.ERROR for reading in readings):
-        error = "no pod serves"
     running = len(standings.running)
+    if error is None and running and all(reading.verdict is Verdict.ERROR for reading in readings):
+        error = "no pod serves"
     return Measured(
         MetricAssessment(
             name=metric.name,
@@ -228,6 +228,7 @@ def _reading(
         reserved=reserved,
         out=out,
         drift=wanted.drift,
+        edge=wanted.edge,
         zero=wanted.zero,
     )
 

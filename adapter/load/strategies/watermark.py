@@ -18,7 +18,9 @@ from adapter.load.tally import Band, Tally
 class Need:
     """What one reading asks for: `count` serving pods (None: hold), or a `drift` of so many inside the band.
 
-    `usage` is the average (or total) that was compared, nano-units. `zero`: the service needs no pod at all.
+    `usage` is the average (or total) that was compared, nano-units. `edge` is the count of serving pods that would be
+    asked for just outside the band where the drift leads away from: a drift goes no further (None: no such limit).
+    `zero`: the service needs no pod at all.
     """
 
     verdict: Verdict
@@ -26,6 +28,7 @@ class Need:
     count: int | None = None
     held: HeldBy | None = None
     drift: int = 0
+    edge: int | None = None
     zero: bool = False
 
 
@@ -41,7 +44,7 @@ def need(tally: Tally, band: Band, converge: Converge | None = None) -> Need:
         return _above(tally, band, usage)
     if band.low_minus is not None and usage < band.low_minus:
         return _below(tally, band, usage)
-    return Need(Verdict.INSIDE, usage, drift=_drift(tally, band, usage, converge))
+    return _inside(tally, band, usage, converge)
 
 
 def _above(tally: Tally, band: Band, usage: Fraction) -> Need:
@@ -73,18 +76,33 @@ def _below(tally: Tally, band: Band, usage: Fraction) -> Need:
     return Need(Verdict.BELOW, usage, count=max(1, math.floor((tally.n + gaps) * recount / band.low)))
 
 
-def _drift(tally: Tally, band: Band, usage: Fraction, converge: Converge | None) -> int:
+def _inside(tally: Tally, band: Band, usage: Fraction, converge: Converge | None) -> Need:
     """One step of `multipleOf` toward a watermark, where the step would not carry usage past it."""
+    hold = Need(Verdict.INSIDE, usage)
     if converge is None or band.average is Average.TOTAL:
-        return 0
-    step = band.multiple_of
+        return hold
     if converge is Converge.LOW:
-        reached = usage * tally.n / (tally.n + step)
-        return step if band.low is None or reached >= band.low else 0
+        return _towards_low(tally, band, usage) or hold
+    return _towards_high(tally, band, usage) or hold
+
+
+def _towards_low(tally: Tally, band: Band, usage: Fraction) -> Need | None:
+    step = band.multiple_of
+    if band.low is None or usage * tally.n / (tally.n + step) < band.low:
+        return None
+    if step > 1 or band.high is None:
+        return Need(Verdict.INSIDE, usage, drift=step)
+    if tally.missing:
+        return None  # just above the band the recount would hold
+    return Need(Verdict.INSIDE, usage, drift=step, edge=math.floor(tally.n * (1 + band.tolerance)) + 1)
+
+
+def _towards_high(tally: Tally, band: Band, usage: Fraction) -> Need | None:
+    step = band.multiple_of
     if tally.missing or tally.young or tally.n <= step or band.high is None:
-        return 0
+        return None
     if usage * tally.n / (tally.n - step) > band.high:
-        return 0
-    if step == 1 and tally.n - 1 < math.ceil(tally.n * (1 - band.tolerance)) - 1:
-        return 0
-    return -step
+        return None
+    if step > 1 or band.low is None:
+        return Need(Verdict.INSIDE, usage, drift=-step)
+    return Need(Verdict.INSIDE, usage, drift=-step, edge=max(1, math.ceil(tally.n * (1 - band.tolerance)) - 1))
