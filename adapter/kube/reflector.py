@@ -229,13 +229,14 @@ class Reflector(Generic[T]):
         if event.type == "ERROR":
             raise from_answer(500, event.object, request=f"watch of {self._path}")
         meta = _read(_HEAD, event.object, self._path).metadata
+        place = self._version_of(meta)
         if event.type == "DELETED":
             self._drop(meta.key)
         elif event.type != "BOOKMARK":
             known = self._known(meta, event.object)
             if known is not None:
                 self._put(meta.key, *known)
-        self._place = self._version_of(meta)
+        self._place = place
         self._prove(self._session.now())
         self._well()
 

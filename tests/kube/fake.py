@@ -43,6 +43,16 @@ async def hang_up(request: web.Request) -> web.StreamResponse:
     return web.Response()
 
 
+async def cut_short(request: web.Request) -> web.StreamResponse:
+    """Half an answer, then nothing. (Unlike a connection that closes before it, no client repeats this by itself.)"""
+    response = web.StreamResponse(headers={"Content-Length": "1000"})
+    await response.prepare(request)
+    await response.write(b'{"metadata"')
+    assert request.transport is not None
+    request.transport.close()
+    return response
+
+
 class Watch:
     """One watch that a client has opened: its query, and what is to be sent to it."""
 

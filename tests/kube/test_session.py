@@ -13,7 +13,7 @@ from adapter.kube.clock import ServerClock
 from adapter.kube.credentials import Access
 from adapter.kube.session import Session
 from adapter.telemetry.metrics import Metrics
-from tests.kube.fake import Answer, FakeApi, Watch, hang_up, status, text
+from tests.kube.fake import Answer, FakeApi, Watch, cut_short, hang_up, status, text
 
 PATH = "/api/v1/thing"
 
@@ -136,15 +136,7 @@ class TestTrouble:
             await session.get(PATH)
 
     async def test_a_body_cut_short_is_unreachable(self, api: FakeApi, session: Session) -> None:
-        async def answer(request: web.Request) -> web.StreamResponse:
-            response = web.StreamResponse(headers={"Content-Length": "1000"})
-            await response.prepare(request)
-            await response.write(b"only this")
-            assert request.transport is not None
-            request.transport.close()
-            return response
-
-        api.answers[PATH] = answer
+        api.answers[PATH] = cut_short
         with pytest.raises(errors.Unreachable):
             await session.get(PATH)
 

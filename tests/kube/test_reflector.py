@@ -1,0 +1,629 @@
+"""The reflector: listing, watching, and everything that may go wrong in between."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import msgspec
+import pytest
+import structlog
+from aiohttp import web
+
+from adapter.kube import reflector as module
+from adapter.kube.backoff import Backoff
+from adapter.kube.credentials import Access
+from adapter.kube.errors import CredentialsError
+from adapter.kube.reflector import Reflector
+from adapter.kube.session import Session
+from adapter.kube.slices import Slices
+from adapter.telemetry.metrics import Metrics
+from tests.kube.fake import COLLECTION, FakeApi, Watch, cut_short, status, text
+
+
+class Thing(msgspec.Struct):
+    """What is kept of an object: enough to see that it changed."""
+
+    metadata: dict[str, Any]
+    color: str = ""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Thing) and (self.name, self.color) == (other.name, other.color)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def name(self) -> str:
+        return str(self.metadata["name"])
+
+
+_DECODER = msgspec.json.Decoder(Thing)
+
+
+class Watched:
+    """A reflector that runs, what it told, what it decoded, and how long it wanted to sleep."""
+
+    def __init__(self, session: Session, metrics: Metrics, **more: Any) -> None:
+        self.told: asyncio.Queue[tuple[str | None, str | None]] = asyncio.Queue()
+        self.decoded: list[str] = []
+        self.slept: asyncio.Queue[float] = asyncio.Queue()
+        self.wake = asyncio.Event()
+        self.wake.set()
+        self.reflector: Reflector[Thing] = Reflector(
+            session,
+            COLLECTION,
+            self._decode,
+            name="things",
+            on_event=self._event,
+            metrics=metrics,
+            sleep=self._sleep,
+            **more,
+        )
+        self.task = asyncio.create_task(self.reflector.run())
+
+    def _decode(self, raw: msgspec.Raw) -> Thing:
+        thing = _DECODER.decode(raw)
+        self.decoded.append(thing.name)
+        return thing
+
+    def _event(self, old: Thing | None, new: Thing | None) -> None:
+        self.told.put_nowait((old and f"{old.name} {old.color}", new and f"{new.name} {new.color}"))
+
+    async def _sleep(self, seconds: float) -> None:
+        self.slept.put_nowait(seconds)
+        await self.wake.wait()
+
+    async def next(self) -> tuple[str | None, str | None]:
+        return await asyncio.wait_for(self.told.get(), 10)
+
+    async def nap(self) -> float:
+        """The next sleep between attempts."""
+        return await asyncio.wait_for(self.slept.get(), 10)
+
+    async def synced(self) -> None:
+        await asyncio.wait_for(self.reflector.synced.wait(), 10)
+
+    def colors(self) -> dict[str, str]:
+        return {key: thing.color for key, thing in self.reflector.items.items()}
+
+    def all_told(self) -> list[tuple[str | None, str | None]]:
+        return [self.told.get_nowait() for _ in range(self.told.qsize())]
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+@pytest.fixture
+async def make(session: Session, metrics: Metrics) -> AsyncIterator[Any]:
+    made: list[Watched] = []
+
+    def begin(**more: Any) -> Watched:
+        made.append(Watched(session, metrics, **more))
+        return made[-1]
+
+    yield begin
+    for one in made:
+        await one.stop()
+
+
+def restarts(metrics: Metrics, reason: str) -> float:
+    labels = {"resource": "things", "reason": reason}
+    return metrics.registry.get_sample_value("effective_load_watch_restarts_total", labels) or 0.0
+
+
+class TestList:
+    async def test_the_first_list_is_told_object_by_object(self, api: FakeApi, make: Any) -> None:
+        api.put("a", color="red")
+        api.put("b", color="blue")
+        watched = make()
+        await watched.synced()
+        assert watched.colors() == {"shop/a": "red", "shop/b": "blue"}
+        assert watched.all_told() == [(None, "a red"), (None, "b blue")]
+
+    async def test_it_is_read_in_pages_that_follow_each_other(self, api: FakeApi, make: Any) -> None:
+        for index in range(7):
+            api.put(f"x{index}")
+        watched = make(page=3)
+        await watched.synced()
+        assert len(watched.reflector.items) == 7
+        asked = [(query["limit"], query.get("continue")) for query in api.queries("list")]
+        assert asked == [("3", None), ("3", "3"), ("3", "6")]
+
+    async def test_the_first_page_is_short_because_nobody_knows_how_large_the_objects_are(
+        self, api: FakeApi, make: Any
+    ) -> None:
+        for index in range(150):
+            api.put(f"x{index:03}")
+        watched = make()
+        await watched.synced()
+        assert [query["limit"] for query in api.queries("list")] == ["100", "500"]
+
+    async def test_large_objects_come_in_shorter_pages(
+        self, api: FakeApi, make: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "_PAGE_BYTES", 20_000)
+        for index in range(150):
+            api.put(f"x{index:03}", padding="x" * 1000)
+        watched = make()
+        await watched.synced()
+        limits = [int(query["limit"]) for query in api.queries("list")]
+        assert limits[0] == 100
+        assert all(10 <= limit <= 20 for limit in limits[1:])
+
+    async def test_an_object_larger_than_a_page_should_be_is_listed_alone(
+        self, api: FakeApi, make: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "_PAGE_BYTES", 10)
+        for name in "abc":
+            api.put(name)
+        watched = make(page=2)
+        await watched.synced()
+        assert [query["limit"] for query in api.queries("list")] == ["2", "1"]
+
+    async def test_selectors_go_along_with_lists_and_watches(self, api: FakeApi, make: Any) -> None:
+        make(params={"fieldSelector": "metadata.name=x"})
+        watch = await api.watch()
+        assert watch.query["fieldSelector"] == "metadata.name=x"
+        assert api.queries("list")[0]["fieldSelector"] == "metadata.name=x"
+
+    async def test_an_empty_collection_is_synced(self, api: FakeApi, make: Any) -> None:
+        api.lists.append(text('{"metadata":{"resourceVersion":"5"},"items":null}'))
+        watched = make()
+        await watched.synced()
+        assert (await api.watch()).query["resourceVersion"] == "5"
+
+    async def test_an_object_that_cannot_be_read_leaves_the_others(
+        self, api: FakeApi, make: Any, metrics: Metrics
+    ) -> None:
+        api.put("a", color=5)
+        api.put("b", color="blue")
+        watched = make()
+        with structlog.testing.capture_logs() as logs:
+            await watched.synced()
+        assert watched.colors() == {"shop/b": "blue"}
+        assert [(one["key"], one["log_level"]) for one in logs] == [("shop/a", "warning")]
+        unreadable = {"reason": "unreadable_object"}
+        assert metrics.registry.get_sample_value("effective_load_errors_total", unreadable) == 1
+
+    async def test_a_list_that_fails_is_tried_again(self, api: FakeApi, make: Any, metrics: Metrics) -> None:
+        api.put("a")
+        api.lists.extend(
+            [status(500, "InternalError"), cut_short, text("nonsense"), text('{"metadata":{},"items":[]}')]
+        )
+        watched = make()
+        await watched.synced()
+        assert list(watched.reflector.items) == ["shop/a"]
+        assert [restarts(metrics, reason) for reason in ("refused", "unreachable", "malformed")] == [1, 1, 2]
+        assert watched.slept.qsize() == 4
+
+    async def test_an_expired_continue_token_starts_a_fresh_list(self, api: FakeApi, make: Any) -> None:
+        for index in range(5):
+            api.put(f"x{index}")
+        api.lists.extend([api._listed, status(410, "Expired")])
+        watched = make(page=2)
+        await watched.synced()
+        assert len(watched.reflector.items) == 5
+        assert [query.get("continue") for query in api.queries("list")] == [None, "2", None, "2", "4"]
+
+
+class TestWatch:
+    async def test_it_goes_on_where_the_list_ended(self, api: FakeApi, make: Any) -> None:
+        api.put("a")
+        make()
+        query = (await api.watch()).query
+        assert query["resourceVersion"] == str(api.version)
+        assert query["allowWatchBookmarks"] == "true"
+        assert 50 <= int(query["timeoutSeconds"]) <= 60
+
+    async def test_new_changed_and_deleted_objects_are_told(self, api: FakeApi, make: Any) -> None:
+        watched = make()
+        watch = await api.watch()
+        watch.send("ADDED", api.put("a", color="red"))
+        assert await watched.next() == (None, "a red")
+        watch.send("MODIFIED", api.put("a", color="blue"))
+        assert await watched.next() == ("a red", "a blue")
+        assert watched.colors() == {"shop/a": "blue"}
+        watch.send("DELETED", api.remove("a"))
+        assert await watched.next() == ("a blue", None)
+        assert watched.colors() == {}
+
+    async def test_a_change_that_makes_no_difference_is_not_told(self, api: FakeApi, make: Any) -> None:
+        api.put("a", color="red")
+        watched = make()
+        watch = await api.watch()
+        assert await watched.next() == (None, "a red")
+        watch.send("MODIFIED", api.put("a", color="red"))
+        watch.send("ADDED", api.put("b"))
+        assert await watched.next() == (None, "b ")
+
+    async def test_a_deletion_of_what_is_not_known_is_nothing(self, api: FakeApi, make: Any) -> None:
+        watched = make()
+        watch = await api.watch()
+        api.put("ghost")
+        watch.send("DELETED", api.remove("ghost"))
+        watch.send("ADDED", api.put("a"))
+        assert await watched.next() == (None, "a ")
+
+    async def test_an_unreadable_change_leaves_the_last_known_form(self, api: FakeApi, make: Any) -> None:
+        api.put("a", color="red")
+        watched = make()
+        watch = await api.watch()
+        watch.send("MODIFIED", api.put("a", color=5))
+        watch.send("ADDED", api.put("b"))
+        assert [await watched.next(), await watched.next()] == [(None, "a red"), (None, "b ")]
+        assert watched.colors()["shop/a"] == "red"
+        watch.send("MODIFIED", api.put("a", color="blue"))
+        assert await watched.next() == ("a red", "a blue")
+
+    async def test_after_its_time_it_goes_on_from_the_last_event(
+        self, api: FakeApi, make: Any, metrics: Metrics
+    ) -> None:
+        watched = make()
+        watch = await api.watch()
+        watch.send("ADDED", api.put("a"))
+        await watched.next()
+        watch.end()
+        again = await api.watch()
+        assert again.query["resourceVersion"] == str(api.version)
+        assert len(api.queries("list")) == 1
+        assert watched.slept.empty()
+
+    async def test_after_a_bookmark_it_goes_on_from_there(self, api: FakeApi, make: Any) -> None:
+        watched = make()
+        watch = await api.watch()
+        watch.send("BOOKMARK", api.bookmark())
+        watch.end()
+        again = await api.watch()
+        assert again.query["resourceVersion"] == str(api.version)
+        assert watched.told.empty()
+
+    async def test_a_burst_gives_way_to_others(self, api: FakeApi, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        """With slices of no length every event lets the loop go: another task runs in between."""
+        monkeypatch.setattr(module, "Slices", lambda: Slices(0.0))
+        watched = make()
+        watch = await api.watch()
+        for index in range(50):
+            watch.send("ADDED", api.put(f"x{index}"))
+        seen = set()
+        while len(watched.reflector.items) < 50:
+            seen.add(len(watched.reflector.items))
+            await asyncio.sleep(0)
+        assert len(seen) > 10
+
+    async def test_an_error_in_the_callback_is_not_swallowed(
+        self, api: FakeApi, session: Session, metrics: Metrics
+    ) -> None:
+        def fail(_old: Thing | None, _new: Thing | None) -> None:
+            raise LookupError("a fault of ours")
+
+        api.put("a")
+        broken = Reflector(session, COLLECTION, _DECODER.decode, name="things", on_event=fail, metrics=metrics)
+        with pytest.raises(LookupError):
+            await asyncio.wait_for(broken.run(), 10)
+
+
+class TestTrouble:
+    async def test_a_410_starts_a_fresh_list_at_once(self, api: FakeApi, make: Any, metrics: Metrics) -> None:
+        api.put("a", color="red")
+        watched = make()
+        (await api.watch()).send(
+            "ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old", "metadata": {}}
+        )
+        again = await api.watch()
+        assert again.query["resourceVersion"] == str(api.version)
+        assert len(api.queries("list")) == 2
+        assert watched.slept.empty()
+        assert restarts(metrics, "expired") == 1
+
+    async def test_a_410_in_the_answer_starts_a_fresh_list_too(self, api: FakeApi, make: Any) -> None:
+        api.watches.append(status(410, "Gone"))
+        make()
+        await api.watch()
+        assert len(api.queries("list")) == 2
+
+    async def test_a_server_that_always_says_410_is_not_hammered(self, api: FakeApi, make: Any) -> None:
+        api.watches.extend([status(410, "Gone")] * 4)
+        watched = make()
+        await api.watch()
+        assert watched.slept.qsize() == 3  # all but the first
+
+    async def test_a_fresh_list_tells_only_what_differs(self, api: FakeApi, make: Any) -> None:
+        for name, color in (("same", "red"), ("changed", "red"), ("gone", "red")):
+            api.put(name, color=color)
+        watched = make()
+        watch = await api.watch()
+        watched.all_told()
+        watched.decoded.clear()
+        api.put("changed", color="blue")
+        api.put("new", color="red")
+        api.remove("gone")
+        watch.send("ERROR", {"kind": "Status", "code": 410})
+        await api.watch()
+        assert sorted(watched.all_told(), key=str) == [
+            ("changed red", "changed blue"),
+            ("gone red", None),
+            (None, "new red"),
+        ]
+        assert sorted(watched.decoded) == ["changed", "new"]  # what has its old version is not decoded again
+
+    async def test_the_old_objects_are_served_until_the_new_list_is_complete(self, api: FakeApi, make: Any) -> None:
+        for index in range(4):
+            api.put(f"old{index}")
+        watched = make(page=2)
+        watch = await api.watch()
+        api.objects.clear()
+        for index in range(4):
+            api.put(f"new{index}")
+        reached, proceed = asyncio.Event(), asyncio.Event()
+
+        async def second_page(request: web.Request) -> web.StreamResponse:
+            reached.set()
+            await proceed.wait()
+            return await api._listed(request)
+
+        api.lists.extend([api._listed, second_page])
+        watch.send("ERROR", {"kind": "Status", "code": 410})
+        await asyncio.wait_for(reached.wait(), 10)
+        assert sorted(watched.reflector.items) == [f"shop/old{index}" for index in range(4)]
+        proceed.set()
+        await api.watch()
+        assert sorted(watched.reflector.items) == [f"shop/new{index}" for index in range(4)]
+
+    async def test_a_lost_connection_goes_on_where_it_was(self, api: FakeApi, make: Any, metrics: Metrics) -> None:
+        watched = make()
+        watch = await api.watch()
+        watch.send("ADDED", api.put("a"))
+        await watched.next()
+        watch.cut()
+        assert (await api.watch()).query["resourceVersion"] == str(api.version)
+        assert len(api.queries("list")) == 1
+        assert 0 <= await watched.nap() <= 0.5
+        assert restarts(metrics, "unreachable") == 1
+
+    async def test_a_line_cut_off_by_the_end_goes_on_where_it_was(self, api: FakeApi, make: Any) -> None:
+        watched = make()
+        watch = await api.watch()
+        watch.send("ADDED", api.put("a"))
+        await watched.next()
+        whole = msgspec.json.encode({"type": "ADDED", "object": api.put("b")})
+        watch.write(whole[: len(whole) // 2])
+        watch.end()
+        again = await api.watch()
+        assert int(again.query["resourceVersion"]) == api.version - 1
+        again.write(whole + b"\n")
+        assert await watched.next() == (None, "b ")
+
+    @pytest.mark.parametrize(
+        "line", [b"nonsense", b"{}", b'{"type":"ADDED","object":5}', b'{"type":"ADDED","object":{"metadata":{}}}']
+    )
+    async def test_a_line_of_nonsense_starts_a_fresh_list(
+        self, api: FakeApi, make: Any, metrics: Metrics, line: bytes
+    ) -> None:
+        make()
+        (await api.watch()).write(line + b"\n")
+        await api.watch()
+        assert len(api.queries("list")) == 2
+        assert restarts(metrics, "malformed") == 1
+
+    async def test_a_silent_watch_is_given_up(
+        self, api: FakeApi, make: Any, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "WATCH_SECONDS", (0, 0))
+        monkeypatch.setattr(module, "SILENCE_SECONDS", 0.05)
+        make()
+        await api.watch()
+        await api.watch()
+        assert restarts(metrics, "silent") >= 1
+        assert len(api.queries("list")) == 1
+
+    async def test_a_watch_that_ends_at_once_over_and_over_is_not_hammered(self, api: FakeApi, make: Any) -> None:
+        api.watches.extend([text("")] * 3)
+        watched = make()
+        await api.watch()
+        assert watched.slept.qsize() == 3
+
+    async def test_too_many_requests_are_waited_out_as_asked_but_not_for_ever(self, api: FakeApi, make: Any) -> None:
+        api.watches.append(status(429, "TooManyRequests", headers={"Retry-After": "4"}))
+        api.watches.append(status(429, "TooManyRequests", headers={"Retry-After": "4000"}))
+        watched = make()
+        await api.watch()
+        assert 4 <= await watched.nap() <= 4.5
+        assert await watched.nap() == 30
+        assert len(api.queries("list")) == 1
+
+    async def test_waits_grow_while_it_fails_and_begin_again_after_success(self, api: FakeApi, make: Any) -> None:
+        api.lists.extend([cut_short] * 4)
+        watched = make()
+        watched.reflector._backoff = Backoff(uniform=lambda _low, high: high)
+        watch = await api.watch()
+        assert [await watched.nap() for _ in range(4)] == [0.5, 1.0, 2.0, 4.0]
+        watch.send("ADDED", api.put("a"))
+        await watched.next()
+        watch.cut()
+        assert await watched.nap() == 0.5
+
+    async def test_a_place_that_the_server_keeps_refusing_is_given_up(self, api: FakeApi, make: Any) -> None:
+        """A restored etcd: the revision lies in its future, and it answers 504 for ever."""
+        api.watches.extend([status(504, "Timeout", "Too large resource version")] * 3)
+        make()
+        await api.watch()
+        assert len(api.queries("list")) == 2
+
+    async def test_a_server_that_restarts_is_spared_a_list(self, api: FakeApi, make: Any) -> None:
+        api.watches.extend([status(503, "ServiceUnavailable")] * 2)
+        make()
+        await api.watch()
+        assert len(api.queries("list")) == 1
+
+    async def test_a_watch_that_is_forbidden_says_so_once_and_goes_on_trying(self, api: FakeApi, make: Any) -> None:
+        api.put("a")
+        api.watches.extend([status(403, "Forbidden", "user x cannot watch pods")] * 5)
+        with structlog.testing.capture_logs() as logs:
+            watched = make()
+            watch = await api.watch()
+            watch.send("ADDED", api.put("b"))
+            while (await watched.next())[1] != "b ":
+                pass
+        said = [(one["log_level"], one["event"]) for one in logs]
+        assert said == [("warning", "watch failed, trying again"), ("info", "watch works again")]
+        assert "user x cannot watch pods" in logs[0]["error"]
+        assert len(api.queries("list")) == 1
+
+    async def test_failing_credentials_are_said_once(self, metrics: Metrics) -> None:
+        tries = 0
+        enough = asyncio.Event()
+
+        async def load() -> Access:
+            nonlocal tries
+            tries += 1
+            if tries == 5:
+                enough.set()
+            raise CredentialsError("the plugin is gone")
+
+        async with Session(load, metrics=metrics) as session:
+            with structlog.testing.capture_logs() as logs:
+                watched = Watched(session, metrics)
+                await asyncio.wait_for(enough.wait(), 10)
+                await watched.stop()
+        assert [one["event"] for one in logs] == ["credentials cannot be loaded", "watch failed, trying again"]
+        assert restarts(metrics, "credentials") >= 4
+
+    async def test_stopping_leaves_nothing_behind(self, api: FakeApi, make: Any) -> None:
+        watched = make()
+        await api.watch()
+        await watched.stop()
+        assert watched.task.cancelled()
+        assert [task for task in asyncio.all_tasks() if "Reflector" in repr(task)] == []
+
+
+class TestProof:
+    """When the copy was last known to be current, in the API server's time."""
+
+    @pytest.fixture
+    def moment(self, session: Session, monkeypatch: pytest.MonkeyPatch) -> Any:
+        class Moment:
+            seconds = 1000.0
+
+        monkeypatch.setattr(session, "now", lambda: Moment.seconds)
+        return Moment
+
+    async def test_before_the_first_list_there_is_none(self, api: FakeApi, make: Any) -> None:
+        reached, proceed = asyncio.Event(), asyncio.Event()
+
+        async def slow(request: web.Request) -> web.StreamResponse:
+            reached.set()
+            await proceed.wait()
+            return await api._listed(request)
+
+        api.lists.append(slow)
+        watched = make()
+        await asyncio.wait_for(reached.wait(), 10)
+        assert watched.reflector.proven_at is None
+        assert not watched.reflector.synced.is_set()
+        proceed.set()
+        await watched.synced()
+
+    async def test_a_list_proves_the_moment_of_its_first_page(self, api: FakeApi, make: Any, moment: Any) -> None:
+        for index in range(4):
+            api.put(f"x{index}")
+
+        async def later(request: web.Request) -> web.StreamResponse:
+            moment.seconds = 1050.0
+            return await api._listed(request)
+
+        async def refuse(_request: web.Request) -> web.StreamResponse:
+            await asyncio.Event().wait()
+            return web.Response()
+
+        api.lists.extend([api._listed, later])
+        api.watches.append(refuse)
+        watched = make(page=2)
+        await watched.synced()
+        assert watched.reflector.proven_at == 1000.0
+        await watched.stop()
+
+    async def test_a_watch_that_connects_events_and_bookmarks_are_proof(
+        self, api: FakeApi, make: Any, moment: Any, metrics: Metrics
+    ) -> None:
+        watched = make()
+        watch = await api.watch()
+        watch.send("ADDED", api.put("a"))
+        await watched.next()
+        moment.seconds = 1010.0
+        watch.send("ADDED", api.put("b"))
+        await watched.next()
+        assert await settled(watched, 1010.0)
+        moment.seconds = 1070.0
+        watch.send("BOOKMARK", api.bookmark())
+        assert await settled(watched, 1070.0)
+        moment.seconds = 1130.0
+        watch.end()
+        again = await api.watch()
+        assert await settled(watched, 1130.0)
+        labels = {"resource": "things"}
+        proof = metrics.registry.get_sample_value("effective_load_watch_last_proof_timestamp_seconds", labels)
+        assert proof == 1130.0
+        assert metrics.registry.get_sample_value("effective_load_watch_objects", labels) == 2
+        again.end()
+
+    async def test_failures_are_no_proof(self, api: FakeApi, make: Any, moment: Any) -> None:
+        watched = make()
+        watch = await api.watch()
+        watch.send("ADDED", api.put("a"))
+        await watched.next()
+        moment.seconds = 1100.0
+        api.watches.append(status(500, "InternalError"))
+        watched.wake.clear()
+        watch.cut()
+        await watched.nap()
+        assert watched.reflector.proven_at == 1000.0
+        watched.wake.set()
+        assert await settled(watched, 1100.0)
+
+
+async def settled(watched: Watched, moment: float) -> bool:
+    """Whether the proof reaches this moment; it has no event of its own, so the loop is let go until it does."""
+    await until(lambda: watched.reflector.proven_at == moment)
+    return True
+
+
+async def test_any_history_of_changes_and_faults_ends_in_the_server_s_state(
+    api: FakeApi, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one thing that matters: whatever happens on the way, the copy becomes what the server has."""
+    dice = random.Random(7)
+    watched = make(page=3)
+    for step in range(60):
+        watch: Watch = await api.watch()
+        for _ in range(dice.randint(0, 4)):
+            name = f"x{dice.randint(0, 9)}"
+            if name in api.objects and dice.random() < 0.4:
+                watch.send("DELETED", api.remove(name))
+            else:
+                watch.send("MODIFIED", api.put(name, color=f"c{step}"))
+        fault = dice.choice(["cut", "end", "expired", "silent change"])
+        if fault == "silent change":  # the server forgets what happened: only a list can tell
+            api.put(f"x{dice.randint(0, 9)}", color=f"s{step}")
+        if fault in {"expired", "silent change"}:
+            watch.send("ERROR", {"kind": "Status", "code": 410})
+        elif fault == "end":
+            watch.send("BOOKMARK", api.bookmark())
+            watch.end()
+        else:
+            watch.send("BOOKMARK", api.bookmark())
+            await settled_copy(watched, api)
+            watch.cut()
+    await api.watch()
+    await settled_copy(watched, api)
+
+
+async def settled_copy(watched: Watched, api: FakeApi) -> None:
+    expected = {f"shop/{name}": item.get("color", "") for name, item in api.objects.items()}
+    await until(lambda: watched.colors() == expected)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not true():  # noqa: ASYNC110  what is waited for has no event
+            await asyncio.sleep(0)
