@@ -1,0 +1,191 @@
+"""Discovery: from a kind to its paths, remembered, asked again in time."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from adapter.kube.clock import ServerClock
+from adapter.kube.errors import ServerError, UnknownKind
+from adapter.kube.objects import CustomResourceDefinition
+from adapter.kube.resources import Resources
+from adapter.kube.session import Session
+from adapter.kube.targets import BUILT_IN, ScalePaths
+from adapter.telemetry.metrics import Metrics
+from tests.kube.fake import FakeApi, status, text
+
+CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/rollouts.argoproj.io"
+
+
+def served(group_version: str, *resources: dict[str, Any]) -> Any:
+    return text(json.dumps({"groupVersion": group_version, "resources": list(resources)}))
+
+
+def rollouts(status_path: str = ".status.HPAReplicas") -> dict[str, Any]:
+    paths = {
+        "specReplicasPath": ".spec.replicas",
+        "statusReplicasPath": status_path,
+        "labelSelectorPath": ".status.selector",
+    }
+    versions = [{"name": "v1"}, {"name": "v1alpha1", "subresources": {"scale": paths}}]
+    names = {"kind": "Rollout", "plural": "rollouts"}
+    return {"metadata": {"name": "x"}, "spec": {"group": "argoproj.io", "names": names, "versions": versions}}
+
+
+@pytest.fixture
+def api(api: FakeApi) -> FakeApi:
+    api.answers["/api/v1"] = served(
+        "v1",
+        {"name": "pods", "kind": "Pod", "namespaced": True},
+        {"name": "nodes", "kind": "Node", "namespaced": False},
+        {"name": "replicationcontrollers", "kind": "ReplicationController", "namespaced": True},
+        {"name": "replicationcontrollers/scale", "kind": "Scale", "namespaced": True},
+    )
+    api.answers["/apis/apps/v1"] = served(
+        "apps/v1",
+        {"name": "deployments/scale", "kind": "Scale", "namespaced": True},
+        {"name": "deployments/status", "kind": "Deployment", "namespaced": True},
+        {"name": "deployments", "kind": "Deployment", "namespaced": True},
+        {"name": "daemonsets", "kind": "DaemonSet", "namespaced": True},
+    )
+    api.answers["/apis/argoproj.io/v1alpha1"] = served(
+        "argoproj.io/v1alpha1",
+        {"name": "rollouts", "kind": "Rollout", "namespaced": True},
+        {"name": "rollouts/scale", "kind": "Scale", "namespaced": True},
+    )
+    api.answers[CRD] = text(json.dumps(rollouts()))
+    return api
+
+
+class Hands:
+    seconds = 0.0
+
+
+@pytest.fixture
+def hands() -> Hands:
+    return Hands()
+
+
+@pytest.fixture
+async def resources(api: FakeApi, metrics: Metrics, hands: Hands) -> Any:
+    clock = ServerClock(lambda: hands.seconds, lambda: 0.0)
+    async with Session(api.load, metrics=metrics, clock=clock) as session:
+        yield Resources(session)
+
+
+async def test_a_built_in_kind_is_found_with_its_paths(resources: Resources) -> None:
+    found = await resources.scalable("apps/v1", "Deployment")
+    assert (found.name, found.api_version, found.paths) == ("deployments.apps", "apps/v1", BUILT_IN)
+    assert found.collection() == "/apis/apps/v1/deployments"
+    assert found.collection("shop") == "/apis/apps/v1/namespaces/shop/deployments"
+    assert found.path("shop", "web") == "/apis/apps/v1/namespaces/shop/deployments/web"
+    assert found.scale_path("shop", "web") == "/apis/apps/v1/namespaces/shop/deployments/web/scale"
+
+
+async def test_the_core_group_has_no_name(resources: Resources) -> None:
+    found = await resources.scalable("v1", "ReplicationController")
+    assert (found.name, found.api_version, found.paths) == ("replicationcontrollers", "v1", BUILT_IN)
+    assert found.scale_path("shop", "a") == "/api/v1/namespaces/shop/replicationcontrollers/a/scale"
+
+
+async def test_a_cluster_wide_kind_has_no_namespace_in_its_path(resources: Resources) -> None:
+    assert (await resources.find("v1", "Node")).path("shop", "n") == "/api/v1/nodes/n"
+
+
+async def test_a_custom_resource_tells_where_its_scale_is(resources: Resources) -> None:
+    found = await resources.scalable("argoproj.io/v1alpha1", "Rollout")
+    assert found.name == "rollouts.argoproj.io"
+    assert found.paths == ScalePaths(".spec.replicas", ".status.HPAReplicas", ".status.selector")
+
+
+@pytest.mark.parametrize("answer", [status(404, "NotFound"), status(403, "Forbidden")])
+async def test_without_its_crd_a_custom_resource_has_only_its_live_scale(
+    api: FakeApi, resources: Resources, answer: Any
+) -> None:
+    api.answers[CRD] = answer
+    found = await resources.scalable("argoproj.io/v1alpha1", "Rollout")
+    assert found.paths is None
+    assert found.has_scale
+
+
+async def test_a_kind_without_a_scale_cannot_be_scaled(resources: Resources) -> None:
+    assert not (await resources.find("apps/v1", "DaemonSet")).has_scale
+    with pytest.raises(UnknownKind, match=r"DaemonSet \(apps/v1\) cannot be scaled"):
+        await resources.scalable("apps/v1", "DaemonSet")
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "sentence"),
+    [
+        ("apps/v1", "Rollout", "serves no kind Rollout in apps/v1"),
+        ("nobody.io/v1", "Thing", "serves no nobody.io/v1, which Thing is said to be of"),
+        ("apps/v1", "Scale", "serves no kind Scale"),
+    ],
+)
+async def test_a_kind_that_is_not_served_is_named(
+    resources: Resources, api_version: str, kind: str, sentence: str
+) -> None:
+    with pytest.raises(UnknownKind, match=sentence):
+        await resources.find(api_version, kind)
+
+
+async def test_what_was_found_is_remembered_for_ten_minutes(api: FakeApi, resources: Resources, hands: Hands) -> None:
+    for _ in range(3):
+        await resources.find("apps/v1", "Deployment")
+    hands.seconds = 599
+    await resources.find("apps/v1", "Deployment")
+    assert len(api.asked) == 1
+    hands.seconds = 600
+    await resources.find("apps/v1", "Deployment")
+    assert len(api.asked) == 2
+
+
+async def test_what_was_not_found_is_asked_for_again_after_thirty_seconds(
+    api: FakeApi, resources: Resources, hands: Hands
+) -> None:
+    found = api.answers.pop("/apis/argoproj.io/v1alpha1")
+    for hands.seconds in (0.0, 29.0):
+        with pytest.raises(UnknownKind):
+            await resources.find("argoproj.io/v1alpha1", "Rollout")
+    assert len(api.asked) == 1
+    api.answers["/apis/argoproj.io/v1alpha1"] = found
+    hands.seconds = 30.0
+    assert (await resources.find("argoproj.io/v1alpha1", "Rollout")).plural == "rollouts"
+
+
+async def test_a_failing_server_leaves_what_was_found(api: FakeApi, resources: Resources, hands: Hands) -> None:
+    await resources.find("apps/v1", "Deployment")
+    api.answers["/apis/apps/v1"] = status(503, "ServiceUnavailable")
+    hands.seconds = 700
+    assert (await resources.find("apps/v1", "Deployment")).plural == "deployments"
+    assert (await resources.find("apps/v1", "Deployment")).plural == "deployments"
+    assert len(api.asked) == 2  # not at each call
+    hands.seconds = 731
+    await resources.find("apps/v1", "Deployment")
+    assert len(api.asked) == 3
+
+
+async def test_a_failing_server_is_not_taken_for_a_missing_kind(
+    api: FakeApi, resources: Resources, hands: Hands
+) -> None:
+    answer = api.answers["/apis/apps/v1"]
+    api.answers["/apis/apps/v1"] = status(503, "ServiceUnavailable")
+    with pytest.raises(ServerError):
+        await resources.find("apps/v1", "Deployment")
+    api.answers["/apis/apps/v1"] = answer
+    assert (await resources.find("apps/v1", "Deployment")).plural == "deployments"
+
+
+async def test_a_crd_that_changed_is_looked_up_again(api: FakeApi, resources: Resources) -> None:
+    await resources.find("apps/v1", "Deployment")
+    await resources.find("argoproj.io/v1alpha1", "Rollout")
+    asked = len(api.asked)
+    api.answers[CRD] = text(json.dumps(rollouts(".status.replicas")))
+    changed = rollouts(".status.replicas")
+    resources.forget(msgspec.convert(changed, CustomResourceDefinition))
+    found = await resources.find("argoproj.io/v1alpha1", "Rollout")
+    assert found.paths is not None
+    assert found.paths.status_replicas == ".status.replicas"
+    await resources.find("apps/v1", "Deployment")
+    assert len(api.asked) == asked + 2  # the group and the CRD; the other group stayed

@@ -1,0 +1,175 @@
+"""The live scale: one request per path under way, one a second, half a second each, and what stands in for it."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+
+from adapter.kube import scale as module
+from adapter.kube.errors import Forbidden, ScaleUnread, TimedOut
+from adapter.kube.scale import ScaleReader
+from adapter.kube.session import Session
+from adapter.load.spec import Scale
+from adapter.telemetry.metrics import Metrics
+from tests.kube.fake import FakeApi, status, text
+
+PATH = "/apis/apps/v1/namespaces/shop/deployments/web/scale"
+OTHER = "/apis/apps/v1/namespaces/shop/deployments/db/scale"
+WATCHED = Scale(replicas=3, status_replicas=3, selector="app=web")
+
+
+class Server:
+    """Serves a scale, counts how often, and may be held."""
+
+    def __init__(self, api: FakeApi) -> None:
+        self.replicas = 5
+        self.asked = 0
+        self.reached = asyncio.Event()
+        self.go = asyncio.Event()
+        self.go.set()
+        api.answers[PATH] = api.answers[OTHER] = self.answer
+
+    async def answer(self, _request: web.Request) -> web.StreamResponse:
+        self.asked += 1
+        self.reached.set()
+        await self.go.wait()
+        body = {"spec": {"replicas": self.replicas}, "status": {"replicas": 4, "selector": "app=web"}}
+        return web.Response(text=json.dumps(body))
+
+
+@pytest.fixture
+async def server(api: FakeApi) -> AsyncIterator[Server]:
+    server = Server(api)
+    yield server
+    server.go.set()
+
+
+class Timer:
+    seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def timer() -> Timer:
+    return Timer()
+
+
+@pytest.fixture
+async def reader(session: Session, metrics: Metrics, timer: Timer) -> AsyncIterator[ScaleReader]:
+    reader = ScaleReader(session, metrics, timer=timer)
+    yield reader
+    await reader.close()
+
+
+def reads(metrics: Metrics, result: str) -> float:
+    name = "effective_load_scale_read_duration_seconds_count"
+    return metrics.registry.get_sample_value(name, {"result": result}) or 0.0
+
+
+async def test_the_live_count_is_read(reader: ScaleReader, server: Server, metrics: Metrics) -> None:
+    assert await reader.read(PATH, WATCHED, None) == Scale(replicas=5, status_replicas=4, selector="app=web")
+    assert reads(metrics, "live") == 1
+
+
+async def test_callers_who_ask_together_cause_one_request(reader: ScaleReader, server: Server) -> None:
+    server.go.clear()
+    callers = [asyncio.create_task(reader.read(PATH, None, None)) for _ in range(20)]
+    await server.reached.wait()
+    server.go.set()
+    assert {answer.replicas for answer in await asyncio.gather(*callers)} == {5}
+    assert server.asked == 1
+
+
+async def test_one_waiter_s_end_is_not_the_others(reader: ScaleReader, server: Server) -> None:
+    server.go.clear()
+    first = asyncio.create_task(reader.read(PATH, None, None))
+    second = asyncio.create_task(reader.read(PATH, None, None))
+    await server.reached.wait()
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    server.go.set()
+    assert (await second).replicas == 5
+    assert server.asked == 1
+
+
+async def test_an_answer_younger_than_a_second_is_used_again(
+    reader: ScaleReader, server: Server, timer: Timer, metrics: Metrics
+) -> None:
+    await reader.read(PATH, None, None)
+    server.replicas = 6
+    timer.seconds = 0.99
+    assert (await reader.read(PATH, None, None)).replicas == 5
+    timer.seconds = 1.01
+    assert (await reader.read(PATH, None, None)).replicas == 6
+    assert server.asked == 2
+    assert (reads(metrics, "live"), reads(metrics, "cached")) == (2, 1)
+
+
+async def test_targets_are_read_apart(reader: ScaleReader, server: Server) -> None:
+    await reader.read(PATH, None, None)
+    await reader.read(OTHER, None, None)
+    assert server.asked == 2
+
+
+async def test_a_read_that_fails_uses_what_was_watched_within_five_seconds(
+    api: FakeApi, reader: ScaleReader, session: Session, metrics: Metrics
+) -> None:
+    api.answers[PATH] = status(500, "InternalError")
+    assert await reader.read(PATH, WATCHED, session.now() - 4.5) == WATCHED
+    assert reads(metrics, "watched") == 1
+
+
+async def test_what_was_proven_longer_ago_is_an_error_that_names_target_and_cause(
+    api: FakeApi, reader: ScaleReader, session: Session, metrics: Metrics
+) -> None:
+    api.answers[PATH] = status(403, "Forbidden", "no get on deployments/scale")
+    with pytest.raises(ScaleUnread) as caught:
+        await reader.read(PATH, WATCHED, session.now() - 6)
+    assert PATH in str(caught.value)
+    assert "no get on deployments/scale" in str(caught.value)
+    assert isinstance(caught.value.__cause__, Forbidden)
+    assert reads(metrics, "failed") == 1
+
+
+@pytest.mark.parametrize(("watched", "proven"), [(None, True), (WATCHED, False)])
+async def test_without_a_watched_count_or_its_proof_there_is_nothing_to_fall_back_on(
+    api: FakeApi, reader: ScaleReader, session: Session, watched: Scale | None, proven: bool
+) -> None:
+    api.answers[PATH] = status(500, "InternalError")
+    with pytest.raises(ScaleUnread):
+        await reader.read(PATH, watched, session.now() if proven else None)
+
+
+@pytest.mark.parametrize("body", ["", "{}", '{"spec":{"replicas":"many"}}', "[1]"])
+async def test_an_answer_that_is_no_scale_is_a_failure(api: FakeApi, reader: ScaleReader, body: str) -> None:
+    api.answers[PATH] = text(body)
+    with pytest.raises(ScaleUnread):
+        await reader.read(PATH, None, None)
+
+
+async def test_a_slow_answer_is_given_up(
+    reader: ScaleReader, server: Server, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "DEADLINE_SECONDS", 0.05)
+    server.go.clear()
+    with pytest.raises(ScaleUnread) as caught:
+        await reader.read(PATH, None, None)
+    assert isinstance(caught.value.__cause__, TimedOut)
+    assert "no answer within 0.05 s" in str(caught.value)
+    assert await reader.read(PATH, WATCHED, session.now()) == WATCHED
+
+
+async def test_failures_too_are_asked_about_once_a_second(
+    api: FakeApi, reader: ScaleReader, session: Session, timer: Timer
+) -> None:
+    api.answers[PATH] = status(503, "ServiceUnavailable")
+    for _ in range(5):
+        assert await reader.read(PATH, WATCHED, session.now()) == WATCHED
+    assert len(api.asked) == 1
+    timer.seconds = 1.01
+    Server(api)
+    assert (await reader.read(PATH, WATCHED, session.now())).replicas == 5

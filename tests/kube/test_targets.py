@@ -1,0 +1,158 @@
+"""The scale that a target's own object tells, for built-in kinds and for custom resources with unusual paths."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from adapter.kube.objects import AnyObject
+from adapter.kube.targets import BUILT_IN, ScalePaths, target_decoder, watched_scale
+from adapter.load.spec import Scale, Target
+
+ROLLOUT = ScalePaths(".spec.replicas", ".status.HPAReplicas", ".status.selector")
+ODD = ScalePaths(".spec.size.wanted", ".status.size.seen", ".status.labelSelector")
+
+
+def thing(**parts: Any) -> AnyObject:
+    return msgspec.json.decode(msgspec.json.encode(parts), type=AnyObject)
+
+
+@pytest.mark.parametrize(
+    ("parts", "paths", "scale"),
+    [
+        (
+            {"spec": {"replicas": 5, "selector": {"matchLabels": {"b": "2", "a": "1"}}}, "status": {"replicas": 4}},
+            BUILT_IN,
+            Scale(replicas=5, status_replicas=4, selector="a=1,b=2"),
+        ),
+        (
+            {
+                "spec": {
+                    "replicas": 0,
+                    "selector": {
+                        "matchLabels": {"a": "1"},
+                        "matchExpressions": [{"key": "tier", "operator": "In", "values": ["y", "x"]}],
+                    },
+                }
+            },
+            BUILT_IN,
+            Scale(replicas=0, status_replicas=0, selector="a=1,tier in (x,y)"),
+        ),
+        # A built-in's replicas default to 1, and a ReplicationController's selector is a plain map.
+        (
+            {"spec": {"selector": {"app": "web"}}},
+            BUILT_IN,
+            Scale(replicas=1, status_replicas=0, selector="app=web"),
+        ),
+        (
+            {"spec": {"selector": {"matchExpressions": [{"key": "app", "operator": "Exists"}]}}},
+            BUILT_IN,
+            Scale(replicas=1, status_replicas=0, selector="app"),
+        ),
+        (
+            {"spec": {"replicas": 5}, "status": {"HPAReplicas": 6, "selector": "tier in (b,a),app=web"}},
+            ROLLOUT,
+            Scale(replicas=5, status_replicas=6, selector="app=web,tier in (a,b)"),
+        ),
+        (
+            {"spec": {"size": {"wanted": 2}}, "status": {"size": {"seen": 1}, "labelSelector": "app=web"}},
+            ODD,
+            Scale(replicas=2, status_replicas=1, selector="app=web"),
+        ),
+        # A custom resource that its controller has not seen yet: the API server answers 0 and no selector.
+        ({"spec": {"replicas": 2}}, ROLLOUT, Scale(replicas=2, status_replicas=0, selector="")),
+        (
+            {"spec": {"replicas": 2}, "status": {"selector": "a=b"}},
+            ScalePaths(".spec.replicas", ".status.replicas"),
+            Scale(replicas=2, status_replicas=0),
+        ),
+        # A text that is no selector is passed on; who reads it says so.
+        (
+            {"spec": {"replicas": 2}, "status": {"selector": "not a selector"}},
+            ROLLOUT,
+            Scale(replicas=2, status_replicas=0, selector="not a selector"),
+        ),
+    ],
+)
+def test_the_scale_is_what_the_scale_subresource_would_answer(
+    parts: dict[str, Any], paths: ScalePaths, scale: Scale
+) -> None:
+    assert watched_scale(thing(**parts), paths) == scale
+
+
+@pytest.mark.parametrize(
+    ("parts", "paths"),
+    [
+        ({"spec": {"replicas": 2}}, None),
+        ({"spec": {}}, ROLLOUT),
+        ({}, ROLLOUT),
+        ({"spec": {"replicas": "two"}}, ROLLOUT),
+        ({"spec": {"replicas": True}}, ROLLOUT),
+        ({"spec": {"replicas": -1}}, ROLLOUT),
+        ({"spec": {"size": 5}}, ODD),
+        ({"spec": {"selector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}}}, BUILT_IN),
+        ({"spec": {"selector": {"matchExpressions": ["a"]}}}, BUILT_IN),
+        ({"spec": {"selector": {"matchExpressions": [{"operator": "In"}]}}}, BUILT_IN),
+    ],
+)
+def test_where_the_object_does_not_tell_there_is_no_scale(parts: dict[str, Any], paths: ScalePaths | None) -> None:
+    assert watched_scale(thing(**parts), paths) is None
+
+
+def decode(kind: str, parts: dict[str, Any], paths: ScalePaths | None = BUILT_IN) -> Any:
+    return target_decoder("apps/v1", kind, paths)(msgspec.json.encode(parts))
+
+
+def test_a_target_is_named_by_the_kind_that_was_asked_for() -> None:
+    """Items of a list carry neither kind nor apiVersion."""
+    found = decode(
+        "Deployment",
+        {
+            "metadata": {"name": "web", "namespace": "shop", "uid": "d-1", "labels": {"team": "x"}},
+            "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}},
+            "status": {
+                "replicas": 3,
+                "conditions": [
+                    {"type": "Available", "status": "True"},
+                    {
+                        "type": "Progressing",
+                        "status": "True",
+                        "reason": "NewReplicaSetAvailable",
+                        "lastUpdateTime": "2026-01-01T12:00:00Z",
+                        "lastTransitionTime": "2025-01-01T12:00:00Z",
+                    },
+                ],
+            },
+        },
+    )
+    assert found.target == Target(
+        api_version="apps/v1",
+        kind="Deployment",
+        name="web",
+        uid="d-1",
+        progressing="NewReplicaSetAvailable",
+        progressing_since=1767268800.0,
+    )
+    assert (found.namespace, found.labels) == ("shop", {"team": "x"})
+    assert found.scale == Scale(replicas=3, status_replicas=3, selector="app=web")
+
+
+@pytest.mark.parametrize(
+    "conditions", [None, [], [{"type": "Available"}], "none", [5], {"Progressing": True}, [{"type": 5}]]
+)
+def test_a_target_without_a_usable_condition_does_not_progress(conditions: Any) -> None:
+    found = decode("StatefulSet", {"metadata": {"name": "db"}, "status": {"conditions": conditions}})
+    assert (found.target.progressing, found.target.progressing_since) == ("", None)
+
+
+def test_a_condition_without_its_update_time_has_the_transition_s() -> None:
+    condition = {"type": "Progressing", "reason": "x", "lastTransitionTime": "2026-01-01T12:00:00Z"}
+    found = decode("Rollout", {"metadata": {"name": "web"}, "status": {"conditions": [condition]}})
+    assert found.target.progressing_since == 1767268800.0
+
+
+def test_targets_that_are_the_same_compare_equal() -> None:
+    """The reflector tells only differences: a new managedFields entry is none."""
+    parts = {"metadata": {"name": "web", "resourceVersion": "1"}, "spec": {"replicas": 3, "paused": False}}
+    again = {"metadata": {"name": "web", "resourceVersion": "2", "managedFields": []}, "spec": {"replicas": 3}}
+    assert decode("Deployment", parts) == decode("Deployment", again)
