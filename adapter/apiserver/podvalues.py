@@ -17,7 +17,7 @@ from adapter.apiserver.wire import Described, Item, Value
 from adapter.load.assessment import Assessment, MetricAssessment, PodReading
 from adapter.load.effective import gauge
 from adapter.load.pods import Pod, PodState
-from adapter.load.quantity import nano_text
+from adapter.load.quantity import NANO, nano_text
 from adapter.load.samples import Samples
 from adapter.load.spec import Metric
 from adapter.snapshot import Key, PolicyView
@@ -90,12 +90,12 @@ def _items(directory: Directory, view: PolicyView, assessment: Assessment, route
 
 
 def _own(metric: Metric, reading: PodReading, now: float) -> Fraction | None:
-    """The pod's own value; of a utilization its share of the pod's own capacity (nano-units)."""
+    """The pod's own value in nano-units; of a utilization its usage of its own capacity, in nano-units of a ratio."""
     usage = reading.usage.get(metric.name) if reading.state in _OWN else None
     if usage is None or metric.of is None:
         return None if usage is None else Fraction(usage)
     capacity = gauge(metric, reading.pod, Samples(), {}, now).capacity
-    return Fraction(usage) / capacity if capacity else None
+    return Fraction(usage * NANO, capacity) if capacity else None
 
 
 def _stand_in(directory: Directory, view: PolicyView, found: MetricAssessment, metric: str) -> Fraction | None:

@@ -88,7 +88,7 @@ def route(target: str) -> Route:
         segments = _segments(path)
         parameters = _parameters(query)
     except StatusError as error:
-        return Route(kind=Kind.OTHER, attributes=Attributes(path=path), fault=error)
+        return Route(kind=Kind.OTHER, attributes=Attributes(path=path or "/"), fault=error)
     found = _resource_route(segments, parameters) if _is_resource(segments) else None
     return found or _plain_route(segments, parameters)
 

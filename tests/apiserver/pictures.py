@@ -15,7 +15,9 @@ SAMPLED = NOW - 12
 SCALE_PATH = "/apis/apps/v1/namespaces/shop/deployments/web/scale"
 
 
-def pod(name: str, namespace: str = "shop", *, labels: Mapping[str, str] | None = None, limit: int | None = None) -> Pod:
+def pod(
+    name: str, namespace: str = "shop", *, labels: Mapping[str, str] | None = None, limit: int | None = None
+) -> Pod:
     limits = {} if limit is None else {"memory": limit * NANO}
     return Pod(
         namespace=namespace,

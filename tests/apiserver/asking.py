@@ -1,0 +1,64 @@
+"""Ask the picture without a network: a target goes in, JSON or a StatusError comes out."""
+
+from typing import Any
+
+import msgspec
+
+from adapter.apiserver.answers import Answers
+from adapter.apiserver.routes import Kind, route
+from adapter.load.assessment import Assessment, Decision, Verdict
+from adapter.load.shaping import shape
+from adapter.load.spec import Bounds, Scale
+from adapter.snapshot import Picture, Snapshot
+from tests.apiserver.conftest import StubScales
+from tests.apiserver.pictures import NOW
+
+CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop"
+CUSTOM_V1BETA1 = "/apis/custom.metrics.k8s.io/v1beta1/namespaces/shop"
+EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop"
+POLICY = f"{CUSTOM}/watermarkpolicies.effective-load.io/checkout"
+EVERY_POLICY = f"{CUSTOM}/watermarkpolicies.effective-load.io/%2A"
+TARGET = f"{CUSTOM}/deployments.apps/web"
+PODS = f"{CUSTOM}/pods/%2A"
+
+
+def seven(_assessment: Assessment, scale: Scale, _bounds: Bounds) -> Decision:
+    """Decides for seven pods, whatever the load."""
+    return Decision(
+        desired=7,
+        served=shape(7, scale.status_replicas),
+        error=None,
+        verdict=Verdict.ABOVE,
+        held_by=None,
+        current=scale.replicas,
+    )
+
+
+async def ask(
+    snapshot: Snapshot,
+    target: str,
+    *,
+    scales: StubScales | None = None,
+    stale: str | None = None,
+    now: float = NOW,
+    decide: Any = seven,
+) -> Any:
+    picture = Picture()
+    picture.swap(snapshot)
+    answers = Answers(picture, scales or StubScales(), lambda: stale, lambda: now, decide=decide)
+    asked = route(target)
+    assert asked.fault is None, asked.fault
+    body = await (answers.external(asked) if asked.kind is Kind.EXTERNAL else answers.custom(asked))
+    return msgspec.json.decode(body)
+
+
+async def items(snapshot: Snapshot, target: str, **more: Any) -> list[dict[str, Any]]:
+    answer = await ask(snapshot, target, **more)
+    found: list[dict[str, Any]] = answer["items"]
+    return found
+
+
+async def value(snapshot: Snapshot, target: str, **more: Any) -> str:
+    found = await items(snapshot, target, **more)
+    assert len(found) == 1
+    return str(found[0]["value"])

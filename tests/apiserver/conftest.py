@@ -1,0 +1,219 @@
+"""A server on loopback with real TLS, its cluster, and clients with every kind of certificate."""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+import trustme
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from yarl import URL
+
+from adapter.apiserver.manager import TlsOptions
+from adapter.apiserver.server import ApiServer, ServerOptions
+from adapter.kube.credentials import Access
+from adapter.kube.errors import KubeError
+from adapter.kube.session import Session
+from adapter.load.spec import Scale
+from adapter.snapshot import Picture
+from adapter.telemetry.metrics import Metrics
+from tests.apiserver import pictures
+from tests.apiserver.cluster import Cluster
+
+HPA = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
+SERVICES = ("v1beta2.custom.metrics.k8s.io", "v1beta1.custom.metrics.k8s.io")
+
+
+@dataclass
+class Answer:
+    """A response, read."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return msgspec.json.decode(self.body)
+
+    @property
+    def message(self) -> str:
+        return str(self.json()["message"])
+
+
+@dataclass
+class StubScales:
+    """The live replica count, by path; an error where there is one."""
+
+    scale: Scale = field(default_factory=lambda: Scale(replicas=5, status_replicas=5))
+    error: KubeError | None = None
+    reads: list[str] = field(default_factory=list)
+
+    async def read(self, scale_path: str, watched: Scale | None, proven_at: float | None) -> Scale:
+        self.reads.append(scale_path)
+        if self.error is not None:
+            raise self.error
+        return self.scale
+
+
+def pem(authority: trustme.CA) -> str:
+    return authority.cert_pem.bytes().decode()
+
+
+class Clock:
+    """A clock that stands until it is moved."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Service:
+    """The server under test, with clients."""
+
+    def __init__(self, cluster: Cluster, session: Session, options: ServerOptions) -> None:
+        self.cluster = cluster
+        self.session = session
+        self.picture = Picture()
+        self.scales = StubScales()
+        self.metrics = Metrics()
+        self.sentence: str | None = None
+        self.wall = Clock(session.clock._wall())
+        self.monotonic = Clock(1000.0)
+        self.server = ApiServer(
+            picture=self.picture,
+            session=session,
+            scales=self.scales,
+            stale=lambda: self.sentence,
+            metrics=self.metrics,
+            options=options,
+            wall=self.wall,
+            monotonic=self.monotonic,
+        )
+        self._clients: dict[int, aiohttp.ClientSession] = {}
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.server.port}"
+
+    async def ready(self) -> None:
+        """Wait until the server is ready, as the kubelet would see it."""
+        async with asyncio.timeout(10):
+            while (await self.ask("/readyz")).status != 200:  # noqa: ASYNC110 - as the kubelet asks
+                await asyncio.sleep(0.01)
+
+    def context(self, leaf: trustme.LeafCert | None = None) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        if leaf is not None:
+            leaf.configure_cert(context)
+        return context
+
+    def client(self, leaf: trustme.LeafCert | None) -> aiohttp.ClientSession:
+        """A keep-alive client that shows this certificate."""
+        if id(leaf) not in self._clients:
+            connector = aiohttp.TCPConnector(ssl=self.context(leaf))
+            self._clients[id(leaf)] = aiohttp.ClientSession(connector=connector)
+        return self._clients[id(leaf)]
+
+    async def ask(
+        self,
+        target: str,
+        *,
+        leaf: trustme.LeafCert | None = None,
+        headers: Mapping[str, str] | None = None,
+        method: str = "GET",
+    ) -> Answer:
+        """One request whose target goes out exactly as given."""
+        url = URL(self.url + target, encoded=True)
+        async with self.client(leaf).request(method, url, headers=headers) as response:
+            return Answer(response.status, response.headers, await response.read())
+
+    async def close(self) -> None:
+        for client in self._clients.values():
+            await client.close()
+
+
+@pytest.fixture
+async def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture
+async def session(cluster: Cluster) -> AsyncIterator[Session]:
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", cluster.answer)
+    async with TestServer(app) as server:
+        address = str(server.make_url("")).rstrip("/")
+
+        async def load() -> Access:
+            return Access(server=address)
+
+        async with Session(load) as session:
+            yield session
+
+
+@pytest.fixture(scope="session")
+def front_proxy() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="session")
+def proxy(front_proxy: trustme.CA) -> trustme.LeafCert:
+    """The front proxy's client certificate."""
+    return front_proxy.issue_cert("front-proxy.test", common_name="front-proxy-client")
+
+
+@pytest.fixture(scope="session")
+def client_authority() -> trustme.CA:
+    """The CA of cluster users."""
+    return trustme.CA()
+
+
+@pytest.fixture
+def options() -> ServerOptions:
+    tls = TlsOptions(namespace="adapter", api_services=SERVICES, round_seconds=0.05, poll_seconds=0.05)
+    return ServerOptions(tls=tls, address="127.0.0.1", port=0, external=True, trust_seconds=0.05, grace_seconds=2)
+
+
+@contextlib.asynccontextmanager
+async def running(service: Service) -> AsyncIterator[Service]:
+    task = asyncio.create_task(service.server.run())
+    try:
+        async with asyncio.timeout(10):
+            await service.server.started.wait()
+        yield service
+    finally:
+        await service.close()
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+@pytest.fixture
+async def service(
+    cluster: Cluster, session: Session, options: ServerOptions, front_proxy: trustme.CA
+) -> AsyncIterator[Service]:
+    """A ready server with one policy, `shop/checkout`."""
+    cluster.trust(pem(front_proxy))
+    service = Service(cluster, session, options)
+    service.picture.swap(pictures.snapshot(pictures.view(at=session.now())))
+    async with running(service):
+        await service.ready()
+        yield service
+
+
+def as_user(user: str = HPA, *groups: str, **extra: str) -> dict[str, str]:
+    """Identity headers; for several groups use `headers_of`."""
+    headers = {"X-Remote-User": user, **extra}
+    if groups:
+        headers["X-Remote-Group"] = groups[0]
+    return headers

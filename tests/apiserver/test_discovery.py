@@ -1,0 +1,136 @@
+"""What can be found here: never nothing, one scope per parent, the same until names change."""
+
+import json
+from typing import Any
+
+import pytest
+
+from adapter.apiserver.directory import Directory
+from adapter.apiserver.discovery import Discovery, Document
+from adapter.snapshot import Snapshot
+from tests.apiserver.pictures import measured, metric, query, snapshot, view
+
+CUSTOM, EXTERNAL = "custom.metrics.k8s.io", "external.metrics.k8s.io"
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
+AGGREGATOR = f"{AGGREGATED.format('v2')},{AGGREGATED.format('v2beta1')}"
+
+
+def read(document: Document | None) -> Any:
+    assert document is not None
+    return json.loads(document.body)
+
+
+def names(picture: Snapshot, group: str = CUSTOM, version: str = "v1beta2") -> list[str]:
+    found = read(Discovery(external=True).resources(Directory(picture), group, version))
+    return [resource["name"] for resource in found["resources"]]
+
+
+@pytest.mark.parametrize(
+    ("group", "version", "kind"),
+    [
+        (CUSTOM, "v1beta1", "MetricValueList"),
+        (CUSTOM, "v1beta2", "MetricValueList"),
+        (EXTERNAL, "v1beta1", "ExternalMetricValueList"),
+    ],
+)
+def test_an_empty_picture_still_has_resources(group: str, version: str, kind: str) -> None:
+    found = read(Discovery(external=True).resources(Directory(Snapshot()), group, version))
+    assert found["kind"] == "APIResourceList"
+    assert found["apiVersion"] == "v1"
+    assert found["groupVersion"] == f"{group}/{version}"
+    assert found["resources"]
+    for resource in found["resources"]:
+        assert resource == {
+            "name": resource["name"],
+            "singularName": "",
+            "namespaced": True,
+            "kind": kind,
+            "verbs": ["get"],
+        }
+
+
+def test_policies_and_usual_targets_are_always_listed() -> None:
+    found = names(Snapshot())
+    for parent in ("watermarkpolicies.effective-load.io", "deployments.apps", "statefulsets.apps"):
+        assert {f"{parent}/{m}" for m in ("desired_replicas", "effective_pods", "pulled_out_pods")} <= set(found)
+
+
+def test_metrics_of_policies_and_queries_are_listed_where_they_are_served() -> None:
+    picture = snapshot(
+        view(metrics=[metric("cpu"), metric("mem")], assessments=[measured()]),
+        queries=[query("requests"), query("depth", by_pod=False)],
+    )
+    custom, external = names(picture), names(picture, EXTERNAL, "v1beta1")
+    assert {"deployments.apps/raw_mem", "pods/effective_cpu", "pods/effective_mem", "pods/requests"} <= set(custom)
+    assert not {"pods/depth", "pods/raw_mem", "pods/desired_replicas"} & set(custom)
+    assert {"desired_replicas", "effective_cpu", "requests", "depth"} <= set(external)
+
+
+def test_no_name_is_listed_twice() -> None:
+    picture = snapshot(view(), queries=[query("effective_cpu"), query("desired_replicas", by_pod=False)])
+    for group, version in ((CUSTOM, "v1beta2"), (EXTERNAL, "v1beta1")):
+        found = names(picture, group, version)
+        assert len(found) == len(set(found))
+
+
+def test_what_is_not_served_is_not_found() -> None:
+    discovery, directory = Discovery(external=False), Directory(Snapshot())
+    assert discovery.resources(directory, EXTERNAL, "v1beta1") is None
+    assert discovery.resources(directory, CUSTOM, "v1") is None
+    assert discovery.group(EXTERNAL) is None
+    assert [g["name"] for g in read(discovery.groups(directory, ""))["groups"]] == [CUSTOM]
+
+
+def test_a_group_names_all_its_versions_the_preferred_one_first() -> None:
+    found = read(Discovery(external=True).group(CUSTOM))
+    assert (found["kind"], found["apiVersion"], found["name"]) == ("APIGroup", "v1", CUSTOM)
+    assert [version["version"] for version in found["versions"]] == ["v1beta2", "v1beta1"]
+    assert found["preferredVersion"] == {"groupVersion": f"{CUSTOM}/v1beta2", "version": "v1beta2"}
+
+
+@pytest.mark.parametrize("accept", ["", "*/*", "application/json", f"application/json,{AGGREGATOR}", "text/html;as=x"])
+def test_who_does_not_ask_for_the_aggregated_form_gets_the_legacy_one(accept: str) -> None:
+    document = Discovery(external=True).groups(Directory(Snapshot()), accept)
+    found = read(document)
+    assert (found["kind"], found["apiVersion"], document.content_type) == ("APIGroupList", "v1", "application/json")
+    assert [group["name"] for group in found["groups"]] == [CUSTOM, EXTERNAL]
+
+
+@pytest.mark.parametrize(
+    ("accept", "version"),
+    [(AGGREGATOR, "v2"), (AGGREGATED.format("v2beta1"), "v2beta1"), (f"{AGGREGATED.format('v9')}, {AGGREGATOR}", "v2")],
+)
+def test_the_aggregated_form_says_what_it_is(accept: str, version: str) -> None:
+    document = Discovery(external=True).groups(Directory(Snapshot()), accept)
+    assert document.content_type == AGGREGATED.format(version)
+    assert read(document)["apiVersion"] == f"apidiscovery.k8s.io/{version}"
+    assert read(document)["kind"] == "APIGroupDiscoveryList"
+
+
+def test_the_aggregated_form_says_the_same_as_the_legacy_lists() -> None:
+    picture = snapshot(view(), queries=[query("requests")])
+    found = read(Discovery(external=True).groups(Directory(picture), AGGREGATOR))
+    for group in found["items"]:
+        for version in group["versions"]:
+            assert version["freshness"] == "Current"
+            listed = []
+            for resource in version["resources"]:
+                assert resource["scope"] == "Namespaced"
+                assert isinstance(resource["responseKind"], dict)  # a null panics some clients
+                below = [f"{resource['resource']}/{sub['subresource']}" for sub in resource.get("subresources", [])]
+                listed += below or [resource["resource"]]
+            assert listed == names(picture, group["metadata"]["name"], version["version"])
+
+
+def test_the_tag_stays_while_names_stay_and_changes_with_them() -> None:
+    discovery = Discovery(external=True)
+    first = discovery.groups(Directory(snapshot(view())), AGGREGATOR)
+    again = discovery.groups(Directory(snapshot(view(assessments=[measured(usage=1)]))), AGGREGATOR)
+    other = discovery.groups(Directory(snapshot(view(metrics=[metric("mem")], assessments=[]))), AGGREGATOR)
+    assert first.etag == again.etag != other.etag
+    assert first.etag.startswith('"')
+
+
+def test_both_replicas_of_a_server_give_the_same_tag() -> None:
+    tags = {Discovery(external=True).groups(Directory(snapshot(view())), AGGREGATOR).etag for _ in range(2)}
+    assert len(tags) == 1

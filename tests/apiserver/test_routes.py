@@ -1,0 +1,179 @@
+"""What a request line means: paths, encodings, selectors, and the right it takes."""
+
+from urllib.parse import quote, urlencode
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapter.apiserver.routes import Attributes, Kind, route
+from adapter.kube.selectors import Operator, Requirement, Selector
+
+BASE = "/apis/custom.metrics.k8s.io/v1beta2"
+EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1"
+
+names = st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,20}[a-z0-9])?", fullmatch=True)
+metric_names = st.text(st.characters(exclude_characters="/", codec="utf-8"), min_size=1).filter(
+    lambda text: text not in {".", ".."}
+)
+label_values = st.from_regex(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,20}[A-Za-z0-9])?)?", fullmatch=True)
+requirements = st.one_of(
+    st.builds(lambda key, value: Requirement(key, Operator.IN, (value,)), names, label_values),
+    st.builds(
+        lambda key, operator, values: Requirement(key, operator, tuple(sorted(values))),
+        names,
+        st.sampled_from([Operator.IN, Operator.NOT_IN]),
+        st.sets(label_values.filter(bool), min_size=1, max_size=4),
+    ),
+    st.builds(Requirement, names, st.sampled_from([Operator.EXISTS, Operator.ABSENT])),
+    st.builds(
+        lambda key, operator, bound: Requirement(key, operator, (str(bound),)),
+        names,
+        st.sampled_from([Operator.GREATER, Operator.LESS]),
+        st.integers(0, 10**9),
+    ),
+)
+selectors = st.builds(lambda found: Selector(tuple(sorted(found))), st.sets(requirements, min_size=1, max_size=4))
+
+
+@pytest.mark.parametrize(
+    ("target", "kind", "attributes"),
+    [
+        (
+            f"{BASE}/namespaces/default/pods/%2A/eff?labelSelector=app%3Dweb%2Ctier.example.com%2Fx%3Da",
+            Kind.PODS,
+            Attributes("get", "custom.metrics.k8s.io", "v1beta2", "pods", "eff", "*", "default"),
+        ),
+        (
+            f"{BASE}/namespaces/default/services/web/objm",
+            Kind.TARGET,
+            Attributes("get", "custom.metrics.k8s.io", "v1beta2", "services", "objm", "web", "default"),
+        ),
+        (
+            f"{BASE}/namespaces/shop/watermarkpolicies.effective-load.io/checkout/desired_replicas",
+            Kind.POLICY,
+            Attributes(
+                "get",
+                "custom.metrics.k8s.io",
+                "v1beta2",
+                "watermarkpolicies.effective-load.io",
+                "desired_replicas",
+                "checkout",
+                "shop",
+            ),
+        ),
+        (
+            f"{BASE}/namespaces/default/metrics/nsm",
+            Kind.TARGET,
+            Attributes("get", "custom.metrics.k8s.io", "v1beta2", "metrics", "", "nsm", "default"),
+        ),
+        (
+            f"{BASE}/nodes/n1/load",
+            Kind.TARGET,
+            Attributes("get", "custom.metrics.k8s.io", "v1beta2", "nodes", "load", "n1", ""),
+        ),
+        (
+            f"{EXTERNAL}/namespaces/default/soa_effective_load?labelSelector=app%3Dweb%2Cservice%3Dcom.foo.Bar",
+            Kind.EXTERNAL,
+            Attributes("list", "external.metrics.k8s.io", "v1beta1", "soa_effective_load", "", "", "default"),
+        ),
+        ("/apis", Kind.GROUPS, Attributes(path="/apis")),
+        ("/apis/", Kind.GROUPS, Attributes(path="/apis")),
+        ("/apis/custom.metrics.k8s.io", Kind.GROUP, Attributes(path="/apis/custom.metrics.k8s.io")),
+        (f"{BASE}?timeout=32s", Kind.RESOURCES, Attributes(path=BASE)),
+        ("/openapi/v3", Kind.OPENAPI, Attributes(path="/openapi/v3")),
+        ("/version", Kind.VERSION, Attributes(path="/version")),
+        ("/livez/ping?verbose", Kind.HEALTH, Attributes(path="/livez/ping")),
+        ("/", Kind.OTHER, Attributes(path="/")),
+    ],
+)
+def test_a_target_tells_what_is_asked_and_the_right_it_takes(target: str, kind: Kind, attributes: Attributes) -> None:
+    found = route(target)
+    assert (found.kind, found.attributes, found.fault) == (kind, attributes, None)
+
+
+def test_a_namespace_metric_keeps_its_name() -> None:
+    assert route(f"{BASE}/namespaces/default/metrics/nsm").metric == "nsm"
+
+
+def test_an_external_metric_is_the_resource_of_its_route() -> None:
+    found = route(f"{EXTERNAL}/namespaces/default/depth")
+    assert (found.metric, found.namespace, found.name) == ("depth", "default", "")
+
+
+def test_a_plus_in_a_query_is_a_space() -> None:
+    found = route(f"{BASE}/namespaces/d/pods/%2A/eff?metricLabelSelector=k+in+%28x1%2Cy1%29%2Czone%3Da")
+    assert found.series is not None
+    assert found.series.matches({"k": "y1", "zone": "a"})
+    assert not found.series.matches({"k": "z1", "zone": "a"})
+
+
+def test_a_plus_in_a_path_is_a_plus() -> None:
+    assert route(f"{BASE}/namespaces/d/pods/%2A/a+b").metric == "a+b"
+
+
+@pytest.mark.parametrize("query", ["", "?labelSelector=", "?labelSelector=&metricLabelSelector="])
+def test_an_absent_or_empty_selector_selects_everything(query: str) -> None:
+    found = route(f"{BASE}/namespaces/d/pods/%2A/eff{query}")
+    assert (found.labels, found.series, found.fault) == (None, None, None)
+
+
+@given(st.lists(metric_names, min_size=3, max_size=3), selectors, selectors)
+def test_any_names_and_selectors_survive_the_encoding_of_the_aggregator(
+    parts: list[str], labels: Selector, series: Selector
+) -> None:
+    namespace, name, metric = parts
+    path = "/".join(quote(part, safe="") for part in ("namespaces", namespace, "pods", name, metric))
+    query = urlencode({"labelSelector": str(labels), "metricLabelSelector": str(series)})
+    found = route(f"{BASE}/{path}?{query}")
+    assert found.fault is None
+    assert (found.namespace, found.name, found.metric) == (namespace, name, metric)
+    assert (found.labels, found.series) == (labels, series)
+
+
+@given(st.text(st.characters(codec="utf-8")))
+def test_no_target_whatever_makes_the_parser_fail(text: str) -> None:
+    for target in (text, f"/{text}", f"{BASE}/{text}", f"{BASE}/namespaces/d/pods/p/m?{text}"):
+        found = route(target)
+        assert found.fault is None or found.fault.code in {400, 405}
+        assert found.attributes.path or found.attributes.resource
+
+
+@pytest.mark.parametrize(
+    ("target", "code", "says"),
+    [
+        (f"{BASE}/namespaces/d/foo", 400, "invalid request path"),
+        (f"{BASE}/namespaces/d", 400, "invalid request path"),
+        (f"{BASE}/namespaces//pods/%2A/eff", 400, "invalid request path"),
+        (f"{BASE}/namespaces/d/pods/a/b/c", 400, "invalid request path"),
+        (f"{EXTERNAL}/namespaces/d/a/b", 400, "invalid request path"),
+        ("/apis/custom.metrics.k8s.io/v9/namespaces/d/pods/a/b", 400, "invalid request path"),
+        (f"{BASE}/namespaces/d/pods/%2e%2e/eff", 400, "'..'"),
+        (f"{BASE}/namespaces/d/pods/a%2Fb/eff", 400, "'/'"),
+        (f"{BASE}/namespaces/d/pods/%ff/eff", 400, "UTF-8"),
+        (f"{BASE}/namespaces/d/pods/%zz/eff", 400, "invalid request path"),
+        ("http://other.example/apis", 400, "invalid request path"),
+        (f"{BASE}/namespaces/d/pods/%2A/eff?labelSelector=a+b", 400, "invalid labelSelector"),
+        (f"{BASE}/namespaces/d/pods/%2A/eff?metricLabelSelector=%3D%3D", 400, "invalid metricLabelSelector"),
+        (f"{BASE}/namespaces/d/pods/%2A/eff?labelSelector=a&labelSelector=b", 400, "given twice"),
+        (f"{BASE}/namespaces/d/pods/%2A/eff?labelSelector=%ff", 400, "UTF-8"),
+        (f"{BASE}/namespaces/d/pods/%2A/eff?fieldSelector=metadata.name%3Da", 400, "fieldSelector"),
+        (f"{BASE}/namespaces/d/pods/%2A/eff?watch=true", 405, "watch"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence(target: str, code: int, says: str) -> None:
+    fault = route(target).fault
+    assert fault is not None
+    assert fault.code == code
+    assert says in fault.message
+
+
+def test_a_bad_selector_still_needs_the_right_to_the_metric() -> None:
+    found = route(f"{BASE}/namespaces/d/pods/%2A/eff?labelSelector=a+b")
+    assert found.attributes.resource == "pods"
+
+
+def test_a_health_path_cannot_be_smuggled_into_another() -> None:
+    assert route("/livez/../apis").kind is not Kind.HEALTH
+    assert route("/livez%2f..%2fapis").kind is not Kind.HEALTH
+    assert route("/livez/a/b").kind is not Kind.HEALTH
