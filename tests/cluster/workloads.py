@@ -252,7 +252,8 @@ class Workloads:
         while True:
             assert self.replicas(name) == count, self._story(name, f"moved away from {count}")
             seen = log.syncs(self.namespace, self.target_reference(name), hpa=hpa, since=since)
-            moved = [sync.line for sync in seen if sync.outcome == "rescaled"]
+            # The log may tell of the very step to this count only now.
+            moved = [s.line for s in seen if s.outcome == "rescaled" and f"desiredReplicas={count} " not in s.line]
             assert not moved, f"{name} was rescaled: {moved}"
             passed = time.monotonic() - began
             if len(seen) >= syncs and passed >= seconds:

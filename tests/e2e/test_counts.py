@@ -13,9 +13,9 @@ def test_five_overloaded_pods_become_seven_and_seven_idle_ones_five(
     adapter: AdapterProcess, workloads: Workloads
 ) -> None:
     workloads.deployment("web", 5, usage_cpu="1500m")
+    workloads.wait_usage("web", cpu="1500m")
     workloads.policy("web", [cpu_watermarks("1200m", "400m")])
     workloads.hpa("web")
-    workloads.wait_usage("web", cpu="1500m")
     workloads.wait_replicas("web", 7)
     workloads.set_usage("web", cpu="1071m")  # the same demand, shared by seven
     workloads.wait_ready("web", 7)
@@ -73,9 +73,9 @@ def test_pods_that_were_pulled_out_neither_dilute_the_load_nor_count_as_help(
 
 def test_memory_is_compared_with_its_limit(adapter: AdapterProcess, workloads: Workloads) -> None:
     workloads.deployment("web", 4, memory_request="64Mi", memory_limit="1Gi", usage_memory="922Mi")
+    workloads.wait_usage("web", memory="922Mi")
     workloads.policy("web", [memory_watermarks("80%", "50%", of="Limit")])
     workloads.hpa("web")
-    workloads.wait_usage("web", memory="922Mi")
     workloads.wait_replicas("web", 5)  # 3688 of 4096 Mi is 90 %: 4 x 0.9 / 0.8 = 4.5
     workloads.set_usage("web", memory="700Mi")
     workloads.hold_replicas("web", 5)

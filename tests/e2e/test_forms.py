@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.adapter import AdapterProcess
+from tests.cluster.client import ApiError, Client, condition_true
 from tests.cluster.prometheus import Exporter, Prometheus
 from tests.cluster.workloads import (
     Workloads,
@@ -12,6 +13,7 @@ from tests.cluster.workloads import (
     pods_metric,
     policy_metric,
     target_metric,
+    until,
 )
 from tests.e2e.conftest import MakeAdapter
 from tests.e2e.kit import PULLED_OUT, Load, prometheus_settings, query_watermarks
@@ -88,7 +90,8 @@ def test_a_target_whose_scale_lies_elsewhere_is_followed_by_its_own_paths(
 ) -> None:
     client, namespace = workloads.client, workloads.namespace
     client.apply(ROLLOUTS)
-    client.wait_for("/apis/argo.example.com/v1/rollouts", timeout=30)
+    crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/rollouts.argo.example.com"
+    client.wait_for(crd, lambda item: condition_true(item, "Established"), 30, "the CRD to be established")
     load = Load(exporter, workloads)
     make_adapter(prometheus_settings(prometheus), kubeconfig=workloads.cluster.kubeconfig)
     rollout = {
@@ -97,7 +100,7 @@ def test_a_target_whose_scale_lies_elsewhere_is_followed_by_its_own_paths(
         "metadata": {"name": "web", "namespace": namespace},
         "spec": {"size": {"wanted": 4}},
     }
-    made = client.create(rollout)
+    made = _create(client, rollout)
     path = f"/apis/argo.example.com/v1/namespaces/{namespace}/rollouts/web"
     client.patch_status(path, {"size": {"seen": 4}, "podsBy": "app=web"})
     workloads.client.create(_replica_set(namespace, made["metadata"]["uid"], 4))
@@ -106,6 +109,23 @@ def test_a_target_whose_scale_lies_elsewhere_is_followed_by_its_own_paths(
     workloads.policy("web", [query_watermarks("load", "1200m", "400m")])
     workloads.hpa("web", target=("argo.example.com/v1", "Rollout", "web"))
     client.wait_for(path, lambda item: item["spec"]["size"]["wanted"] == 5, 60, "the rollout at 5")
+
+
+def _create(client: Client, item: dict[str, Any]) -> dict[str, Any]:
+    """A kind that was just established refuses for a moment (429, storage is initializing)."""
+    made: dict[str, Any] = {}
+
+    def accepted() -> bool:
+        try:
+            made.update(client.create(item))
+        except ApiError as error:
+            if error.response.status != 429:
+                raise
+            return False
+        return True
+
+    until(accepted, 20, lambda: "the new kind is not served")
+    return made
 
 
 def _replica_set(namespace: str, owner: str, replicas: int) -> dict[str, Any]:

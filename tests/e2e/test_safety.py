@@ -47,9 +47,9 @@ def test_nothing_moves_while_metrics_server_is_gone_and_the_condition_names_it(
 ) -> None:
     make_adapter({"resourceMetrics": {"intervalSeconds": 1, "maxAgeSeconds": 30}})
     workloads.deployment("web", 5, usage_cpu="800m")
+    workloads.wait_usage("web", cpu="800m")
     workloads.policy("web", [cpu_watermarks("1200m", "400m")])
     workloads.hpa("web")
-    workloads.wait_usage("web", cpu="800m")
     workloads.wait_condition("web", ACTIVE)
     control_plane.kill("metrics-server")
     workloads.wait_condition("web", ACTIVE, status="False", contains="metrics.k8s.io")
