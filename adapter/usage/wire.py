@@ -62,7 +62,7 @@ async def samples(body: bytes, slices: Slices) -> list[Sample]:
     try:
         return await _whole(body, slices)
     except msgspec.MsgspecError as error:
-        raise WrongAnswer(f"the answer is not what Prometheus answers: {error}{_quoted(body)}") from error
+        raise WrongAnswer(f"the answer is not what Prometheus answers: {error}: {_beginning(body)}") from error
 
 
 async def _in_pieces(body: bytes, slices: Slices) -> list[Sample]:
@@ -116,7 +116,7 @@ def refusal(status: int, body: bytes) -> UsageError:
     try:
         told: UsageError = _refusal(_ANSWER.decode(body))
     except msgspec.MsgspecError:
-        told = QueryRejected(_quoted(body).removeprefix(": ") or "no word of why")
+        told = QueryRejected(_beginning(body) or "no word of why")
     if status == _TOO_MANY or status > _TROUBLE_ABOVE:
         return SourceFailing(f"HTTP {status}: {told}")
     if status > _REFUSED_ABOVE:
@@ -124,7 +124,6 @@ def refusal(status: int, body: bytes) -> UsageError:
     return QueryRejected(f"HTTP {status}: a redirect or an empty answer; name the address that answers itself")
 
 
-def _quoted(body: bytes) -> str:
+def _beginning(body: bytes) -> str:
     """The beginning of a body that could not be read, on one line."""
-    text = " ".join(body[:_SHOWN].decode(errors="replace").split())
-    return f": {text!r}" if text else ""
+    return " ".join(body[:_SHOWN].decode(errors="replace").split())

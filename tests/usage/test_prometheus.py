@@ -1,0 +1,465 @@
+"""Who asks what how often: one question for all who share it, pauses, reloads, and what stays known."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from adapter.load.quantity import NANO
+from adapter.load.samples import Point, QuerySamples
+from adapter.load.spec import Query
+from adapter.settings import NamedQuery, PrometheusServer
+from adapter.telemetry.metrics import Metrics
+from adapter.usage import prometheus as module
+from adapter.usage.prometheus import Prometheus, _Known, _pause
+from adapter.usage.questions import Question, Wanted
+from tests.usage.fakes import NOW, Changes, FakePrometheus, named, raw
+
+RPS = "sum by (namespace, pod) (rate(http_requests_total[1m]))"
+DEPTH = 'sum(queue_depth{namespace="$namespace",workload="$workload"})'
+A = {"namespace": "shop", "pod": "a"}
+B = {"namespace": "other", "pod": "b"}
+SHOP = Wanted(Query(name="rps"), "shop", "web")
+OTHER = Wanted(Query(name="rps"), "other", "api")
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakePrometheus]:
+    async with FakePrometheus() as prometheus:
+        prometheus.rows = {RPS: [(A, "1"), (B, "2")]}
+        yield prometheus
+
+
+class World:
+    """A `Prometheus` with one server, `main`, and a clock that a test sets."""
+
+    def __init__(self, *servers: PrometheusServer, queries: Iterable[NamedQuery] = (), inline: bool = False) -> None:
+        self.time = NOW
+        self.changes = Changes()
+        self.metrics = Metrics()
+        self.source = Prometheus(
+            servers,
+            queries,
+            inline_allowed=inline,
+            on_change=self.changes,
+            clock=lambda: self.time,
+            metrics=self.metrics,
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["World"]:
+        task = asyncio.create_task(self.source.run())
+        try:
+            yield self
+        finally:
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    def of(self, wanted: Wanted) -> QuerySamples:
+        return self.source.samples(*wanted)
+
+    async def change(self, number: int = 1) -> None:
+        await self.changes.until(lambda: len(self.changes.seen) >= number)
+
+    def value(self, name: str, **labels: str) -> float | None:
+        labels = {"source": "prometheus/main", **labels}
+        return self.metrics.registry.get_sample_value(f"effective_load_{name}", labels)
+
+
+def rps(**more: Any) -> NamedQuery:
+    return named("rps", RPS, **{"interval_seconds": 0.01, **more})
+
+
+async def failing(_request: web.Request, _form: dict[str, str]) -> web.StreamResponse:
+    return web.Response(status=503, text="upstream down")
+
+
+class TestSamples:
+    async def test_policies_see_their_pods_dated_by_the_inputs(self, fake: FakePrometheus) -> None:
+        world = World(fake.settings(), queries=[rps()])
+        world.source.want([SHOP, OTHER])
+        async with world.running():
+            await world.change()
+        assert world.of(SHOP).pods == {"a": Point(NOW - 5, NANO)}
+        assert world.of(OTHER).pods == {"b": Point(NOW - 5, 2 * NANO)}
+        assert (world.of(SHOP).fetched_at, world.of(SHOP).max_age, world.of(SHOP).error) == (NOW, 90.0, None)
+
+    async def test_before_the_first_answer_there_is_neither_sample_nor_error(self, fake: FakePrometheus) -> None:
+        world = World(fake.settings(), queries=[rps(max_age_seconds=60)])
+        world.source.want([SHOP])
+        assert world.of(SHOP) == QuerySamples(max_age=60.0)
+
+    async def test_the_times_are_asked_for_at_the_moment_of_the_evaluation(self, fake: FakePrometheus) -> None:
+        world = World(fake.settings(), queries=[rps()])
+        async with world.running():
+            await world.change()
+        value, times = fake.asked[:2]
+        assert "time" not in value
+        assert times["time"] == f"{NOW:.3f}"
+        assert "timestamp(http_requests_total)" in times["query"]
+        assert value["lookback_delta"] == times["lookback_delta"] == "90.000"
+
+    async def test_an_empty_answer_needs_no_times(self, fake: FakePrometheus) -> None:
+        fake.rows = {}
+        world = World(fake.settings(), queries=[rps()])
+        async with world.running():
+            await world.change()
+        assert {form["query"] for form in fake.asked} == {RPS}
+        assert world.of(SHOP) == QuerySamples(fetched_at=NOW)
+
+    async def test_nor_does_an_expression_that_reads_nothing(self, fake: FakePrometheus) -> None:
+        fake.rows = {"vector(3)": [({}, "3")]}
+        world = World(fake.settings(), queries=[named("three", "vector(3)", scope="Service")])
+        async with world.running():
+            await world.change()
+        assert len(fake.asked) == 1
+        assert world.of(Wanted(Query(name="three"), "shop", "web")).total == Point(NOW, 3 * NANO)
+
+    async def test_a_service_has_one_number(self, fake: FakePrometheus) -> None:
+        text = 'sum(queue_depth{namespace="shop",workload="web"})'
+        fake.rows = {text: [({}, "80")]}
+        world = World(fake.settings(), queries=[named("depth", DEPTH, scope="Service")])
+        wanted = Wanted(Query(name="depth"), "shop", "web")
+        world.source.want([wanted])
+        async with world.running():
+            await world.change()
+        assert world.of(wanted).total == Point(NOW - 5, 80 * NANO)
+
+    async def test_what_cannot_be_asked_is_an_error_without_a_request(self, fake: FakePrometheus) -> None:
+        world = World(fake.settings(), queries=[named("bad", "x{")])
+        inline = Wanted(Query(prom_ql="x", server="main"), "shop", "web")
+        world.source.want([inline, Wanted(Query(name="bad"), "shop", "web"), Wanted(Query(name="none"), "shop", "web")])
+        async with world.running():
+            await asyncio.sleep(0)
+        assert "not allowed" in (world.of(inline).error or "")
+        assert "never closed" in (world.of(Wanted(Query(name="bad"), "shop", "web")).error or "")
+        assert "no such query" in (world.of(Wanted(Query(name="none"), "shop", "web")).error or "")
+        assert not fake.asked
+
+    async def test_inline_promql_is_asked_where_it_is_allowed(self, fake: FakePrometheus) -> None:
+        fake.rows = {'x{n="shop"}': [(A, "7")]}
+        world = World(fake.settings(), inline=True)
+        inline = Wanted(Query(prom_ql='x{n="$namespace"}', server="main"), "shop", "web")
+        world.source.want([inline])
+        async with world.running():
+            await world.change()
+        assert world.of(inline).pods == {"a": Point(NOW - 5, 7 * NANO)}
+
+    async def test_times_that_cannot_be_had_are_an_error(self, fake: FakePrometheus) -> None:
+        async def no_times(request: web.Request, form: dict[str, str]) -> web.StreamResponse:
+            if "time" in form:
+                return raw({"status": "error", "errorType": "execution", "error": "same labelset"}, 422)
+            return await fake.by_rows(request, form)
+
+        fake.handler = no_times
+        world = World(fake.settings(), queries=[rps()])
+        async with world.running():
+            await world.change()
+        assert "the times of its samples cannot be had (name one metric in each selector)" in (
+            world.of(SHOP).error or ""
+        )
+        assert world.of(SHOP).pods == {}
+
+
+class TestSharing:
+    async def test_policies_with_the_same_query_cost_one_question_a_cycle(self, fake: FakePrometheus) -> None:
+        world = World(fake.settings(), queries=[rps(interval_seconds=3600)])
+        world.source.want([Wanted(Query(name="rps"), f"ns-{n}", "web") for n in range(50)])
+        async with world.running():
+            await world.change()
+        assert fake.questions == [RPS]
+
+    async def test_two_names_for_one_text_are_one_question(self, fake: FakePrometheus) -> None:
+        one, two = (named(name, RPS, interval_seconds=3600) for name in ("one", "two"))
+        world = World(fake.settings(), queries=[one, two])
+        async with world.running():
+            await world.change()
+        assert fake.questions == [RPS]
+
+    async def test_everybody_who_shares_an_answer_hears_of_it(self, fake: FakePrometheus) -> None:
+        world = World(fake.settings(), queries=[rps()])
+        world.source.want([SHOP, OTHER])
+        async with world.running():
+            await world.change()
+        assert world.changes.seen == [frozenset({SHOP, OTHER})]
+
+    async def test_the_same_answer_again_is_no_change(self, fake: FakePrometheus) -> None:
+        world = World(fake.settings(), queries=[rps()])
+        async with world.running():
+            await self.asked(fake, 5)
+            assert len(world.changes.seen) == 1
+            fake.sampled_at += 1
+            await world.change(2)
+        assert world.of(SHOP).pods["a"].at == NOW - 4
+
+    async def asked(self, fake: FakePrometheus, times: int) -> None:
+        async with asyncio.timeout(20):
+            while len(fake.questions) < times:
+                fake.arrived.clear()
+                await fake.arrived.wait()
+
+    async def test_a_query_with_variables_is_asked_for_whom_it_is_wanted(self, fake: FakePrometheus) -> None:
+        world = World(fake.settings(), queries=[named("depth", DEPTH, scope="Service", interval_seconds=0.01)])
+        async with world.running():
+            world.source.want([Wanted(Query(name="depth"), "shop", "web")])
+            await world.change()
+            world.source.want([Wanted(Query(name="depth"), "shop", "api")])
+            await world.change(2)
+            fake.asked.clear()
+            await self.asked(fake, 3)
+        assert set(fake.questions) == {'sum(queue_depth{namespace="shop",workload="api"})'}
+        assert world.of(Wanted(Query(name="depth"), "shop", "web")) == QuerySamples()
+
+    async def test_at_most_a_few_questions_are_under_way_at_a_server(self, fake: FakePrometheus) -> None:
+        most = under_way = 0
+        enough = asyncio.Event()
+
+        async def slow(request: web.Request, form: dict[str, str]) -> web.StreamResponse:
+            nonlocal most, under_way
+            under_way += 1
+            most = max(most, under_way)
+            if under_way == 8:
+                enough.set()
+            await enough.wait()
+            under_way -= 1
+            return await fake.by_rows(request, form)
+
+        fake.handler = slow
+        world = World(fake.settings(), queries=[named("depth", DEPTH, scope="Service", interval_seconds=3600)])
+        world.source.want([Wanted(Query(name="depth"), "shop", f"w-{n}") for n in range(40)])
+        async with world.running():
+            await world.change(40)
+        assert most == 8
+
+
+class TestNamed:
+    async def test_a_query_without_variables_needs_no_policy(self, fake: FakePrometheus) -> None:
+        world = World(fake.settings(), queries=[rps(), named("depth", DEPTH)])
+        async with world.running():
+            await world.change()
+        found = world.source.series("rps")
+        assert found is not None
+        assert {namespace: [s.value for s in series] for namespace, series in found.series.items()} == {
+            "shop": [NANO],
+            "other": [2 * NANO],
+        }
+        assert found.series["shop"][0].labels == A
+        assert (found.by_pod, found.fetched_at, found.error, found.max_age) == (True, NOW, None, 90)
+        assert world.source.named() == ("rps",)
+        assert world.source.series("depth") is None
+        assert world.source.series("unknown") is None
+        assert world.changes.seen == [frozenset()]
+
+    async def test_before_the_first_answer_it_is_empty(self, fake: FakePrometheus) -> None:
+        found = World(fake.settings(), queries=[rps(pod_label="p", namespace_label="n")]).source.series("rps")
+        assert found is not None
+        assert (found.fetched_at, found.error, found.series) == (None, None, {})
+        assert (found.pod_label, found.namespace_label) == ("p", "n")
+
+    async def test_its_failure_is_in_it(self, fake: FakePrometheus) -> None:
+        fake.handler = failing
+        world = World(fake.settings(), queries=[rps(), named("bad", "x{")])
+        async with world.running():
+            await world.change()
+        for name, sentence in (("rps", "HTTP 503: upstream down"), ("bad", "never closed")):
+            found = world.source.series(name)
+            assert found is not None
+            assert sentence in (found.error or "")
+
+    async def test_an_answer_that_cannot_be_sorted_is_an_error(self, fake: FakePrometheus) -> None:
+        fake.rows = {RPS: [({"pod": "a"}, "1")]}
+        world = World(fake.settings(), queries=[rps()])
+        async with world.running():
+            await world.change()
+        found = world.source.series("rps")
+        assert found is not None
+        assert "lack the label 'namespace'" in (found.error or "")
+
+
+class TestFailing:
+    async def test_the_last_samples_stay_with_their_times_and_the_error_has_its_age(self, fake: FakePrometheus) -> None:
+        world = World(fake.settings(), queries=[rps()])
+        async with world.running():
+            await world.change()
+            fake.handler = failing
+            await world.change(2)
+        world.time += 33
+        found = world.of(SHOP)
+        assert found.pods == {"a": Point(NOW - 5, NANO)}
+        assert found.fetched_at == NOW
+        assert found.error == "Prometheus main: HTTP 503: upstream down (last answer 33 s ago)"
+
+    async def test_without_any_answer_so_far_it_says_so(self, fake: FakePrometheus) -> None:
+        fake.handler = failing
+        world = World(fake.settings(), queries=[rps()])
+        async with world.running():
+            await world.change()
+        assert world.of(SHOP).error == "Prometheus main: HTTP 503: upstream down (no answer so far)"
+
+    async def test_recovery_is_a_change_even_with_the_same_samples(self, fake: FakePrometheus) -> None:
+        world = World(fake.settings(), queries=[rps()])
+        async with world.running():
+            await world.change()
+            fake.handler = failing
+            await world.change(2)
+            fake.handler = fake.by_rows
+            await world.change(3)
+        assert world.of(SHOP).error is None
+
+    async def test_one_server_that_fails_leaves_the_other_alone(self, fake: FakePrometheus) -> None:
+        async with FakePrometheus() as second:
+            second.handler = failing
+            second.rows = dict(fake.rows)
+            queries = [rps(), named("slow", RPS, server="second", interval_seconds=0.01)]
+            world = World(fake.settings(), second.settings("second"), queries=queries)
+            async with world.running():
+                await world.change(2)
+        assert world.of(SHOP).error is None
+        assert "Prometheus second" in (world.of(Wanted(Query(name="slow"), "shop", "web")).error or "")
+
+    async def test_failures_are_counted_by_reason(self, fake: FakePrometheus) -> None:
+        world = World(fake.settings(), queries=[rps()])
+        async with world.running():
+            await world.change()
+            assert world.value("source_up") == 1
+            assert world.value("source_last_success_timestamp_seconds") == NOW
+            fake.handler = failing
+            await world.change(2)
+            assert world.value("source_up") == 0
+        assert (world.value("source_errors_total", reason="failing") or 0) >= 1
+
+
+class TestPauses:
+    ASKED = Question(server="main", text="x", by_pod=True, interval=15)
+
+    @pytest.mark.parametrize("failures", [0, 1])
+    def test_all_well_or_the_first_failure_keeps_the_interval(self, failures: int) -> None:
+        assert _pause(self.ASKED, _Known(failures=failures)) == 15
+
+    @pytest.mark.parametrize(("failures", "bound"), [(2, 30), (3, 60), (4, 60), (1000, 60)])
+    def test_it_doubles_up_to_a_minute_and_is_spread(self, failures: int, bound: float) -> None:
+        pauses = [_pause(self.ASKED, _Known(failures=failures)) for _ in range(200)]
+        assert all(bound / 2 <= pause <= bound for pause in pauses)
+        assert max(pauses) - min(pauses) > bound / 8
+
+    def test_an_interval_above_a_minute_is_never_shortened_below_its_half(self) -> None:
+        slow = replace(self.ASKED, interval=600)
+        assert 300 <= _pause(slow, _Known(failures=50)) <= 600
+
+    async def test_a_refused_question_does_not_wait_longer(self, fake: FakePrometheus) -> None:
+        """The server is well; only this question is wrong, and somebody may be mending its data."""
+
+        async def refused(_request: web.Request, _form: dict[str, str]) -> web.StreamResponse:
+            return raw({"status": "error", "errorType": "bad_data", "error": "no"}, 400)
+
+        fake.handler = refused
+        world = World(fake.settings(), queries=[rps()])
+        async with world.running():
+            await TestSharing().asked(fake, 4)
+        assert {known.failures for known in world.source._known.values()} <= {0}
+
+    async def test_the_first_pause_is_a_random_part_of_the_interval(
+        self, fake: FakePrometheus, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pauses: list[float] = []
+        paused, sleep = Changes(), asyncio.sleep
+
+        async def noted(delay: float) -> None:
+            if delay:
+                pauses.append(delay)
+                paused()
+            await sleep(0)
+
+        monkeypatch.setattr(module.asyncio, "sleep", noted)
+        monkeypatch.setattr(module.random, "random", lambda: 0.5)
+        world = World(fake.settings(), queries=[rps(interval_seconds=20)])
+        async with world.running():
+            await paused.until(lambda: len(pauses) >= 5)
+        assert pauses[0] == 10
+        assert all(18 <= pause <= 22 for pause in pauses[1:])
+
+
+class TestReload:
+    def reload(self, world: World, *servers: PrometheusServer, queries: Iterable[NamedQuery]) -> None:
+        world.source.reload(servers, queries, inline_allowed=False)
+
+    async def test_a_question_that_stays_keeps_its_answer(self, fake: FakePrometheus) -> None:
+        world = World(fake.settings(), queries=[rps(interval_seconds=3600)])
+        async with world.running():
+            await world.change()
+            self.reload(world, fake.settings(), queries=[rps(interval_seconds=3600), named("more", "vector(1)")])
+            await world.change(2)
+        assert world.of(SHOP).pods
+        assert fake.questions.count(RPS) == 1
+
+    async def test_a_changed_server_is_asked_at_once_with_what_changed(self, fake: FakePrometheus) -> None:
+        world = World(fake.settings(), queries=[rps(interval_seconds=3600)])
+        async with world.running():
+            await world.change()
+            fake.sampled_at += 1
+            changed = fake.settings(headers={"X-Scope-OrgID": "b"})
+            self.reload(world, changed, queries=[rps(interval_seconds=3600)])
+            await world.change(2)
+        assert fake.requests[-1].headers["X-Scope-OrgID"] == "b"
+        assert "X-Scope-OrgID" not in fake.requests[0].headers
+
+    async def test_a_question_under_way_does_not_outlive_its_server(self, fake: FakePrometheus) -> None:
+        arrived, over = asyncio.Event(), asyncio.Event()
+
+        async def hanging(_request: web.Request, _form: dict[str, str]) -> web.StreamResponse:
+            arrived.set()
+            await over.wait()
+            return web.Response()
+
+        fake.handler = hanging
+        world = World(fake.settings(timeout_seconds=60), queries=[rps()])
+        async with world.running():
+            await arrived.wait()
+            fake.handler = fake.by_rows
+            self.reload(world, fake.settings(timeout_seconds=50), queries=[rps()])
+            await world.change()
+            assert world.of(SHOP).pods
+        over.set()
+
+    async def test_a_query_that_is_gone_is_asked_no_more_and_says_so(self, fake: FakePrometheus) -> None:
+        world = World(fake.settings(), queries=[rps()])
+        world.source.want([SHOP])
+        async with world.running():
+            await world.change()
+            self.reload(world, fake.settings(), queries=[named("other", "vector(1)", interval_seconds=0.01)])
+            await world.change(2)
+            fake.asked.clear()
+            await TestSharing().asked(fake, 3)
+        assert set(fake.questions) == {"vector(1)"}
+        assert "they have other" in (world.of(SHOP).error or "")
+
+    async def test_a_server_that_is_gone_takes_its_queries_along(self, fake: FakePrometheus) -> None:
+        world = World(fake.settings(), queries=[rps()])
+        world.source.want([SHOP])
+        async with world.running():
+            await world.change()
+            self.reload(world, fake.settings("second"), queries=[rps(), named("other", "vector(1)", server="second")])
+            await world.change(2)
+        assert "no Prometheus server 'main'" in (world.of(SHOP).error or "")
+
+    async def test_settings_that_change_twice_in_a_row_end_with_the_last(self, fake: FakePrometheus) -> None:
+        world = World(fake.settings(), queries=[rps()])
+        async with world.running():
+            await world.change()
+            self.reload(world, queries=[])
+            self.reload(world, fake.settings(timeout_seconds=7), queries=[rps(max_age_seconds=45)])
+            await world.changes.until(lambda: bool(world.of(SHOP).pods))
+        assert world.of(SHOP).max_age == 45
+        assert fake.asked[-1]["timeout"] == "7.000"
+
+    async def test_nothing_is_left_running(self, fake: FakePrometheus) -> None:
+        before = asyncio.all_tasks()
+        world = World(fake.settings(), queries=[rps()])
+        async with world.running():
+            await world.change()
+        assert asyncio.all_tasks() - before <= {asyncio.current_task()}
