@@ -1,0 +1,230 @@
+"""EndpointSlices: which copy of a pod speaks for it, and who hears of a change."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapter.kube.objects import EndpointSlice
+from adapter.registries.kubernetes import Endpoints, decode_slice, endpoints_serving, namespaced_path
+
+UID = "uid-1"
+
+
+def endpoint(pod: str = "web-1", uid: str = UID, **conditions: bool | None) -> dict[str, Any]:
+    return {
+        "addresses": ["10.0.0.1"],
+        "conditions": conditions,
+        "targetRef": {"kind": "Pod", "namespace": "shop", "name": pod, "uid": uid},
+    }
+
+
+def a_slice(*endpoints: dict[str, Any], name: str = "web-abc", namespace: str = "shop") -> EndpointSlice:
+    document = {
+        "metadata": {"name": name, "namespace": namespace, "labels": {"kubernetes.io/service-name": "web"}},
+        "addressType": "IPv4",
+        "endpoints": list(endpoints),
+    }
+    return decode_slice(json.dumps(document).encode())
+
+
+def serving(*slices: EndpointSlice, pod: str = "web-1", uid: str = UID) -> bool | None:
+    return endpoints_serving(slices, "shop", pod, uid)
+
+
+class TestOneCopy:
+    @pytest.mark.parametrize(
+        ("conditions", "expected"),
+        [
+            ({"ready": True, "serving": True, "terminating": False}, True),
+            ({"ready": False, "serving": False, "terminating": False}, False),
+            # Terminating and still serving: the pod's own deletion is for others to judge.
+            ({"ready": False, "serving": True, "terminating": True}, True),
+            ({"ready": False, "serving": False, "terminating": True}, False),
+            # publishNotReadyAddresses: ready says nothing.
+            ({"ready": True, "serving": False, "terminating": False}, False),
+            # What is not told is to be read as ready.
+            ({}, True),
+            ({"ready": None, "serving": None}, True),
+            ({"ready": False}, False),
+            ({"ready": True}, True),
+            ({"serving": False}, False),
+        ],
+    )
+    def test_conditions_are_read_as_the_api_asks(self, conditions: dict[str, bool | None], expected: bool) -> None:
+        assert serving(a_slice(endpoint(**conditions))) is expected
+
+    def test_a_pod_that_no_slice_lists_is_unknown(self) -> None:
+        assert serving() is None
+        assert serving(a_slice(endpoint("web-2"))) is None
+
+    def test_a_copy_of_an_earlier_pod_of_that_name_says_nothing(self) -> None:
+        assert serving(a_slice(endpoint(uid="uid-0", ready=False))) is None
+
+    @pytest.mark.parametrize(("listed", "asked"), [("", UID), (UID, "")])
+    def test_without_a_uid_the_name_decides(self, listed: str, asked: str) -> None:
+        assert serving(a_slice(endpoint(uid=listed, ready=False)), uid=asked) is False
+
+    @pytest.mark.parametrize(
+        "target",
+        [
+            None,
+            {"kind": "Node", "name": "web-1", "namespace": "shop"},
+            {"kind": "Pod", "name": "web-1", "namespace": "other"},
+        ],
+    )
+    def test_an_endpoint_of_something_else_says_nothing(self, target: object) -> None:
+        assert serving(a_slice({**endpoint(ready=False), "targetRef": target})) is None
+
+    def test_a_slice_of_another_namespace_says_nothing(self) -> None:
+        one = {**endpoint(ready=False), "targetRef": {"kind": "Pod", "name": "web-1"}}
+        assert serving(a_slice(one, namespace="other")) is None
+        assert serving(a_slice(one)) is False
+
+    @pytest.mark.parametrize("endpoints", [None, []])
+    def test_a_slice_may_be_empty(self, endpoints: object) -> None:
+        assert serving(decode_slice(json.dumps({"metadata": {"name": "a"}, "endpoints": endpoints}).encode())) is None
+
+    def test_another_object_is_refused(self) -> None:
+        with pytest.raises(msgspec.MsgspecError):
+            decode_slice(b'{"endpoints": 5}')
+
+
+class TestSeveralCopies:
+    @pytest.mark.parametrize(
+        ("one", "two", "expected"),
+        [(True, False, True), (False, True, True), (False, False, False), (True, True, True)],
+    )
+    def test_a_pod_is_out_only_where_all_copies_say_so(self, one: bool, two: bool, expected: bool) -> None:
+        """Two Services, or two address families, or a copy in the slice it moves from."""
+        both = (a_slice(endpoint(ready=one)), a_slice(endpoint(ready=two), name="api-abc"))
+        assert serving(*both) is expected
+        assert serving(a_slice(endpoint(ready=one), endpoint(ready=two))) is expected
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.pods: list[tuple[str, str]] = []
+        self.endpoints = Endpoints(lambda namespace, name: self.pods.append((namespace, name)))
+
+    def change(self, old: EndpointSlice | None, new: EndpointSlice | None) -> list[tuple[str, str]]:
+        """Who was heard of because of this change, sorted."""
+        self.pods = []
+        self.endpoints.change(old, new)
+        return sorted(self.pods)
+
+    def word(self, pod: str = "web-1", uid: str = UID) -> bool | None:
+        return self.endpoints.endpoint_serving("shop", pod, uid)
+
+
+class TestChanges:
+    def test_a_new_slice_is_heard_of_for_each_of_its_pods(self) -> None:
+        heard = Heard()
+        assert heard.change(None, a_slice(endpoint("a"), endpoint("b"))) == [("shop", "a"), ("shop", "b")]
+        assert heard.word("a") is True
+
+    def test_only_the_pod_whose_word_changed_is_heard_of(self) -> None:
+        heard = Heard()
+        before = a_slice(endpoint("a"), endpoint("b"))
+        heard.change(None, before)
+        after = a_slice(endpoint("a", ready=False), endpoint("b"))
+        assert heard.change(before, after) == [("shop", "a")]
+        assert (heard.word("a"), heard.word("b")) == (False, True)
+
+    def test_the_word_can_be_asked_for_when_it_is_heard_of(self) -> None:
+        words: list[bool | None] = []
+        endpoints = Endpoints(lambda namespace, name: words.append(endpoints.endpoint_serving(namespace, name, UID)))
+        one, two = a_slice(endpoint()), a_slice(endpoint(ready=False))
+        endpoints.change(None, one)
+        endpoints.change(one, two)
+        endpoints.change(two, None)
+        assert words == [True, False, None]
+
+    def test_the_same_slice_again_is_no_change(self) -> None:
+        heard = Heard()
+        one = a_slice(endpoint(ready=False))
+        heard.change(None, one)
+        assert heard.change(one, a_slice(endpoint(ready=False, serving=False))) == []
+
+    def test_a_pod_that_leaves_the_slice_is_unknown(self) -> None:
+        heard = Heard()
+        one = a_slice(endpoint("a"), endpoint("b"))
+        heard.change(None, one)
+        assert heard.change(one, a_slice(endpoint("b"))) == [("shop", "a")]
+        assert heard.word("a") is None
+
+    def test_a_slice_that_goes_takes_its_copies_along(self) -> None:
+        heard = Heard()
+        one, two = a_slice(endpoint(ready=False)), a_slice(endpoint(ready=True), name="api-abc")
+        heard.change(None, one)
+        heard.change(None, two)
+        assert heard.word() is True
+        assert heard.change(two, None) == [("shop", "web-1")]
+        assert heard.word() is False
+        heard.change(one, None)
+        assert heard.word() is None
+
+    def test_a_second_copy_that_says_the_same_changes_nothing(self) -> None:
+        heard = Heard()
+        heard.change(None, a_slice(endpoint()))
+        assert heard.change(None, a_slice(endpoint(), name="api-abc")) == []
+
+    def test_a_new_pod_of_the_same_name_is_another_pod(self) -> None:
+        heard = Heard()
+        before = a_slice(endpoint(uid="uid-0", ready=False))
+        heard.change(None, before)
+        assert heard.change(before, a_slice(endpoint(uid="uid-1", ready=False))) == [("shop", "web-1")]
+        assert heard.word(uid="uid-0") is None
+        assert heard.word(uid="uid-1") is False
+
+    def test_slices_of_one_name_in_two_namespaces_do_not_mix(self) -> None:
+        heard = Heard()
+        bare = {**endpoint(ready=False), "targetRef": {"kind": "Pod", "name": "web-1", "uid": UID}}
+        heard.change(None, a_slice(bare))
+        heard.change(None, a_slice({**bare, "conditions": {}}, namespace="other"))
+        assert heard.word() is False
+        assert heard.endpoints.endpoint_serving("other", "web-1", UID) is True
+
+    def test_nothing_is_kept_of_what_has_gone(self) -> None:
+        heard = Heard()
+        one = a_slice(endpoint("a"), endpoint("b"))
+        heard.change(None, one)
+        heard.change(one, None)
+        heard.word("a")
+        assert not heard.endpoints._pods
+        assert not heard.endpoints._slices
+
+    @given(
+        st.lists(
+            st.tuples(
+                st.sampled_from(["s-1", "s-2", "s-3"]),
+                st.none()
+                | st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["u", "v"]), st.booleans()), max_size=4),
+            ),
+            max_size=12,
+        )
+    )
+    def test_any_sequence_ends_where_a_fresh_look_would(
+        self, steps: list[tuple[str, list[tuple[str, str, bool]] | None]]
+    ) -> None:
+        heard = Heard()
+        slices: dict[str, EndpointSlice] = {}
+        for name, listed in steps:
+            old = slices.pop(name, None)
+            if listed is not None:
+                slices[name] = a_slice(*(endpoint(pod, uid, ready=ready) for pod, uid, ready in listed), name=name)
+            if old is None and listed is None:
+                continue
+            words = {(pod, uid): heard.word(pod, uid) for pod in "ab" for uid in "uv"}
+            told = heard.change(old, slices.get(name))
+            changed = {("shop", pod) for (pod, uid), word in words.items() if word is not heard.word(pod, uid)}
+            assert changed <= set(told)
+            for pod, uid in words:
+                assert heard.word(pod, uid) is endpoints_serving(slices.values(), "shop", pod, uid)
+
+
+def test_one_namespace_has_a_path_of_its_own() -> None:
+    assert namespaced_path("shop") == "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices"
