@@ -132,6 +132,11 @@ class Client:
         payload = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": content_type} if payload is not None else {}
         response = self.raw(path, headers, method=method, body=payload)
+        for _ in range(30):  # as every Kubernetes client does: right after a definition its storage is being made
+            if response.status != 429:
+                break
+            time.sleep(0.2)
+            response = self.raw(path, headers, method=method, body=payload)
         if response.status >= 400:
             raise ApiError(response, f"{method} {path}")
         return response.json() if response.body else {}
