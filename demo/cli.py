@@ -34,7 +34,7 @@ _SLOWER = 2.5
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0 when the story was told to its end, 1 when something was in the way, 130 after Ctrl-C."""
     asked = _parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, _interrupt)
+    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         if asked.redraw:
             _redraw(asked.redraw, asked.out)
@@ -43,12 +43,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         _say("\nstopped; everything the demo started is gone")
         return 130
-    except (DemoError, ApiError, TimeoutError, LookupError, OSError, ValueError) as error:
+    except (DemoError, ApiError, TimeoutError, OSError) as error:
         _say(f"demo: {_one_sentence(error)}")
         return 1
     except (BuildError, ComponentError) as error:
         _say(f"demo: {_one_sentence(error)}; all of it is in {_kept(asked.out, str(error))}")
         return 1
+    finally:
+        signal.signal(signal.SIGTERM, before)
     return 0
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from adapter.load.quantity import QuantityError, parse
+from demo.errors import DemoError
 from demo.objects import OURS, STOCK, USAGE, Object
 from demo.sharing import Replica
 from tests.cluster.client import ApiError, Client, condition_true
@@ -33,6 +34,8 @@ class Look:
 
     def count(self, name: str) -> int:
         """What the HPA has set."""
+        if name not in self.deployments:
+            raise DemoError(f"Deployment {name} is gone: somebody else removed what the demo had made")
         return int(self.deployments[name]["spec"].get("replicas", 0))
 
     def stock_average(self) -> int | None:

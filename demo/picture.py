@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 INK, SOFT, GRID = "#1f2933", "#6b7785", "#e6eaee"
 OURS_COLOUR, STOCK_COLOUR, NEED_COLOUR = "#0b6fb8", "#d9661f", "#d5dbe1"
-BAND_COLOUR, OVER_COLOUR = "#e3f1e5", "#c62f3b"
+BAND_COLOUR, BAND_EDGE, GREEN = "#e3f1e5", "#7fb089", "#3d7d4b"
+TOLERANCE_COLOUR, TOLERANCE_EDGE, OVER_COLOUR = "#fbe8dc", "#eab08c", "#c62f3b"
 Numbers = Sequence[float | None]
 
 
@@ -36,6 +37,16 @@ class Track:
 
 
 @dataclass(frozen=True)
+class Blind:
+    """The longest stretch after a mark in which the stock HPA saw nothing amiss while its serving pods had too much."""
+
+    since: float
+    until: float
+    seen: int
+    carried: int
+
+
+@dataclass(frozen=True)
 class Picture:
     """Everything that is drawn. `needed` is the demand in serving pods at the high watermark each."""
 
@@ -48,6 +59,7 @@ class Picture:
     low: int
     end: float
     captions: tuple[str, str]
+    blind: Blind | None = None
 
 
 def picture(timeline: Timeline) -> Picture:
@@ -65,7 +77,30 @@ def picture(timeline: Timeline) -> Picture:
         low=timeline.low,
         end=timeline.end,
         captions=(_caption(timeline, "ours"), _caption(timeline, "stock")),
+        blind=_blind(timeline),
     )
+
+
+def _blind(timeline: Timeline) -> Blind | None:
+    longest: Blind | None = None
+    since = timeline.marks[0].at if timeline.marks else timeline.end
+    for start, end in _stretches(timeline, "stock"):
+        held = [tick for tick in timeline.ticks if max(start, since) <= tick.at < end and tick.stock.seen is not None]
+        settled = held[len(held) // 2] if held else None
+        if settled is None or settled.stock.seen is None or settled.stock.seen > timeline.target:
+            continue
+        found = Blind(max(start, since), end, settled.stock.seen, settled.carried(settled.stock) or 0)
+        if longest is None or found.until - found.since > longest.until - longest.since:
+            longest = found
+    return longest
+
+
+def apart(heights: Sequence[float], gap: float) -> list[float]:
+    """The rising heights, each moved up where it would come closer than `gap` to the one below."""
+    placed: list[float] = []
+    for height in heights:
+        placed.append(max(height, placed[-1] + gap) if placed else height)
+    return placed
 
 
 def _track(timeline: Timeline, name: str) -> Track:
@@ -100,7 +135,7 @@ def _stretches(timeline: Timeline, name: str) -> tuple[tuple[float, float], ...]
 
 def _caption(timeline: Timeline, name: str) -> str:
     account = summed(timeline, name)
-    return f"{account.overloaded:.0f} s above {timeline.high}m · {account.pod_minutes:.1f} pod-minutes"
+    return f"serving pods above {timeline.high}m for {account.overloaded:.0f} s"
 
 
 # -- drawing
@@ -113,17 +148,7 @@ def draw(shown: Picture, *paths: Path) -> None:
     mpl.use("agg")
     from matplotlib import pyplot as plt
 
-    style: Any = {
-        "svg.hashsalt": "effective-load",  # or every run would name its clip paths anew
-        "font.family": "DejaVu Sans",
-        "font.size": 9.5,
-        "axes.edgecolor": GRID,
-        "text.color": INK,
-        "axes.labelcolor": SOFT,
-        "xtick.color": SOFT,
-        "ytick.color": SOFT,
-    }
-    with mpl.rc_context(style):
+    with mpl.rc_context(_STYLE):
         figure = _figure(plt, shown)
         for path in paths:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -132,58 +157,104 @@ def draw(shown: Picture, *paths: Path) -> None:
         plt.close(figure)
 
 
+_STYLE: Any = {
+    "svg.hashsalt": "effective-load",  # or every run would name its clip paths anew
+    "font.family": "DejaVu Sans",
+    "font.size": 9.5,
+    "axes.edgecolor": GRID,
+    "text.color": INK,
+    "axes.labelcolor": SOFT,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+}
+_DOTTED: Any = {"linewidth": 1.2, "linestyle": (0, (2, 1.6))}
+
+_CARRIED = "dotted: what a serving pod carries"
+
+
 def _figure(plt: Any, shown: Picture) -> "Figure":
     figure: Figure
     figure, (counts, ours, stock) = plt.subplots(
-        3, 1, figsize=(10, 9.2), sharex=True, gridspec_kw={"height_ratios": [1.25, 1, 1], "hspace": 0.42}
+        3, 1, figsize=(10, 9.4), sharex=True, gridspec_kw={"height_ratios": [1.2, 1, 1], "hspace": 0.36}
     )
-    figure.subplots_adjust(left=0.075, right=0.835, top=0.9, bottom=0.06)
-    figure.text(0.075, 0.965, "The same load, the same pull-out, two HPAs", fontsize=15, fontweight="bold")
+    figure.subplots_adjust(left=0.055, right=0.83, top=0.875, bottom=0.06)
+    figure.text(0.055, 0.965, "Same load, same pull-out, two HPAs", fontsize=16, fontweight="bold")
+    figure.text(0.055, 0.938, _subtitle(shown), fontsize=9.5, color=SOFT)
     _counts(counts, shown)
     ceiling = _ceiling(shown)
-    _loads(ours, shown, shown.ours, ceiling, OURS_COLOUR)
-    _loads(stock, shown, shown.stock, ceiling, STOCK_COLOUR)
-    _title(ours, "HPA on effective load", "CPU a pod, millicores: what it sees", shown.captions[0], OURS_COLOUR)
-    _title(stock, "Stock CPU HPA", "CPU a pod, millicores: what it sees", shown.captions[1], STOCK_COLOUR)
-    stock.set_xlabel("time, minutes:seconds")
+    _ours(ours, shown, ceiling)
+    _stock(stock, shown, ceiling)
     stock.set_xlim(0, shown.end)
     stock.xaxis.set_major_locator(plt.MultipleLocator(20 if shown.end <= 240 else 60))
     stock.xaxis.set_major_formatter(lambda value, _: f"{int(value) // 60}:{int(value) % 60:02d}")
+    stock.tick_params(axis="x", pad=7)
     _marks((counts, ours, stock), shown)
     return figure
+
+
+def _subtitle(shown: Picture) -> str:
+    return (
+        f"A stock kube-controller-manager, two equal services: a policy with watermarks {shown.low}m and {shown.high}m,"
+        f" and a CPU target of {shown.high}m."
+    )
 
 
 def _counts(axes: "Axes", shown: Picture) -> None:
     axes.fill_between(shown.times, 0, shown.needed, step="post", color=NEED_COLOUR, linewidth=0)
     for track, colour, order in ((shown.stock, STOCK_COLOUR, 2), (shown.ours, OURS_COLOUR, 3)):
-        axes.step(shown.times, _gaps(track.serving), where="post", color=colour, linewidth=1.1, linestyle=(0, (2, 2)))
-        axes.step(shown.times, _gaps(track.replicas), where="post", color=colour, linewidth=2.4, zorder=order)
-    top = max(count or 0 for track in (shown.ours, shown.stock) for count in track.replicas)
-    axes.set_ylim(0, top + 1.5)
+        axes.step(shown.times, _gaps(track.serving), where="post", color=colour, **_DOTTED)
+        axes.step(shown.times, _gaps(track.replicas), where="post", color=colour, linewidth=2.6, zorder=order)
+    top = max(count or 0 for track in (shown.ours, shown.stock) for count in track.replicas) + 1.5
+    axes.set_ylim(0, top)
     _plain(axes)
-    _title(axes, "Replicas", "dotted: those of them that serve", "", INK)
-    _labels(
-        axes,
-        [
-            (shown.ours.replicas[-1], "effective load", OURS_COLOUR),
-            (shown.stock.replicas[-1], "stock CPU HPA", STOCK_COLOUR),
-            (shown.needed[-1], f"demand, in pods\nof {shown.high}m each", SOFT),
-        ],
-        gap=(top + 1.5) * 0.085,
-    )
+    _title(axes, "Replicas", "dotted: those that serve", "", INK)
+    last = [
+        (shown.ours.replicas[-1], "on effective load", OURS_COLOUR),
+        (shown.stock.replicas[-1], "stock CPU HPA", STOCK_COLOUR),
+        (shown.needed[-1], f"demand, in pods\nof {shown.high}m each", SOFT),
+    ]
+    _labels(axes, last, gap=top * 0.12)
+
+
+def _ours(axes: "Axes", shown: Picture, ceiling: float) -> None:
+    axes.axhspan(shown.low, shown.high, color=BAND_COLOUR, linewidth=0)
+    for level in (shown.low, shown.high):
+        axes.axhline(level, color=BAND_EDGE, linewidth=0.9)
+    axes.step(shown.times, _gaps(shown.ours.raw), where="post", color=SOFT, linewidth=1.4)
+    _loads(axes, shown, shown.ours, ceiling, OURS_COLOUR)
+    _title(axes, "On effective load", f"CPU a pod, millicores; {_CARRIED}", shown.captions[0], OURS_COLOUR)
+    last = [
+        (shown.high, f"high watermark {shown.high}m", GREEN),
+        (shown.low, f"low watermark {shown.low}m", GREEN),
+        (shown.ours.seen[-1], "effective: what it sees", OURS_COLOUR),
+        (shown.ours.raw[-1], "raw: all running pods", SOFT),
+    ]
+    _labels(axes, last, gap=ceiling * 0.105)
+
+
+def _stock(axes: "Axes", shown: Picture, ceiling: float) -> None:
+    axes.axhspan(shown.high * 0.9, shown.high * 1.1, color=TOLERANCE_COLOUR, linewidth=0)
+    axes.axhline(shown.high, color=TOLERANCE_EDGE, linewidth=0.9)
+    _loads(axes, shown, shown.stock, ceiling, STOCK_COLOUR)
+    _title(axes, "Stock CPU HPA", f"CPU a pod, millicores; {_CARRIED}", shown.captions[1], STOCK_COLOUR)
+    last = [
+        (shown.high, f"target {shown.high}m ± 10 %", STOCK_COLOUR),
+        (shown.stock.seen[-1], "average: what it sees", STOCK_COLOUR),
+    ]
+    _labels(axes, last, gap=ceiling * 0.105)
+    if shown.blind is not None:
+        middle = (shown.blind.since + shown.blind.until) / 2
+        text = f"carries {shown.blind.carried}m,\nsees {shown.blind.seen}m, stays"
+        axes.text(middle, shown.blind.seen * 0.84, text, ha="center", va="top", fontsize=9.5)
 
 
 def _loads(axes: "Axes", shown: Picture, track: Track, ceiling: float, colour: str) -> None:
-    axes.axhspan(shown.low, shown.high, color=BAND_COLOUR, linewidth=0)
+    axes.step(shown.times, _gaps(track.carried), where="post", color=INK, **_DOTTED)
+    axes.step(shown.times, _gaps(track.seen), where="post", color=colour, linewidth=2.6)
     for since, until in track.over:
         axes.axvspan(since, until, ymax=0.035, color=OVER_COLOUR, linewidth=0)
-    for level in (shown.low, shown.high):
-        axes.axhline(level, color="#7fb089", linewidth=0.8)
-    axes.step(shown.times, _gaps(track.carried), where="post", color=INK, linewidth=1.1, linestyle=(0, (2, 2)))
-    if any(value is not None for value in track.raw):
-        axes.step(shown.times, _gaps(track.raw), where="post", color=SOFT, linewidth=1.3)
-    axes.step(shown.times, _gaps(track.seen), where="post", color=colour, linewidth=2.4)
     axes.set_ylim(0, ceiling)
+    axes.set_yticks(range(0, int(ceiling), 500))
     _plain(axes)
 
 
@@ -194,7 +265,7 @@ def _gaps(values: Numbers) -> list[float]:
 def _ceiling(shown: Picture) -> float:
     tracks = (shown.ours, shown.stock)
     loads = [load for track in tracks for line in (track.seen, track.carried, track.raw) for load in line if load]
-    return max([shown.high * 1.4, *(load * 1.1 for load in loads)])
+    return max([shown.high * 1.4, *(load * 1.08 for load in loads)])
 
 
 def _plain(axes: "Axes") -> None:
@@ -206,17 +277,15 @@ def _plain(axes: "Axes") -> None:
 
 
 def _title(axes: "Axes", name: str, what: str, caption: str, colour: str) -> None:
-    title = axes.text(0, 1.07, name, transform=axes.transAxes, fontsize=11.5, fontweight="bold", color=colour)
-    axes.annotate(f"  {what}", (1, 0), xycoords=title, va="bottom", fontsize=9.5, color=SOFT)
-    axes.text(1, 1.07, caption, transform=axes.transAxes, ha="right", fontsize=9.5, color=INK)
+    title = axes.text(0, 1.06, name, transform=axes.transAxes, fontsize=12, fontweight="bold", color=colour)
+    axes.annotate(f"   {what}", (1, 0.08), xycoords=title, va="bottom", fontsize=9.5, color=SOFT)
+    axes.text(1, 1.06, caption, transform=axes.transAxes, ha="right", fontsize=9.5, color=OVER_COLOUR)
 
 
 def _labels(axes: "Axes", labels: list[tuple[float | None, str, str]], gap: float) -> None:
-    """Names at the lines' ends, moved apart where lines end close together."""
-    placed: list[float] = []
-    for value, text, colour in sorted(labels, key=lambda label: label[0] or 0):
-        height = max([value or 0, *(other + gap for other in placed[-1:])])
-        placed.append(height)
+    """Names beside the lines' ends, moved apart where lines end close together."""
+    known = sorted(((value, text, colour) for value, text, colour in labels if value is not None), key=lambda x: x[0])
+    for height, (_, text, colour) in zip(apart([value for value, _, _ in known], gap), known, strict=True):
         axes.annotate(
             text, (1, height), xycoords=("axes fraction", "data"), xytext=(8, 0), textcoords="offset points",
             va="center", fontsize=9.5, color=colour, annotation_clip=False,

@@ -4,6 +4,7 @@ Pure: a teller is given ticks and happenings and answers lines. Loads are shown 
 """
 
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -11,10 +12,11 @@ from fractions import Fraction
 from adapter.load.quantity import nano_text, parse
 from demo.curve import Chapter
 from demo.objects import CALM_DOWN, FEWEST, MOST, OURS, PULLED_OUT, REPLACE_AFTER, STOCK
-from demo.timeline import Side, Sum, Tick, Timeline, overloaded, summed
+from demo.timeline import Recovery, Side, Sum, Tick, Timeline, overloaded, summed
 
 _NANO = re.compile(r"(?<![\w.])\d+[nu](?!\w)")
 _INDENT = " " * 9
+_WIDTH = 110
 _HEARTBEAT = 20.0
 _PATIENCE = 12.0
 """Seconds of unbroken overload after which the teller says why nothing happens."""
@@ -132,7 +134,7 @@ class Teller:
     def tell(self, tick: Tick, chapters: Sequence[Chapter] = (), rescales: Sequence[Rescale] = ()) -> list[str]:
         """The lines of one tick: none where nothing happened."""
         beneath = [*self._chapters(tick, chapters), *self._rescales(rescales), *self._stuck(tick)]
-        if not beneath and self._told is not None and tick.at - self._told < _HEARTBEAT:
+        if not beneath and not chapters and self._told is not None and tick.at - self._told < _HEARTBEAT:
             return []
         self._told = tick.at
         opened = [self.style.bold(f"\n{_INDENT}{chapter.title}") for chapter in chapters]
@@ -149,7 +151,8 @@ class Teller:
             step = f"{one.service}: {one.before} → {one.after}"
             paint = self.style.good if one.service == OURS else self.style.warn
             yield _INDENT + paint(self.style.bold(step)) + (f"   HPA: {one.said}" if one.said else "")
-            yield from (self.style.dim(f"{_INDENT}  {tidy(sentence)}") for sentence in one.why)
+            for sentence in one.why:
+                yield from (self.style.dim(line) for line in _wrapped(tidy(sentence)))
 
     def _stuck(self, tick: Tick) -> Iterator[str]:
         """Says once, when the twin's overload lasts, why its HPA leaves it so."""
@@ -163,7 +166,7 @@ class Teller:
         if abs(side.seen - self.timeline.target) * 10 <= self.timeline.target:
             self._over_told = True
             yield _INDENT + self.style.warn(self.style.bold(f"{STOCK}: stays at {side.replicas}"))
-            yield self.style.dim(f"{_INDENT}  {self._why_stuck(tick)}")
+            yield from (self.style.dim(line) for line in _wrapped(self._why_stuck(tick)))
 
     def _why_stuck(self, tick: Tick) -> str:
         side = tick.stock
@@ -174,14 +177,27 @@ class Teller:
         return f"{seen}; each of the {side.serving} that serve carries {milli(tick.carried(side))}"
 
 
+def _wrapped(sentence: str) -> list[str]:
+    return textwrap.wrap(sentence, _WIDTH, initial_indent=f"{_INDENT}  ", subsequent_indent=f"{_INDENT}    ")
+
+
 def closing(timeline: Timeline) -> list[str]:
     """The table at the end."""
     ours, stock = summed(timeline, "ours"), summed(timeline, "stock")
     rows = [(label, show(ours), show(stock)) for label, show in _lines(timeline)]
     width = max(len(label) for label, _, _ in rows)
-    head = f"{'':{width}}   {'effective load':>14}   {'stock CPU HPA':>14}"
+    head = f"{'':{width}}   {'effective load':>16}   {'stock CPU HPA':>16}"
     rule = "─" * len(head)
-    return [head, rule, *(f"{label:{width}}   {left:>14}   {right:>14}" for label, left, right in rows), rule]
+    return [head, rule, *(f"{label:{width}}   {left:>16}   {right:>16}" for label, left, right in rows), rule]
+
+
+def recovered(recovery: Recovery | None) -> str:
+    """In a word: after how long, or what it took."""
+    if recovery is None:
+        return "-"
+    if recovery.seconds is None:
+        return "never"
+    return f"after {recovery.seconds:.0f} s" if recovery.by_itself else "when demand fell"
 
 
 def _lines(timeline: Timeline) -> list[tuple[str, Callable[[Sum], str]]]:
@@ -189,6 +205,7 @@ def _lines(timeline: Timeline) -> list[tuple[str, Callable[[Sum], str]]]:
     return [
         (f"seconds with more than {high} for each serving pod", lambda s: f"{s.overloaded:.0f} s"),
         ("the longest of them in a row", lambda s: f"{s.longest:.0f} s"),
+        (f"after the pull-out, back under {high}", lambda s: recovered(s.recovery)),
         ("most that a serving pod had to carry", lambda s: "nobody served" if s.worst is None else milli(s.worst)),
         (f"demand beyond {high} a serving pod, core-seconds", lambda s: f"{s.excess:.0f}"),
         ("pod-minutes used", lambda s: f"{s.pod_minutes:.1f}"),

@@ -75,6 +75,18 @@ class Sum:
     pod_minutes: float
     rescales: int
     final: int
+    recovery: "Recovery | None" = None
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """How long after the first mark the serving pods carried no more than `high` again; None: not until the end.
+
+    `by_itself` is False where that took a fall in demand.
+    """
+
+    seconds: float | None
+    by_itself: bool = False
 
 
 def lasting(timeline: Timeline) -> Iterator[tuple[Tick, float]]:
@@ -106,7 +118,22 @@ def summed(timeline: Timeline, name: str) -> Sum:
         pod_minutes=sum(side.pods * seconds for _, side, seconds in held) / 60,
         rescales=sum(1 for before, after in itertools.pairwise(counts) if before != after),
         final=counts[-1] if counts else 0,
+        recovery=recovery(timeline, name),
     )
+
+
+def recovery(timeline: Timeline, name: str) -> Recovery | None:
+    """How one side got over the first mark; None where there is none, or nothing to get over."""
+    since = timeline.marks[0].at if timeline.marks else timeline.end
+    later = [tick for tick in timeline.ticks if tick.at >= since]
+    states = [overloaded(tick, side_of(tick, name), timeline.high) for tick in later]
+    if True not in states:
+        return None
+    hit = states.index(True)
+    if False not in states[hit:]:
+        return Recovery(None)
+    over = later[states.index(False, hit)]
+    return Recovery(over.at - since, by_itself=over.demand >= later[hit].demand)
 
 
 def side_of(tick: Tick, name: str) -> Side:
