@@ -20,13 +20,14 @@ AuthorityOf = Callable[[ssl.SSLContext], str]
 
 
 class Connection(web.RequestHandler):
-    """One connection; `peer` is who the handshake showed."""
+    """One connection; `peer` is who the handshake showed, `busy` whether a request is being answered."""
 
-    __slots__ = ("_authority_of", "peer")
+    __slots__ = ("_authority_of", "busy", "peer")
 
     def __init__(self, manager: web.Server, authority_of: AuthorityOf, **options: Any) -> None:
         super().__init__(manager, **options)
         self.peer: Peer = NOBODY
+        self.busy = False
         self._authority_of = authority_of
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -58,7 +59,7 @@ class Connections(web.Server):
     """Makes connections, and keeps those there are."""
 
     def __init__(self, handle: Handle, authority_of: AuthorityOf) -> None:
-        super().__init__(handle)
+        super().__init__(_tracked(handle))
         self._authority_of = authority_of
         self._options: dict[str, Any] = {
             "access_log": None,
@@ -77,7 +78,22 @@ class Connections(web.Server):
         """Close the connections whose certificate counts no more: idle ones now, others after their answer."""
         for connection in self.connections:
             if isinstance(connection, Connection) and connection.peer.certificate and not is_welcome(connection.peer):
-                connection.close()
+                leave = connection.close if connection.busy else connection.force_close
+                leave()
+
+
+def _tracked(handle: Handle) -> Handle:
+    async def tracked(request: web.BaseRequest) -> web.StreamResponse:
+        connection = request.protocol
+        if not isinstance(connection, Connection):
+            return await handle(request)
+        connection.busy = True
+        try:
+            return await handle(request)
+        finally:
+            connection.busy = False
+
+    return tracked
 
 
 def _silent() -> logging.Logger:

@@ -19,6 +19,7 @@ from adapter.apiserver.status import CertificateError
 
 _BACKLOG = 512
 _HANDSHAKE_SECONDS = 10.0
+_TURNS = 3  # of the event loop, from taking a connection to the start of its handshake, and one to spare
 
 
 def server_context(pair: KeyPair, authority: str) -> ssl.SSLContext:
@@ -96,7 +97,7 @@ class Listener:
             ssl_handshake_timeout=_HANDSHAKE_SECONDS,
         )
         if before is not None:
-            before.close()
+            await _retire(before)
 
     def close(self) -> None:
         """Take no new connections any more."""
@@ -104,6 +105,16 @@ class Listener:
             self._server.close()
         if self._socket is not None:
             self._socket.close()
+
+
+async def _retire(server: asyncio.Server) -> None:
+    """Stop taking connections, and close once those just taken have begun: a closed server would drop them."""
+    loop = asyncio.get_running_loop()
+    for listening in server.sockets:
+        loop.remove_reader(listening.fileno())
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
+    server.close()
 
 
 def _listening(address: str, port: int) -> socket.socket:

@@ -1,0 +1,367 @@
+"""Who asks: the front proxy's certificate and headers, bearer tokens, and nobody else."""
+
+import asyncio
+
+import pytest
+import trustme
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapter.apiserver.identity import Identity
+from adapter.apiserver.status import CertificateError
+from adapter.apiserver.trust import NO_TRUST, read
+from adapter.apiserver.words import RawHeaders, Words
+from tests.apiserver.cluster import REVIEWS, TOKENS, Cluster
+from tests.apiserver.conftest import HPA, Answer, Service, as_user, pem
+
+METRIC = (
+    "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/watermarkpolicies.effective-load.io/checkout/effective_cpu"
+)
+
+
+def config(authority: trustme.CA, **more: str) -> dict[str, str]:
+    return {
+        "requestheader-client-ca-file": pem(authority),
+        "requestheader-username-headers": '["X-Remote-User","X-User"]',
+        "requestheader-group-headers": '["X-Remote-Group"]',
+        "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
+        **more,
+    }
+
+
+def raw(*pairs: tuple[str, str]) -> RawHeaders:
+    return tuple((name.encode(), value.encode()) for name, value in pairs)
+
+
+def who(words: Words, *pairs: tuple[str, str]) -> Identity | None:
+    return words.identity(words.said(raw(*pairs)))
+
+
+@pytest.fixture(scope="module")
+def words(front_proxy: trustme.CA) -> Words:
+    return Words(read(config(front_proxy)))
+
+
+def test_the_identity_is_user_groups_and_extra(words: Words) -> None:
+    found = who(
+        words,
+        ("Accept", "*/*"),
+        ("X-Remote-User", HPA),
+        ("X-Remote-Group", "system:serviceaccounts"),
+        ("X-Remote-Group", "other"),
+        ("X-Remote-Extra-Authentication.kubernetes.io%2fcredential-Id", "JTI=1"),
+        ("X-Remote-Extra-Scopes", "a"),
+        ("X-Remote-Extra-Scopes", "b"),
+    )
+    assert found == Identity(
+        HPA,
+        "",
+        ("system:serviceaccounts", "other", "system:authenticated"),
+        (("authentication.kubernetes.io/credential-id", ("JTI=1",)), ("scopes", ("a", "b"))),
+    )
+
+
+def test_the_callers_of_discovery_come_without_a_group_and_are_authenticated(words: Words) -> None:
+    found = who(words, ("X-Remote-User", "system:kube-aggregator"))
+    assert found == Identity("system:kube-aggregator", "", ("system:authenticated",))
+
+
+def test_a_group_is_not_added_twice(words: Words) -> None:
+    found = who(words, ("X-Remote-User", "u"), ("X-Remote-Group", "system:authenticated"))
+    assert found is not None
+    assert found.groups == ("system:authenticated",)
+
+
+def test_the_anonymous_stay_what_they_are(words: Words) -> None:
+    found = who(words, ("X-Remote-User", "system:anonymous"), ("X-Remote-Group", "system:unauthenticated"))
+    assert found is not None
+    assert found.groups == ("system:unauthenticated",)
+
+
+def test_names_compare_without_case_and_the_first_user_header_with_a_value_counts(words: Words) -> None:
+    assert who(words, ("x-user", "second"), ("X-REMOTE-USER", "first")) == Identity(
+        "first", "", ("system:authenticated",)
+    )
+    found = who(words, ("X-User", "second"), ("X-Remote-User", ""))
+    assert found is not None
+    assert found.user == "second"
+    assert who(words, ("X-Remote-User", "")) is None
+    assert who(words, ("X-Remote-Group", "system:masters")) is None
+
+
+def test_a_uid_is_taken_only_where_the_proxy_is_known_to_set_it(front_proxy: trustme.CA) -> None:
+    pairs = (("X-Remote-User", "u"), ("X-Remote-Uid", "42"))
+    assert who(Words(read(config(front_proxy))), *pairs) == Identity("u", "", ("system:authenticated",))
+    told = Words(read(config(front_proxy, **{"requestheader-uid-headers": '["X-Remote-Uid"]'})))
+    assert who(told, *pairs) == Identity("u", "42", ("system:authenticated",))
+
+
+@given(st.lists(st.tuples(st.text(st.characters(codec="ascii")), st.text(st.characters(codec="utf-8"))), max_size=20))
+def test_no_header_whatever_makes_the_reading_fail(pairs: list[tuple[str, str]]) -> None:
+    words = Words(NO_TRUST)
+    assert words.identity(words.said(raw(*pairs))) is None
+
+
+def test_names_without_number_do_not_fill_the_memory(front_proxy: trustme.CA) -> None:
+    words = Words(read(config(front_proxy)))
+    for number in range(6000):
+        who(words, (f"X-Remote-Extra-{number}", "v"), ("X-Remote-User", f"u{number}"))
+    assert len(words._tells) <= 1024
+    assert len(words._identities) <= 4096
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"requestheader-client-ca-file": "no certificate"},
+        {"requestheader-allowed-names": "front-proxy-client"},
+        {"requestheader-username-headers": '{"a": 1}'},
+    ],
+)
+def test_a_config_map_that_makes_no_sense_is_refused(front_proxy: trustme.CA, broken: dict[str, str]) -> None:
+    with pytest.raises(CertificateError):
+        read({**config(front_proxy), **broken})
+
+
+def test_a_cluster_without_aggregation_has_no_front_proxy() -> None:
+    assert read({}) == NO_TRUST
+
+
+# --- over TLS
+
+
+async def test_the_front_proxys_word_is_taken(service: Service, proxy: trustme.LeafCert) -> None:
+    answer = await service.ask(METRIC, leaf=proxy, headers=as_user(HPA, "system:serviceaccounts"))
+    assert answer.status == 200
+    [(_, review)] = [found for found in service.cluster.bodies if found[0] == REVIEWS]
+    assert review["spec"]["user"] == HPA
+    assert review["spec"]["groups"] == ["system:serviceaccounts", "system:authenticated"]
+
+
+def unauthorized(answer: Answer) -> bool:
+    return (answer.status, answer.json()["reason"]) == (401, "Unauthorized")
+
+
+@pytest.mark.parametrize(
+    "header", ["X-Remote-User", "X-Remote-Group", "X-Remote-Uid", "X-Remote-Extra-Scopes", "x-remote-user"]
+)
+async def test_identity_headers_without_a_certificate_are_a_401(service: Service, header: str) -> None:
+    answer = await service.ask(METRIC, headers={header: "system:masters"})
+    assert unauthorized(answer)
+    assert "front proxy" in answer.message
+
+
+async def test_identity_headers_beside_a_good_token_are_a_401(service: Service) -> None:
+    service.cluster.tokens["good"] = {"username": "me"}
+    answer = await service.ask(METRIC, headers={"Authorization": "Bearer good", **as_user("admin", "system:masters")})
+    assert unauthorized(answer)
+
+
+@pytest.mark.parametrize("path", [METRIC, "/apis", "/version", "/nowhere", "/metrics"])
+async def test_nobody_is_answered_nothing_but_health(service: Service, path: str) -> None:
+    assert unauthorized(await service.ask(path))
+    for health in ("/livez", "/readyz", "/healthz"):
+        assert (await service.ask(health)).body == b"ok"
+
+
+async def test_a_cluster_users_certificate_is_nobodys_whatever_its_name(
+    service: Service, client_authority: trustme.CA
+) -> None:
+    imposter = client_authority.issue_cert("front-proxy.test", common_name="front-proxy-client")
+    with pytest.raises(OSError, match=r"(?i)unknown ca|reset|closed"):
+        await handshake(service, imposter)
+    assert service.cluster.reviews() == 0
+
+
+async def handshake(service: Service, leaf: trustme.LeafCert) -> bytes:
+    """One request on a fresh connection; in TLS 1.3 the server's refusal arrives with the first read."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port, ssl=service.context(leaf))
+    try:
+        writer.write(f"GET {METRIC} HTTP/1.1\r\nHost: x\r\nX-Remote-User: system:admin\r\n\r\n".encode())
+        line = await reader.readline()
+        if not line:
+            raise ConnectionResetError("closed")
+        return line
+    finally:
+        writer.close()
+
+
+async def test_an_allowed_authority_with_another_name_is_a_401(service: Service, front_proxy: trustme.CA) -> None:
+    other = front_proxy.issue_cert("other.test", common_name="somebody-else")
+    assert unauthorized(await service.ask(METRIC, leaf=other, headers=as_user()))
+
+
+async def test_where_no_name_is_listed_any_of_the_authority_counts(
+    service: Service, front_proxy: trustme.CA, cluster: Cluster
+) -> None:
+    other = front_proxy.issue_cert("other.test", common_name="somebody-else")
+    cluster.trust(pem(front_proxy), allowed=[])
+    await until(service, other, 200)
+
+
+async def until(service: Service, leaf: trustme.LeafCert, status: int) -> None:
+    async with asyncio.timeout(10):
+        while (await service.ask(METRIC, leaf=leaf, headers=as_user())).status != status:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_a_proxy_without_a_user_header_needs_a_token(service: Service, proxy: trustme.LeafCert) -> None:
+    assert unauthorized(await service.ask(METRIC, leaf=proxy))
+    service.cluster.tokens["good"] = {"username": "me"}
+    assert (await service.ask(METRIC, leaf=proxy, headers={"Authorization": "Bearer good"})).status == 200
+
+
+# --- tokens
+
+
+async def test_a_token_is_what_the_api_server_says_it_is(service: Service) -> None:
+    service.cluster.tokens["good"] = {"username": "me", "uid": "7", "groups": ["g"], "extra": {"Scopes": ["a"]}}
+    assert (await service.ask(METRIC, headers={"Authorization": "Bearer good"})).status == 200
+    [(_, review)] = [found for found in service.cluster.bodies if found[0] == REVIEWS]
+    spec = review["spec"]
+    assert (spec["user"], spec["uid"], spec["groups"]) == ("me", "7", ["g", "system:authenticated"])
+    assert spec["extra"] == {"scopes": ["a"]}
+
+
+@pytest.mark.parametrize(
+    "authorization", ["Bearer bad", "Bearer ", "Bearer", "Basic Z29vZA==", "", "Bearer " + "x" * 40_000, "Bearer ä"]
+)
+async def test_any_other_credential_is_a_401(service: Service, authorization: str) -> None:
+    service.cluster.tokens["good"] = {"username": "me"}
+    assert unauthorized(await service.ask(METRIC, headers={"Authorization": authorization}))
+
+
+async def test_a_token_is_asked_about_once_in_ten_seconds(service: Service) -> None:
+    service.cluster.tokens["good"] = {"username": "me"}
+    headers = {"Authorization": "Bearer good"}
+    answers = await asyncio.gather(*(service.ask(METRIC, headers=headers) for _ in range(5)))
+    assert {answer.status for answer in answers} == {200}
+    assert service.cluster.asked[f"POST {TOKENS}"] == 1
+    service.monotonic.now += 11
+    del service.cluster.tokens["good"]
+    assert unauthorized(await service.ask(METRIC, headers=headers))
+    assert service.cluster.asked[f"POST {TOKENS}"] == 2
+
+
+async def test_a_refused_token_is_remembered_too(service: Service) -> None:
+    for _ in range(3):
+        assert unauthorized(await service.ask(METRIC, headers={"Authorization": "Bearer bad"}))
+    assert service.cluster.asked[f"POST {TOKENS}"] == 1
+
+
+async def test_where_the_api_server_cannot_vouch_the_answer_is_a_503(service: Service) -> None:
+    service.cluster.faults[TOKENS] = 500
+    answer = await service.ask(METRIC, headers={"Authorization": "Bearer good"})
+    assert (answer.status, "made to fail" in answer.message) == (503, True)
+    del service.cluster.faults[TOKENS]
+    service.cluster.tokens["good"] = {"username": "me"}
+    assert (await service.ask(METRIC, headers={"Authorization": "Bearer good"})).status == 200
+
+
+async def test_no_token_is_ever_in_an_answer(service: Service) -> None:
+    service.cluster.faults[TOKENS] = 500
+    answer = await service.ask(METRIC, headers={"Authorization": "Bearer s3cr3t-t0ken"})
+    assert b"s3cr3t" not in answer.body
+
+
+# --- rotation
+
+
+async def test_a_new_authority_is_taken_and_the_old_one_dropped_without_a_restart(
+    service: Service, front_proxy: trustme.CA, proxy: trustme.LeafCert, cluster: Cluster
+) -> None:
+    fresh = trustme.CA()
+    renewed = fresh.issue_cert("front-proxy.test", common_name="front-proxy-client")
+    assert (await service.ask(METRIC, leaf=proxy, headers=as_user())).status == 200
+
+    cluster.trust(pem(front_proxy) + pem(fresh))
+    await connected(service, renewed)
+    assert (await service.ask(METRIC, leaf=renewed, headers=as_user())).status == 200
+    assert (await service.ask(METRIC, leaf=proxy, headers=as_user())).status == 200
+
+    cluster.trust(pem(fresh))
+    await refused(service, proxy)
+    assert (await service.ask(METRIC, leaf=renewed, headers=as_user())).status == 200
+
+
+async def connected(service: Service, leaf: trustme.LeafCert) -> None:
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                await handshake(service, leaf)
+            except OSError:
+                await asyncio.sleep(0.01)
+            else:
+                return
+
+
+async def refused(service: Service, leaf: trustme.LeafCert) -> None:
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                await handshake(service, leaf)
+            except OSError:
+                return
+            await asyncio.sleep(0.01)
+
+
+async def test_an_established_connection_loses_its_word_with_its_authority(
+    service: Service, proxy: trustme.LeafCert, cluster: Cluster
+) -> None:
+    """Nothing is closed by hand here: the request itself is judged, on the very connection that was good before."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port, ssl=service.context(proxy))
+    request = f"GET {METRIC} HTTP/1.1\r\nHost: x\r\nX-Remote-User: {HPA}\r\n\r\n".encode()
+    service.server._http.dismiss = lambda _: None  # type: ignore[method-assign,assignment]  # as if the sweep were late
+    try:
+        assert await exchange(reader, writer, request) == 200
+        cluster.trust(pem(trustme.CA()))
+        async with asyncio.timeout(10):
+            while (status := await exchange(reader, writer, request)) == 200:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert status == 401
+    finally:
+        writer.close()
+
+
+async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> int:
+    writer.write(request)
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
+    await reader.readexactly(length)
+    return int(head.split()[1])
+
+
+async def test_idle_connections_of_a_dropped_authority_are_closed(
+    service: Service, proxy: trustme.LeafCert, cluster: Cluster
+) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port, ssl=service.context(proxy))
+    request = f"GET {METRIC} HTTP/1.1\r\nHost: x\r\nX-Remote-User: {HPA}\r\n\r\n".encode()
+    assert await exchange(reader, writer, request) == 200
+    cluster.trust(pem(trustme.CA()))
+    async with asyncio.timeout(10):
+        assert await reader.read() == b""
+    writer.close()
+
+
+async def test_a_certificate_that_expires_on_a_standing_connection_counts_no_more(
+    service: Service, front_proxy: trustme.CA
+) -> None:
+    import datetime as dt
+
+    moment = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
+    brief = front_proxy.issue_cert("brief.test", common_name="front-proxy-client", not_after=moment)
+    assert (await service.ask(METRIC, leaf=brief, headers=as_user())).status == 200
+    service.wall.now = moment.timestamp() + 1
+    assert unauthorized(await service.ask(METRIC, leaf=brief, headers=as_user()))
+
+
+async def test_a_config_map_that_breaks_or_vanishes_changes_nothing(
+    service: Service, proxy: trustme.LeafCert, cluster: Cluster
+) -> None:
+    from tests.apiserver.cluster import CONFIG_MAP
+
+    for breaking in (lambda: cluster.trust("no certificate"), lambda: cluster.objects.pop(CONFIG_MAP)):
+        seen = cluster.asked[f"GET {CONFIG_MAP}"]
+        breaking()
+        await cluster.until(lambda seen=seen: cluster.asked[f"GET {CONFIG_MAP}"] >= seen + 3)  # type: ignore[misc]
+        assert (await service.ask(METRIC, leaf=proxy, headers=as_user())).status == 200
