@@ -1,0 +1,152 @@
+"""What the real Go client makes of our answers, through the real aggregator; and who is let in."""
+
+import json
+import ssl
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.cluster import objects
+from tests.cluster.adapter import AdapterProcess
+from tests.cluster.client import query, tls_context
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.wire import Wire
+from tests.cluster.workloads import Workloads, cpu_watermarks
+from tests.e2e.kit import PULLED_OUT
+
+NAMESPACE = "wire"
+POLICY, DEPLOYMENT = "WatermarkPolicy.effective-load.io", "Deployment.apps"
+HPA_USER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
+GROUP = "/apis/custom.metrics.k8s.io"
+
+
+@pytest.fixture(scope="module")
+def service(control_plane: ControlPlane, _adapter: AdapterProcess) -> Iterator[Workloads]:
+    """Four pods at 1500m, one of them pulled out, under a policy; shared by the tests of this module."""
+    control_plane.client.apply(objects.namespace(NAMESPACE))
+    control_plane.client.wait_for(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default", timeout=30)
+    made = Workloads(control_plane, NAMESPACE)
+    if not _adapter.component.running:
+        _adapter.start()
+    made.deployment("web", 4, usage_cpu="1500m")
+    made.annotate(made.pod_names("web")[0], {PULLED_OUT: "true"})
+    made.policy("web", [cpu_watermarks("1200m", "400m")], pulledOut={"replaceAfterSeconds": 0})
+    made.hpa("web", minimum=4, maximum=4)
+    made.wait_usage("web", cpu="1500m")
+    made.wait_condition("web", "ScalingActive")
+    yield made
+    control_plane.client.delete(f"/api/v1/namespaces/{NAMESPACE}")
+
+
+@pytest.mark.parametrize("version", ["v1beta2", "v1beta1", "preferred"])
+@pytest.mark.parametrize("kind", [POLICY, DEPLOYMENT])
+def test_the_count_reads_the_same_in_every_version_and_on_either_object(
+    service: Workloads, wire: Wire, version: str, kind: str
+) -> None:
+    answer = Wire(wire.kubeconfig, version).object(NAMESPACE, kind, "web", "desired_replicas")
+    assert answer.error == ""
+    assert answer.milli == 4000  # bounds: 3 x 1500 / 1200 = 4, and one to replace, but at most 4
+
+
+def test_the_sample_time_is_the_samples_own(service: Workloads, wire: Wire) -> None:
+    answer = wire.object(NAMESPACE, POLICY, "web", "effective_cpu")
+    at = datetime.fromisoformat(answer.items[0]["timestamp"])
+    assert timedelta(0) < datetime.now(UTC) - at < timedelta(seconds=60)
+    assert 1_450 <= answer.milli <= 1_550
+
+
+def test_pods_are_listed_by_selector_and_the_pulled_out_one_stands_at_the_average(
+    service: Workloads, wire: Wire
+) -> None:
+    answer = wire.pods(NAMESPACE, "app in (web, other),app!=none", "effective_cpu")
+    assert answer.error == ""
+    assert {item["name"] for item in answer.items} == set(service.pod_names("web"))
+    assert all(1_450 <= item["milli"] <= 1_550 for item in answer.items)
+
+
+def test_a_metric_selector_chooses_the_series(service: Workloads, wire: Wire) -> None:
+    assert wire.object(NAMESPACE, POLICY, "web", "desired_replicas", "policy=web").milli == 4000
+    refused = wire.object(NAMESPACE, POLICY, "web", "desired_replicas", "policy notin (web)")
+    assert refused.code == 404
+
+
+@pytest.mark.parametrize("selector", ["policy=web", "policy in (web)", "policy,policy!=other", "policy notin (x, y)"])
+def test_an_external_metric_is_found_by_the_full_grammar(service: Workloads, wire: Wire, selector: str) -> None:
+    assert wire.external(NAMESPACE, "desired_replicas", selector).milli == 4000
+
+
+def test_an_unknown_metric_names_those_there_are(service: Workloads, wire: Wire) -> None:
+    answer = wire.object(NAMESPACE, POLICY, "web", "effective_rps")
+    assert answer.code == 404
+    assert "effective_cpu" in answer.error
+
+
+def test_a_user_without_rights_is_forbidden_by_the_adapter_itself(
+    service: Workloads, control_plane: ControlPlane, adapter: AdapterProcess
+) -> None:
+    nobody = control_plane.as_aggregator(adapter.port, "nobody", "system:authenticated")
+    path = f"{GROUP}/v1beta2/namespaces/{NAMESPACE}/watermarkpolicies.effective-load.io/web/desired_replicas"
+    answer = nobody.raw(path)
+    assert answer.status == 403
+    assert answer.json()["reason"] == "Forbidden"
+    assert "Retry-After" not in answer.headers
+    assert control_plane.as_aggregator(adapter.port, HPA_USER, "system:authenticated").raw(path).status == 200
+
+
+@pytest.mark.parametrize("certificate", [False, True], ids=["none", "of another name"])
+def test_identity_headers_without_a_valid_front_proxy_certificate_are_refused(
+    service: Workloads, control_plane: ControlPlane, adapter: AdapterProcess, certificate: bool
+) -> None:
+    path = f"{GROUP}/v1beta2/namespaces/{NAMESPACE}/watermarkpolicies.effective-load.io/web/desired_replicas"
+    identity = {"X-Remote-User": "admin", "X-Remote-Group": "system:masters"}
+    if certificate:
+        client = control_plane.as_aggregator(adapter.port, name="somebody-else")
+        answer = client.raw(path, identity)
+    else:
+        answer = adapter.get(path, **identity)
+    assert answer.status == 401
+    assert answer.json()["kind"] == "Status"
+
+
+def test_a_cluster_users_certificate_of_the_proxys_name_is_not_the_proxy(
+    service: Workloads, control_plane: ControlPlane, adapter: AdapterProcess
+) -> None:
+    pair = control_plane.pki.cluster.issue("front-proxy-client")
+    context = tls_context(None, pair.cert_file, pair.key_file)
+    path = f"{GROUP}/v1beta2"
+    client = control_plane.anonymous(adapter.port, context, **{"X-Remote-User": "admin"})
+    try:
+        status = client.raw(path).status
+    except (ssl.SSLError, ConnectionError):
+        return  # refused at the handshake, or right after it (TLS 1.3)
+    assert status == 401
+
+
+def test_a_bearer_token_is_reviewed(service: Workloads, control_plane: ControlPlane, adapter: AdapterProcess) -> None:
+    token = control_plane.token("kube-system", "horizontal-pod-autoscaler")
+    path = f"{GROUP}/v1beta2/namespaces/{NAMESPACE}/watermarkpolicies.effective-load.io/web/effective_pods"
+    answer = adapter.get(path, Authorization=f"Bearer {token}")
+    assert (answer.status, answer.json()["items"][0]["value"]) == (200, "3")
+    assert adapter.get(path, Authorization="Bearer nonsense").status == 401
+
+
+def test_encoded_stars_pluses_and_sorted_selectors_arrive_as_they_were_meant(
+    service: Workloads, control_plane: ControlPlane, adapter: AdapterProcess
+) -> None:
+    hpa = control_plane.as_aggregator(adapter.port, HPA_USER, "system:authenticated")
+    base = f"{GROUP}/v1beta2/namespaces/{NAMESPACE}/pods"
+    asked = query({"labelSelector": "app in (web),pod-template-hash"}).replace("%20", "+")
+    for star in ("%2A", "*"):
+        answer = hpa.raw(f"{base}/{star}/effective_cpu?{asked}")
+        assert answer.status == 200, answer.text
+        assert len(answer.json()["items"]) == 4
+
+
+def test_five_parallel_probes_are_answered_at_once(control_plane: ControlPlane, adapter: AdapterProcess) -> None:
+    clients = [control_plane.as_aggregator(adapter.port, "system:kube-aggregator", "system:masters") for _ in range(5)]
+    with ThreadPoolExecutor(5) as pool:
+        answers = list(pool.map(lambda client: client.raw(f"{GROUP}/v1beta1"), clients))
+    assert [answer.status for answer in answers] == [200] * 5
+    assert all(json.loads(answer.body)["resources"] for answer in answers)
