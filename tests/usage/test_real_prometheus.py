@@ -1,0 +1,373 @@
+"""Against a real Prometheus: what time a value really has, what an outage looks like, what PromQL really is."""
+
+import asyncio
+import json
+import socket
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapter.load.quantity import NANO
+from adapter.load.samples import QuerySamples
+from adapter.load.spec import Query
+from adapter.settings import BasicAuth, NamedQuery, PrometheusServer
+from adapter.telemetry.metrics import Metrics
+from adapter.usage.prometheus import Prometheus
+from adapter.usage.promql import dating, inputs
+from tests.cluster.prometheus import Exporter
+from tests.cluster.prometheus import Prometheus as RealPrometheus
+
+pytestmark = [pytest.mark.integration, pytest.mark.builds("prometheus")]
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Exporter]:
+    with Exporter() as exporter:
+        yield exporter
+
+
+@pytest.fixture(scope="module")
+def real(page: Exporter) -> Iterator[RealPrometheus]:
+    """One Prometheus for this module; each test writes a page with metrics of its own."""
+    with RealPrometheus([page]) as prometheus:
+        yield prometheus
+
+
+@pytest.fixture(autouse=True)
+def _well(page: Exporter) -> None:
+    page.failing = False
+
+
+def counter(name: str, **pods: float) -> dict[str, float]:
+    return {f'{name}{{namespace="shop",pod="{pod}"}}': value for pod, value in pods.items()}
+
+
+class World:
+    """The adapter's side: one query under the name `q`, asked twice a second."""
+
+    def __init__(self, server: PrometheusServer, text: str, max_age: float = 5, **more: Any) -> None:
+        query = NamedQuery(
+            **{
+                "name": "q",
+                "server": "real",
+                "query": text,
+                "interval_seconds": 0.5,
+                "max_age_seconds": max_age,
+                **more,
+            }
+        )
+        self._news = asyncio.Event()
+        self.source = Prometheus(
+            [server],
+            [query],
+            inline_allowed=False,
+            on_change=lambda _: self._news.set(),
+            clock=self._clock,
+            metrics=Metrics(),
+        )
+        self.source.want([(Query(name="q"), "shop", "web")])
+
+    def _clock(self) -> float:
+        self._news.set()  # it is read at each answer, also where nothing has changed
+        return time.time()
+
+    @property
+    def samples(self) -> QuerySamples:
+        return self.source.samples(Query(name="q"), "shop", "web")
+
+    async def until(self, holds: Callable[[QuerySamples], object]) -> QuerySamples:
+        """The first samples for which it holds; looked at in every cycle."""
+        async with asyncio.timeout(40):
+            while not holds(self.samples):
+                self._news.clear()
+                await self._news.wait()
+        return self.samples
+
+
+@asynccontextmanager
+async def asking(real: RealPrometheus, text: str, **more: Any) -> AsyncIterator[World]:
+    world = World(PrometheusServer(name="real", url=real.url, timeout_seconds=5), text, **more)
+    task = asyncio.create_task(world.source.run())
+    try:
+        yield world
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def scrape_times(real: RealPrometheus, selector: str) -> list[float]:
+    """When Prometheus itself says that it sampled this series."""
+    [series] = await asyncio.to_thread(real.query, f"{selector}[1m]")
+    return [at for at, _ in series["values"]]
+
+
+class TestTimes:
+    @pytest.mark.parametrize(
+        "text", ["t1", "sum by (namespace, pod) (rate(t1[10s])) * 0 + on (namespace, pod) t1", "t1 * 1 # c"]
+    )
+    async def test_a_value_has_the_time_of_a_scrape_whatever_is_computed(
+        self, real: RealPrometheus, page: Exporter, text: str
+    ) -> None:
+        page.set(counter("t1", a=7))
+        async with asking(real, text) as world:
+            found = await world.until(lambda samples: samples.pods)
+            times = await scrape_times(real, 't1{pod="a"}')
+        assert found.pods["a"].value == 7 * NANO
+        assert any(abs(found.pods["a"].at - at) < 0.0005 for at in times)
+
+    async def test_a_rate_that_outlives_its_target_keeps_the_last_scrapes_time_and_then_goes(
+        self, real: RealPrometheus, page: Exporter
+    ) -> None:
+        page.set(counter("t2", a=7))
+        async with asking(real, "sum by (namespace, pod) (rate(t2[1m]))", max_age=4) as world:
+            await world.until(lambda samples: samples.pods)
+            page.failing = True
+            await world.until(lambda samples: not samples.pods)
+            still = await asyncio.to_thread(real.query, "sum by (namespace, pod) (rate(t2[1m]))")
+            last = (await scrape_times(real, 't2{pod="a"}'))[-1]
+            answered = world.samples.fetched_at
+        assert still, "Prometheus itself goes on answering with a number nobody measured"
+        assert answered is not None
+        assert answered - last >= 3.9
+        assert "no series that it reads has a sample of the same namespace and pod in the last 4 s" in (
+            world.samples.error or ""
+        )
+
+    async def test_one_missed_scrape_does_not_cost_a_rate_its_sample(
+        self, real: RealPrometheus, page: Exporter
+    ) -> None:
+        page.set(counter("t3", a=7))
+        async with asking(real, "sum by (namespace, pod) (rate(t3[30s]))", max_age=20) as world:
+            await world.until(lambda samples: samples.pods)
+            page.failing = True
+            await asyncio.to_thread(real.wait_value, "absent(t3)", 1)
+            gone = time.time()
+            found = await world.until(lambda samples: (samples.fetched_at or 0) > gone + 0.5)
+            last = (await scrape_times(real, 't3{pod="a"}'))[-1]
+        assert found.error is None
+        # To within a step of the search: the last sample, or the one that a step before it saw.
+        assert last - 20 / 6 - 1 <= found.pods["a"].at <= last + 0.001
+
+    async def test_an_instant_value_goes_with_its_target(self, real: RealPrometheus, page: Exporter) -> None:
+        page.set(counter("t4", a=7))
+        async with asking(real, "t4", max_age=60) as world:
+            await world.until(lambda samples: samples.pods)
+            page.failing = True
+            found = await world.until(lambda samples: not samples.pods)
+        assert found.error is None
+
+    async def test_samples_that_bring_their_own_time_are_as_old_as_they_say(
+        self, real: RealPrometheus, page: Exporter
+    ) -> None:
+        at = time.time() - 30
+        page.set_text(f't5{{namespace="shop",pod="a"}} 7 {round(at * 1000)}\n')
+        async with asking(real, "t5 * 2", max_age=60) as world:
+            found = await world.until(lambda samples: samples.pods)
+        assert found.pods["a"].at == pytest.approx(at, abs=0.001)
+
+    async def test_beyond_the_age_given_they_are_not_even_found(self, real: RealPrometheus, page: Exporter) -> None:
+        page.set_text(
+            f't6{{namespace="shop",pod="old"}} 7 {round((time.time() - 30) * 1000)}\n'
+            't6{namespace="shop",pod="new"} 7\n'
+        )
+        async with asking(real, "t6", max_age=10) as world:
+            found = await world.until(lambda samples: samples.pods)
+        assert list(found.pods) == ["new"]
+
+    async def test_the_past_is_dated_as_the_past(self, real: RealPrometheus, page: Exporter) -> None:
+        page.set(counter("t7", a=7))
+        async with asking(real, "t7 offset 3s", max_age=60) as world:
+            found = await world.until(lambda samples: samples.pods)
+        assert found.fetched_at is not None
+        assert 3 <= found.fetched_at - found.pods["a"].at <= 5.5
+
+
+class TestValues:
+    async def test_what_is_no_number_is_no_sample(self, real: RealPrometheus, page: Exporter) -> None:
+        values = {"a": "NaN", "b": "+Inf", "c": "-Inf", "d": "-1", "e": "1e300", "f": "0", "g": "1.5e-07"}
+        page.pods("v1", "shop", values)
+        async with asking(real, "v1") as world:
+            found = await world.until(lambda samples: samples.pods)
+        assert {pod: point.value for pod, point in found.pods.items()} == {"f": 0, "g": 150}
+
+    async def test_a_quotient_of_nothing_is_no_sample(self, real: RealPrometheus, page: Exporter) -> None:
+        page.set(counter("v2", a=0, b=4))
+        async with asking(real, "8 / v2 < +Inf or v2 / v2") as world:
+            found = await world.until(lambda samples: samples.pods)
+        assert {pod: point.value for pod, point in found.pods.items()} == {"b": 2 * NANO}
+
+    async def test_thousands_of_pods_arrive_complete(self, real: RealPrometheus, page: Exporter) -> None:
+        page.pods("v3", "shop", {f"web-{number}": number for number in range(5000)})
+        async with asking(real, "v3", max_age=30) as world:
+            found = await world.until(lambda samples: len(samples.pods) == 5000)
+        assert all(found.pods[f"web-{number}"].value == number * NANO for number in range(0, 5000, 97))
+
+
+class TestServices:
+    async def test_a_sum_is_one_number(self, real: RealPrometheus, page: Exporter) -> None:
+        page.set({'s1{namespace="shop",queue="a"}': 3, 's1{namespace="shop",queue="b"}': 4, 's1{namespace="x"}': 9})
+        async with asking(real, 'sum(s1{namespace="$namespace"})', scope="Service") as world:
+            found = await world.until(lambda samples: samples.total)
+        assert found.total is not None
+        assert found.total.value == 7 * NANO
+        assert found.fetched_at is not None
+        assert found.fetched_at - found.total.at < 3
+
+    async def test_an_outage_is_not_a_zero(self, real: RealPrometheus, page: Exporter) -> None:
+        page.set({'s2{namespace="shop"}': 3})
+        async with asking(real, "sum(s2) or vector(0)", scope="Service") as world:
+            await world.until(lambda samples: samples.total)
+            page.failing = True
+            found = await world.until(lambda samples: samples.error)
+            zero = await asyncio.to_thread(real.query, "sum(s2) or vector(0)")
+        assert zero[0]["value"][1] == "0"
+        assert found.total is None
+        assert found.error == "no series that it reads has a sample in the last 5 s"
+
+    async def test_a_query_without_an_aggregation_says_what_it_lacks(
+        self, real: RealPrometheus, page: Exporter
+    ) -> None:
+        page.set({'s3{namespace="shop",queue="a"}': 3, 's3{namespace="shop",queue="b"}': 4})
+        async with asking(real, "s3", scope="Service") as world:
+            found = await world.until(lambda samples: samples.error)
+        assert "answers 2 series where one number is wanted" in (found.error or "")
+
+
+class TestRefusals:
+    async def test_a_query_that_prometheus_rejects_is_quoted(self, real: RealPrometheus) -> None:
+        async with asking(real, "rate(r1)") as world:
+            found = await world.until(lambda samples: samples.error)
+        assert "expected type range vector in call to function" in (found.error or "")
+
+    async def test_a_selector_of_several_metrics_cannot_be_dated(self, real: RealPrometheus, page: Exporter) -> None:
+        page.set({'r2{namespace="shop",pod="a"}': 1, 'r3{namespace="shop",pod="a"}': 1})
+        async with asking(real, 'sum by (namespace, pod) ({__name__=~"r2|r3"})') as world:
+            found = await world.until(lambda samples: samples.error)
+        assert "name one metric in each selector" in (found.error or "")
+
+    async def test_a_warning_is_a_failure(self, real: RealPrometheus, page: Exporter) -> None:
+        page.set({'r4{namespace="shop",pod="a"}': 1})
+        async with asking(real, "quantile by (namespace, pod) (7, r4)") as world:
+            found = await world.until(lambda samples: samples.error)
+        assert "quantile value should be between 0 and 1" in (found.error or "")
+
+
+async def test_a_server_that_dies_leaves_its_samples_and_says_so(
+    prometheus: RealPrometheus, exporter: Exporter
+) -> None:
+    exporter.set(counter("up1", a=7))
+    async with asking(prometheus, "up1", max_age=60) as world:
+        before = (await world.until(lambda samples: samples.pods)).pods["a"]
+        await asyncio.to_thread(prometheus.kill)
+        found = await world.until(lambda samples: samples.error)
+        assert found.pods["a"].value == before.value
+        assert "Prometheus real: Cannot connect" in (found.error or "")
+        await asyncio.to_thread(prometheus.resume)
+        found = await world.until(lambda samples: samples.pods["a"].at > before.at)
+    assert found.error is None
+
+
+class Guarded(RealPrometheus):
+    """One that asks for a password, and closes the connection that shows it listens."""
+
+    def _listens(self) -> bool:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=2):
+            return True
+
+
+HASH_OF_TEST = "$2b$12$hNf2lSsxfm0.i4a.1kVpSOVyBCfIB51VRjgBUyv6kdnyTlgWj81Ay"
+
+
+async def test_a_password_is_asked_for_and_given(tmp_path: Path) -> None:
+    """A wrong one is refused; once the file is right the next question is answered."""
+    password = tmp_path / "password"
+    password.write_text("wrong")
+    with Guarded(web_config={"basic_auth_users": {"admin": HASH_OF_TEST}}) as real:
+        server = PrometheusServer(
+            name="real", url=real.url, basic_auth=BasicAuth(username="admin", password_file=str(password))
+        )
+        world = World(server, "vector(1)", scope="Service")
+        task = asyncio.create_task(world.source.run())
+        found = await world.until(lambda samples: samples.error)
+        assert "HTTP 401" in (found.error or "")
+        password.write_text("test\n")
+        found = await world.until(lambda samples: samples.total)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert found.error is None
+
+
+EXPRESSIONS = [
+    "up",
+    "sum by (namespace, pod) (rate(container_cpu_usage_seconds_total{container!=\"\",image!=''}[5m]))",
+    "sum(rate(http_requests_total{code=~`5..`}[1m])) without (instance) / ignoring (code) group_left sum(rate(b[1m]))",
+    "histogram_quantile(0.99, sum by (le, namespace, pod) (rate(latency_bucket[2m]))) > bool 0.5",
+    "max_over_time((sum by (pod) (rate(a[1m])) / on (pod) group_left (x, y) b)[10m:30s] offset 5m) + c",
+    "topk by (namespace) (3, a) and on (pod) b unless c or vector(0)",
+    '{__name__="x",pod=~".+"} * -1 ^ 2 % 3',
+    'label_replace(rate(a:b:c[5m] offset -1h), "pod", "$1", "instance", "(.*):.*")',
+    "count_values('v', sum) + count + avg by () (min) # and max\n - quantile(0.5, max)",
+    "a @ 1700000000 + b @ start()",
+    "SUM BY (x) (a) OR b",
+    "absent(nonexistent{job='x'}) * 1e-3 + 0x1F + .5 + Inf - NaN",
+    "predict_linear(disk[1h], 4 * 3600) < 0 or time() - timestamp(backup)",
+    "rate(a[5m]) / rate(a[1h])",
+    "a offset 1w + on () group_right () b",
+    'sum_over_time(a{x="}"}[1d2h3m]) atan2 scalar(b)',
+    "clamp_max(sort_desc(-x), 1_000) != 5",
+    "rate(x[5m] @ end() offset 1m)",
+]  # fmt: skip
+
+
+class TestLanguage:
+    """The tokens against Prometheus' own parser."""
+
+    @pytest.mark.parametrize("text", EXPRESSIONS)
+    def test_the_selectors_are_those_that_prometheus_finds(self, real: RealPrometheus, text: str) -> None:
+        expected = list(_selectors(_parsed(real, text)))
+        present = [one for one in expected if not one[2]] or expected
+        found = inputs(text).selectors
+        read = [_canonical(next(_selectors(_parsed(real, one.text)))[0]) for one in found]
+        assert set(read) == {_canonical(selector) for selector, _, _ in present}
+        assert len(read) == len({(name, one.ranged) for name, one in zip(read, found, strict=True)})
+        for name, one in zip(read, found, strict=True):
+            ranges = {ranged for selector, ranged, _ in present if _canonical(selector) == name}
+            # Where there is a subquery all count as read over a range: that only looks further for the last sample.
+            assert one.ranged in ranges or (one.ranged and ":" in text)
+
+    @pytest.mark.parametrize("text", EXPRESSIONS)
+    def test_the_query_for_their_times_is_promql(self, real: RealPrometheus, text: str) -> None:
+        _parsed(real, dating(inputs(text).selectors, ("namespace", "k8s.pod"), 90))
+
+
+def _parsed(real: RealPrometheus, text: str) -> dict[str, Any]:
+    form = urllib.parse.urlencode({"query": text}).encode()
+    with urllib.request.urlopen(f"{real.url}/api/v1/parse_query", data=form, timeout=10) as answer:
+        return dict(json.load(answer)["data"])
+
+
+def _selectors(node: object, ranged: bool = False) -> Iterator[tuple[dict[str, Any], bool, bool]]:
+    """Every selector of a syntax tree, whether it is read over a range, whether it reads another time than now."""
+    if isinstance(node, list):
+        for one in node:
+            yield from _selectors(one, ranged)
+    if not isinstance(node, dict):
+        return
+    kind = node.get("type")
+    if kind in {"vectorSelector", "matrixSelector"}:
+        shifted = bool(node.get("offset") or node.get("timestamp") is not None or node.get("startOrEnd"))
+        yield node, ranged or kind == "matrixSelector", shifted
+        return
+    for key, value in node.items():
+        if key not in {"type", "matchers"}:
+            yield from _selectors(value, ranged or kind == "subquery")
+
+
+def _canonical(selector: dict[str, Any]) -> str:
+    return json.dumps(sorted((m["name"], m["type"], m["value"]) for m in selector["matchers"]))
