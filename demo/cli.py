@@ -16,11 +16,11 @@ from demo.curve import FULL, QUICK, Curve
 from demo.errors import DemoError
 from demo.objects import OURS, STOCK
 from demo.picture import draw, picture
-from demo.play import Player
+from demo.play import LEVELS, Player
 from demo.progress import Progress, beating
 from demo.stage import Place, Stage, given_place, own_place, staged
 from demo.story import Style, Teller, closing, tidy
-from demo.timeline import Timeline, dump, load
+from demo.timeline import dump, load
 from tests.cluster import binaries
 from tests.cluster.binaries import BuildError
 from tests.cluster.client import ApiError
@@ -81,17 +81,27 @@ def _demo(asked: argparse.Namespace) -> None:
     curve = QUICK if asked.quick else FULL
     if asked.kubeconfig is None:
         _build(keep=asked.keep)
+        run(own_place(_say), curve, asked.out, keep=asked.keep)
+        return
+    curve = curve.stretched(_SLOWER)
+    _say(f"playing in the given cluster at its own pace, about {curve.end / 60:.0f} minutes")
+    run(given_place(asked.kubeconfig), curve, asked.out, keep=asked.keep)
+
+
+def run(place: contextlib.AbstractContextManager[Place], curve: Curve, out: Path, *, keep: bool = False) -> Player:
+    """Plays a curve in a place, tells it on the terminal and leaves pictures and decisions in `out`."""
     began = time.monotonic()
-    place = own_place(_say) if asked.kubeconfig is None else given_place(asked.kubeconfig)
-    with place as found:
-        if not found.own:
-            curve = curve.stretched(_SLOWER)
-            _say(f"playing in the given cluster at its own pace: about {curve.end / 60:.0f} minutes")
-        with staged(found, _say) as stage:
-            _story(stage, curve, asked.out)
-            _say(f"told in {time.monotonic() - began:.0f} s")
-            if asked.keep:
-                _stay(found, stage)
+    with place as found, staged(found, _say) as stage:
+        stage.set_up(curve.demand(0), _say)
+        player = Player(stage, curve, Teller(LEVELS, _style()), _print)
+        _print(["", *player.teller.opening()])
+        timeline = player.play()
+        _print(["", *closing(timeline), ""])
+        _leave(player, out)
+        _say(f"told in {time.monotonic() - began:.0f} s")
+        if keep:
+            _stay(found, stage)
+    return player
 
 
 def _build(*, keep: bool) -> None:
@@ -99,22 +109,10 @@ def _build(*, keep: bool) -> None:
     wanted = [*binaries.CONTROL_PLANE, *(["kubectl"] if keep and not shutil.which("kubectl") else [])]
     if not binaries.missing(wanted):
         return
-    _say(
-        "The demo runs on a real control plane: the very programs of a cluster, so that what you see is what a cluster"
-    )
-    _say("does. They are built from their Go modules once, and kept; the next run starts in seconds.")
+    _say("The demo runs on a real control plane: the very programs of a cluster, so that what you see is what a")
+    _say("cluster does. They are built from their Go modules once, and kept; the next run starts in seconds.")
     with beating(Progress(_say)) as progress:
         binaries.ensure(*wanted, say=progress.line)
-
-
-def _story(stage: Stage, curve: Curve, out: Path) -> None:
-    player = Player(stage, curve, Teller(Timeline(0, 0, 0), _style()), _print)
-    player.teller.timeline = player.timeline
-    stage.set_up(curve.demand(0), _say)
-    _print(["", *player.teller.opening()])
-    timeline = player.play()
-    _print(["", *closing(timeline), ""])
-    _leave(player, out)
 
 
 def _leave(player: Player, out: Path) -> None:

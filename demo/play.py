@@ -14,6 +14,8 @@ from demo.story import Rescale, Teller
 from demo.timeline import Mark, Side, Tick, Timeline
 
 _EVERY = 1.0
+LEVELS = Timeline(HIGH, LOW, target=HIGH)
+"""Nothing seen yet."""
 
 
 @dataclass
@@ -26,7 +28,7 @@ class Player:
     print_lines: Callable[[list[str]], None]
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    timeline: Timeline = field(default_factory=lambda: Timeline(HIGH, LOW, HIGH))
+    timeline: Timeline = LEVELS
     kept: list[tuple[Rescale, Reason]] = field(default_factory=list)
     _counts: dict[str, int] = field(default_factory=dict)
     _told_until: float = -1
@@ -39,6 +41,8 @@ class Player:
             self.step(at)
             self.sleep(max(0.05, _EVERY - (self.clock() - began - at)))
         self.timeline = replace(self.timeline, end=self.curve.end)
+        if self.timeline.ticks:
+            self.print_lines(self.teller.ending(self.timeline.ticks[-1]))
         return self.timeline
 
     def step(self, at: float) -> None:

@@ -125,10 +125,11 @@ class Stage:
         """Deployments under load first, policy and HPAs only when the load shows: they must not act on the start."""
         for item in workloads(self.namespace, self.place.nodes):
             self.client.create(item)
-        say("waiting until metrics-server has seen the pods twice, as a rate needs (about 20 s) …")
+        say("waiting until metrics-server has seen the pods twice, as a rate needs …")
         self._wait(lambda: self._calm(demand), patience, "metrics.k8s.io does not show the pods' load")
         for item in scaling(self.namespace):
             _check_tolerance(self.client.create(item))
+        say("waiting until both HPAs have their metrics; an HPA controller learns of a new kind within 30 s …")
         self._wait(self._wired, patience, "the HPAs do not get their metrics", self._complaint)
 
     def _calm(self, demand: int) -> bool:

@@ -140,6 +140,10 @@ class Teller:
         opened = [self.style.bold(f"\n{_INDENT}{chapter.title}") for chapter in chapters]
         return [*opened, row(tick, self.timeline), *beneath]
 
+    def ending(self, tick: Tick) -> list[str]:
+        """How things stand at the end, where that was not just told."""
+        return [] if self._told == tick.at else [row(tick, self.timeline)]
+
     def _chapters(self, tick: Tick, chapters: Sequence[Chapter]) -> Iterator[str]:
         for chapter in chapters:
             if chapter.pull_out:
@@ -163,18 +167,23 @@ class Teller:
         side = tick.stock
         if self._over_told or side.seen is None or tick.at - self._over_since < _PATIENCE:
             return
-        if abs(side.seen - self.timeline.target) * 10 <= self.timeline.target:
+        if side.seen * 10 <= self.timeline.target * 11:
             self._over_told = True
             yield _INDENT + self.style.warn(self.style.bold(f"{STOCK}: stays at {side.replicas}"))
             yield from (self.style.dim(line) for line in _wrapped(self._why_stuck(tick)))
 
     def _why_stuck(self, tick: Tick) -> str:
-        side = tick.stock
+        side, target = tick.stock, self.timeline.target
+        near = "within 10 % of" if side.seen is not None and side.seen * 10 >= target * 9 else "far below"
         idle = f", {side.out} idle ones included" if side.out else ""
-        seen = (
-            f"its HPA averages {milli(side.seen)} over {side.pods} pods{idle}: within 10 % of {self.timeline.target}m"
-        )
-        return f"{seen}; each of the {side.serving} that serve carries {milli(tick.carried(side))}"
+        seen = f"its HPA averages {milli(side.seen)} over {side.pods} pods{idle}: {near} its {milli(target)}"
+        if not side.serving:
+            return f"{seen}; none of them serves"
+        return f"{seen}; {_each(side.serving)} {milli(tick.carried(side))}"
+
+
+def _each(serving: int) -> str:
+    return f"each of the {serving} that serve carries" if serving > 1 else "the one that serves carries"
 
 
 def _wrapped(sentence: str) -> list[str]:
