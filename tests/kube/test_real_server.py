@@ -1,0 +1,468 @@
+"""Against a real kube-apiserver and etcd: what the fakes take for granted."""
+
+import asyncio
+import contextlib
+import json
+import stat
+import sys
+import urllib.request
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from adapter.kube import credentials
+from adapter.kube.errors import Conflict, Forbidden, Invalid, NotFound, Unauthorized, UnknownKind
+from adapter.kube.objects import ConfigMap
+from adapter.kube.pods import PodDecoder
+from adapter.kube.reflector import Reflector
+from adapter.kube.resources import Resources
+from adapter.kube.scale import ScaleReader
+from adapter.kube.session import Session
+from adapter.kube.targets import TargetObject, target_decoder
+from adapter.load.spec import Scale
+from adapter.telemetry.metrics import Metrics
+from tests.cluster import objects
+from tests.cluster.controlplane import ControlPlane
+
+pytestmark = [pytest.mark.integration, pytest.mark.builds("etcd", "kube-apiserver")]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[ControlPlane]:
+    """An API server of this module's own: it is killed here, and reads pages from etcd, which forgets when told to.
+
+    By default a 1.36 server keeps snapshots that outlive a compaction; older ones have none.
+    """
+    with ControlPlane.api_server_only(apiserver_flags={"feature-gates": "ListFromCacheSnapshot=false"}) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def space(cluster: ControlPlane, request: pytest.FixtureRequest) -> str:
+    name = f"t{abs(hash(request.node.name)) % 10**8}"
+    cluster.client.create(objects.namespace(name))
+    return name
+
+
+@pytest.fixture
+async def admin(cluster: ControlPlane, metrics: Metrics) -> AsyncIterator[Session]:
+    async with await Session.open(str(cluster.kubeconfig), metrics=metrics) as session:
+        yield session
+
+
+def config_map(space: str, name: str, **data: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": space}, "data": data}
+
+
+def maps(space: str) -> str:
+    return f"/api/v1/namespaces/{space}/configmaps"
+
+
+_DECODER = msgspec.json.Decoder(ConfigMap)
+
+
+class Watched:
+    """A reflector of a namespace's ConfigMaps, and what it told."""
+
+    def __init__(self, session: Session, space: str, metrics: Metrics, **more: Any) -> None:
+        self.told: asyncio.Queue[tuple[str | None, str | None]] = asyncio.Queue()
+        more.setdefault("decode", _DECODER.decode)
+        self.reflector: Reflector[ConfigMap] = Reflector(
+            session, maps(space), name="configmaps", on_event=self._event, metrics=metrics, sleep=_short, **more
+        )
+
+    def _event(self, old: ConfigMap | None, new: ConfigMap | None) -> None:
+        self.told.put_nowait((_shown(old), _shown(new)))
+
+    async def next(self) -> tuple[str | None, str | None]:
+        return await asyncio.wait_for(self.told.get(), 60)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.reflector.run())
+        try:
+            synced = asyncio.create_task(self.reflector.synced.wait())
+            await asyncio.wait({task, synced}, timeout=60, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                task.result()
+            assert synced.done()
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def _shown(one: ConfigMap | None) -> str | None:
+    return one and f"{one.metadata.name} {(one.data or {}).get('v', '')}"
+
+
+async def _short(seconds: float) -> None:
+    await asyncio.sleep(min(seconds, 0.2))
+
+
+def restarts(metrics: Metrics, reason: str) -> float:
+    labels = {"resource": "configmaps", "reason": reason}
+    return metrics.registry.get_sample_value("effective_load_watch_restarts_total", labels) or 0.0
+
+
+class TestReflector:
+    async def test_lists_and_watches(self, cluster: ControlPlane, admin: Session, space: str, metrics: Metrics) -> None:
+        for index in range(7):
+            cluster.client.create(config_map(space, f"m{index}", v="1"))
+        watched = Watched(admin, space, metrics, page=3)
+        async with watched.running():
+            assert sorted(watched.reflector.items) == [f"{space}/m{index}" for index in range(7)]
+            for _ in range(7):
+                await watched.next()
+            cluster.client.create(config_map(space, "new", v="1"))
+            assert await watched.next() == (None, "new 1")
+            cluster.client.patch(f"{maps(space)}/new", {"data": {"v": "2"}})
+            assert await watched.next() == ("new 1", "new 2")
+            cluster.client.delete(f"{maps(space)}/new")
+            assert await watched.next() == ("new 2", None)
+            proven = watched.reflector.proven_at
+            assert proven is not None
+            assert admin.now() - proven < 30
+            assert abs(admin.skew) < 2  # one machine, one clock
+
+    async def test_a_selector_narrows_list_and_watch(
+        self, cluster: ControlPlane, admin: Session, space: str, metrics: Metrics
+    ) -> None:
+        cluster.client.create(config_map(space, "other"))
+        watched = Watched(admin, space, metrics, params={"fieldSelector": "metadata.name=mine"})
+        async with watched.running():
+            assert watched.reflector.items == {}
+            cluster.client.create(config_map(space, "another"))
+            cluster.client.create(config_map(space, "mine", v="1"))
+            assert await watched.next() == (None, "mine 1")
+
+    async def test_goes_on_after_the_api_server_was_killed(
+        self, cluster: ControlPlane, admin: Session, space: str, metrics: Metrics
+    ) -> None:
+        cluster.client.create(config_map(space, "a", v="1"))
+        watched = Watched(admin, space, metrics)
+        async with watched.running():
+            assert await watched.next() == (None, "a 1")
+            cluster.kill("kube-apiserver")
+            while not restarts(metrics, "unreachable"):
+                await _short(0.2)
+            assert list(watched.reflector.items) == [f"{space}/a"]  # still served
+            cluster.restore()
+            cluster.client.patch(f"{maps(space)}/a", {"data": {"v": "2"}})
+            assert await watched.next() == ("a 1", "a 2")
+
+    async def test_finds_by_a_fresh_list_what_happened_beyond_the_server_s_memory(
+        self, cluster: ControlPlane, admin: Session, space: str, metrics: Metrics
+    ) -> None:
+        """A restarted API server knows no events before its start: from an older version it answers 410."""
+        for name in ("same", "changed", "gone"):
+            cluster.client.create(config_map(space, name, v="1"))
+        watched = Watched(admin, space, metrics)
+        async with watched.running():
+            for _ in range(3):
+                await watched.next()
+        cluster.client.patch(f"{maps(space)}/changed", {"data": {"v": "2"}})
+        cluster.client.delete(f"{maps(space)}/gone")
+        cluster.client.create(config_map(space, "new", v="1"))
+        cluster.kill("kube-apiserver")
+        cluster.restore()
+        async with watched.running():
+            told = [await watched.next() for _ in range(3)]
+        assert sorted(told, key=str) == [("changed 1", "changed 2"), ("gone 1", None), (None, "new 1")]
+        assert restarts(metrics, "expired") == 1
+
+    async def test_begins_anew_when_its_list_is_compacted_away(
+        self,
+        cluster: ControlPlane,
+        admin: Session,
+        space: str,
+        metrics: Metrics,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """The continue token of the first page points into a history that etcd drops before the second is fetched."""
+        for index in range(6):
+            cluster.client.create(config_map(space, f"m{index}", v="1"))
+        pages: list[str] = []
+        get = admin.get
+
+        def change_and_compact() -> None:
+            cluster.client.patch(f"{maps(space)}/m5", {"data": {"v": "2"}})
+            _compact(cluster)
+
+        async def get_then_compact(path: str, **more: Any) -> bytes:
+            body = await get(path, **more)
+            pages.append(more["params"].get("continue", "first"))
+            if len(pages) == 1:
+                await asyncio.to_thread(change_and_compact)
+            return body
+
+        monkeypatch.setattr(admin, "get", get_then_compact)
+        watched = Watched(admin, space, metrics, page=2)
+        async with watched.running():
+            assert len(watched.reflector.items) == 6
+            assert (watched.reflector.items[f"{space}/m5"].data or {})["v"] == "2"
+        assert pages[0] == "first"
+        assert "first" in pages[1:]
+        assert restarts(metrics, "expired") == 1
+
+
+def _compact(cluster: ControlPlane) -> None:
+    base = f"http://127.0.0.1:{cluster.layout.port('etcd')}/v3/kv"
+    revision = _post(f"{base}/range", {"key": "AA=="})["header"]["revision"]
+    _post(f"{base}/compaction", {"revision": revision, "physical": True})
+
+
+def _post(url: str, body: Any) -> Any:
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return json.load(answer)
+
+
+class TestRights:
+    async def test_without_rights_it_says_so_and_with_them_it_works(
+        self, cluster: ControlPlane, space: str, metrics: Metrics
+    ) -> None:
+        cluster.client.create(config_map(space, "a", v="1"))
+        path = cluster.kubeconfig_with_token(cluster.token(space, "reader"), "kubeconfig-reader")
+        async with await Session.open(str(path), metrics=metrics) as session:
+            with pytest.raises(Forbidden, match=f'User "system:serviceaccount:{space}:reader" cannot list'):
+                await session.get(maps(space))
+            watched = Watched(session, space, metrics)
+            task = asyncio.create_task(watched.reflector.run())
+            while not restarts(metrics, "refused"):
+                await _short(0.05)
+            _may_read_maps(cluster, space, "reader")
+            assert await watched.next() == (None, "a 1")
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def test_refusals_are_what_the_api_calls_them(
+        self, cluster: ControlPlane, admin: Session, space: str
+    ) -> None:
+        body = json.dumps(config_map(space, "a")).encode()
+        assert (await admin.request("POST", maps(space), body=body)).status == 201
+        with pytest.raises(Conflict, match="AlreadyExists"):
+            await admin.request("POST", maps(space), body=body)
+        with pytest.raises(NotFound, match='configmaps "b" not found'):
+            await admin.get(f"{maps(space)}/b")
+        with pytest.raises(Invalid, match="Not A Name"):
+            await admin.request("POST", maps(space), body=json.dumps(config_map(space, "Not A Name")).encode())
+
+
+def _may_read_maps(cluster: ControlPlane, space: str, account: str) -> None:
+    meta = {"name": "maps", "namespace": space}
+    group = "rbac.authorization.k8s.io"
+    rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"]}]
+    cluster.client.create({"apiVersion": f"{group}/v1", "kind": "Role", "metadata": meta, "rules": rules})
+    cluster.client.create(
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "RoleBinding",
+            "metadata": meta,
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": "maps"},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": space}],
+        }
+    )
+
+
+async def who_am_i(session: Session) -> str:
+    """The name under which the API server knows us."""
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    response = await session.request("POST", path, body=json.dumps(review).encode())
+    return str(json.loads(response.body)["status"]["userInfo"]["username"])
+
+
+@pytest.fixture
+def plugin_config(cluster: ControlPlane, tmp_path: Path) -> Callable[[Path], str]:
+    """A kubeconfig whose exec plugin shows the token that stands in a file."""
+
+    def write(token: Path) -> str:
+        version = "client.authentication.k8s.io/v1"
+        plugin = tmp_path / "plugin"
+        plugin.write_text(
+            f"#!{sys.executable} -IS\nimport json\n"
+            f"token = open({str(token)!r}).read()\n"
+            f"said = {{'apiVersion': {version!r}, 'kind': 'ExecCredential', 'status': {{'token': token}}}}\n"
+            "print(json.dumps(said))\n"
+        )
+        plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
+        config = {
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+            "clusters": [
+                {
+                    "name": "k",
+                    "cluster": {"server": cluster.server, "certificate-authority": str(cluster.pki.cluster.file)},
+                }
+            ],
+            "users": [{"name": "u", "user": {"exec": {"apiVersion": version, "command": str(plugin)}}}],
+        }
+        path = tmp_path / "kubeconfig-plugin"
+        path.write_text(json.dumps(config))
+        return str(path)
+
+    return write
+
+
+class TestIdentity:
+    async def test_a_client_certificate(self, cluster: ControlPlane, metrics: Metrics) -> None:
+        path = cluster.kubeconfig_for("someone", "some-group")
+        async with await Session.open(str(path), metrics=metrics) as session:
+            assert await who_am_i(session) == "someone"
+
+    async def test_a_token(self, cluster: ControlPlane, space: str, metrics: Metrics) -> None:
+        path = cluster.kubeconfig_with_token(cluster.token(space, "robot"))
+        async with await Session.open(str(path), metrics=metrics) as session:
+            assert await who_am_i(session) == f"system:serviceaccount:{space}:robot"
+
+    async def test_an_exec_plugin_and_a_refused_token_runs_it_again(
+        self,
+        cluster: ControlPlane,
+        space: str,
+        metrics: Metrics,
+        tmp_path: Path,
+        plugin_config: Callable[[Path], str],
+    ) -> None:
+        token = tmp_path / "token"
+        token.write_text("what no server accepts")
+        async with await Session.open(plugin_config(token), metrics=metrics) as session:
+            token.write_text(cluster.token(space, "robot"))
+            assert await who_am_i(session) == f"system:serviceaccount:{space}:robot"
+
+    async def test_a_token_that_stays_wrong_is_unauthorized(
+        self, metrics: Metrics, tmp_path: Path, plugin_config: Callable[[Path], str]
+    ) -> None:
+        token = tmp_path / "token"
+        token.write_text("what no server accepts")
+        async with await Session.open(plugin_config(token), metrics=metrics) as session:
+            with pytest.raises(Unauthorized):
+                await who_am_i(session)
+
+    async def test_a_pod_s_service_account(
+        self, cluster: ControlPlane, space: str, metrics: Metrics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        import kubernetes.aio.config.incluster_config as package
+
+        token = tmp_path / "token"
+        token.write_text(cluster.token(space, "pod"))
+        monkeypatch.setattr(package, "SERVICE_TOKEN_FILENAME", str(token))
+        monkeypatch.setattr(package, "SERVICE_CERT_FILENAME", str(cluster.pki.cluster.file))
+        monkeypatch.setattr(credentials, "_TOKEN_FILE", token)
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(cluster.layout.port("kube-apiserver")))
+        async with await Session.open(metrics=metrics) as session:
+            assert await who_am_i(session) == f"system:serviceaccount:{space}:pod"
+
+
+LABELS = {"matchLabels": {"app": "web"}, "matchExpressions": [{"key": "tier", "operator": "In", "values": ["b", "a"]}]}
+TEMPLATE = {
+    "metadata": {"labels": {"app": "web", "tier": "a"}},
+    "spec": {"containers": [{"name": "app", "image": "app"}]},
+}
+CRD = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "fleets.example.com"},
+    "spec": {
+        "group": "example.com",
+        "scope": "Namespaced",
+        "names": {"kind": "Fleet", "plural": "fleets"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+                "subresources": {
+                    "scale": {
+                        "specReplicasPath": ".spec.size.wanted",
+                        "statusReplicasPath": ".status.size.seen",
+                        "labelSelectorPath": ".status.query",
+                    }
+                },
+            }
+        ],
+    },
+}
+
+
+class TestScale:
+    @pytest.mark.parametrize(
+        ("api_version", "kind", "spec"),
+        [
+            ("apps/v1", "Deployment", {"replicas": 3, "selector": LABELS, "template": TEMPLATE}),
+            ("apps/v1", "Deployment", {"replicas": 0, "selector": LABELS, "template": TEMPLATE}),
+            ("apps/v1", "ReplicaSet", {"selector": LABELS, "template": TEMPLATE}),
+            ("apps/v1", "StatefulSet", {"replicas": 2, "selector": LABELS, "template": TEMPLATE, "serviceName": "x"}),
+            ("v1", "ReplicationController", {"replicas": 4, "selector": {"app": "web"}, "template": TEMPLATE}),
+        ],
+    )
+    async def test_the_watched_scale_is_the_live_one(
+        self,
+        cluster: ControlPlane,
+        admin: Session,
+        space: str,
+        metrics: Metrics,
+        api_version: str,
+        kind: str,
+        spec: dict[str, Any],
+    ) -> None:
+        meta = {"name": "web", "namespace": space}
+        cluster.client.create({"apiVersion": api_version, "kind": kind, "metadata": meta, "spec": spec})
+        watched, live = await self._both(admin, space, api_version, kind, metrics)
+        assert watched.scale == live
+        assert live.selector in {"app=web,tier in (a,b)", "app=web"}
+
+    async def test_a_custom_resource_with_paths_of_its_own(
+        self, cluster: ControlPlane, admin: Session, space: str, metrics: Metrics
+    ) -> None:
+        with pytest.raises(UnknownKind):
+            await Resources(admin).scalable("example.com/v1", "Fleet")
+        cluster.client.create(CRD)
+        cluster.client.wait_for("/apis/example.com/v1", timeout=30)
+        meta = {"name": "web", "namespace": space}
+        body = {"spec": {"size": {"wanted": 5}}, "status": {"size": {"seen": 4}, "query": "tier in (b,a),app=web"}}
+        cluster.client.create({"apiVersion": "example.com/v1", "kind": "Fleet", "metadata": meta, **body})
+        watched, live = await self._both(admin, space, "example.com/v1", "Fleet", metrics)
+        assert watched.scale == live == Scale(replicas=5, status_replicas=4, selector="app=web,tier in (a,b)")
+
+    async def _both(
+        self, admin: Session, space: str, api_version: str, kind: str, metrics: Metrics
+    ) -> tuple[TargetObject, Scale]:
+        resource = await Resources(admin).scalable(api_version, kind)
+        body = await admin.get(resource.path(space, "web"))
+        watched = target_decoder(api_version, kind, resource.paths)(body)
+        return watched, await ScaleReader(admin, metrics).read(resource.scale_path(space, "web"), None, None)
+
+
+async def test_a_pod_as_the_real_server_returns_it(cluster: ControlPlane, admin: Session, space: str) -> None:
+    resources = {"requests": {"cpu": "0.5", "memory": "1024Mi"}, "limits": {"cpu": "1000m"}}
+    cluster.client.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": "web-1",
+                "namespace": space,
+                "labels": {"app": "web"},
+                "annotations": {"effective-load.io/pulled-out": "true"},
+            },
+            "spec": {
+                "containers": [{"name": "app", "image": "app", "resources": resources}],
+                "initContainers": [{"name": "mesh", "image": "mesh", "restartPolicy": "Always"}],
+                "readinessGates": [{"conditionType": "example.com/in"}],
+            },
+        }
+    )
+    pod = PodDecoder()(await admin.get(f"/api/v1/namespaces/{space}/pods/web-1"))
+    assert (pod.namespace, pod.name, pod.labels, pod.phase) == (space, "web-1", {"app": "web"}, "Pending")
+    assert abs(pod.created_at - admin.now()) < 30
+    assert pod.pulled_out_annotation
+    assert pod.gates == {"example.com/in": False}
+    assert [(one.name, one.running) for one in pod.containers] == [("app", None), ("mesh", None)]
+    assert pod.containers[0].requests == {"cpu": 500_000_000, "memory": (1 << 30) * 10**9}
+    assert pod.containers[0].limits == {"cpu": 10**9}
