@@ -4,6 +4,7 @@ import functools
 import platform
 import time
 from collections.abc import Callable
+from http import HTTPStatus
 
 import msgspec
 import structlog
@@ -113,7 +114,11 @@ class Handler:
 
     def _error(self, error: StatusError) -> web.Response:
         self._errors.labels(error.reason).inc()
-        return web.Response(body=status.body(error), status=int(error.code), headers=_HEADERS)
+        answer = web.Response(body=status.body(error), status=int(error.code), headers=_HEADERS)
+        if error.code == HTTPStatus.UNAUTHORIZED:
+            # The handshake may have come before we knew whom to ask for a certificate; the next one does better.
+            answer.force_close()
+        return answer
 
     def _observe(self, asked: Route, code: int, seconds: float) -> None:
         key = (asked.group, asked.kind, code)

@@ -74,8 +74,13 @@ class ApiServer:
         self._authorizer = Authorizer(session, metrics, monotonic)
         self._certificates = CertificateManager(session, options.tls, metrics, lambda _: self._dirty.set())
         self._trust = TrustWatch(session, metrics, self._apply, seconds=options.trust_seconds)
-        own = {"caches": lambda: None if picture.current.synced else "the Kubernetes caches are still being filled"}
-        ready = {**own, "certificate": self._certificates.check, "authentication": self._trust.check, **(ready or {})}
+        own: dict[str, Check] = {
+            "caches": lambda: None if picture.current.synced else "the Kubernetes caches are still being filled",
+            "certificate": self._certificates.check,
+            "authentication": self._trust.check,
+            "tls": self._in_use,
+        }
+        ready = {**own, **(ready or {})}
         health = Health({"ping": lambda: None, "event-loop": self._heart.check, **(live or {})}, ready)
         answers = Answers(picture, scales, stale, session.now, decide=decide)
         self._listener = tls.Listener(options.address, options.port)
@@ -140,6 +145,14 @@ class ApiServer:
         await self._listener.serve(self._http, context, wanted[1])
         self._served = wanted
         self._dismiss()
+
+    def _in_use(self) -> str | None:
+        """Why new connections meet neither our certificate nor the request for theirs, None where they do."""
+        pair, authority = self._served or (None, "")
+        if pair is self._temporary:
+            return "the serving certificate is not in use yet"
+        wanted = self._authenticator.trust.authority
+        return "the front proxy's authority is not in use yet" if wanted and not authority else None
 
     def _dismiss(self) -> None:
         """Let go of proxies whose authority is gone; they come back with a certificate that counts."""

@@ -1,0 +1,373 @@
+"""The serving certificate kept: one Secret for all replicas, its authority in the APIServices, or given files."""
+
+import asyncio
+import dataclasses
+from pathlib import Path
+
+import pytest
+import trustme
+
+from adapter.apiserver import certificates as cs
+from adapter.apiserver.certificates import DAY, KeyPair
+from adapter.apiserver.manager import CertificateManager, TlsOptions
+from adapter.apiserver.status import CertificateError
+from adapter.kube.errors import Conflict, Forbidden, KubeError
+from adapter.kube.session import Session
+from adapter.telemetry.metrics import Metrics
+from tests.apiserver.cluster import SECRET, SECRETS, SERVICES, Cluster
+
+V2, V1 = "v1beta2.custom.metrics.k8s.io", "v1beta1.custom.metrics.k8s.io"
+OPTIONS = TlsOptions(namespace="adapter", api_services=(V2, V1))
+
+
+class Replica:
+    """A manager with what it published."""
+
+    def __init__(self, session: Session, options: TlsOptions = OPTIONS) -> None:
+        self.published: list[KeyPair] = []
+        self.slept: list[float] = []
+        self.metrics = Metrics()
+        self.manager = CertificateManager(session, options, self.metrics, self.published.append, sleep=self._sleep)
+        self.rounds = 1
+
+    async def _sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        if len(self.slept) >= self.rounds:
+            await asyncio.Event().wait()
+        await asyncio.sleep(0)
+
+    async def run(self, rounds: int) -> None:
+        """Let it run for so many rounds."""
+        self.rounds = rounds
+        task = asyncio.create_task(self.manager.run())
+        async with asyncio.timeout(10):
+            while len(self.slept) < rounds:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+def replica(session: Session) -> Replica:
+    return Replica(session)
+
+
+def later(session: Session, seconds: float) -> None:
+    """Move the API server's clock."""
+    shown = session.now() + seconds
+    session.now = lambda: shown  # type: ignore[method-assign]
+
+
+async def test_the_first_replica_makes_the_secret_and_announces_its_authority(
+    replica: Replica, cluster: Cluster
+) -> None:
+    cluster.register(V2)
+    cluster.register(V1)
+    await replica.manager.keep()
+    [pair] = replica.published
+    assert pair.certificate == cluster.secret("tls.crt")
+    assert pair.key == cluster.secret("tls.key")
+    assert cluster.bundle(V2) == cluster.bundle(V1) == cluster.secret("ca.crt")
+    assert cluster.objects[SECRET]["type"] == "kubernetes.io/tls"
+    assert cs.dns_names(pair.leaf)[0] == "effective-load.adapter.svc"
+
+
+async def test_the_second_replica_adopts_what_it_finds(session: Session, cluster: Cluster) -> None:
+    first, second = Replica(session), Replica(session)
+    await first.manager.keep()
+    await second.manager.keep()
+    assert first.published == second.published
+    assert cluster.asked[f"POST {SECRETS}"] == 1
+
+
+async def test_replicas_that_start_together_end_with_one_certificate(session: Session, cluster: Cluster) -> None:
+    replicas = [Replica(session) for _ in range(5)]
+    await asyncio.gather(*(each.manager.keep() for each in replicas))
+    assert {each.published[-1].certificate for each in replicas} == {cluster.secret("tls.crt")}
+
+
+async def test_a_lost_race_is_an_adoption(session: Session, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    winner, loser = Replica(session), Replica(session)
+    read = loser.manager._store.read
+
+    async def slow() -> object:
+        found = await read()
+        if not winner.published:
+            await winner.manager.keep()
+        return found
+
+    monkeypatch.setattr(loser.manager._store, "read", slow)
+    await loser.manager.keep()
+    assert loser.published == winner.published
+    assert cluster.asked[f"POST {SECRETS}"] == 2
+
+
+async def test_an_empty_secret_from_a_manifest_is_filled_and_keeps_its_type_and_labels(
+    replica: Replica, cluster: Cluster
+) -> None:
+    cluster.put(SECRET, {"type": "Opaque", "metadata": {"labels": {"app": "x"}}})
+    await replica.manager.keep()
+    found = cluster.objects[SECRET]
+    assert (found["type"], found["metadata"]["labels"]) == ("Opaque", {"app": "x"})
+    assert cluster.secret("tls.crt") == replica.published[0].certificate
+
+
+@pytest.mark.parametrize("broken", [{"tls.crt": "!!"}, {"tls.crt": "AAAA"}, {"ca.key": "AAAA"}, {"tls.key": "/w=="}])
+async def test_a_secret_that_makes_no_sense_is_made_anew(
+    replica: Replica, cluster: Cluster, broken: dict[str, str]
+) -> None:
+    await replica.manager.keep()
+    cluster.objects[SECRET]["data"].update(broken)
+    await replica.manager.keep()
+    assert len(replica.published) == 2
+    assert cluster.secret("tls.crt") == replica.published[1].certificate
+
+
+async def test_nothing_is_written_while_nothing_is_due(replica: Replica, cluster: Cluster) -> None:
+    cluster.register(V2)
+    for _ in range(3):
+        await replica.manager.keep()
+    assert cluster.asked[f"PATCH {SECRET}"] == 0
+    assert cluster.asked[f"PATCH {SERVICES}/{V2}"] == 1
+    assert len(replica.published) == 1
+
+
+async def test_a_certificate_past_two_thirds_of_its_life_is_renewed_and_published(
+    replica: Replica, cluster: Cluster, session: Session
+) -> None:
+    cluster.register(V2)
+    await replica.manager.keep()
+    later(session, 61 * DAY)
+    await replica.manager.keep()
+    old, new = replica.published
+    assert new.expires_at > old.expires_at
+    assert cluster.secret("tls.crt") == new.certificate
+    assert cluster.asked[f"PATCH {SERVICES}/{V2}"] == 1  # the authority is the same
+
+
+async def test_an_expired_certificate_is_replaced_by_the_replica_that_wakes_up(
+    replica: Replica, cluster: Cluster, session: Session
+) -> None:
+    await replica.manager.keep()
+    later(session, 100 * DAY)
+    woken = Replica(session)
+    await woken.manager.keep()
+    assert woken.published[-1].expires_at > session.now()
+    assert cluster.secret("tls.crt") == woken.published[-1].certificate
+
+
+async def test_a_new_authority_is_in_the_bundle_beside_the_old_one_before_it_signs(
+    replica: Replica, cluster: Cluster, session: Session
+) -> None:
+    cluster.register(V2)
+    cluster.register(V1)
+    await replica.manager.keep()
+    old = cluster.bundle(V2)
+    later(session, 2500 * DAY)
+    cluster.faults[f"{SERVICES}/{V1}"] = 500
+    with pytest.raises(KubeError):
+        await replica.manager.keep()
+    assert old in cluster.bundle(V2)
+    assert len(cs.certificates(cluster.bundle(V2))) == 2
+    [authority] = cs.certificates(old)
+    replica.published[-1].leaf.verify_directly_issued_by(authority)
+
+    del cluster.faults[f"{SERVICES}/{V1}"]
+    await replica.manager.keep()
+    fresh = cs.certificates(cluster.bundle(V1))[0]
+    replica.published[-1].leaf.verify_directly_issued_by(fresh)
+    assert cluster.bundle(V1) == cluster.bundle(V2)
+
+
+async def test_an_authority_that_is_known_goes_on_signing_while_api_services_cannot_be_written(
+    replica: Replica, cluster: Cluster, session: Session
+) -> None:
+    await replica.manager.keep()
+    later(session, 61 * DAY)
+    cluster.faults[f"{SERVICES}/{V2}"] = 403
+    with pytest.raises(Forbidden):
+        await replica.manager.keep()
+    assert len(replica.published) == 2
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    ["cert-manager.io/inject-ca-from", "cert-manager.io/inject-ca-from-secret", "cert-manager.io/inject-apiserver-ca"],
+)
+async def test_an_api_service_that_cert_manager_keeps_is_left_alone(
+    replica: Replica, cluster: Cluster, annotation: str
+) -> None:
+    cluster.register(V2, annotations={annotation: "ns/name"})
+    await replica.manager.keep()
+    assert cluster.bundle(V2) == ""
+
+
+async def test_an_api_service_of_somebody_else_is_left_alone(replica: Replica, cluster: Cluster) -> None:
+    cluster.register(V2, service="prometheus-adapter", caBundle="b3RoZXI=")
+    await replica.manager.keep()
+    assert cluster.bundle(V2) == "other"
+
+
+async def test_a_local_api_service_is_left_alone(replica: Replica, cluster: Cluster) -> None:
+    cluster.put(f"{SERVICES}/{V2}", {"spec": {"group": "x"}})
+    await replica.manager.keep()
+    assert "caBundle" not in cluster.objects[f"{SERVICES}/{V2}"]["spec"]
+
+
+async def test_a_bundle_that_somebody_changed_is_put_right(replica: Replica, cluster: Cluster) -> None:
+    cluster.register(V2, caBundle="b3RoZXI=")
+    await replica.manager.keep()
+    assert cluster.bundle(V2) == cluster.secret("ca.crt")
+
+
+async def test_skipping_verification_ends_where_a_bundle_is_given(replica: Replica, cluster: Cluster) -> None:
+    cluster.register(V2, insecureSkipTLSVerify=True, groupPriorityMinimum=100)
+    await replica.manager.keep()
+    spec = cluster.objects[f"{SERVICES}/{V2}"]["spec"]
+    assert "insecureSkipTLSVerify" not in spec
+    assert spec["groupPriorityMinimum"] == 100
+
+
+async def test_api_services_that_are_not_installed_are_no_error(replica: Replica) -> None:
+    await replica.manager.keep()
+    assert replica.manager.check() is None
+
+
+async def test_an_api_service_changed_meanwhile_is_a_conflict_not_an_overwrite(
+    replica: Replica, cluster: Cluster, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.register(V2)
+    request = session.request
+
+    async def raced(method: str, path: str, **more: object) -> object:
+        if method == "PATCH":
+            cluster.register(V2, caBundle="b3RoZXI=")
+        return await request(method, path, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(session, "request", raced)
+    with pytest.raises(Conflict):
+        await replica.manager.keep()
+    assert cluster.bundle(V2) == "other"
+
+
+# --- running
+
+
+async def test_failures_are_counted_and_tried_again_ever_later_and_nothing_served_is_lost(
+    replica: Replica, cluster: Cluster
+) -> None:
+    cluster.faults[SECRET] = 500
+    await replica.run(rounds=8)
+    assert "no serving certificate" in (replica.manager.check() or "")
+    assert replica.metrics.registry.get_sample_value("effective_load_errors_total", {"reason": "certificate"}) == 8
+    for before, after in zip(replica.slept[:5], replica.slept[1:6], strict=True):
+        assert after > before
+    assert max(replica.slept) <= 72
+    del cluster.faults[SECRET]
+    await replica.run(rounds=9)
+    assert replica.manager.check() is None
+    assert replica.slept[-1] == OPTIONS.round_seconds
+
+
+@pytest.mark.parametrize("fault", [401, 403, 409, 422, 429, 500, 503])
+async def test_no_answer_of_the_api_server_ends_the_keeping(replica: Replica, cluster: Cluster, fault: int) -> None:
+    cluster.faults[SECRETS] = fault
+    await replica.run(rounds=2)
+    del cluster.faults[SECRETS]
+    await replica.run(rounds=3)
+    assert len(replica.published) == 1
+
+
+async def test_the_moments_of_expiry_are_exposed(replica: Replica) -> None:
+    await replica.manager.keep()
+    found = {
+        name: replica.metrics.registry.get_sample_value(
+            "effective_load_certificate_expiry_timestamp_seconds", {"certificate": name}
+        )
+        for name in ("serving", "authority")
+    }
+    assert found["serving"] == replica.published[0].expires_at
+    assert (found["authority"] or 0) > replica.published[0].expires_at
+
+
+# --- files
+
+
+@dataclasses.dataclass
+class Files:
+    certificate: Path
+    key: Path
+    authority: Path
+
+    def write(self, authority: trustme.CA) -> KeyPair:
+        leaf = authority.issue_cert("effective-load.adapter.svc")
+        self.key.write_bytes(leaf.private_key_pem.bytes())
+        self.certificate.write_bytes(leaf.cert_chain_pems[0].bytes())
+        self.authority.write_bytes(authority.cert_pem.bytes())
+        return KeyPair(self.certificate.read_text(), self.key.read_text())
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path / "tls.crt", tmp_path / "tls.key", tmp_path / "ca.crt")
+
+
+@pytest.fixture
+def given(session: Session, files: Files) -> Replica:
+    return Replica(session, dataclasses.replace(OPTIONS, certificate=files.certificate, key=files.key))
+
+
+async def test_given_files_are_served_and_no_secret_is_touched(given: Replica, files: Files, cluster: Cluster) -> None:
+    cluster.register(V2)
+    pair = files.write(trustme.CA())
+    await given.run(rounds=2)
+    assert given.published == [pair]
+    assert not cluster.asked
+    assert given.slept[0] == OPTIONS.poll_seconds
+
+
+async def test_changed_files_are_published(given: Replica, files: Files) -> None:
+    first = files.write(trustme.CA())
+    await given.manager.look()
+    second = files.write(trustme.CA())
+    await given.manager.look()
+    assert given.published == [first, second]
+
+
+async def test_a_key_that_is_one_step_behind_its_certificate_is_waited_for(given: Replica, files: Files) -> None:
+    first = files.write(trustme.CA())
+    await given.manager.look()
+    old_key = files.key.read_bytes()
+    second = files.write(trustme.CA())
+    new_key = files.key.read_bytes()
+    files.key.write_bytes(old_key)
+    with pytest.raises(CertificateError):
+        await given.manager.look()
+    assert given.manager.current == first
+    files.key.write_bytes(new_key)
+    await given.manager.look()
+    assert given.manager.current == second
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"no pem"])
+async def test_files_that_are_broken_or_gone_change_nothing(given: Replica, files: Files, content: bytes) -> None:
+    pair = files.write(trustme.CA())
+    await given.run(rounds=1)
+    files.certificate.write_bytes(content)
+    await given.run(rounds=2)
+    files.key.unlink()
+    await given.run(rounds=3)
+    assert given.published == [pair]
+
+
+async def test_the_authority_of_given_files_is_announced_where_it_is_given(
+    session: Session, files: Files, cluster: Cluster
+) -> None:
+    cluster.register(V2)
+    files.write(trustme.CA())
+    replica = Replica(
+        session,
+        dataclasses.replace(OPTIONS, certificate=files.certificate, key=files.key, authority=files.authority),
+    )
+    await replica.manager.look()
+    assert cluster.bundle(V2) == files.authority.read_text()
