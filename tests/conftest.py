@@ -3,10 +3,12 @@
 Programs are built before the first test runs, not inside a fixture, where a test's time limit would end the build.
 """
 
+import os
 import re
 import secrets
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 from tests.cluster import binaries, objects
@@ -14,6 +16,14 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.prometheus import Exporter, Prometheus
 from tests.cluster.wire import Wire
 from tests.cluster.workloads import Workloads
+
+hypothesis.settings.register_profile(
+    "here",
+    deadline=None,  # a busy machine is no fault of the code
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    derandomize="CI" in os.environ,  # a merge does not hang on luck; everybody else's runs go on looking
+)
+hypothesis.settings.load_profile("here")
 
 NEEDS = {
     "control_plane": binaries.CONTROL_PLANE,
