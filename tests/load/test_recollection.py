@@ -1,0 +1,254 @@
+"""What one assessment leaves to the next."""
+
+from dataclasses import replace
+
+import pytest
+
+from adapter.load.assessment import PodReading
+from adapter.load.memory import LastSample, Memory, PodMemory, Replacement
+from adapter.load.pods import Pod, PodState
+from adapter.load.recollection import (
+    after_errors,
+    after_rollout,
+    after_roster,
+    after_scale,
+    note_replacing,
+    replacement_ineffective,
+    replacing_step,
+    rolling_out,
+    since_first_step,
+)
+from adapter.load.samples import Samples
+from adapter.load.spec import Registry, Target
+from tests.load.world import NOW, REGISTRY, TARGET, cpu, out, pod, policy, queue, roster, same, scale, see, total, usage
+
+REGISTERED = policy(registry=REGISTRY)
+PODS = [pod("a", ip="10.0.0.1"), pod("b", ip="10.0.0.2")]
+A, B = "uid-a", "uid-b"
+
+
+def hear(memory: Memory, *ips: str, at: float = NOW - 1, pods: list[Pod] | None = None, **changes: object) -> Memory:
+    return after_roster(memory, REGISTERED, pods or PODS, roster(*ips, at=at, **changes), NOW)  # type: ignore[arg-type]
+
+
+class TestRosters:
+    def test_a_pod_is_seen_once_the_registry_lists_it(self) -> None:
+        memory = hear(Memory(), "10.0.0.1", at=NOW - 9)
+        assert memory.pods[A].seen == NOW - 9
+        assert memory.pods[B].seen is None
+        assert memory.ever_in_roster
+        assert hear(memory, "10.0.0.1", at=NOW - 1).pods[A].seen == NOW - 9
+
+    def test_absence_is_counted_from_the_first_roster_without_the_pod(self) -> None:
+        memory = hear(Memory(), "10.0.0.1", "10.0.0.2", at=NOW - 40)
+        for ago in (30, 20, 10):
+            memory = hear(memory, "10.0.0.2", at=NOW - ago)
+        assert (memory.pods[A].absent_since, memory.pods[A].absent_count) == (NOW - 30, 3)
+        assert (memory.pods[B].absent_since, memory.pods[B].absent_count) == (None, 0)
+
+    def test_a_pod_that_was_never_listed_is_not_absent(self) -> None:
+        memory = hear(hear(Memory(), "10.0.0.2", at=NOW - 20), "10.0.0.2", at=NOW - 10)
+        assert memory.pods[A] == PodMemory()
+
+    def test_being_listed_ends_absence(self) -> None:
+        memory = hear(Memory(), "10.0.0.1", at=NOW - 40)
+        memory = hear(hear(memory, at=NOW - 30), "10.0.0.1", at=NOW - 20)
+        assert memory.pods[A] == PodMemory(seen=NOW - 40)
+
+    def test_a_roster_counts_once(self) -> None:
+        memory = hear(Memory(), "10.0.0.1", at=NOW - 20)
+        once = hear(memory, at=NOW - 10)
+        assert hear(once, at=NOW - 10) is once
+        assert hear(once, "10.0.0.1", at=NOW - 15) is once
+        assert (once.rosters, once.rosters_since, once.roster_at) == (2, NOW - 20, NOW - 10)
+
+    def test_an_invalid_roster_and_none_at_all_count_for_nothing(self) -> None:
+        memory = hear(Memory(), "10.0.0.1", at=NOW - 20)
+        assert hear(memory, at=NOW - 10, valid=False, registry_total=0, reconnected_at=NOW) is memory
+        assert after_roster(memory, REGISTERED, PODS, None, NOW) is memory
+
+    @pytest.mark.parametrize("rule", [policy(), policy(registry=Registry(name="kubernetes"))])
+    def test_without_a_registry_there_is_nothing_to_remember(self, rule: object) -> None:
+        assert after_roster(Memory(), rule, PODS, roster("10.0.0.1"), NOW) == Memory()  # type: ignore[arg-type]
+
+    def test_another_life_of_the_same_name_begins_unseen(self) -> None:
+        memory = hear(Memory(), "10.0.0.1", at=NOW - 20)
+        again = replace(PODS[0], uid="uid-again")
+        memory = hear(memory, at=NOW - 10, pods=[again, PODS[1]])
+        assert memory.pods["uid-again"] == PodMemory()
+        assert A not in memory.pods
+        assert memory.ever_in_roster
+
+    def test_empty_answers_are_dated_at_the_first_in_a_row(self) -> None:
+        memory = hear(Memory(), at=NOW - 40)
+        assert hear(memory, at=NOW - 30).empty_since == NOW - 40
+        assert hear(hear(memory, "10.9.9.9", at=NOW - 30), at=NOW - 20).empty_since == NOW - 20
+        assert hear(memory, "10.9.9.9", at=NOW - 30).empty_since is None
+
+    @pytest.mark.parametrize(("after", "held"), [(700, False), (699, True), (0, True), (2000, False)])
+    def test_losing_more_than_30_percent_of_the_registry_holds_for_90_s(self, after: int, held: bool) -> None:
+        memory = hear(Memory(), "10.0.0.1", at=NOW - 20, registry_total=1000)
+        memory = hear(memory, "10.0.0.1", at=NOW - 10, registry_total=after)
+        assert memory.hold_until == (NOW + 90 if held else None)
+        assert memory.roster_total == after
+
+    def test_a_total_that_is_not_told_is_not_a_loss(self) -> None:
+        memory = hear(Memory(), "10.0.0.1", at=NOW - 20, registry_total=1000)
+        memory = hear(memory, "10.0.0.1", at=NOW - 10)
+        assert (memory.hold_until, memory.roster_total) == (None, 1000)
+
+    def test_a_reconnect_holds_for_90_s_and_the_longer_hold_stays(self) -> None:
+        memory = hear(Memory(), "10.0.0.1", at=NOW - 20, reconnected_at=NOW - 30)
+        assert (memory.reconnected_at, memory.hold_until) == (NOW - 30, NOW + 60)
+        later = hear(memory, "10.0.0.1", at=NOW - 10, reconnected_at=NOW - 50)
+        assert later.hold_until == NOW + 60
+
+
+class TestStates:
+    def test_out_and_doubt_are_dated_at_their_beginning(self) -> None:
+        pods = [out("a"), pod("b")]
+        first, _ = see(policy(), pods, usage({"b": "1"}))
+        then, _ = see(policy(), pods, usage({"b": "1"}, at=NOW + 50), memory=first.memory, now=NOW + 60)
+        assert then.memory.pods[A].out_since == NOW
+        assert then.memory.pods[B].out_since is None
+        back, _ = see(policy(), [pod("a"), pod("b")], usage({"b": "1"}), memory=then.memory, now=NOW + 61)
+        assert back.memory.pods[A].out_since is None
+
+    def test_a_pod_that_is_gone_is_forgotten(self) -> None:
+        first, _ = see(policy(), PODS, usage({"a": "1", "b": "1"}))
+        then, _ = see(policy(), [PODS[0]], usage({"a": "1"}), memory=first.memory)
+        assert set(then.memory.pods) == {A}
+
+    def test_samples_are_remembered_of_pods_that_serve(self) -> None:
+        assessment, _ = see(policy(), [pod("a"), out("b")], usage({"a": "1", "b": "1"}))
+        assert assessment.memory.pods[A].last_sample == {"cpu": LastSample(at=NOW - 10, value=10**9)}
+        assert assessment.memory.pods[B].last_sample == {}
+
+
+class TestScale:
+    def test_a_change_of_the_count_is_dated_when_it_is_seen(self) -> None:
+        memory = after_scale(Memory(), scale(3), NOW)
+        assert (memory.last_replicas, memory.last_scale) == (3, None)
+        memory = after_scale(memory, scale(4), NOW + 5)
+        assert (memory.last_replicas, memory.last_scale) == (4, NOW + 5)
+        assert after_scale(memory, scale(4), NOW + 9).last_scale == NOW + 5
+
+
+class TestRollouts:
+    ROLLING = replace(TARGET, progressing="ReplicaSetUpdated")
+
+    def test_it_lasts_from_when_it_is_first_seen_for_600_s(self) -> None:
+        memory = after_rollout(Memory(), self.ROLLING, NOW)
+        memory = after_rollout(memory, self.ROLLING, NOW + 500)
+        assert memory.rollout_since == NOW
+        assert rolling_out(memory, NOW + 600)
+        assert not rolling_out(memory, NOW + 600.5)
+
+    def test_in_a_file_it_began_with_the_conditions_last_update(self) -> None:
+        stuck = replace(self.ROLLING, progressing_since=NOW - 700)
+        assert not rolling_out(after_rollout(Memory(), stuck, NOW), NOW)
+
+    @pytest.mark.parametrize("target", [None, TARGET, replace(TARGET, progressing="NewReplicaSetAvailable")])
+    def test_it_is_over_once_the_new_replica_set_is_available(self, target: Target | None) -> None:
+        memory = after_rollout(after_rollout(Memory(), self.ROLLING, NOW), target, NOW + 5)
+        assert memory.rollout_since is None
+        assert not rolling_out(memory, NOW + 5)
+
+    def test_nothing_is_replaced_meanwhile(self) -> None:
+        pods, loads = same(4, "1500m")
+        pods.append(out("out"))
+        assert see(policy(), pods, usage(loads))[1].desired == 6
+        first, decision = see(policy(), pods, usage(loads), target=self.ROLLING)
+        assert decision.desired == 5
+        loads_later = usage(loads, at=NOW + 595)
+        _, later = see(policy(), pods, loads_later, target=self.ROLLING, memory=first.memory, now=NOW + 601)
+        assert later.desired == 6
+
+
+def readings(*pods: Pod, **states: PodState) -> list[PodReading]:
+    return [PodReading(pod=p, state=states.get(p.name, PodState.SERVING), reason="") for p in pods]
+
+
+class TestReplacing:
+    OUT, DOUBT = PodState.PULLED_OUT, PodState.DOUBTFUL
+
+    def test_asking_for_more_because_of_pods_that_are_out_is_noted_once_per_count(self) -> None:
+        memory = note_replacing(Memory(), 4, 1, 5, NOW)
+        assert memory.replacement == Replacement(noted_at=NOW, noted_current=4)
+        assert note_replacing(memory, 4, 1, 6, NOW + 5).replacement.noted_at == NOW
+        assert note_replacing(memory, 5, 2, 7, NOW + 5).replacement == Replacement(noted_at=NOW + 5, noted_current=5)
+
+    @pytest.mark.parametrize(("replaced", "desired"), [(0, 9), (1, 4), (1, 3), (1, None)])
+    def test_nothing_is_noted_where_it_does_not_ask_for_more_or_for_nobodys_sake(
+        self, replaced: int, desired: int | None
+    ) -> None:
+        assert note_replacing(Memory(), 4, replaced, desired, NOW).replacement == Replacement()
+
+    def test_a_count_above_the_noted_one_is_a_replacing_step_dated_at_the_note(self) -> None:
+        memory = note_replacing(Memory(), 4, 1, 5, NOW)
+        away = readings(pod("a"), pod("b"), b=self.OUT)
+        assert replacing_step(memory, scale(4), away).replacement.first_step is None
+        memory = replacing_step(memory, scale(5), away)
+        assert memory.replacement == Replacement(first_step=NOW)
+        again = note_replacing(memory, 5, 1, 6, NOW + 60)
+        assert replacing_step(again, scale(6), away).replacement.first_step == NOW
+
+    def test_it_ends_when_no_pod_is_out_or_doubtful(self) -> None:
+        memory = Memory(replacement=Replacement(first_step=NOW))
+        pods = pod("a"), pod("b")
+        assert replacing_step(memory, scale(5), readings(*pods, b=self.DOUBT)).replacement.first_step == NOW
+        assert replacing_step(memory, scale(5), readings(*pods)).replacement == Replacement()
+
+    def test_pods_are_dated_by_the_whole_second(self) -> None:
+        memory = Memory(replacement=Replacement(first_step=NOW + 0.9))
+        assert since_first_step(memory, pod(age=0))
+        assert not since_first_step(memory, pod(age=1))
+        assert not since_first_step(Memory(), pod(age=0))
+
+    @pytest.mark.parametrize(
+        ("created", "away", "ineffective"), [(1, 1, False), (2, 1, False), (2, 2, True), (4, 2, True), (5, 2, False)]
+    )
+    def test_it_is_ineffective_while_two_and_half_of_the_newcomers_are_away(
+        self, created: int, away: int, ineffective: bool
+    ) -> None:
+        memory = Memory(replacement=Replacement(first_step=NOW - 50))
+        new = [pod(f"new-{i}", age=40) for i in range(created)]
+        old = [pod(f"old-{i}") for i in range(5)]
+        states = {f"new-{i}": (self.OUT, self.DOUBT)[i % 2] for i in range(away)} | {
+            "old-0": self.OUT,
+            "old-1": self.OUT,
+        }
+        assert replacement_ineffective(memory, readings(*new, *old, **states)) is ineffective
+
+    def test_the_condition_says_so_and_newcomers_are_not_replaced(self) -> None:
+        memory = Memory(replacement=Replacement(first_step=NOW - 300))
+        serving, loads = same(3, "1600m")
+        old, new = out("old"), [out(f"new-{i}", age=250) for i in range(2)]
+        assessment, decision = see(policy(), [*serving, old, *new], usage(loads), memory=memory)
+        assert decision.desired == 6  # 4 needed + the old one
+        assert "ReplacementIneffective" in assessment.conditions
+        _, without = see(policy(), [*serving, old, *new], usage(loads))
+        assert without.desired == 7
+
+
+class TestErrors:
+    def test_they_are_dated_at_their_beginning_and_end_with_an_answer(self) -> None:
+        memory = after_errors(Memory(), True, NOW)
+        assert after_errors(memory, True, NOW + 5).error_since == NOW
+        assert after_errors(memory, False, NOW + 5).error_since is None
+
+    def test_one_metric_that_answers_is_enough(self) -> None:
+        pods, loads = same(2, "1")
+        both = policy(cpu(), queue("85"))
+        assert see(both, pods, usage(loads))[0].memory.error_since is None
+        assert see(both, pods, Samples())[0].memory.error_since == NOW
+        assert see(policy(queue("85")), pods, total("3"))[0].memory.error_since is None
+
+
+def test_a_request_does_not_change_what_is_remembered() -> None:
+    pods, loads = same(3, "1600m")
+    assessment, decision = see(policy(), [*pods, out("out")], usage(loads))
+    again, _ = see(policy(), [*pods, out("out")], usage(loads), memory=assessment.memory)
+    assert again.memory == assessment.memory
+    assert decision.desired == 5
+    assert assessment.memory.replacement == Replacement(noted_at=NOW, noted_current=4)
