@@ -1,0 +1,337 @@
+"""The decision path as a whole: states to one count, with what was held and why."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from adapter.load.assessment import Decision, HeldBy, Verdict
+from adapter.load.memory import LastSample, Memory, PodMemory, Replacement
+from adapter.load.pipeline import decide
+from adapter.load.pods import Pod, PodState
+from adapter.load.samples import QuerySamples, ResourceSamples, Samples
+from adapter.load.spec import Bounds, Mode, PulledOut, Query, Resource
+from tests.load.world import (
+    BOUNDS,
+    NOW,
+    REGISTRY,
+    cpu,
+    nano,
+    out,
+    pod,
+    policy,
+    queue,
+    roster,
+    same,
+    scale,
+    see,
+    total,
+    usage,
+)
+
+BAND = policy(cpu("1200m", "400m"))
+
+
+def ill(name: str, ready_for: float = 900.0) -> Pod:
+    return pod(name, ready=False, ready_for=ready_for)
+
+
+def fresh(name: str, age: float = 60.0) -> Pod:
+    return pod(name, age=age, ready=False, ready_for=age)
+
+
+def mixed(count: int, load: str, *others: Pod, rule: object = BAND, **changes: object) -> Decision:
+    """The decision on so many serving pods of the same load, and others."""
+    pods, loads = same(count, load)
+    return see(rule, [*pods, *others], usage(loads), **changes)[1]  # type: ignore[arg-type]
+
+
+class TestReplacing:
+    def outs(self, count: int) -> list[Pod]:
+        return [out(f"out-{i}") for i in range(count)]
+
+    def test_pods_that_are_out_are_replaced_on_the_way_up(self) -> None:
+        assert mixed(7, "1440m", *self.outs(3)).desired == 12
+
+    def test_not_where_the_policy_says_so(self) -> None:
+        assert mixed(7, "1440m", *self.outs(3), rule=policy(replaces=False)).desired == 10
+
+    def test_not_inside_the_band(self) -> None:
+        assert mixed(7, "1000m", *self.outs(3)).desired == 10
+
+    def test_not_before_they_are_out_for_so_long(self) -> None:
+        rule = policy(replace_after=60.0)
+        pods, loads = same(4, "1500m")
+        first, decision = see(rule, [*pods, out("out")], usage(loads))
+        assert decision.desired == 5
+        for later, expected in ((59.0, 5), (60.0, 6)):
+            samples = usage(loads, at=NOW + 50)
+            found = see(rule, [*pods, out("out")], samples, memory=first.memory, now=NOW + later)[1]
+            assert found.desired == expected
+
+    def test_a_pod_that_starts_already_replaces_somebody(self) -> None:
+        # 4 at 1500m need 5; of 10, 4 are in and 4 start: 2 of the 6 out are nobody's yet.
+        assert mixed(4, "1500m", *self.outs(2), *(fresh(f"new-{i}") for i in range(4))).desired == 10
+        assert mixed(4, "1500m", *self.outs(6), *(fresh(f"new-{i}") for i in range(4)), current=10).desired == 10
+
+    def test_surge_pods_beyond_the_count_replace_nobody(self) -> None:
+        # 8 serve, 4 are out, the count is 10: two of the four are surge.
+        assert mixed(8, "1500m", *self.outs(4), current=10).desired == 12
+
+    def test_unready_pods_are_not_replaced(self) -> None:
+        assert mixed(4, "1500m", *(ill(f"ill-{i}") for i in range(6))).desired == 10
+
+    def test_they_are_kept_on_the_way_down(self) -> None:
+        assert mixed(6, "300m", *self.outs(4)).desired == 8
+
+    def test_a_young_doubt_reserves_its_place(self) -> None:
+        rule = policy(registry=REGISTRY)
+        pods, loads = same(4, "1500m")
+        pods = [replace(p, ips=(f"10.0.0.{i}",)) for i, p in enumerate(pods)]
+        unknown = [pod(f"who-{i}", ip=f"10.0.1.{i}") for i in range(3)]
+        listed = roster(*(f"10.0.0.{i}" for i in range(4)))
+        idle = loads | dict.fromkeys((p.name for p in unknown), "0")
+        everyone = [*pods, *unknown, *self.outs(3)]
+        assert see(rule, everyone, usage(idle), listed=listed)[1].desired == 10  # 5 + 3 out; 3 doubts stand for them
+        old = Memory(ever_in_roster=True, pods={p.uid: PodMemory(doubt_since=NOW - 300) for p in unknown})
+        assert see(rule, everyone, usage(idle), listed=listed, memory=old)[1].desired == 11  # 5 + 3 out + 3 old doubts
+
+
+class TestMinServing:
+    def test_below_half_serving_nothing_shrinks(self) -> None:
+        decision = mixed(4, "100m", *(ill(f"ill-{i}") for i in range(5)))
+        assert (decision.desired, decision.held_by, decision.verdict) == (9, HeldBy.MIN_SERVING, Verdict.BELOW)
+
+    def test_half_is_enough(self) -> None:
+        assert mixed(5, "100m", *(ill(f"ill-{i}") for i in range(5))).desired == 1
+
+    def test_pods_that_are_out_count_starting_ones_do_not(self) -> None:
+        assert mixed(4, "100m", *(out(f"out-{i}") for i in range(5))).held_by is HeldBy.MIN_SERVING
+        found = mixed(40, "100m", *(fresh(f"new-{i}", age=299) for i in range(50)))
+        assert found.held_by is HeldBy.MISSING
+
+    def test_it_never_holds_the_way_up(self) -> None:
+        assert mixed(1, "15", *(ill(f"ill-{i}") for i in range(9))).desired == 13
+
+    def test_the_share_is_the_policys(self) -> None:
+        strict = policy(cpu("1200m", "400m"), min_serving_percent=100)
+        assert mixed(9, "100m", ill("ill"), rule=strict).held_by is HeldBy.MIN_SERVING
+        assert mixed(10, "100m", rule=strict).desired == 2
+        loose = policy(cpu("1200m", "400m"), min_serving_percent=0)
+        assert mixed(1, "100m", *(ill(f"ill-{i}") for i in range(9)), rule=loose).desired == 1
+
+
+class TestSeveralMetrics:
+    CPU = cpu("1200m", "400m")
+    MEMORY = replace(cpu("1Gi", "500Mi"), name="memory", resource=Resource(name="memory"))
+    LOST = replace(cpu("1", "500m"), name="lost", query=Query(name="lost"), resource=None)
+
+    def decide(self, cpu_load: str, memory_load: str, *more: object, current: int = 4) -> Decision:
+        pods = [pod(f"web-{i}") for i in range(4)]
+        used = usage(dict.fromkeys((p.name for p in pods), cpu_load)).resources.pods
+        also = usage(dict.fromkeys((p.name for p in pods), memory_load), resource="memory").resources.pods
+        both = {
+            name: replace(one, containers={"app": {**one.containers["app"], **also[name].containers["app"]}})
+            for name, one in used.items()
+        }
+        samples = Samples(ResourceSamples(pods=both, fetched_at=NOW - 10))
+        return see(policy(self.CPU, self.MEMORY, *more), pods, samples, current=current)[1]  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        ("cpu_load", "memory_load", "expected", "winner"),
+        [
+            ("1500m", "2Gi", 8, "memory"),
+            ("3000m", "2Gi", 10, "cpu"),
+            ("800m", "100Mi", 4, "cpu"),
+            ("100m", "250Mi", 2, "memory"),
+            ("200m", "100Mi", 2, "cpu"),
+        ],
+    )
+    def test_the_largest_proposal_wins(self, cpu_load: str, memory_load: str, expected: int, winner: str) -> None:
+        decision = self.decide(cpu_load, memory_load)
+        assert decision.desired == expected
+        assert decision.outcome is not None
+        assert decision.outcome.metric.name == winner
+        assert len(decision.outcomes) == 2
+
+    def test_a_metric_in_error_blocks_the_way_down(self) -> None:
+        decision = self.decide("100m", "100Mi", self.LOST)
+        assert (decision.desired, decision.held_by) == (4, HeldBy.METRIC_ERROR)
+
+    def test_a_metric_in_error_lets_the_others_scale_up(self) -> None:
+        decision = self.decide("1500m", "100Mi", self.LOST)
+        assert (decision.desired, decision.held_by) == (5, None)
+
+    def test_where_all_are_in_error_nothing_is_decided_and_each_is_named(self) -> None:
+        _, decision = see(policy(self.CPU, self.LOST), [pod()], Samples())
+        assert decision.desired is None
+        assert decision.error is not None
+        assert "metric cpu: metrics.k8s.io has not answered yet; metric lost: query lost:" in decision.error
+        assert (decision.verdict, decision.held_by, decision.served) == (Verdict.ERROR, None, None)
+
+
+class TestBoundsAndModes:
+    def test_the_hpas_bounds_come_last(self) -> None:
+        assert mixed(4, "1500m", bounds=Bounds(minimum=1, maximum=4)).held_by is HeldBy.BOUNDS
+        assert mixed(4, "1500m", bounds=Bounds(minimum=1, maximum=5)).held_by is None
+        low = mixed(4, "100m", bounds=Bounds(minimum=3, maximum=9))
+        assert (low.desired, low.held_by) == (3, HeldBy.BOUNDS)
+
+    def test_a_count_outside_the_bounds_is_brought_back(self) -> None:
+        assert mixed(4, "800m", bounds=Bounds(minimum=6, maximum=9)).desired == 6
+        assert mixed(4, "800m", bounds=Bounds(minimum=1, maximum=2)).desired == 2
+
+    @pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.PAUSED])
+    def test_a_policy_that_rests_says_hold_and_what_it_would_have_said(self, mode: Mode) -> None:
+        decision = mixed(4, "1500m", rule=replace(BAND, mode=mode), bounds=Bounds(minimum=6, maximum=9))
+        assert (decision.desired, decision.held_by, decision.verdict) == (4, HeldBy.MODE, Verdict.ABOVE)
+        assert decision.outcome is not None
+        assert decision.outcome.proposal == 5
+
+    @pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.PAUSED])
+    def test_a_policy_that_rests_is_never_in_error(self, mode: Mode) -> None:
+        _, decision = see(replace(BAND, mode=mode), [pod()], Samples())
+        assert (decision.desired, decision.error) == (1, None)
+
+    def test_each_request_decides_on_the_count_of_its_moment(self) -> None:
+        pods, loads = same(4, "1500m")
+        assessment, _ = see(BAND, pods, usage(loads))
+        assert [decide(assessment, scale(n), BOUNDS).desired for n in (1, 4, 5, 6, 9)] == [5, 5, 5, 6, 9]
+        assert [decide(assessment, scale(n), BOUNDS).current for n in (1, 9)] == [1, 9]
+
+    def test_the_value_served_is_shaped_by_the_count_that_exists(self) -> None:
+        pods, loads = same(4, "100m")
+        assessment, _ = see(BAND, pods, usage(loads))
+        assert decide(assessment, scale(4), BOUNDS).served == 1
+        assert decide(assessment, scale(4, 0), BOUNDS).served == 1000
+
+
+class TestHeldByDoubt:
+    RULE = policy(cpu("1200m", "400m"), registry=REGISTRY)
+
+    def decide(self, sure: list[str], doubt: list[str | None], memory: Memory | None = None) -> Decision:
+        pods = [pod(f"sure-{i}", ip=f"10.0.0.{i}") for i in range(len(sure))]
+        unknown = [pod(f"who-{i}", ip=f"10.0.1.{i}") for i in range(len(doubt))]
+        loads: dict[str, str | int | None] = {p.name: load for p, load in zip(pods, sure, strict=True)}
+        loads |= {p.name: load for p, load in zip(unknown, doubt, strict=True)}
+        listed = roster(*(p.ips[0] for p in pods))
+        return see(self.RULE, [*pods, *unknown], usage(loads), listed=listed, memory=memory)[1]
+
+    def test_a_hold_that_only_doubt_caused_says_so(self) -> None:
+        decision = self.decide(["500m"] * 6, ["0"] * 4)
+        assert (decision.desired, decision.held_by, decision.verdict) == (10, HeldBy.DOUBT, Verdict.INSIDE)
+
+    def test_doubt_that_changes_nothing_is_not_blamed(self) -> None:
+        decision = self.decide(["1300m"] * 4, ["1300m"] * 6)
+        assert (decision.desired, decision.held_by) == (11, None)
+        assert decision.outcome is not None
+        assert decision.outcome.reading.inside == 6
+
+    def test_a_doubtful_pod_without_a_sample_is_tried_both_first_and_last(self) -> None:
+        # Alone, the silent one holds what the idle ones would shrink; last, the busy one is tried without it.
+        decision = self.decide(["50m"] * 6, [None, "1100m", "1100m", "0"])
+        assert decision.desired == 10
+        blind = self.decide(["1500m"] * 4, [None, None])
+        assert blind.desired == 6
+
+    def test_where_nobody_surely_serves_nothing_shrinks(self) -> None:
+        assert self.decide([], ["10m"] * 5).desired == 5
+        assert self.decide([], ["1500m"] * 5).desired == 7
+
+    def test_where_nobody_has_a_sample_it_is_an_error(self) -> None:
+        decision = self.decide([], [None, None])
+        assert decision.desired is None
+
+    def test_what_a_doubtful_pod_last_used_is_remembered(self) -> None:
+        last = {"cpu": LastSample(at=NOW - 100, value=nano("20"))}
+        known = Memory(ever_in_roster=True, pods={"uid-who-0": PodMemory(last_sample=last)})
+        assert self.decide(["300m"] * 9, [None]).desired == 9  # all in: (9 · 300 + 1212)/10 = 391m
+        assert self.decide(["300m"] * 9, [None], known).desired == 10
+
+
+class TestConditions:
+    def conditions(self, rule: object, pods: list[Pod], samples: Samples, **changes: object) -> dict[str, str]:
+        return dict(see(rule, pods, samples, **changes)[0].conditions)  # type: ignore[arg-type]
+
+    def test_a_service_in_order_has_none(self) -> None:
+        pods, loads = same(3, "800m")
+        assert self.conditions(BAND, pods, usage(loads)) == {}
+
+    def test_an_untrusted_registry_is_told(self) -> None:
+        pods, loads = same(3, "800m")
+        found = self.conditions(policy(registry=REGISTRY), pods, usage(loads))
+        assert set(found) == {"RegistryTrusted"}
+        assert "nacos" in found["RegistryTrusted"]
+
+    def test_missing_samples_and_errors_are_told(self) -> None:
+        pods, loads = same(3, "800m")
+        assert self.conditions(BAND, [*pods, pod("gap")], usage(loads)) == {
+            "InputsFresh": "metric cpu: 1 pods without a fresh sample"
+        }
+        found = self.conditions(BAND, pods, Samples(ResourceSamples(error="503")))
+        assert "503" in found["InputsFresh"]
+
+    def test_unready_pods_that_fill_the_count_are_told(self) -> None:
+        pods, loads = same(4, "1500m")
+        found = self.conditions(BAND, [*pods, ill("x"), ill("y")], usage(loads))
+        assert found == {
+            "UndersizedByUnready": "5 serving pods are needed, 4 serve or start, and 2 unready ones fill the count"
+        }
+        assert self.conditions(BAND, [*pods, fresh("new"), ill("x")], usage(loads)) == {}
+
+    def test_newcomers_that_are_out_themselves_are_told(self) -> None:
+        memory = Memory(replacement=Replacement(first_step=NOW - 300))
+        pods, loads = same(3, "800m")
+        found = self.conditions(BAND, [*pods, out("a", age=100), out("b", age=100)], usage(loads), memory=memory)
+        assert set(found) == {"ReplacementIneffective"}
+
+
+class TestAnswers:
+    def test_the_counts_are_by_state(self) -> None:
+        pods = [
+            pod("a"),
+            out("b"),
+            fresh("c"),
+            ill("d"),
+            pod("e", deleting=True),
+            pod("f", phase="Failed", ready=False),
+        ]
+        assessment, _ = see(BAND, pods, usage({"a": "1"}))
+        assert dict(assessment.counts) == {
+            PodState.SERVING: 1,
+            PodState.PULLED_OUT: 1,
+            PodState.STARTING: 1,
+            PodState.UNREADY: 1,
+            PodState.TERMINATING: 1,
+            PodState.FINISHED: 1,
+        }
+
+    def test_the_same_inputs_give_the_same_answer_in_any_order(self) -> None:
+        pods = [pod("a"), out("b"), fresh("c"), ill("d"), pod("e")]
+        loads: dict[str, str | int | None] = {"a": "1500m", "e": "1300m", "b": "0"}
+        one, first = see(BAND, pods, usage(loads))
+        two, second = see(BAND, pods[::-1], usage(dict(reversed(loads.items()))))
+        assert first.desired == second.desired
+        assert first.outcome == second.outcome
+        assert one.memory == two.memory
+        assert one.counts == two.counts
+
+    def test_a_metric_is_found_by_its_name(self) -> None:
+        assessment, _ = see(policy(cpu(), queue("85")), [pod()], total("3"))
+        found = assessment.metric("queue")
+        assert found is not None
+        assert found.usage == Fraction(nano("3"))
+        assert assessment.metric("nope") is None
+        assert assessment.sampled_at == NOW - 10
+
+    def test_a_target_that_is_not_known_is_named_by_its_hpa(self) -> None:
+        _, decision = see(BAND, [], usage({}), current=1, target=None)
+        assert decision.error == "no pods of web exist"
+
+    def test_pulled_out_defaults_are_the_specified_ones(self) -> None:
+        assert PulledOut() == PulledOut(replace=True, replace_after=60.0, max_percent=50)
+
+    def test_a_query_that_was_never_answered_is_not_a_service_total(self) -> None:
+        _, decision = see(policy(queue("85")), [pod()], Samples(queries={"queue": QuerySamples(error="timeout")}))
+        assert decision.desired is None
+        assert "timeout" in (decision.error or "")
