@@ -81,6 +81,15 @@ class Connections(web.Server):
                 leave = connection.close if connection.busy else connection.force_close
                 leave()
 
+    async def finish(self, seconds: float) -> None:
+        """Let what is under way end within so many seconds; then close every connection, whatever its client does."""
+        transports = [connection.transport for connection in self.connections if connection.transport is not None]
+        self.pre_shutdown()
+        await self.shutdown(seconds)
+        for transport in transports:
+            transport.abort()  # closing in TLS would wait for the client to agree
+        await asyncio.sleep(0)
+
 
 def _tracked(handle: Handle) -> Handle:
     async def tracked(request: web.BaseRequest) -> web.StreamResponse:

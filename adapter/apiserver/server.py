@@ -161,7 +161,6 @@ class ApiServer:
 
     async def _shut_down(self) -> None:
         self._listener.close()
-        self._http.pre_shutdown()
-        await self._http.shutdown(self._options.grace_seconds)
+        await self._http.finish(self._options.grace_seconds)
         await self._authenticator.close()
         await self._authorizer.close()

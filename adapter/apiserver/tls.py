@@ -19,6 +19,7 @@ from adapter.apiserver.status import CertificateError
 
 _BACKLOG = 512
 _HANDSHAKE_SECONDS = 10.0
+_SHUTDOWN_SECONDS = 2.0
 _TURNS = 3  # of the event loop, from taking a connection to the start of its handshake, and one to spare
 
 
@@ -95,6 +96,7 @@ class Listener:
             ssl=context,
             backlog=_BACKLOG,
             ssl_handshake_timeout=_HANDSHAKE_SECONDS,
+            ssl_shutdown_timeout=_SHUTDOWN_SECONDS,
         )
         if before is not None:
             await _retire(before)
