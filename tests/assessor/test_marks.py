@@ -1,0 +1,98 @@
+import asyncio
+
+from adapter.assessor.marks import Marks
+from adapter.snapshot import Key
+
+A, B = Key("shop", "a"), Key("shop", "b")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def taken(marks: Marks) -> list[Key]:
+    found = []
+    while (key := marks.take()) is not None:
+        found.append(key)
+    return found
+
+
+def test_a_first_mark_is_due_at_once() -> None:
+    marks = Marks(Clock())
+    marks.mark(A)
+    assert taken(marks) == [A]
+
+
+def test_marks_while_one_is_pending_are_one() -> None:
+    marks = Marks(Clock())
+    for _ in range(5):
+        marks.mark(A)
+    assert taken(marks) == [A]
+
+
+def test_a_policy_is_taken_at_most_once_in_half_a_second() -> None:
+    clock = Clock()
+    marks = Marks(clock)
+    marks.mark(A)
+    marks.take()
+    marks.mark(A)
+    assert marks.take() is None
+    clock.now += 0.49
+    assert marks.take() is None
+    clock.now += 0.01
+    assert marks.take() == A
+
+
+def test_the_oldest_mark_comes_first() -> None:
+    marks = Marks(Clock())
+    marks.mark(B)
+    marks.mark(A)
+    assert taken(marks) == [B, A]
+
+
+def test_a_policy_that_waits_for_its_turn_does_not_hold_up_others() -> None:
+    marks = Marks(Clock())
+    marks.mark(A)
+    marks.take()
+    marks.mark(A)
+    marks.mark(B)
+    assert taken(marks) == [B]
+
+
+def test_a_forgotten_policy_is_new_again() -> None:
+    marks = Marks(Clock())
+    marks.mark(A)
+    marks.take()
+    marks.forget(A)
+    marks.mark(A)
+    assert marks.take() == A
+
+
+async def test_waiting_ends_with_a_mark() -> None:
+    marks = Marks(asyncio.get_running_loop().time)
+    waiting = asyncio.create_task(marks.wait())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    marks.mark(A)
+    await asyncio.wait_for(waiting, 5)
+
+
+async def test_waiting_ends_when_a_mark_becomes_due() -> None:
+    marks = Marks(asyncio.get_running_loop().time, spacing=0.02)
+    marks.mark(A)
+    marks.take()
+    marks.mark(A)
+    await asyncio.wait_for(marks.wait(), 5)
+    await asyncio.wait_for(marks.wait(), 5)
+    assert marks.take() == A
+
+
+async def test_waiting_returns_at_once_where_something_is_due() -> None:
+    marks = Marks(asyncio.get_running_loop().time)
+    marks.mark(A)
+    await asyncio.wait_for(marks.wait(), 5)
+    assert marks.take() == A

@@ -1,0 +1,178 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from adapter.assessor.entries import PolicyEntry, decode_hpa, decode_policy
+from adapter.assessor.rows import rows
+from adapter.assessor.views import Views
+from adapter.assessor.world import World
+from adapter.load.pipeline import decide
+from adapter.load.pods import PodState
+from adapter.load.spec import Registry
+from adapter.snapshot import Key, PolicyView, Snapshot
+from tests.assessor.kit import KEY, FakeInputs, deployment, entry, hpa, loads, web_pods
+from tests.load.world import NOW
+
+
+class Stand:
+    """A service of five pods at 1500m, and what the views make of it."""
+
+    def __init__(self) -> None:
+        self.world = World(lambda _: None, lambda: None)
+        self.inputs = FakeInputs(found=deployment(5), samples=loads(5, "1500m"))
+        self.world.policy_changed(None, entry())
+        self.world.hpa_changed(None, hpa())
+        for one in web_pods(5):
+            self.world.pod_changed(None, one)
+        self.now = NOW
+        self.views = Views(self.world, self.inputs, lambda: self.now)
+
+    def view(self, key: Key = KEY) -> PolicyView:
+        found = self.views.view(key)
+        assert found is not None
+        return found
+
+    def problem(self, key: Key = KEY) -> tuple[int, str]:
+        problem = self.view(key).problem
+        assert problem is not None
+        return problem.code, problem.message
+
+
+@pytest.fixture
+def stand() -> Stand:
+    return Stand()
+
+
+def desired(view: PolicyView) -> int | None:
+    assert view.assessment is not None
+    assert view.scale is not None
+    assert view.bounds is not None
+    return decide(view.assessment, view.scale, view.bounds).desired
+
+
+def test_a_policy_is_assessed_from_its_pods_and_samples(stand: Stand) -> None:
+    view = stand.view()
+    assert desired(view) == 7
+    assert (view.target_resource, view.target_labels) == ("deployments.apps", {"team": "shop"})
+
+
+def test_pods_that_the_selector_does_not_match_are_not_the_targets(stand: Stand) -> None:
+    stand.world.pod_changed(None, replace(web_pods(1)[0], name="stray", uid="uid-stray", labels={"app": "other"}))
+    view = stand.view()
+    assert view.assessment is not None
+    assert len(view.assessment.pods) == 5
+
+
+def test_pods_of_another_deployment_with_the_same_labels_are_not_the_targets(stand: Stand) -> None:
+    for one in web_pods(3, "canary"):
+        stand.world.pod_changed(None, replace(one, labels={"app": "web"}))
+    view = stand.view()
+    assert view.assessment is not None
+    assert len(view.assessment.pods) == 5
+
+
+def test_a_pod_that_endpoints_have_as_not_serving_is_pulled_out(stand: Stand) -> None:
+    stand.inputs.endpoints["web-0"] = False
+    view = stand.view()
+    assert view.assessment is not None
+    assert view.assessment.counts[PodState.PULLED_OUT] == 1
+
+
+def test_a_policy_that_is_gone_has_no_view(stand: Stand) -> None:
+    stand.world.policy_changed(entry(), None)
+    assert stand.views.view(KEY) is None
+
+
+def test_an_invalid_policy_says_what_is_wrong_with_it(stand: Stand) -> None:
+    stand.world.policy_changed(entry(), PolicyEntry(namespace="shop", name="web", fault="spec.metrics: none"))
+    assert stand.problem() == (422, "spec.metrics: none")
+
+
+def test_a_missing_hpa_is_named(stand: Stand) -> None:
+    stand.world.hpa_changed(hpa(), None)
+    code, message = stand.problem()
+    assert code == 404
+    assert "HorizontalPodAutoscaler web" in message
+
+
+def test_rivals_refuse_both_and_name_each_other(stand: Stand) -> None:
+    stand.world.policy_changed(None, entry("second", hpa="web"))
+    assert stand.problem()[0] == stand.problem(Key("shop", "second"))[0] == 409
+    assert "second" in stand.problem()[1]
+    assert "web" in stand.problem(Key("shop", "second"))[1]
+
+
+def test_a_target_that_is_not_known_is_a_problem_with_its_sentence(stand: Stand) -> None:
+    stand.inputs.found = "Deployment web does not exist"
+    assert stand.problem() == (503, "Deployment web does not exist")
+
+
+def test_a_target_whose_scale_cannot_be_told_is_a_problem(stand: Stand) -> None:
+    stand.inputs.found = deployment(5, scale=False)
+    assert "scale" in stand.problem()[1]
+
+
+@pytest.mark.parametrize("selector", ["", "app in (web"])
+def test_a_scale_without_a_usable_selector_is_a_problem_never_the_whole_namespace(stand: Stand, selector: str) -> None:
+    stand.inputs.found = deployment(5, selector)
+    code, message = stand.problem()
+    assert code == 503
+    assert "Deployment web" in message
+
+
+def test_a_registry_that_the_settings_do_not_have_is_named(stand: Stand) -> None:
+    stand.world.policy_changed(None, entry(registry=Registry(name="prod-nacos", service="web")))
+    code, message = stand.problem()
+    assert code == 503
+    assert "prod-nacos" in message
+
+
+def test_kubernetes_is_a_registry_that_needs_no_settings(stand: Stand) -> None:
+    stand.world.policy_changed(None, entry(registry=Registry(name="kubernetes")))
+    assert desired(stand.view()) == 7
+
+
+def test_what_was_seen_is_remembered_for_the_next_assessment(stand: Stand) -> None:
+    stand.view()
+    stand.inputs.samples = loads(4, "300m")
+    stand.now += 20
+    view = stand.view()
+    assert view.assessment is not None
+    assert view.assessment.memory.pods["uid-web-4"].last_sample["cpu"].value == 1_500_000_000
+
+
+def test_a_policy_that_was_made_anew_remembers_nothing(stand: Stand) -> None:
+    stand.view()
+    stand.inputs.samples = loads(4, "300m")
+    stand.world.policy_changed(entry(), entry(uid="another"))
+    view = stand.view()
+    assert view.assessment is not None
+    assert "cpu" not in view.assessment.memory.pods["uid-web-4"].last_sample
+
+
+def test_a_policys_row_has_its_figures(stand: Stand) -> None:
+    (row,) = rows(Snapshot(policies={KEY: stand.view()}), NOW + 3)
+    assert (row.desired, row.current, row.decision_age, row.verdict) == (7.0, 5.0, 3.0, "Above")
+    assert row.pods["serving"] == 5.0
+    (metric,) = row.metrics
+    assert (metric.effective, metric.high, metric.low) == (1.5, 1.2, None)
+
+
+def test_a_policy_with_a_problem_has_a_row_with_its_reason(stand: Stand) -> None:
+    stand.world.hpa_changed(hpa(), None)
+    (row,) = rows(Snapshot(policies={KEY: stand.view()}), NOW)
+    assert (row.error, row.desired) == ("NotFound", None)
+
+
+def test_a_policy_that_cannot_be_read_keeps_its_name_and_its_faults() -> None:
+    body = {"metadata": {"name": "web", "namespace": "shop"}, "spec": {"metrics": [], "tolerance": "much"}}
+    found = decode_policy(json.dumps(body).encode())
+    assert (found.namespace, found.name, found.policy) == ("shop", "web", None)
+    assert "spec.tolerance" in found.fault
+    assert "spec.metrics" in found.fault
+
+
+def test_an_hpa_that_cannot_be_used_is_refused_as_an_object_that_cannot_be_read() -> None:
+    with pytest.raises(ValueError, match="scaleTargetRef"):
+        decode_hpa(b'{"metadata": {"name": "web", "namespace": "shop"}, "spec": {"maxReplicas": 3}}')

@@ -1,0 +1,119 @@
+import asyncio
+
+import pytest
+
+from adapter.assessor.marks import Marks
+from adapter.assessor.worker import Worker
+from adapter.load.spec import Target
+from adapter.snapshot import Key, Picture, PolicyView, QueryView, TargetKey
+from adapter.telemetry.metrics import Metrics
+from tests.load.world import policy
+
+A, B = Key("shop", "a"), Key("shop", "b")
+
+
+def view(key: Key, target: str = "") -> PolicyView:
+    named = Target(api_version="apps/v1", kind="Deployment", name=target) if target else None
+    return PolicyView(policy=policy(name=key.name), target=named, target_resource="deployments.apps" if target else "")
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.views: dict[Key, PolicyView | Exception | None] = {}
+        self.seen: list[Key] = []
+        self.picture = Picture()
+        self.marks = Marks(asyncio.get_running_loop().time, spacing=0.01)
+        self.metrics = Metrics()
+        self.worker = Worker(self.marks, self.picture, self.view, self.metrics)
+        self.changed = asyncio.Event()
+
+    def view(self, key: Key) -> PolicyView | None:
+        self.seen.append(key)
+        self.changed.set()
+        found = self.views.get(key)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+async def until(bench: Bench, count: int) -> None:
+    while len(bench.seen) < count:
+        bench.changed.clear()
+        await asyncio.wait_for(bench.changed.wait(), 5)
+    await asyncio.sleep(0)
+
+
+async def test_a_marked_policy_appears_in_the_picture_and_under_its_target() -> None:
+    bench = Bench()
+    bench.views[A] = view(A, "web")
+    running = asyncio.create_task(bench.worker.run())
+    bench.marks.mark(A)
+    await until(bench, 1)
+    assert bench.picture.current.policies == {A: view(A, "web")}
+    assert bench.picture.current.by_target == {TargetKey("shop", "deployments.apps", "web"): A}
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+async def test_a_policy_that_breaks_the_assessment_keeps_no_old_answer_and_stops_nobody() -> None:
+    bench = Bench()
+    bench.worker.publish({A: view(A)})
+    bench.views |= {A: ValueError("broken"), B: view(B)}
+    running = asyncio.create_task(bench.worker.run())
+    bench.marks.mark(A)
+    bench.marks.mark(B)
+    await until(bench, 2)
+    current = bench.picture.current
+    assert current.policies[A].assessment is None
+    assert current.policies[B] == view(B)
+    assert bench.metrics.registry.get_sample_value("effective_load_errors_total", {"reason": "assessment"}) == 1
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+async def test_every_policy_is_looked_at_again_though_nothing_touched_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adapter.assessor.worker.REASSESS_SECONDS", 0.05)
+    bench = Bench()
+    bench.views[A] = view(A)
+    bench.worker.publish({A: view(A)})
+    running = asyncio.create_task(bench.worker.run())
+    await until(bench, 3)
+    assert set(bench.seen) == {A}
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+async def test_a_policy_that_is_gone_leaves_the_picture_and_frees_its_target() -> None:
+    bench = Bench()
+    bench.worker.publish({A: view(A, "web")})
+    bench.worker.publish({A: None})
+    assert not bench.picture.current.policies
+    assert not bench.picture.current.by_target
+
+
+async def test_a_policy_that_turns_to_another_target_frees_the_first() -> None:
+    bench = Bench()
+    bench.worker.publish({A: view(A, "web")})
+    bench.worker.publish({A: view(A, "api")})
+    assert bench.picture.current.by_target == {TargetKey("shop", "deployments.apps", "api"): A}
+
+
+async def test_a_target_that_another_policy_has_taken_stays_with_that_one() -> None:
+    bench = Bench()
+    bench.worker.publish({A: view(A, "web"), B: view(B, "web")})
+    bench.worker.publish({A: view(A, "api")})
+    assert bench.picture.current.by_target[TargetKey("shop", "deployments.apps", "web")] == B
+
+
+async def test_each_part_of_the_picture_is_swapped_without_losing_the_others() -> None:
+    bench = Bench()
+    before = bench.picture.current
+    bench.worker.publish({A: view(A)})
+    bench.worker.publish_world({}, {"shop": {}}, synced=True)
+    bench.worker.publish_queries({"load": QueryView(name="load", by_pod=True)})
+    current = bench.picture.current
+    assert (set(current.policies), current.synced, set(current.queries)) == ({A}, True, {"load"})
+    assert not before.policies
