@@ -1,6 +1,7 @@
 """The composition root: builds the rooms from the settings, joins them, and runs them in one TaskGroup."""
 
 import asyncio
+import gc
 import signal
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -40,6 +41,9 @@ log = structlog.get_logger(__name__)
 PROOF_SECONDS = 90.0
 """A watch that has shown no life for so long is not believed."""
 SETTINGS_SECONDS = 5.0
+YOUNG = (5_000, 10, 1_000_000)
+"""When the garbage collector looks at young objects; at all of them (tenths of a second) it never looks by itself."""
+COLLECT_SECONDS = 300.0
 POLICIES = ("/apis/effective-load.io/v1alpha1", "watermarkpolicies")
 HPAS = ("/apis/autoscaling/v2", "horizontalpodautoscalers")
 PODS = ("/api/v1", "pods")
@@ -50,6 +54,7 @@ async def serve(settings_path: str | None, kubeconfig: str | None) -> int:
     """Run the server until SIGTERM or SIGINT. Raises SettingsError where the settings cannot be used."""
     settings = await asyncio.to_thread(load, settings_path) if settings_path else Settings()
     logs.configure(settings.logging.level, settings.logging.format)
+    gc.disable()  # until the caches are filled: what is made by then stays
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
@@ -145,15 +150,29 @@ class Adapter:
                 tasks.create_task(self._prometheus.run(), name="prometheus")
                 tasks.create_task(self._api.run(), name="api")
                 tasks.create_task(self._assess(), name="assess")
+                tasks.create_task(self._collect(), name="garbage")
                 if settings_path is not None:
                     tasks.create_task(self._follow_settings(SettingsFile(Path(settings_path))), name="settings")
         finally:
             await self._scales.close()
 
-    async def _assess(self) -> None:
-        """Assess only once every cache is filled: half of the pods would look like a small service."""
+    async def _collect(self) -> None:
+        """Keep the garbage collector's pauses short: young objects often, all that came after the caches rarely."""
+        await self._filled()
+        gc.freeze()
+        gc.set_threshold(*YOUNG)
+        gc.enable()
+        while True:
+            await asyncio.sleep(COLLECT_SECONDS)
+            gc.collect()
+
+    async def _filled(self) -> None:
         for feed in self._feeds:
             await feed.synced.wait()
+
+    async def _assess(self) -> None:
+        """Assess only once every cache is filled: half of the pods would look like a small service."""
+        await self._filled()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_links())
             tasks.create_task(self._worker.run())

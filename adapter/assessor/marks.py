@@ -2,6 +2,7 @@
 
 import asyncio
 import heapq
+import math
 from collections.abc import Callable
 
 from adapter.snapshot import Key
@@ -33,6 +34,11 @@ class Marks:
         due = max(self._clock(), self._taken.get(key, 0.0) + self._spacing)
         heapq.heappush(self._heap, (due, self._count, key))
         self._marked.set()
+
+    def mark_old(self, key: Key, seconds: float) -> None:
+        """Have the policy assessed if its last assessment is older than that."""
+        if self._clock() - self._taken.get(key, -math.inf) >= seconds:
+            self.mark(key)
 
     def take(self) -> Key | None:
         """The next policy that is due, None where none is."""

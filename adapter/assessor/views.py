@@ -139,8 +139,9 @@ class Views:
         return [self._with_endpoint(pod) for pod in pods if selector.matches(pod.labels) and owned_by(pod, target)]
 
     def _with_endpoint(self, pod: Pod) -> Pod:
+        """The pod with what its endpoints say where that keeps it out; that they serve decides nothing."""
         serving = self._inputs.endpoint_serving(pod.namespace, pod.name, pod.uid)
-        return pod if serving is None else replace(pod, endpoint_serving=serving)
+        return replace(pod, endpoint_serving=False) if serving is False else pod
 
     def _samples(self, link: Link) -> Samples:
         policy = link.policy

@@ -16,7 +16,7 @@ log = structlog.get_logger(__name__)
 
 SLICE_SECONDS = 0.002
 REASSESS_SECONDS = 10.0
-"""Ages count too: a policy that nothing touched is assessed again after so long."""
+"""Ages count too: a policy that nothing touched for so long is assessed again, within as long once more."""
 
 
 class Worker:
@@ -43,13 +43,13 @@ class Worker:
             await asyncio.sleep(0)
 
     async def _mark_for_ever(self) -> None:
-        """Mark every policy once in a while, a hundredth of them at a time."""
+        """Look at every policy once in a while, a hundredth of them at a time, and mark the old ones."""
         while True:
             keys = tuple(self._picture.current.policies)
             step = max(1, len(keys) // 100)
             for first in range(0, max(1, len(keys)), step):
                 for key in keys[first : first + step]:
-                    self._marks.mark(key)
+                    self._marks.mark_old(key, REASSESS_SECONDS)
                 await asyncio.sleep(REASSESS_SECONDS * step / max(1, len(keys)))
 
     def _slice(self) -> dict[Key, PolicyView | None]:
@@ -77,17 +77,16 @@ class Worker:
             return
         current = self._picture.current
         policies = dict(current.policies)
-        by_target = dict(current.by_target)
+        moved: dict[Key, PolicyView | None] = {}
         for key, view in views.items():
             known = policies.pop(key, None)
-            target = _target_key(known)
-            if target is not None and by_target.get(target) == key:
-                del by_target[target]
             if view is not None:
                 policies[key] = view
-                target = _target_key(view)
-                if target is not None:
-                    by_target[target] = key
+            target = _target_key(view)
+            # A rival's going leaves the target to whoever is still there, though that one has not moved.
+            if _target_key(known) != target or (target is not None and current.by_target.get(target) != key):
+                moved[key] = known
+        by_target = _retargeted(current.by_target, moved, views) if moved else current.by_target
         self._picture.swap(replace(current, policies=policies, by_target=by_target))
 
     def publish_queries(self, queries: Mapping[str, QueryView]) -> None:
@@ -104,6 +103,20 @@ class Worker:
         """Swap in which HPAs ask for Pods metrics, the pods by namespace, and whether every cache is filled."""
         current = self._picture.current
         self._picture.swap(replace(current, pods_metric_targets=targets, pods=pods, synced=synced))
+
+
+def _retargeted(
+    before: Mapping[TargetKey, Key], moved: Mapping[Key, PolicyView | None], views: Mapping[Key, PolicyView | None]
+) -> dict[TargetKey, Key]:
+    """Which policy each target has, after some of them moved on from the view that was known."""
+    by_target = dict(before)
+    for key, known in moved.items():
+        old, new = _target_key(known), _target_key(views[key])
+        if old is not None and by_target.get(old) == key:
+            del by_target[old]
+        if new is not None:
+            by_target[new] = key
+    return by_target
 
 
 def _target_key(view: PolicyView | None) -> TargetKey | None:
