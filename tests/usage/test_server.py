@@ -12,6 +12,7 @@ import pytest
 import trustme
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from blockbuster import blockbuster_ctx
 
 from adapter.kube.slices import Slices
 from adapter.settings import BasicAuth, PrometheusServer
@@ -122,6 +123,15 @@ class TestCredentials:
             await server.query("x", max_age=90)
         await server.close()
         assert read == [str(file)]
+
+    async def test_files_are_read_beside_the_event_loop(self, fake: FakePrometheus, tmp_path: Path) -> None:
+        file = tmp_path / "token"
+        file.write_text("one")
+        server = Server(fake.settings(bearer_token_file=str(file)))
+        with blockbuster_ctx("adapter"):
+            await server.query("x", max_age=90)
+        await server.close()
+        assert fake.requests[0].headers["Authorization"] == "Bearer one"
 
     async def test_a_missing_file_is_named(self, fake: FakePrometheus, tmp_path: Path) -> None:
         with pytest.raises(SourceUnreachable, match=r"cannot use .*/token: No such file"):
