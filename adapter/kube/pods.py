@@ -2,8 +2,8 @@
 
 import functools
 import sys
-from collections.abc import Iterable, Mapping
-from typing import Generic, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -17,6 +17,9 @@ PULLED_OUT_ANNOTATION = "effective-load.io/pulled-out"
 _TEMPLATE_HASHES = ("pod-template-hash", "rollouts-pod-template-hash")
 _SHARED_AT_MOST = 4096
 
+_NULL = msgspec.Raw(b"null")
+
+K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
@@ -34,9 +37,9 @@ class _Metadata(_Narrow, frozen=True):
     uid: str = ""
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
-    labels: dict[str, str] | None = None
+    labels: msgspec.Raw = _NULL
     annotations: _Annotations | None = None
-    owner_references: list[OwnerReference] | None = None
+    owner_references: msgspec.Raw = _NULL
 
 
 class _Resources(_Narrow, frozen=True):
@@ -47,7 +50,7 @@ class _Resources(_Narrow, frozen=True):
 class _ContainerSpec(_Narrow, frozen=True):
     name: str = ""
     restart_policy: str | None = None
-    resources: _Resources | None = None
+    resources: msgspec.Raw = _NULL
 
 
 class _Gate(_Narrow, frozen=True):
@@ -102,10 +105,15 @@ class _Pod(_Narrow, frozen=True):
 
 
 _DECODER = msgspec.json.Decoder(_Pod)
+_LABELS: msgspec.json.Decoder[dict[str, str] | None] = msgspec.json.Decoder(dict[str, str] | None)
+_OWNERS: msgspec.json.Decoder[list[OwnerReference] | None] = msgspec.json.Decoder(list[OwnerReference] | None)
+_RESOURCES: msgspec.json.Decoder[_Resources | None] = msgspec.json.Decoder(_Resources | None)
 
 
 class PodDecoder:
     """Turns a Pod's JSON into a `Pod`; equal labels, containers and owners are kept once among the pods it made.
+
+    What pods of one template have in common stands in the same bytes, which are read once.
 
     Lenient where the API is: what is absent has a default, a quantity or time that cannot be read is left out.
     `endpoint_serving` stays None: it is not in the Pod. A pod without a creation time counts as made at the epoch.
@@ -113,15 +121,15 @@ class PodDecoder:
     """
 
     def __init__(self) -> None:
-        self._labels: _Shared[Mapping[str, str]] = _Shared()
+        self._labels: _Shared[_Labels] = _Shared()
         self._containers: _Shared[tuple[Container, ...]] = _Shared()
-        self._owners: _Shared[Owner] = _Shared()
+        self._owners: _Shared[Owner | None] = _Shared()
 
     def __call__(self, body: bytes | msgspec.Raw) -> Pod:
         wire = _DECODER.decode(body)
         meta, spec, status = wire.metadata, wire.spec, wire.status
         conditions = {condition.type: condition for condition in status.conditions or ()}
-        labels = meta.labels or {}
+        labels = self._labels.once(bytes(meta.labels), _labels)
         return Pod(
             namespace=sys.intern(meta.namespace),
             name=meta.name,
@@ -137,45 +145,70 @@ class PodDecoder:
             ips=_ips(status),
             host_ip=sys.intern(status.host_ip or ""),
             host_network=bool(spec.host_network),
-            owner=self._owner(meta.owner_references),
-            template_hash=_template_hash(labels),
-            labels=self._labels.once(tuple(labels.items()), labels),
+            owner=self._owners.once(bytes(meta.owner_references), _owner),
+            template_hash=labels.template_hash,
+            labels=labels.labels,
             containers=self._run(spec, status),
             pod_requests=_amounts(spec.resources.requests if spec.resources else None),
             pod_limits=_amounts(spec.resources.limits if spec.resources else None),
         )
 
-    def _owner(self, references: Iterable[OwnerReference] | None) -> Owner | None:
-        for reference in references or ():
-            if reference.controller:
-                key = (reference.kind, reference.name, reference.uid)
-                return self._owners.once(key, Owner(*key))
-        return None
-
     def _run(self, spec: _Spec, status: _Status) -> tuple[Container, ...]:
         """Regular containers, and init containers that keep running beside them (restartPolicy Always)."""
-        made = [_container(one, _states(status.container_statuses)) for one in spec.containers or ()]
-        sidecars = [one for one in spec.init_containers or () if one.restart_policy == "Always"]
-        made += [_container(one, _states(status.init_container_statuses)) for one in sidecars]
-        key = tuple((c.name, c.running, c.crash_looping, _key(c.requests), _key(c.limits)) for c in made)
-        return self._containers.once(key, tuple(made))
+        states = {one.name: one.state or _NO_STATE for one in status.container_statuses or ()}
+        made = [_sight(one, states) for one in spec.containers or ()]
+        if spec.init_containers:
+            states = {one.name: one.state or _NO_STATE for one in status.init_container_statuses or ()}
+            made += [_sight(one, states) for one in spec.init_containers if one.restart_policy == "Always"]
+        return self._containers.once(tuple(made), _seen)
 
 
 class _Shared(Generic[V]):
-    """Equal values kept once; forgets all of them when it has grown too large, which costs only memory."""
+    """Values made once for equal keys; forgets all of them when it has grown too large, which costs only memory."""
 
     def __init__(self) -> None:
-        self._known: dict[object, V] = {}
+        self._known: dict[Any, V] = {}
 
-    def once(self, key: object, value: V) -> V:
-        """The value first seen under this key."""
-        if len(self._known) >= _SHARED_AT_MOST and key not in self._known:
-            self._known.clear()
-        return self._known.setdefault(key, value)
+    def once(self, key: K, make: Callable[[K], V]) -> V:
+        """The value of this key."""
+        try:
+            return self._known[key]
+        except KeyError:
+            if len(self._known) >= _SHARED_AT_MOST:
+                self._known.clear()
+            value = self._known[key] = make(key)
+            return value
+
+
+class _Labels(NamedTuple):
+    labels: Mapping[str, str]
+    template_hash: str
+
+
+class _Sight(NamedTuple):
+    """All that is seen of a container; `resources` is still JSON."""
+
+    name: str
+    resources: bytes
+    running: bool | None
+    crash_looping: bool
 
 
 _NONE: Mapping[str, int] = {}
 _NO_GATES: Mapping[str, bool] = {}
+_NO_STATE = _State()
+
+
+def _labels(body: bytes) -> _Labels:
+    labels = {sys.intern(name): value for name, value in (_LABELS.decode(body) or {}).items()}
+    return _Labels(labels, next((labels[name] for name in _TEMPLATE_HASHES if name in labels), ""))
+
+
+def _owner(body: bytes) -> Owner | None:
+    for reference in _OWNERS.decode(body) or ():
+        if reference.controller:
+            return Owner(reference.kind, reference.name, reference.uid)
+    return None
 
 
 def _ready(condition: WireCondition | None) -> Condition | None:
@@ -200,23 +233,25 @@ def _ips(status: _Status) -> tuple[str, ...]:
     return (status.pod_ip,) if status.pod_ip else ()
 
 
-def _template_hash(labels: Mapping[str, str]) -> str:
-    return next((labels[label] for label in _TEMPLATE_HASHES if label in labels), "")
-
-
-def _states(statuses: Iterable[_ContainerStatus] | None) -> Mapping[str, _State]:
-    return {one.name: one.state or _State() for one in statuses or ()}
-
-
-def _container(spec: _ContainerSpec, states: Mapping[str, _State]) -> Container:
+def _sight(spec: _ContainerSpec, states: Mapping[str, _State]) -> _Sight:
     state = states.get(spec.name)
-    resources = spec.resources
+    running = None if state is None else state.running is not None
+    crash_looping = state is not None and state.waiting is not None and state.waiting.reason == "CrashLoopBackOff"
+    return _Sight(spec.name, bytes(spec.resources), running, crash_looping)
+
+
+def _seen(sights: Iterable[_Sight]) -> tuple[Container, ...]:
+    return tuple(_container(sight) for sight in sights)
+
+
+def _container(sight: _Sight) -> Container:
+    resources = _RESOURCES.decode(sight.resources)
     return Container(
-        name=sys.intern(spec.name),
+        name=sys.intern(sight.name),
         requests=_amounts(resources.requests if resources else None),
         limits=_amounts(resources.limits if resources else None),
-        running=None if state is None else state.running is not None,
-        crash_looping=state is not None and state.waiting is not None and state.waiting.reason == "CrashLoopBackOff",
+        running=sight.running,
+        crash_looping=sight.crash_looping,
     )
 
 
@@ -225,10 +260,6 @@ def _amounts(quantities: Mapping[str, Quantity] | None) -> Mapping[str, int]:
         return _NONE
     read = ((sys.intern(name), _nano(str(amount))) for name, amount in quantities.items())
     return {name: nano for name, nano in read if nano is not None}
-
-
-def _key(amounts: Mapping[str, int]) -> tuple[object, ...]:
-    return tuple(amounts.items())
 
 
 @functools.lru_cache(maxsize=8192)

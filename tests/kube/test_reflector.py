@@ -206,6 +206,19 @@ class TestList:
         assert len(watched.reflector.items) == 5
         assert [query.get("continue") for query in api.queries("list")] == [None, "2", None, "2", "4"]
 
+    @pytest.mark.parametrize(("count", "spared"), [(3, 1), (2, 0)])
+    async def test_a_large_copy_is_kept_out_of_the_garbage_collector_s_full_passes(
+        self, api: FakeApi, make: Any, monkeypatch: pytest.MonkeyPatch, count: int, spared: int
+    ) -> None:
+        calls: list[None] = []
+        monkeypatch.setattr(module, "_MANY", 3)
+        monkeypatch.setattr(module, "spare_what_lives", lambda: calls.append(None))
+        for index in range(count):
+            api.put(f"x{index}")
+        watched = make()
+        await watched.synced()
+        assert len(calls) == spared
+
 
 class TestWatch:
     async def test_it_goes_on_where_the_list_ended(self, api: FakeApi, make: Any) -> None:
