@@ -11,11 +11,11 @@ from typing import Any
 from adapter.faults import FaultyDocument
 from adapter.telemetry.metrics import package_version
 
-OK, INVALID, NO_DECISION = 0, 2, 3
+OK, FAILED, INVALID, NO_DECISION = 0, 1, 2, 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status is 0, 2 (invalid input) or 3 (`decide`: the answer is an error)."""
+    """Run one command; the exit status is 0, 1 (it failed), 2 (invalid input) or 3 (`decide`: an error)."""
     parsed = _parser().parse_args(arguments)
     try:
         status: int = parsed.run(parsed)
@@ -61,8 +61,13 @@ def _add_decide(commands: Any) -> None:
 
 def _serve(parsed: argparse.Namespace) -> int:
     from adapter.assembly import serve
+    from adapter.kube.errors import KubeError
 
-    return asyncio.run(serve(parsed.settings, parsed.kubeconfig))
+    try:
+        return asyncio.run(serve(parsed.settings, parsed.kubeconfig))
+    except (KubeError, OSError) as error:
+        print(f"effective-load cannot serve: {error}", file=sys.stderr)
+        return FAILED
 
 
 def _decide(parsed: argparse.Namespace) -> int:

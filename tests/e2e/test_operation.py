@@ -1,0 +1,59 @@
+"""Running it: settings that change, that are broken, and an orderly end."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.cluster.adapter import ROOT, AdapterProcess
+from tests.cluster.prometheus import Exporter, Prometheus
+from tests.cluster.workloads import Workloads, until
+from tests.e2e.conftest import MakeAdapter
+from tests.e2e.kit import Load, prometheus_settings, query_watermarks
+
+RELOADS = "effective_load_settings_reloads_total"
+
+
+def test_settings_are_taken_over_while_it_runs_and_broken_ones_are_not(
+    make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus
+) -> None:
+    load = Load(exporter, workloads)
+    load.queue("web", 800)
+    adapter: AdapterProcess = make_adapter({})
+    workloads.deployment("web", 5)
+    workloads.policy("web", [query_watermarks("queue", "100", "40")])
+    workloads.hpa("web")
+    workloads.wait_condition("web", "ScalingActive", status="False", contains="queue")
+    adapter.configure(prometheus_settings(prometheus))
+    workloads.wait_replicas("web", 8)
+    assert adapter.metric(f'{RELOADS}{{result="taken"}}') == 1
+    adapter.write_settings("prometheus: {servers: 3}\nservre: {}\n")
+    until(lambda: adapter.metric(f'{RELOADS}{{result="refused"}}') == 1, 20, adapter.logs)
+    load.queue("web", 1000)
+    workloads.wait_replicas("web", 10)
+
+
+def test_every_fault_of_the_settings_is_named_at_the_start(tmp_path: Path) -> None:
+    broken = tmp_path / "settings.yaml"
+    broken.write_text("server: {port: 70000}\nresourceMetrics: {intervalSeconds: -1}\nservre: {}\n")
+    command = [sys.executable, "-m", "adapter.cli", "serve", "--settings", str(broken)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+    assert done.returncode == 2
+    for path in ("server.port", "resourceMetrics.intervalSeconds", "servre"):
+        assert path in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_without_a_cluster_it_says_so_in_a_sentence(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "adapter.cli", "serve", "--kubeconfig", str(tmp_path / "none")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "none" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_it_ends_in_order_when_it_is_told_to(make_adapter: MakeAdapter) -> None:
+    adapter = make_adapter({})
+    adapter.stop()
+    assert adapter.component.process is not None
+    assert adapter.component.process.returncode == 0
+    assert "Traceback" not in adapter.logs(200)
