@@ -36,14 +36,26 @@ def surest(scenario: Scenario) -> dict[frozenset[int], int]:
     return found
 
 
+OF_LIMITS = policy(
+    replace(cpu("1200m", "400m"), resource=Resource(name="cpu", of=Capacity.LIMIT)),
+    replaces=False,
+    registry=REGISTRY,
+    min_serving_percent=0,
+)
+
+
+def unequal(kind: As, loads_and_limits: list[tuple[int, int]]) -> tuple[One, ...]:
+    return tuple(One(kind, load, limit=limit) for load, limit in loads_and_limits)
+
+
 class TestDoubt:
     @given(scenarios(Kinds(kinds=DOUBTFUL, replaces=(False,), multiples=(1, 3))))
-    @settings(max_examples=150)
+    @settings(max_examples=100)
     def test_it_never_asks_for_fewer_than_any_way_of_being_sure(self, scenario: Scenario) -> None:
         assert scenario.desired() >= max(surest(scenario).values(), default=0)
 
     @given(scenarios(Kinds(kinds=OLD, replaces=(True,), multiples=(1, 3))))
-    @settings(max_examples=150)
+    @settings(max_examples=100)
     def test_old_doubt_neither_with_replacing(self, scenario: Scenario) -> None:
         assert scenario.desired() >= max(surest(scenario).values(), default=0)
 
@@ -73,13 +85,11 @@ class TestDoubt:
         Known, and left so: to try every choice of pods would cost their number squared, and pods of one target differ
         in their limits only while a change of these rolls out.
         """
-        serving = [(490, 1), (438, 1), (3620, 20), (461, 1)]
-        doubt = [One(As.DOUBT, 8860, limit=20), One(As.DOUBT, 753, limit=1)]
-        metric = replace(cpu("1200m", "400m"), resource=Resource(name="cpu", of=Capacity.LIMIT))
-        scenario = Scenario(
-            (*(One(As.SERVING, load, limit=limit) for load, limit in serving), *doubt),
-            policy(metric, replaces=False, registry=REGISTRY, min_serving_percent=0),
+        pods = (
+            *unequal(As.SERVING, [(490, 1), (438, 1), (3620, 20), (461, 1)]),
+            *unequal(As.DOUBT, [(8860, 20), (753, 1)]),
         )
+        scenario = Scenario(pods, OF_LIMITS)
         assert (scenario.desired(), surest(scenario)[frozenset({4})]) == (4, 5)
 
 
@@ -87,21 +97,21 @@ ANY = Kinds(lightest=1, multiples=(1, 3), averages=(Average.PER_POD, Average.TOT
 
 
 class TestMoreLoad:
-    def more(self, scenario: Scenario, data: st.DataObject) -> None:
+    def more(self, scenario: Scenario, data: st.DataObject, missed: int = 0) -> None:
         loaded = [index for index, one in enumerate(scenario.pods) if one.load is not None]
         assume(loaded)
         index = data.draw(st.sampled_from(loaded))
         by = data.draw(st.sampled_from([1, 3, 10, 400, 1200]) | st.integers(1, 6000))
         more = scenario.with_pod(index, load=(scenario.pods[index].load or 0) + by)
-        assert more.desired() >= scenario.desired()
+        assert more.desired() >= scenario.desired() - missed
 
     @given(scenarios(ANY), st.data())
-    @settings(max_examples=300)
+    @settings(max_examples=120)
     def test_on_any_pod_never_asks_for_fewer(self, scenario: Scenario, data: st.DataObject) -> None:
         self.more(scenario, data)
 
     @given(scenarios(Kinds(lightest=1, converge=(Converge.HIGH, Converge.LOW))), st.data())
-    @settings(max_examples=300)
+    @settings(max_examples=120)
     def test_nor_where_the_count_drifts(self, scenario: Scenario, data: st.DataObject) -> None:
         self.more(scenario, data)
 
@@ -112,22 +122,30 @@ class TestMoreLoad:
 
     @given(scenarios(Kinds(lightest=1, of=True, limits=(1, 2, 7))), st.data())
     @settings(max_examples=100)
-    def test_nor_of_unequal_limits(self, scenario: Scenario, data: st.DataObject) -> None:
-        self.more(scenario, data)
+    def test_of_unequal_limits_one_pod_may_be_missed(self, scenario: Scenario, data: st.DataObject) -> None:
+        self.more(scenario, data, missed=1)
+
+    def test_where_limits_differ_much_a_pod_is_missed_as_the_ranking_changes(self) -> None:
+        """The other face of ranking by share (see above): more load on one doubtful pod takes another's place."""
+        serving = [(2720, 20), (1526, 2), (846, 2)]
+        doubt = [(6980, 20), (817, 2), (8180, 20)]
+        pods = (*unequal(As.SERVING, serving), *unequal(As.DOUBT, doubt))
+        scenario = Scenario(pods, OF_LIMITS)
+        assert (scenario.desired(), scenario.with_pod(4, load=819).desired()) == (5, 4)
 
 
 class TestGaps:
     """What is not seen: a lost sample, and a pod lost from its registry."""
 
     @given(scenarios(Kinds(missing=False, multiples=(1, 3), averages=(Average.PER_POD, Average.TOTAL))), st.data())
-    @settings(max_examples=300)
+    @settings(max_examples=120)
     def test_lost_samples_never_ask_for_fewer_than_there_are_or_the_truth_would(
         self, scenario: Scenario, data: st.DataObject
     ) -> None:
         self.lose(scenario, data)
 
     @given(scenarios(Kinds(missing=False, of=True, limits=(1, 2, 7))), st.data())
-    @settings(max_examples=200)
+    @settings(max_examples=80)
     def test_nor_do_they_of_limits(self, scenario: Scenario, data: st.DataObject) -> None:
         self.lose(scenario, data)
 
@@ -144,7 +162,7 @@ class TestGaps:
         assert seen.desired() >= min(scenario.current, scenario.desired())
 
     @given(scenarios(Kinds(multiples=(1, 3))), st.data())
-    @settings(max_examples=300)
+    @settings(max_examples=120)
     def test_doubt_about_serving_pods_never_asks_for_fewer(self, scenario: Scenario, data: st.DataObject) -> None:
         serving = [i for i, one in enumerate(scenario.pods) if one.kind is As.SERVING]
         assume(serving)
@@ -152,7 +170,7 @@ class TestGaps:
         assert scenario.seen(dict.fromkeys(vanished, As.DOUBT)).desired() >= min(scenario.current, scenario.desired())
 
     @given(scenarios(Kinds(missing=False, kinds=(As.SERVING, As.OUT, As.UNREADY))), st.data())
-    @settings(max_examples=200)
+    @settings(max_examples=80)
     def test_idle_pods_taken_for_pulled_out_never_ask_for_fewer(self, scenario: Scenario, data: st.DataObject) -> None:
         idle = [i for i, one in enumerate(scenario.pods) if one.kind is As.SERVING and (one.load or 0) <= LOW]
         assume(idle)
@@ -175,7 +193,7 @@ class TestBounds:
         assert resting.decided()[1].desired == scenario.current
 
     @given(scenarios(Kinds(averages=(Average.PER_POD, Average.TOTAL), converge=(None, Converge.HIGH, Converge.LOW))))
-    @settings(max_examples=200)
+    @settings(max_examples=80)
     def test_every_decision_is_sound(self, scenario: Scenario) -> None:
         assessment, decision = scenario.decided()
         if decision.desired is None:
@@ -197,7 +215,7 @@ class TestBounds:
         assert sum(assessment.counts.values()) == len(scenario.pods)
 
     @given(scenarios(Kinds(kinds=(As.SERVING, As.OUT, As.STARTING, As.UNREADY), missing=False)))
-    @settings(max_examples=200)
+    @settings(max_examples=80)
     def test_the_count_is_never_more_than_needed_plus_those_out(self, scenario: Scenario) -> None:
         loads = [one.load or 0 for one in scenario.pods if one.kind is As.SERVING]
         assume(loads)
