@@ -41,6 +41,8 @@ log = structlog.get_logger(__name__)
 PROOF_SECONDS = 90.0
 """A watch that has shown no life for so long is not believed."""
 SETTINGS_SECONDS = 5.0
+LINKS_SECONDS = 0.2
+"""So long after a look at what all policies need another one waits: changes come in bursts."""
 YOUNG = (5_000, 10, 1_000_000)
 """When the garbage collector looks at young objects; at all of them (tenths of a second) it never looks by itself."""
 COLLECT_SECONDS = 300.0
@@ -185,9 +187,12 @@ class Adapter:
             self._links_changed.clear()
             links = tuple(self._world.links())
             self._targets.want(link.ref for link in links)
+            await asyncio.sleep(0)
             self._prometheus.want(_wanted(links))
             self._usage.refresh()
+            await asyncio.sleep(0)
             self._publish()
+            await asyncio.sleep(LINKS_SECONDS)
 
     def _publish(self) -> None:
         self._worker.publish_world(

@@ -48,6 +48,7 @@ class World:
         self.hpas: dict[Key, Hpa] = {}
         self._mark = mark
         self._on_links = on_links
+        self._by_namespace: dict[str, set[Key]] = defaultdict(set)
         self._by_hpa: dict[Key, set[Key]] = defaultdict(set)
         self._refs: dict[Key, TargetRef] = {}
         self._by_ref: dict[TargetRef, set[Key]] = defaultdict(set)
@@ -61,8 +62,10 @@ class World:
             self._by_hpa[Key(key.namespace, old.policy.hpa)].discard(key)
         if new is None:
             self.policies.pop(key, None)
+            _discard(self._by_namespace, key.namespace, key)
         else:
             self.policies[key] = new
+            self._by_namespace[key.namespace].add(key)
             if new.policy is not None:
                 self._by_hpa[Key(key.namespace, new.policy.hpa)].add(key)
         self._relink(key)
@@ -76,8 +79,15 @@ class World:
             self.hpas.pop(key, None)
         else:
             self.hpas[key] = new
+        if old is not None and new is not None and old.target == new.target:
+            # HPAs change with every scaling; who is linked to what does not.
+            self._mark_all(self._by_hpa.get(key, ()))
+            if old.pods_metrics != new.pods_metrics:
+                self._on_links()
+            return
         for policy in tuple(self._by_hpa.get(key, ())):
             self._relink(policy)
+        self._on_links()
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """A pod came, changed or went."""
@@ -102,7 +112,7 @@ class World:
 
     def usage_changed(self, namespace: str) -> None:
         """New samples from metrics.k8s.io, or a new error."""
-        self._mark_all(key for key in self.policies if key.namespace == namespace)
+        self._mark_all(self._by_namespace.get(namespace, ()))
 
     def queries_changed(self, workloads: Iterable[Key]) -> None:
         """New answers of a query, or a new error, for the targets of these names."""

@@ -182,10 +182,16 @@ class TestNeeds:
         told.world.policy_changed(None, replace(asks_queue, policy=replace(asks_queue.policy, metrics=(queue("1"),))))
         assert told.world.namespaces_with_resources() == {"a"}
 
-    def test_what_is_needed_outside_is_looked_at_with_every_link(self, told: Told) -> None:
+    def test_what_is_needed_outside_is_looked_at_when_an_hpa_turns_to_another_target(self, told: Told) -> None:
         before = told.links
         told.world.hpa_changed(hpa(), hpa(target="other"))
         assert told.links > before
+
+    def test_an_hpa_that_scaled_marks_its_policy_and_needs_nothing_new(self, told: Told) -> None:
+        before = told.links
+        told.world.hpa_changed(hpa(), replace(hpa(), last_scale_at=1.0))
+        assert (told.since(), told.links) == ({KEY}, before)
+        assert told.world.link(KEY) is not None
 
     def test_hpas_that_ask_for_pods_metrics_are_known_with_their_aim(self, told: Told) -> None:
         told.world.hpa_changed(hpa(), hpa("web", "web", "Deployment", pods_metric("effective_cpu", 12 * NANO // 10)))
