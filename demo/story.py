@@ -14,7 +14,7 @@ from demo.curve import Chapter
 from demo.objects import CALM_DOWN, FEWEST, MOST, OURS, PULLED_OUT, REPLACE_AFTER, STOCK
 from demo.timeline import Recovery, Side, Sum, Tick, Timeline, overloaded, summed
 
-_NANO = re.compile(r"(?<![\w.])\d+[nu](?!\w)")
+_NANO = re.compile(r"(?<![\w.-])\d+[nu](?!\w)")
 _INDENT = " " * 9
 _WIDTH = 110
 _HEARTBEAT = 20.0

@@ -1,0 +1,194 @@
+"""What is printed: a row whenever something happens, who did what and why, and the closing table."""
+
+import pytest
+
+from demo.curve import Chapter
+from demo.objects import OURS, STOCK
+from demo.play import LEVELS
+from demo.story import HEAD, Rescale, Style, Teller, band, clock, closing, legend, recovered, row, tidy
+from demo.timeline import Mark, Recovery
+from tests.demo.world import pulled_out_story, side, tick, timeline
+
+CHAPTER = Chapter(0, "Demand rises.", 8000)
+PULL_OUT = Chapter(0, "Two pods are pulled out.", 8000, pull_out=2)
+
+
+def teller() -> Teller:
+    return Teller(LEVELS)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [
+        ("5 pods use 1142857142n on average", "5 pods use 1143m on average"),
+        ("1599971130n, beyond 1212m", "1600m, beyond 1212m"),
+        ("2000000000n in all", "2 in all"),
+        ("20480u", "20m"),
+        ("pod web-5n is fine, and n2n too", "pod web-5n is fine, and n2n too"),
+        ("nothing to tidy: 300Mi of 80%", "nothing to tidy: 300Mi of 80%"),
+    ],
+)
+def test_quantities_in_sentences_are_rounded_to_milli_units(sentence: str, expected: str) -> None:
+    assert tidy(sentence) == expected
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (9.9, "0:09"), (75, "1:15"), (600, "10:00")])
+def test_a_moment_is_minutes_and_seconds(seconds: float, text: str) -> None:
+    assert clock(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seen", "where"),
+    [(None, "no data"), (1212, "inside"), (1213, "above"), (396, "inside"), (395, "below"), (800, "inside")],
+)
+def test_the_band_has_the_policys_tolerance_of_one_percent(seen: int | None, where: str) -> None:
+    assert band(side(5, seen=seen), LEVELS) == where
+
+
+def test_a_row_holds_both_sides_under_the_head() -> None:
+    ours = side(9, serving=7, out=2, seen=1143, raw=830)
+    stock = side(7, serving=5, out=2, seen=1149)
+    line = row(tick(80, 8000, ours, stock), LEVELS)
+    assert " ".join(line.split()) == "1:20 8000m │ 9 2 1143m 830m inside │ 7 2 1149m 1600m !"
+    assert [at for at, sign in enumerate(line) if sign == "│"] == [at for at, sign in enumerate(HEAD[1]) if sign == "│"]
+
+
+def test_a_row_says_where_nobody_serves_or_nothing_is_known() -> None:
+    line = row(tick(0, 1600, side(5), side(3, serving=0, out=3)), LEVELS)
+    assert " ".join(line.split()) == "0:00 1600m │ 5 · - - no data │ 3 3 - nobody !"
+
+
+def test_the_first_tick_is_told_and_the_next_without_news_is_not() -> None:
+    story = teller()
+    assert len(story.tell(tick(0))) == 1
+    assert story.tell(tick(1)) == []
+    assert story.tell(tick(19)) == []
+    assert len(story.tell(tick(20))) == 1
+
+
+def test_a_chapter_is_announced_before_its_row() -> None:
+    story = teller()
+    story.tell(tick(0))
+    title, line = story.tell(tick(1, 8000), [CHAPTER])
+    assert title.strip() == "Demand rises."
+    assert "8000m" in line
+
+
+def test_a_pull_out_says_what_it_means_for_the_others() -> None:
+    hit = side(7, serving=5, out=2)
+    lines = teller().tell(tick(0, 8000, hit, hit), [PULL_OUT])
+    assert lines[-1].strip() == "2 fewer share the demand: 1600m for each of the others"
+
+
+def test_a_rescale_is_told_with_what_the_hpa_said_and_the_adapters_reasons() -> None:
+    story = teller()
+    story.tell(tick(0))
+    why = ("cpu: 5 pods use 1599971130n on average", "cpu needs 7 serving pods")
+    lines = story.tell(tick(1), rescales=[Rescale(OURS, 5, 7, "New size: 7; reason: x above target", why)])
+    assert [line.strip() for line in lines[1:]] == [
+        f"{OURS}: 5 → 7   HPA: New size: 7; reason: x above target",
+        "cpu: 5 pods use 1600m on average",
+        "cpu needs 7 serving pods",
+    ]
+
+
+def test_a_long_reason_is_broken_to_the_terminals_width() -> None:
+    lines = teller().tell(tick(0), rescales=[Rescale(OURS, 5, 7, "", ("pods " * 60,))])
+    assert len(lines) > 3
+    assert max(len(line) for line in lines) <= 110
+
+
+def test_an_hpa_without_an_event_is_told_without_words() -> None:
+    assert teller().tell(tick(0), rescales=[Rescale(STOCK, 5, 7)])[-1].strip() == f"{STOCK}: 5 → 7"
+
+
+def stuck(seen: int | None, serving: int = 5, demand: int = 8000, out: int = 2) -> list[str]:
+    """The lines that a lasting overload of the twin adds, second by second."""
+    story = teller()
+    twin = side(7, serving=serving, out=out, seen=seen)
+    lines = [line for at in range(30) for line in story.tell(tick(at, demand, side(9, serving=7), twin))]
+    return [" ".join(line.split()) for line in lines if "│" not in line]
+
+
+def test_a_lasting_overload_that_the_stock_hpa_does_not_see_is_explained_once() -> None:
+    said = " ".join(stuck(1149))
+    assert said == (
+        f"{STOCK}: stays at 7 its HPA averages 1149m over 7 pods, 2 idle ones included: within 10 % of its 1200m;"
+        " each of the 5 that serve carries 1600m"
+    )
+
+
+def test_an_overload_far_below_the_target_is_explained_too() -> None:
+    assert "far below its 1200m; the one that serves carries 1600m" in " ".join(stuck(547, serving=1, demand=1600))
+    assert "none of them serves" in " ".join(stuck(20, serving=0, demand=1600))
+
+
+@pytest.mark.parametrize("seen", [None, 1321, 1600])
+def test_an_overload_that_the_stock_hpa_sees_needs_no_excuse(seen: int | None) -> None:
+    assert stuck(seen) == []
+
+
+def test_a_second_overload_is_explained_again() -> None:
+    story = teller()
+    over, fine = side(7, serving=5, seen=1149), side(7, seen=1149)
+    seconds = [*((at, over) for at in range(15)), (15, fine), *((at, over) for at in range(16, 35))]
+    lines = [line for at, twin in seconds for line in story.tell(tick(at, 8000, side(9), twin))]
+    assert sum("stays at" in line for line in lines) == 2
+
+
+def test_the_end_is_told_where_it_was_not_told_already() -> None:
+    story = teller()
+    story.tell(tick(0))
+    assert story.ending(tick(0)) == []
+    assert len(story.ending(tick(9))) == 1
+
+
+def test_colour_is_for_terminals_alone() -> None:
+    assert "\033" not in "".join(Teller(LEVELS).tell(tick(0), [CHAPTER], [Rescale(OURS, 1, 2)]))
+    assert "\033[1m" in "".join(Teller(LEVELS, Style(colour=True)).tell(tick(0), [CHAPTER]))
+
+
+def test_the_legend_names_the_watermarks_the_target_and_the_services() -> None:
+    text = "\n".join(legend(LEVELS))
+    for word in (OURS, STOCK, "high watermark 1200m", "low 400m", "averageValue 1200m", "effective-load.io/pulled-out"):
+        assert word in text
+    assert max(len(line) for line in [*legend(LEVELS), *HEAD]) <= 110
+
+
+def table(lines: list[str]) -> dict[str, list[str]]:
+    parts = [[part.strip() for part in line.split("   ") if part.strip()] for line in lines]
+    return {part[0]: part[1:] for part in parts if len(part) == 3}
+
+
+def test_the_closing_table_holds_both_accounts() -> None:
+    found = table(closing(pulled_out_story()))
+    assert found == {
+        "seconds with more than 1200m for each serving pod": ["10 s", "30 s"],
+        "the longest of them in a row": ["10 s", "30 s"],
+        "after the pull-out, back under 1200m": ["after 10 s", "when demand fell"],
+        "most that a serving pod had to carry": ["1600m", "1600m"],
+        "demand beyond 1200m a serving pod, core-seconds": ["20", "60"],
+        "pod-minutes used": ["8.3", "7.0"],
+        "rescales": ["1", "0"],
+        "replicas at the end": ["9", "7"],
+    }
+
+
+def test_the_closing_table_says_when_nobody_served() -> None:
+    story = timeline(tick(0, 1600, stock=side(3, serving=0)), end=10, marks=(Mark(0, "out"),))
+    found = table(closing(story))
+    assert found["most that a serving pod had to carry"] == ["320m", "nobody served"]
+    assert found["after the pull-out, back under 1200m"] == ["-", "never"]
+
+
+@pytest.mark.parametrize(
+    ("recovery", "words"),
+    [
+        (None, "-"),
+        (Recovery(None), "never"),
+        (Recovery(8.6, by_itself=True), "after 9 s"),
+        (Recovery(44), "when demand fell"),
+    ],
+)
+def test_recovery_in_a_word(recovery: Recovery | None, words: str) -> None:
+    assert recovered(recovery) == words
