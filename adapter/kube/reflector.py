@@ -158,10 +158,15 @@ class Reflector(Generic[T]):
         slices = Slices()
         page = await self._fetch("", slices)
         as_of = self._session.now()
+        while token := page.metadata.token:
+            # The API server takes as long to write a page as we to read one, so it writes the next one meanwhile.
+            ahead = asyncio.ensure_future(self._fetch(token, slices))
+            try:
+                await self._collect(page, found, versions, slices)
+                page = await ahead
+            finally:
+                ahead.cancel()
         await self._collect(page, found, versions, slices)
-        while page.metadata.token:
-            page = await self._fetch(page.metadata.token, slices)
-            await self._collect(page, found, versions, slices)
         await self._replace(found, versions, slices)
         self._place = self._version_of(page.metadata)
         self._prove(as_of)

@@ -27,5 +27,6 @@ def spare_what_lives() -> None:
     A pass costs about 0.5 ms per thousand objects, and a copy of a large collection lives as long as the process does.
     What its reference count frees is freed as ever; only cycles that are garbage at this moment stay.
     """
-    gc.collect(1)
+    if gc.isenabled():  # a process that has not begun to collect has everything to look at, and hardly any garbage
+        gc.collect(1)
     gc.freeze()
