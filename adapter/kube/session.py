@@ -131,7 +131,7 @@ class Session:
             yield lines
         finally:
             await lines.aclose()
-            answer.close()
+            _abandon(answer)
 
     async def _opened(self, question: "_Question") -> aiohttp.ClientResponse:
         """The answer within 2xx, its body not yet read."""
@@ -197,6 +197,14 @@ async def _body(question: _Question, answer: aiohttp.ClientResponse) -> bytes:
     if answer.status in _OK:
         return body
     raise from_answer(answer.status, body, request=str(question), retry_after=answer.headers.get("Retry-After", ""))
+
+
+def _abandon(answer: aiohttp.ClientResponse) -> None:
+    """Drop an answer that has no end; closing alone would wait for the other side's goodbye (TLS) for ever."""
+    transport = answer.connection.transport if answer.connection is not None else None
+    answer.close()
+    if transport is not None:
+        transport.abort()
 
 
 async def _lines(question: _Question, answer: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:

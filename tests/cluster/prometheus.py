@@ -4,6 +4,7 @@ import http.client
 import http.server
 import json
 import shutil
+import socket
 import tempfile
 import threading
 import time
@@ -181,8 +182,8 @@ class Prometheus:
         return self._get("/-/ready")[0] == 200
 
     def _listens(self) -> bool:
-        http.client.HTTPConnection(LOOPBACK, self.port, timeout=2).connect()
-        return True
+        with socket.create_connection((LOOPBACK, self.port), timeout=2):
+            return True
 
     def _get(self, path: str) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=10)

@@ -48,7 +48,6 @@ async def watching(cluster: ControlPlane, path: str) -> AsyncIterator[Watched]:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-    await asyncio.sleep(0.1)  # an abandoned TLS connection waits for the other side's goodbye, and the loop ends here
 
 
 def a_slice(namespace: str, name: str, **conditions: bool) -> dict[str, Any]:

@@ -47,7 +47,6 @@ async def polling(cluster: ControlPlane, namespace: str) -> AsyncIterator[Watche
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-    await asyncio.sleep(0.1)  # an abandoned TLS connection waits for the other side's goodbye, and the loop ends here
 
 
 async def test_pods_and_their_use_arrive_with_their_times(control_plane: ControlPlane, workloads: Workloads) -> None:
