@@ -22,16 +22,18 @@ AuthorityOf = Callable[[ssl.SSLContext], str]
 class Connection(web.RequestHandler):
     """One connection; `peer` is who the handshake showed, `busy` whether a request is being answered."""
 
-    __slots__ = ("_authority_of", "busy", "peer")
+    __slots__ = ("_authority_of", "busy", "line", "peer")
 
     def __init__(self, manager: web.Server, authority_of: AuthorityOf, **options: Any) -> None:
         super().__init__(manager, **options)
         self.peer: Peer = NOBODY
         self.busy = False
+        self.line: asyncio.BaseTransport | None = None
         self._authority_of = authority_of
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Look at the peer once."""
+        self.line = transport
         self.peer = peer_of(transport, self._authority_of)
         super().connection_made(transport)
 
@@ -83,11 +85,12 @@ class Connections(web.Server):
 
     async def finish(self, seconds: float) -> None:
         """Let what is under way end within so many seconds; then close every connection, whatever its client does."""
-        transports = [connection.transport for connection in self.connections if connection.transport is not None]
+        lines = [connection.line for connection in self.connections if isinstance(connection, Connection)]
         self.pre_shutdown()
         await self.shutdown(seconds)
-        for transport in transports:
-            transport.abort()  # closing in TLS would wait for the client to agree
+        for line in lines:
+            if isinstance(line, asyncio.Transport):
+                line.abort()  # closing in TLS would wait for the client to agree
         await asyncio.sleep(0)
 
 

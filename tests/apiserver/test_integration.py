@@ -53,6 +53,8 @@ async def service(
         await service.ready()
         await asyncio.to_thread(register, api_server.client, registered, service.server.port)
         yield service
+        service.server._listener.close()
+        await asyncio.sleep(0.2)  # the aggregator's handshakes under way would outlive the event loop
 
 
 def register(client: Client, namespace: str, port: int) -> None:

@@ -1,0 +1,121 @@
+"""The front proxy's ConfigMap, followed."""
+
+import asyncio
+
+import pytest
+import trustme
+
+from adapter.apiserver.status import CertificateError
+from adapter.apiserver.trust import Trust
+from adapter.apiserver.trustwatch import TrustWatch
+from adapter.kube.errors import NotFound
+from adapter.kube.session import Session
+from adapter.telemetry.metrics import Metrics
+from tests.apiserver.cluster import CONFIG_MAP, Cluster
+from tests.apiserver.conftest import pem
+
+
+class Follower:
+    """A watch with what it handed on, stopped after some pauses."""
+
+    def __init__(self, session: Session) -> None:
+        self.applied: list[Trust] = []
+        self.slept: list[float] = []
+        self.enough = 0
+        self.done = asyncio.Event()
+        self.metrics = Metrics()
+        self.watch = TrustWatch(session, self.metrics, self.applied.append, seconds=5, sleep=self._sleep)
+
+    async def _sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        if len(self.slept) >= self.enough:
+            self.done.set()
+            await asyncio.Event().wait()
+
+    async def follow(self, pauses: int) -> None:
+        self.enough = len(self.slept) + pauses
+        self.done.clear()
+        task = asyncio.create_task(self.watch.run())
+        async with asyncio.timeout(10):
+            await self.done.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+def follower(session: Session) -> Follower:
+    return Follower(session)
+
+
+async def test_what_is_read_is_handed_on_once(follower: Follower, cluster: Cluster, front_proxy: trustme.CA) -> None:
+    cluster.trust(pem(front_proxy))
+    assert "has not been read" in (follower.watch.check() or "")
+    await follower.follow(3)
+    [trust] = follower.applied
+    assert (trust.allowed, trust.user_headers) == (frozenset({"front-proxy-client"}), ("x-remote-user",))
+    assert trust.extra_prefixes == ("x-remote-extra-",)
+    assert follower.watch.check() is None
+    assert follower.slept == [5, 5, 5]
+
+
+async def test_every_change_is_handed_on(follower: Follower, cluster: Cluster, front_proxy: trustme.CA) -> None:
+    cluster.trust(pem(front_proxy))
+    await follower.follow(1)
+    cluster.trust(pem(front_proxy), allowed=["other"])
+    await follower.follow(1)
+    cluster.trust(pem(trustme.CA()), allowed=["other"])
+    await follower.follow(1)
+    assert [sorted(trust.allowed) for trust in follower.applied] == [["front-proxy-client"], ["other"], ["other"]]
+    assert len({trust.authority for trust in follower.applied}) == 2
+
+
+async def test_a_change_of_anything_else_in_it_is_none(
+    follower: Follower, cluster: Cluster, front_proxy: trustme.CA
+) -> None:
+    cluster.trust(pem(front_proxy))
+    await follower.follow(1)
+    cluster.objects[CONFIG_MAP]["data"]["client-ca-file"] = pem(trustme.CA())
+    await follower.follow(1)
+    assert len(follower.applied) == 1
+
+
+async def test_while_it_cannot_be_read_it_is_tried_soon_and_then_less_often(
+    follower: Follower, cluster: Cluster, front_proxy: trustme.CA
+) -> None:
+    cluster.faults[CONFIG_MAP] = 403
+    await follower.follow(5)
+    assert follower.slept == [1, 2, 4, 5, 5]
+    found = follower.metrics.registry.get_sample_value(
+        "effective_load_errors_total", {"reason": "authentication_config"}
+    )
+    assert found == 5
+    del cluster.faults[CONFIG_MAP]
+    cluster.trust(pem(front_proxy))
+    await follower.follow(1)
+    assert follower.watch.check() is None
+
+
+async def test_what_is_known_stays_while_it_cannot_be_read(
+    follower: Follower, cluster: Cluster, front_proxy: trustme.CA
+) -> None:
+    cluster.trust(pem(front_proxy))
+    await follower.follow(1)
+    del cluster.objects[CONFIG_MAP]
+    with pytest.raises(NotFound):
+        await follower.watch.look()
+    cluster.put(CONFIG_MAP, {"data": {"requestheader-client-ca-file": "x"}})
+    with pytest.raises(CertificateError):
+        await follower.watch.look()
+    assert len(follower.applied) == 1
+    assert follower.watch.check() is None
+
+
+@pytest.mark.parametrize("data", [{}, None, {"client-ca-file": "…"}])
+async def test_a_cluster_without_a_front_proxy_is_known_as_such(
+    follower: Follower, cluster: Cluster, data: dict[str, str] | None
+) -> None:
+    cluster.put(CONFIG_MAP, {"data": data})
+    await follower.watch.look()
+    [trust] = follower.applied
+    assert trust.authority == ""
+    assert follower.watch.check() is None
