@@ -14,7 +14,7 @@ import yaml
 
 from demo.curve import FULL, QUICK, Curve
 from demo.errors import DemoError
-from demo.objects import OURS, STOCK
+from demo.objects import OURS, PULLED_OUT, USAGE
 from demo.picture import draw, picture
 from demo.play import LEVELS, Player
 from demo.progress import Progress, beating
@@ -97,7 +97,7 @@ def run(place: contextlib.AbstractContextManager[Place], curve: Curve, out: Path
         _print(["", *player.teller.opening()])
         timeline = player.play()
         _print(["", *closing(timeline), ""])
-        _leave(player, out)
+        leave(player, out)
         _say(f"told in {time.monotonic() - began:.0f} s")
         if keep:
             _stay(found, stage)
@@ -115,7 +115,7 @@ def _build(*, keep: bool) -> None:
         binaries.ensure(*wanted, say=progress.line)
 
 
-def _leave(player: Player, out: Path) -> None:
+def leave(player: Player, out: Path) -> None:
     """Writes what remains of the story: the pictures, the timeline, and a document for every decision."""
     out.mkdir(parents=True, exist_ok=True)
     (out / "timeline.json").write_text(dump(player.timeline))
@@ -133,36 +133,41 @@ def _leave(player: Player, out: Path) -> None:
 
 def _stay(place: Place, stage: Stage) -> None:
     """Says what can be tried, and stays until Ctrl-C."""
-    eye = stage.eye
     kubectl = shutil.which("kubectl") or str(binaries.path_of("kubectl"))
-    pods = f"{kubectl} -n {stage.namespace}"
-    _print(
-        [
-            "",
-            "The cluster stays until Ctrl-C. In another terminal:",
-            "",
-            f"  export KUBECONFIG={place.kubeconfig}",
-            f"  {pods} get hpa,wmp,deploy,pods",
-            f"  {kubectl} get --raw {eye.figure_path('desired_replicas')}",
-            f"  {kubectl} get --raw {eye.figure_path('effective_cpu')}      # raw_cpu, effective_pods, pulled_out_pods",
-            f"  {pods} annotate pods -l app={OURS} effective-load.io/pulled-out-   # put the pulled-out pods back",
-            f"  {pods} annotate pods -l app={OURS} --overwrite kwok.x-k8s.io/usage-cpu=1500m   # load, for {STOCK} too",
-            f"  {pods} describe hpa {OURS}",
-            *([f"  less {place.kubeconfig.parent}/adapter.log"] if place.own else []),
-            "",
-        ]
-    )
+    _print(hints(place, stage.namespace, stage.eye.figure_path("desired_replicas"), kubectl))
     with contextlib.suppress(KeyboardInterrupt):
         while True:
             signal.pause()
 
 
+def hints(place: Place, namespace: str, figure: str, kubectl: str) -> list[str]:
+    """What can be tried by hand while the cluster stays."""
+    there = f"{kubectl} -n {namespace}"
+    return [
+        "",
+        "The cluster stays until Ctrl-C. In another terminal:",
+        "",
+        f"  export KUBECONFIG={place.kubeconfig}",
+        f"  {there} get hpa,wmp,deploy,pods",
+        f"  {there} describe hpa {OURS}",
+        "",
+        "what the HPA asks; and instead of desired_replicas: effective_cpu, raw_cpu, effective_pods, pulled_out_pods",
+        f"  {kubectl} get --raw {figure}",
+        "",
+        "put the pulled-out pods back, then put the pods under load, and see the HPA act",
+        f"  {there} annotate pods -l app={OURS} {PULLED_OUT}-",
+        f"  {there} annotate pods -l app={OURS} --overwrite {USAGE}=1500m",
+        *(["", "what the adapter logs", f"  less {place.kubeconfig.parent / 'adapter.log'}"] if place.own else []),
+        "",
+    ]
+
+
 def _redraw(source: Path, out: Path) -> None:
     try:
-        timeline = load(source.read_text())
+        shown = picture(load(source.read_text()))
     except ValueError as error:
-        raise DemoError(f"{source} is {error}") from error
-    draw(picture(timeline), out / "demo.svg", out / "demo.png")
+        raise DemoError(f"{source} cannot be drawn: {error}") from error
+    draw(shown, out / "demo.svg", out / "demo.png")
     _say(f"drawn: {_shown(out / 'demo.svg')} and .png")
 
 

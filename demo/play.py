@@ -33,9 +33,11 @@ class Player:
     _counts: dict[str, int] = field(default_factory=dict)
     _told_until: float = -1
 
+    def __post_init__(self) -> None:
+        self._reasoner = Reasoner(self.stage.namespace)
+
     def play(self) -> Timeline:
         """Runs to the curve's end."""
-        self._reasoner = Reasoner(self.stage.namespace)
         began = self.clock()
         while (at := self.clock() - began) < self.curve.end:
             self.step(at)

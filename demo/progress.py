@@ -41,7 +41,7 @@ def beating(progress: Progress, every: float = _EVERY) -> Iterator[Progress]:
         while not done.wait(every):
             progress.beat()
 
-    thread = threading.Thread(target=beat, daemon=True)
+    thread = threading.Thread(target=beat, name="demo-progress", daemon=True)
     thread.start()
     try:
         yield progress

@@ -1,5 +1,6 @@
 """Where the story plays: a control plane of its own or a given cluster, and a namespace that goes away again."""
 
+import asyncio
 import contextlib
 import secrets
 import signal
@@ -8,15 +9,16 @@ import urllib.parse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from adapter.kube.credentials import Access, choose
+from adapter.kube.errors import CredentialsError
 from demo.errors import DemoError
 from demo.objects import KWOK_NODE, OURS, STOCK, USAGE, Object, scaling, workloads
 from demo.observe import CUSTOM, Eye, Look
 from demo.sharing import share, usages
 from tests.cluster import objects
 from tests.cluster.adapter import AdapterProcess, account_kubeconfig, install_crds
-from tests.cluster.client import ApiError, Client, tls_context
+from tests.cluster.client import ApiError, Client
 from tests.cluster.controlplane import ControlPlane
 
 Say = Callable[[str], None]
@@ -62,34 +64,29 @@ def given_place(kubeconfig: Path) -> Iterator[Place]:
         raise DemoError(f"{kubeconfig} is no file: give --kubeconfig the kubeconfig of a cluster")
     client = client_of(kubeconfig)
     try:
-        yield Place(client, kubeconfig, own=False, nodes=_fit(client, kubeconfig))
+        yield Place(client, kubeconfig, own=False, nodes=fit(client, kubeconfig))
     finally:
         client.close()
 
 
+async def _access(kubeconfig: Path) -> Access:
+    return await choose(str(kubeconfig))()
+
+
 def client_of(kubeconfig: Path) -> Client:
-    """A client with the server, authority and identity of the kubeconfig's current context."""
-    import kubernetes
-
+    """A client with the server and identity of the kubeconfig's current context, read as the adapter reads it."""
     try:
-        found: Any = kubernetes.client.Configuration()
-        read: Any = kubernetes.config.load_kube_config  # untyped
-        read(str(kubeconfig), client_configuration=found)
-    except Exception as error:  # whatever that package raises, it is the file that cannot be used
+        found = asyncio.run(_access(kubeconfig))
+    except CredentialsError as error:
         raise DemoError(f"{kubeconfig} cannot be used as a kubeconfig: {error}") from error
-    server = urllib.parse.urlsplit(found.host)
-    if server.scheme != "https" or server.path.strip("/"):
-        raise DemoError(f"the demo speaks to https servers without a path only, and {kubeconfig} names {found.host}")
-    token = found.get_api_key_with_prefix("authorization")
-    context = tls_context(
-        Path(found.ssl_ca_cert) if found.ssl_ca_cert and found.verify_ssl else None,
-        Path(found.cert_file) if found.cert_file else None,
-        Path(found.key_file) if found.key_file else None,
-    )
-    return Client(server.hostname or "", server.port or 443, context, {"Authorization": token} if token else {})
+    server = urllib.parse.urlsplit(found.server)
+    if found.tls is None or not server.hostname or server.path.strip("/"):
+        raise DemoError(f"the demo speaks to https servers without a path only, and {kubeconfig} names {found.server}")
+    headers = {"Authorization": found.authorization} if found.authorization else {}
+    return Client(server.hostname, server.port or 443, found.tls, headers)
 
 
-def _fit(client: Client, kubeconfig: Path) -> tuple[str, ...]:
+def fit(client: Client, kubeconfig: Path) -> tuple[str, ...]:
     """The nodes to play on. Raises DemoError for the first thing the cluster lacks."""
     try:
         if client.find("/apis/effective-load.io/v1alpha1") is None or client.find(CUSTOM) is None:
@@ -128,7 +125,7 @@ class Stage:
         say("waiting until metrics-server has seen the pods twice, as a rate needs …")
         self._wait(lambda: self._calm(demand), patience, "metrics.k8s.io does not show the pods' load")
         for item in scaling(self.namespace):
-            _check_tolerance(self.client.create(item))
+            require_tolerance(self.client.create(item))
         say("waiting until both HPAs have their metrics; an HPA controller learns of a new kind within 30 s …")
         self._wait(self._wired, patience, "the HPAs do not get their metrics", self._complaint)
 
@@ -190,7 +187,7 @@ class Stage:
                 raise
 
 
-def _check_tolerance(made: Object) -> None:
+def require_tolerance(made: Object) -> None:
     """Raises DemoError for an HPA whose tolerance the API server has dropped, as those before 1.35 do."""
     ours = made["kind"] == "HorizontalPodAutoscaler" and made["metadata"]["name"] == OURS
     if ours and "tolerance" not in made["spec"].get("behavior", {}).get("scaleUp", {}):

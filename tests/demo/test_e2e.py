@@ -1,0 +1,54 @@
+"""The demo on the real control plane, as somebody's own cluster: a short pull-out, and nothing left behind."""
+
+from pathlib import Path
+
+import pytest
+
+from demo import cli
+from demo.curve import Chapter, Curve
+from demo.objects import OURS, STOCK
+from demo.stage import SETTINGS, given_place
+from demo.timeline import load
+from tests.cluster.adapter import AdapterProcess, install_crds
+from tests.cluster.client import Client
+from tests.cluster.controlplane import ControlPlane
+
+pytestmark = pytest.mark.e2e
+
+SHORT = Curve(
+    (
+        Chapter(0, "Calm: 1000m for each of 5 pods.", 5000),
+        Chapter(1, "Two pods of each service are pulled out.", 5000, pull_out=2),
+    ),
+    end=24,
+)
+"""3 pods at 1667m need 5, and 2 more for those that are out; the raw average is 1008m, so the stock HPA stays."""
+
+
+def demo_namespaces(client: Client) -> list[str]:
+    names = [item["metadata"]["name"] for item in client.list("/api/v1/namespaces")]
+    return [name for name in names if name.startswith("effective-load-demo-")]
+
+
+def test_a_pull_out_in_a_given_cluster_is_replaced_told_and_drawn(
+    control_plane: ControlPlane, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    install_crds(control_plane)
+    with AdapterProcess(control_plane, SETTINGS, name="adapter-demo") as adapter:
+        player = cli.run(given_place(control_plane.kubeconfig), SHORT, tmp_path)
+    control_plane.watched.remove(adapter.component)
+
+    ((rescale, reason),) = player.kept
+    assert (rescale.service, rescale.before, rescale.after) == (OURS, 5, 7)
+    assert rescale.said.startswith("New size: 7")
+    assert "cpu needs 5 serving pods, 2 more replace pulled-out ones: proposes 7 (now 5)" in reason.sentences
+    last = player.timeline.ticks[-1]
+    assert (last.ours.replicas, last.ours.serving, last.ours.out) == (7, 5, 2)
+    assert (last.stock.replicas, last.stock.serving, last.stock.out) == (5, 3, 2)
+
+    told = capfd.readouterr().out
+    assert f"{OURS}: 5 → 7   HPA: New size: 7" in told
+    assert f"{STOCK}: stays at 5" in told
+    assert load((tmp_path / "timeline.json").read_text()) == player.timeline
+    assert (tmp_path / "demo.svg").is_file()
+    assert demo_namespaces(control_plane.client) == []

@@ -1,0 +1,155 @@
+"""The story second by second, on a stage that is plain dictionaries and an HPA of three lines."""
+
+from dataclasses import dataclass, field
+from typing import cast
+
+from demo.curve import Chapter, Curve
+from demo.objects import OURS, PULLED_OUT, STOCK, Object
+from demo.observe import Look
+from demo.play import LEVELS, Player
+from demo.sharing import usages
+from demo.stage import Stage
+from demo.story import Teller
+from demo.timeline import Mark
+from tests.demo.world import look, pod
+
+
+@dataclass
+class FakeEye:
+    """Shows the fake cluster; its HPAs act on what the last look showed."""
+
+    stage: "FakeStage"
+
+    def look(self) -> Look:
+        return self.stage.seen()
+
+    def said(self, name: str, count: int) -> str:
+        return f"New size: {count}; reason: told by {name}"
+
+
+@dataclass
+class FakeStage:
+    """Both services as dictionaries: name of pod → usage. `counts` is what the HPAs have set."""
+
+    namespace: str = "demo"
+    at: float = 0
+    counts: dict[str, int] = field(default_factory=lambda: {OURS: 5, STOCK: 5})
+    pulled_out: dict[str, set[str]] = field(default_factory=lambda: {OURS: set(), STOCK: set()})
+    annotated: list[tuple[str, list[str], str]] = field(default_factory=list)
+    demands: list[int] = field(default_factory=list)
+
+    @property
+    def eye(self) -> FakeEye:
+        return FakeEye(self)
+
+    def pods(self, name: str) -> list[Object]:
+        names = [f"{name}-{index}" for index in range(self.counts[name])]
+        return [pod(name, one, out=name == OURS and one in self.pulled_out[name]) for one in names]
+
+    def seen(self) -> Look:
+        demand = self.demands[-1] if self.demands else 5500
+        shown = look(self.pods(OURS), self.pods(STOCK), at=self.at)
+        use = {key: load for name in (OURS, STOCK) for key, load in self.share(shown, name, demand).items()}
+        loads = [use[one.name] for one in shown.replicas(STOCK)]
+        figures = {"effective_cpu": 1100, "raw_cpu": 1000, "desired_replicas": self.counts[OURS] * 1000 - 999}
+        average = f"{round(sum(loads) / len(loads))}m"
+        return look(self.pods(OURS), self.pods(STOCK), at=self.at, usage=use, figures=figures, stock_average=average)
+
+    def share(self, shown: Look, name: str, demand: int) -> dict[str, int]:
+        return usages(shown.replicas(name), self.pulled_out[name], demand)
+
+    def load(self, shown: Look, demand: int) -> None:
+        self.demands.append(demand)
+
+    def pull_out(self, name: str, names: list[str], annotation: str) -> None:
+        self.pulled_out[name].update(names)
+        self.annotated.append((name, names, annotation))
+
+
+CURVE = Curve((Chapter(0, "Calm.", 5500), Chapter(3, "Up.", 7500), Chapter(6, "Out.", 7500, pull_out=2)), end=10)
+
+
+def player(stage: FakeStage, curve: Curve = CURVE) -> tuple[Player, list[str]]:
+    lines: list[str] = []
+    made = Player(cast("Stage", stage), curve, Teller(LEVELS), lines.extend, clock=lambda: stage.at)
+
+    def sleep(seconds: float) -> None:
+        stage.at += seconds
+
+    made.sleep = sleep
+    return made, lines
+
+
+def test_a_story_is_played_to_its_end_second_by_second() -> None:
+    stage = FakeStage()
+    made, _ = player(stage)
+    timeline = made.play()
+    assert [tick.at for tick in timeline.ticks] == list(range(10))
+    assert stage.demands == [5500] * 3 + [7500] * 7
+    assert [tick.demand for tick in timeline.ticks] == stage.demands
+    assert timeline.end == 10
+
+
+def test_the_same_number_of_pods_is_pulled_out_of_both_services() -> None:
+    stage = FakeStage()
+    made, _ = player(stage)
+    timeline = made.play()
+    assert stage.annotated == [
+        (OURS, [f"{OURS}-0", f"{OURS}-1"], PULLED_OUT),
+        (STOCK, [f"{STOCK}-0", f"{STOCK}-1"], PULLED_OUT),
+    ]
+    assert timeline.marks == (Mark(6, "2 pods pulled out"),)
+    before, after = timeline.ticks[5], timeline.ticks[6]
+    assert (before.ours.serving, after.ours.serving, after.stock.serving) == (5, 3, 3)
+    assert (before.stock.out, after.stock.out) == (0, 2)
+
+
+def test_each_chapter_is_announced_once() -> None:
+    made, lines = player(FakeStage())
+    made.play()
+    titles = [line.strip() for line in lines if line.strip() in {"Calm.", "Up.", "Out."}]
+    assert titles == ["Calm.", "Up.", "Out."]
+
+
+def test_a_rescale_is_told_with_the_decision_that_asked_for_it() -> None:
+    stage = FakeStage()
+    made, lines = player(stage)
+    _begin(made)
+    for at in (3, 4):  # the decision needs the load of the second before
+        stage.at = at
+        made.step(at)
+    stage.counts[OURS] = 7
+    stage.at = 5
+    made.step(5)
+    told = [line.strip() for line in lines]
+    assert f"{OURS}: 5 → 7   HPA: New size: 7; reason: told by {OURS}" in told
+    assert "cpu needs 7 serving pods: proposes 7 (now 5)" in told
+    assert [(rescale.before, rescale.after) for rescale, _ in made.kept] == [(5, 7)]
+
+
+def _begin(made: Player) -> None:
+    made.step(0)
+
+
+def test_the_stock_hpas_rescale_is_told_without_the_adapters_words() -> None:
+    stage = FakeStage()
+    made, lines = player(stage)
+    _begin(made)
+    stage.counts[STOCK] = 6
+    made.step(1)
+    assert lines[-1].strip() == f"{STOCK}: 5 → 6   HPA: New size: 6; reason: told by {STOCK}"
+    assert made.kept == []
+
+
+def test_the_figures_of_a_second_are_the_adapters_and_the_stock_hpas_own() -> None:
+    made, _ = player(FakeStage())
+    _begin(made)
+    tick = made.timeline.ticks[0]
+    assert (tick.ours.seen, tick.ours.raw, tick.stock.seen, tick.stock.raw) == (1100, 1000, 1100, None)
+    assert tick.asked == 5  # 4001 milli, read as the HPA reads it
+
+
+def test_the_story_ends_with_how_things_stand() -> None:
+    made, lines = player(FakeStage())
+    made.play()
+    assert lines[-1].split()[0] == "0:09"

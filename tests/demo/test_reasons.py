@@ -1,0 +1,75 @@
+"""Why: `decide` on the objects of the moment, with memory carried from look to look."""
+
+import yaml
+
+from adapter.document import answer, read
+from demo.objects import OURS, STOCK, Object
+from demo.observe import Look
+from demo.reasons import Reasoner, lean, lean_pod
+from tests.demo.world import look, pod, pods
+
+
+def seen(count: int, each: int, *, at: float = 0, out: int = 0, replicas: int | None = None) -> Look:
+    """`count` pods of ours, the first `out` of them pulled out and idle, the others at `each` millicores."""
+    ours = [pod(OURS, f"{OURS}-{index}", out=index < out) for index in range(count)]
+    usage = {f"{OURS}-{index}": 20 if index < out else each for index in range(count)}
+    return look(ours, pods(STOCK, 5), at=at, counts=(replicas or count, 5), usage=usage)
+
+
+def test_an_overload_is_explained_in_the_adapters_sentences() -> None:
+    reason = Reasoner("demo").consider(seen(5, 1500))
+    assert reason is not None
+    assert (reason.current, reason.desired) == (5, 7)
+    assert reason.sentences == (
+        "cpu: 5 pods use 1500m on average, above the high watermark 1200m (acts beyond 1212m)",
+        "cpu needs 7 serving pods: proposes 7 (now 5)",
+    )
+
+
+def test_pulled_out_pods_are_replaced_once_memory_says_that_they_are_out_long_enough() -> None:
+    reasoner = Reasoner("demo")
+    first = reasoner.consider(seen(7, 1600, at=0, out=2))
+    later = reasoner.consider(seen(7, 1600, at=6, out=2))
+    assert first is not None
+    assert later is not None
+    assert (first.desired, later.desired) == (7, 9)
+    assert later.sentences[0] == f"pulled out: {OURS}-0, {OURS}-1"
+    assert "2 more replace pulled-out ones" in later.sentences[2]
+
+
+def test_the_reason_behind_a_rescale_is_the_latest_that_asked_for_it() -> None:
+    reasoner = Reasoner("demo")
+    reasoner.consider(seen(5, 1100))
+    wanted = reasoner.consider(seen(5, 1500, at=1))
+    reasoner.consider(seen(5, 1500, at=2, replicas=7))
+    assert reasoner.behind(5, 7) is wanted
+    assert reasoner.behind(5, 8) is None
+    assert reasoner.behind(7, 5) is None
+
+
+def test_a_document_can_be_decided_again_by_hand() -> None:
+    reason = Reasoner("demo").consider(seen(5, 1500))
+    assert reason is not None
+    assert answer(read(yaml.safe_dump(reason.document)))["desiredReplicas"] == 7
+
+
+def test_a_look_without_samples_decides_nothing_and_does_no_harm() -> None:
+    reason = Reasoner("demo").consider(look(pods(OURS, 5), pods(STOCK, 5)))
+    assert reason is not None
+    assert reason.desired is None
+
+
+def test_an_object_that_cannot_be_read_is_no_reason() -> None:
+    broken = look(pods(OURS, 5), pods(STOCK, 5))
+    del broken.hpas[OURS]["spec"]["scaleTargetRef"]  # type: ignore[attr-defined]
+    assert Reasoner("demo").consider(broken) is None
+
+
+def test_a_document_holds_what_is_decided_on_and_no_more() -> None:
+    one = pod(OURS, "web", usage=300, out=True)
+    kept: Object = lean_pod(one)
+    assert kept["metadata"]["annotations"] == {"effective-load.io/pulled-out": "true"}
+    assert "managedFields" not in kept["metadata"]
+    assert kept["spec"] == {"containers": [{"name": "app", "resources": {}}]}
+    assert kept["status"] == one["status"]
+    assert "annotations" not in lean(pod(OURS, "web", usage=300))["metadata"]
