@@ -81,10 +81,15 @@ def no_capacity_sentence(metric: Metric, pods: Iterable[Pod]) -> str:
     return f"no container has a {resource} {word}; set one or drop `of` from the metric"
 
 
+def source_name(metric: Metric) -> str:
+    """The source of a metric, as sentences name it."""
+    return "metrics.k8s.io" if metric.resource else f"query {metric.query.name if metric.query else metric.name}"
+
+
 def source_error(metric: Metric, samples: Samples, now: float) -> str:
     """Why a metric without any fresh sample has none: the source's own error, or the age of what it last said."""
     source = samples.resources if metric.resource else query_samples(metric, samples)
-    name = "metrics.k8s.io" if metric.resource else f"query {metric.query.name if metric.query else metric.name}"
+    name = source_name(metric)
     if source.error:
         return f"{name}: {source.error}"
     if source.fetched_at is None:

@@ -14,6 +14,7 @@ from adapter.load.effective import (
     no_capacity_sentence,
     query_samples,
     source_error,
+    source_name,
 )
 from adapter.load.memory import Memory, PodMemory
 from adapter.load.pods import PodState
@@ -242,7 +243,7 @@ def _error(metric: Metric, standings: Standings, gauges: dict[str, Gauge], sampl
     source = samples.resources if metric.resource else query_samples(metric, samples)
     reasons = {g.missing for g in _pick(gauges, [*standings.serving, *standings.doubtful]) if g.missing}
     if not source.error and source.pods and reasons - {"no sample"}:
-        return f"no serving pod has a fresh sample: {min(reasons - {'no sample'})}"
+        return f"{source_name(metric)} has no fresh sample of a serving pod: {min(reasons - {'no sample'})}"
     return source_error(metric, samples, now)
 
 

@@ -296,7 +296,9 @@ class TestErrors:
 
     def test_a_reason_of_the_pods_own_is_told_before_the_sources(self) -> None:
         samples = usage({"web-0": "1"}, at=NOW - 400)
-        assert "its last sample is 400 s old" in self.error([pod()], samples)
+        assert self.error([pod()], samples) == (
+            "metric cpu: metrics.k8s.io has no fresh sample of a serving pod: its last sample is 400 s old"
+        )
 
     def test_a_service_total_too_old_is_an_error(self) -> None:
         assert "no fresh sample" in self.error([pod()], total("30", at=NOW - 91), queue("10"))
