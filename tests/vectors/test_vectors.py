@@ -12,6 +12,7 @@ import yaml
 
 from adapter import document
 from adapter.cli import INVALID, NO_DECISION, OK
+from adapter.policy import memory as recollection
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -73,7 +74,7 @@ def test_a_remembered_memory_reads_back_as_it_was_written() -> None:
     for name in FOUND:
         memory = answered(name)["memory"]
         again = document.read(json.dumps(yaml.safe_load(text_of(name)) | {"memory": memory})).memory
-        assert document.recollection.dump(again) == memory
+        assert recollection.dump(again) == memory
 
 
 def test_the_order_of_pods_and_samples_does_not_matter() -> None:
