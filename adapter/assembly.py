@@ -168,19 +168,23 @@ class Adapter:
             await asyncio.sleep(COLLECT_SECONDS)
             gc.collect()
 
-    async def _filled(self) -> None:
+    async def _filled(self, *names: str) -> None:
+        """Wait for the caches of these names, of all where none is named."""
         for feed in self._feeds:
-            await feed.synced.wait()
+            if not names or feed.name in names:
+                await feed.synced.wait()
 
     async def _assess(self) -> None:
         """Assess only once every cache is filled: half of the pods would look like a small service."""
-        await self._filled()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_links())
+            await self._filled()
+            self._publish()
             tasks.create_task(self._worker.run())
 
     async def _follow_links(self) -> None:
-        """Ask the outside for what policies need, whenever that may have changed."""
+        """Ask the outside for what policies need, whenever that may have changed; at first beside the pods' list."""
+        await self._filled(POLICIES[1], HPAS[1])
         self._links_changed.set()
         while True:
             await self._links_changed.wait()
@@ -191,8 +195,12 @@ class Adapter:
             self._prometheus.want(_wanted(links))
             self._usage.refresh()
             await asyncio.sleep(0)
-            self._publish()
+            self._publish_again()
             await asyncio.sleep(LINKS_SECONDS)
+
+    def _publish_again(self) -> None:
+        if self._picture.current.synced:
+            self._publish()
 
     def _publish(self) -> None:
         self._worker.publish_world(
@@ -203,8 +211,7 @@ class Adapter:
         """A kind of target was resolved, or can be no longer: whoever waits for it is looked at again."""
         for key in tuple(self._world.policies):
             self._marks.mark(key)
-        if self._picture.current.synced:
-            self._publish()
+        self._publish_again()
 
     def _queries_changed(self, users: Iterable[Wanted]) -> None:
         """Queries were answered: whoever uses them is looked at again, and those of general use are published."""
