@@ -189,3 +189,13 @@ def test_what_cannot_be_loaded_is_an_error_of_our_own(stock: Stock, broken: str)
     if broken:
         with pytest.raises(CertificateError):
             server_context(stock.serving, broken)
+
+
+def test_a_young_certificate_moves_to_the_new_authority_too(stock: Stock) -> None:
+    young = cs.with_new_leaf(stock, NAMES, NOW + 2430 * DAY)
+    now = NOW + 2440 * DAY
+    announced = cs.with_new_authority(young, now)
+    assert (announced.serving, announced.is_current) == (young.serving, False)
+    after = cs.with_new_leaf(announced, NAMES, now)
+    assert after.is_current
+    assert after.serving != young.serving

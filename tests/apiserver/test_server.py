@@ -253,6 +253,19 @@ async def test_a_server_that_knows_nothing_yet_lives_but_is_not_ready(
         assert (await service.ask(EFFECTIVE)).status == 401
 
 
+async def test_what_is_known_but_not_in_use_is_not_ready(service: Service) -> None:
+    """Connections made in between would go without the certificate that tells who they are."""
+    server = service.server
+    assert server._served is not None
+    assert server._temporary is not None
+    pair, authority = server._served
+    for not_yet in ((server._temporary, authority), (pair, "")):
+        server._served = not_yet
+        assert b"not in use yet" in (await service.ask("/readyz/tls")).body
+    server._served = (pair, authority)
+    assert (await service.ask("/readyz/tls")).body == b"ok"
+
+
 async def test_readiness_follows_the_caches(service: Service) -> None:
     assert (await service.ask("/readyz")).body == b"ok"
     service.picture.swap(pictures.snapshot(synced=False))
