@@ -133,7 +133,7 @@ def leave(player: Player, out: Path) -> None:
 
 def _stay(place: Place, stage: Stage) -> None:
     """Says what can be tried, and stays until Ctrl-C."""
-    kubectl = shutil.which("kubectl") or str(binaries.path_of("kubectl"))
+    kubectl = "kubectl" if shutil.which("kubectl") else str(binaries.path_of("kubectl"))
     _print(hints(place, stage.namespace, stage.eye.figure_path("desired_replicas"), kubectl))
     with contextlib.suppress(KeyboardInterrupt):
         while True:

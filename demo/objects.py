@@ -9,6 +9,8 @@ OURS, STOCK = "checkout", "checkout-stock"
 PODS_AT_FIRST, FEWEST, MOST = 5, 3, 20
 HIGH, LOW = 1200, 400
 """The watermarks in millicores; the stock HPA's one target is the high one."""
+AT_FIRST = 1100
+"""What a pod uses in its first moment, until the demo gives it its share: as much as in the calm beginning."""
 REPLACE_AFTER = 5
 CALM_DOWN = 10
 """Both HPAs' stabilization of a scale-down, in seconds; the usual 300 would outlast the story."""
@@ -53,8 +55,7 @@ def _deployment(namespace: str, name: str, nodes: Sequence[str]) -> Object:
     spec: Object = {"containers": [{"name": "app", "image": "example.invalid/app:1", "resources": resources}]}
     if nodes:
         spec |= _on(nodes)
-    # What a pod uses in its first moment, until the demo has given it its share.
-    notes = {USAGE: f"{LOW}m"}
+    notes = {USAGE: f"{AT_FIRST}m"}
     template = {"metadata": {"labels": {"app": name}, "annotations": notes}, "spec": spec}
     selector = {"matchLabels": {"app": name}}
     return {

@@ -135,7 +135,7 @@ def _stretches(timeline: Timeline, name: str) -> tuple[tuple[float, float], ...]
 
 def _caption(timeline: Timeline, name: str) -> str:
     account = summed(timeline, name)
-    return f"overloaded for {account.overloaded:.0f} s"
+    return f"above {timeline.high}m for {account.overloaded:.0f} s"
 
 
 # -- drawing

@@ -174,7 +174,7 @@ class Teller:
 
     def _why_stuck(self, tick: Tick) -> str:
         side, target = tick.stock, self.timeline.target
-        near = "within 10 % of" if side.seen is not None and side.seen * 10 >= target * 9 else "far below"
+        near = "within 10 % of" if side.seen is not None and side.seen * 10 >= target * 9 else "below"
         idle = f", {side.out} idle ones included" if side.out else ""
         seen = f"its HPA averages {milli(side.seen)} over {side.pods} pods{idle}: {near} its {milli(target)}"
         if not side.serving:

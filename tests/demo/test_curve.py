@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from demo.curve import FULL, QUICK, Chapter, Curve
-from demo.objects import FEWEST, HIGH, LOW, PODS_AT_FIRST
+from demo.objects import AT_FIRST, FEWEST, HIGH, LOW, PODS_AT_FIRST
 
 CURVE = Curve((Chapter(0, "a", 1000), Chapter(10, "b", 3000, ramp=4), Chapter(20, "c", 500)), end=30)
 
@@ -44,6 +44,7 @@ def test_the_story_begins_inside_the_band_where_both_hpas_rest(curve: Curve) -> 
     assert LOW < each < HIGH
     assert abs(each / HIGH - 1) < 0.1
     assert curve.chapters[0].at == 0
+    assert each == AT_FIRST
 
 
 @pytest.mark.parametrize("curve", [FULL, QUICK])

@@ -17,12 +17,12 @@ pytestmark = pytest.mark.e2e
 
 SHORT = Curve(
     (
-        Chapter(0, "Calm: 1000m for each of 5 pods.", 5000),
-        Chapter(1, "Two pods of each service are pulled out.", 5000, pull_out=2),
+        Chapter(0, "Calm: 1100m for each of 5 pods.", 5500),
+        Chapter(1, "Two pods of each service are pulled out.", 5500, pull_out=2),
     ),
     end=24,
 )
-"""3 pods at 1667m need 5, and 2 more for those that are out; the raw average is 1008m, so the stock HPA stays."""
+"""3 pods at 1833m need 5, and 2 more for those that are out; the raw average is 1108m, so the stock HPA stays."""
 
 
 def demo_namespaces(client: Client) -> list[str]:
