@@ -63,14 +63,17 @@ def _metrics(assessment: Assessment, decision: Decision) -> Iterator[str]:
 
 def _usage(outcome: Outcome, policy: Policy) -> str:
     metric, reading = outcome.metric, outcome.reading
+    if reading.usage is None and reading.verdict is not Verdict.ERROR:
+        return f"{metric.name}: {nano_text(metric.total_value or 0)} for the whole service, and no pod"
     if reading.usage is None:
         return f"{metric.name}: no pod that surely serves can be compared"
     pods = _many(reading.n, "pod")
-    how = f"{pods} use {nano_text(reading.usage)} on average"
+    one = "s" if reading.n == 1 else ""
+    how = f"{pods} use{one} {nano_text(reading.usage)} on average"
     if policy.average is Average.TOTAL:
-        how = f"{pods} use {nano_text(reading.usage)} in total"
+        how = f"{pods} use{one} {nano_text(reading.usage)} in total"
     elif metric.total:
-        how = f"{pods} share {nano_text(metric.total_value or 0)}, {nano_text(reading.usage)} each"
+        how = f"{pods} share{one} {nano_text(metric.total_value or 0)}, {nano_text(reading.usage)} each"
     return f"{metric.name}: {how}, {_stand(metric, reading.verdict, policy.tolerance)}"
 
 

@@ -91,16 +91,10 @@ def decide(assessment: Assessment, scale: Scale, bounds: Bounds) -> Decision:
     An error (a sentence, and no count) is answered where nothing may be decided; the HPA then holds.
     """
     current = scale.replicas
-    outcomes = tuple(
-        _outcome(metric, current, bounds, assessment.policy.multiple_of)
-        for metric in assessment.metrics
-        if metric.error is None
-    )
+    outcomes = _outcomes(assessment, current, bounds)
     best = max(outcomes, key=lambda outcome: outcome.proposal, default=None)
     if assessment.policy.mode is not Mode.ACTIVE:
         return _decision(scale, bounds, current, best, outcomes, HeldBy.MODE)
-    if current == 0:
-        best = _from_zero(assessment)
     error = _error(assessment, current, best)
     if error is not None or best is None:
         return Decision(
@@ -146,12 +140,16 @@ def _decision(
     )
 
 
-def _from_zero(assessment: Assessment) -> Outcome | None:
-    """At zero only service totals speak, whatever pods there still or already are: any load asks for one pod."""
-    totals = [metric for metric in assessment.metrics if metric.total_value is not None]
-    if not totals:
-        return None
-    metric = max(totals, key=lambda metric: metric.total_value or 0)
+def _outcomes(assessment: Assessment, current: int, bounds: Bounds) -> tuple[Outcome, ...]:
+    """What each metric that has an answer proposes. At zero only service totals speak, whatever pods are left."""
+    if current == 0:
+        return tuple(_from_zero(metric) for metric in assessment.metrics if metric.total_value is not None)
+    multiple = assessment.policy.multiple_of
+    return tuple(_outcome(metric, current, bounds, multiple) for metric in assessment.metrics if metric.error is None)
+
+
+def _from_zero(metric: MetricAssessment) -> Outcome:
+    """Any load of the service asks for one pod."""
     if not metric.total_value:
         return Outcome(metric=metric, reading=Reading(inside=0, verdict=Verdict.INSIDE), proposal=0)
     return Outcome(metric=metric, reading=Reading(inside=0, verdict=Verdict.ABOVE, needed=1), proposal=1)
@@ -276,7 +274,7 @@ def _conditions(
     if membership.registry_trouble:
         found["RegistryTrusted"] = membership.registry_trouble
     errors = [f"metric {metric.name}: {metric.error}" for metric in metrics if metric.error]
-    gaps = [f"metric {m.name}: {m.missing} pods without a fresh sample" for m in metrics if m.missing and not m.error]
+    gaps = [f"metric {m.name}: {_pods(m.missing)} without a fresh sample" for m in metrics if m.missing and not m.error]
     if errors or gaps:
         found["InputsFresh"] = "; ".join(errors + gaps)
     if replacement_ineffective(memory, readings):
@@ -285,6 +283,10 @@ def _conditions(
     if undersized:
         found["UndersizedByUnready"] = undersized
     return found
+
+
+def _pods(count: int) -> str:
+    return "1 pod" if count == 1 else f"{count} pods"
 
 
 def _undersized(counts: Mapping[PodState, int], metrics: Sequence[MetricAssessment]) -> str:

@@ -228,11 +228,11 @@ class TestHeldByDoubt:
         assert decision.outcome.reading.inside == 6
 
     def test_a_doubtful_pod_without_a_sample_is_tried_both_first_and_last(self) -> None:
-        # Alone, the silent one holds what the idle ones would shrink; last, the busy one is tried without it.
-        decision = self.decide(["50m"] * 6, [None, "1100m", "1100m", "0"])
-        assert decision.desired == 10
-        blind = self.decide(["1500m"] * 4, [None, None])
-        assert blind.desired == 6
+        # Last: with the busy one in, 12060/9 is above and needs 11; with the silent one in too, 12060/10 holds.
+        assert self.decide(["1370m"] * 8, [None, "1100m"]).desired == 11
+        # First: alone in, the silent one holds what the idle ones would shrink.
+        decision = self.decide(["300m"] * 3, [None, "0", "0", "0", "0"])
+        assert (decision.desired, decision.held_by) == (8, HeldBy.DOUBT)
 
     def test_where_nobody_surely_serves_nothing_shrinks(self) -> None:
         assert self.decide([], ["10m"] * 5).desired == 5
@@ -266,7 +266,7 @@ class TestConditions:
     def test_missing_samples_and_errors_are_told(self) -> None:
         pods, loads = same(3, "800m")
         assert self.conditions(BAND, [*pods, pod("gap")], usage(loads)) == {
-            "InputsFresh": "metric cpu: 1 pods without a fresh sample"
+            "InputsFresh": "metric cpu: 1 pod without a fresh sample"
         }
         found = self.conditions(BAND, pods, Samples(ResourceSamples(error="503")))
         assert "503" in found["InputsFresh"]

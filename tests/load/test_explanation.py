@@ -1,0 +1,116 @@
+"""A decision in sentences: what a user reads must say what was done, and why."""
+
+from dataclasses import replace
+
+from adapter.load.assessment import Decision
+from adapter.load.explanation import explain, headline
+from adapter.load.pods import Pod
+from adapter.load.samples import Samples
+from adapter.load.spec import Average, Bounds, Mode, Policy
+from tests.load.world import BOUNDS, REGISTRY, cpu, out, pod, policy, queue, roster, same, see, total, usage
+
+BAND = policy(cpu("1200m", "400m"))
+
+
+def told(
+    rule: Policy, pods: list[Pod], samples: Samples, bounds: Bounds = BOUNDS, **changes: object
+) -> tuple[str, str, Decision]:
+    """The sentences in one text, the headline, and the decision."""
+    assessment, decision = see(rule, pods, samples, bounds=bounds, **changes)  # type: ignore[arg-type]
+    return "\n".join(explain(assessment, decision, bounds)), headline(assessment, decision), decision
+
+
+def service(count: int, load: str, *others: Pod, rule: Policy = BAND, **changes: object) -> tuple[str, str, Decision]:
+    pods, loads = same(count, load)
+    return told(rule, [*pods, *others], usage(loads), **changes)  # type: ignore[arg-type]
+
+
+def test_a_rise_names_usage_watermark_need_and_what_is_replaced() -> None:
+    text, head, _ = service(7, "1440m", *(out(f"out-{i}") for i in range(3)))
+    assert text.splitlines()[0] == "Deployment web has 10 pods: 3 pulledOut, 7 serving"
+    assert "out-0 is pulledOut: pulled out by hand (annotation effective-load.io/pulled-out)" in text
+    assert "7 pods use 1440m on average, above the high watermark 1200m (acts beyond 1212m)" in text
+    assert "cpu needs 9 serving pods, 3 more replace pulled-out ones: proposes 12 (now 10)" in text
+    assert text.splitlines()[-1] == "asks for 12 (now 10), served as 12"
+    assert head.startswith("asks for 12, now 10: cpu: 7 pods use 1440m on average")
+
+
+def test_a_fall_names_those_that_are_kept() -> None:
+    text, _, _ = service(6, "300m", *(out(f"out-{i}") for i in range(4)))
+    assert "below the low watermark 400m (acts under 396m)" in text
+    assert "cpu needs 4 serving pods, 4 pulled-out or doubtful ones are kept in the count: proposes 8 (now 10)" in text
+    assert text.endswith("asks for 8 (now 10), served as 7001m")
+
+
+def test_a_hold_says_what_holds_it() -> None:
+    text, head, _ = service(4, "1500m", pod("gap"))
+    assert "cpu proposes 5 (1 pod without a fresh sample)" in text
+    assert head.startswith("holds 5: ")
+    assert head.endswith("(held by Missing)")
+
+
+def test_usage_over_all_running_pods_is_told_where_it_differs() -> None:
+    pods = [pod("a"), out("b")]
+    text, _, _ = told(BAND, pods, usage({"a": "900m", "b": "100m"}))
+    assert "1 pod uses 900m on average" in text
+    assert "over all running pods it would be 500m" in text
+    assert "over all running pods" not in service(2, "800m")[0]
+
+
+def test_a_service_total_is_told_with_its_share() -> None:
+    text, _, _ = told(policy(queue("85", "40")), [pod("a"), pod("b")], total("240"))
+    assert "queue: 2 pods share 240, 120 each, above the high watermark 85" in text
+
+
+def test_a_total_watermark_is_told_as_one() -> None:
+    pods, loads = same(4, "375m")
+    text, _, _ = told(policy(cpu("1200m"), average=Average.TOTAL), pods, usage(loads))
+    assert "4 pods use 1500m in total" in text
+
+
+def test_doubt_is_told() -> None:
+    rule = policy(cpu("1200m", "400m"), registry=REGISTRY)
+    pods = [pod(f"p{i}", ip=f"10.0.0.{i}") for i in range(10)]
+    loads: dict[str, str | int | None] = {p.name: "300m" if i < 5 else "0" for i, p in enumerate(pods)}
+    listed = roster(*(f"10.0.0.{i}" for i in range(5)))
+    text, head, _ = told(rule, pods, usage(loads), listed=listed)
+    assert "p9 is doubtful: never registered, though other pods are (absence)" in text
+    assert "proposes 8 (now 10) with the doubtful pods seen the way that asks for most" in text
+    assert head.endswith("(held by Doubt)")
+
+
+def test_the_last_stages_are_told() -> None:
+    assert "the HPA allows 1 to 4" in service(4, "1500m", bounds=Bounds(minimum=1, maximum=4))[0]
+    resting = replace(BAND, mode=Mode.OBSERVE)
+    assert "the policy is in mode Observe: the current count is kept" in service(4, "1500m", rule=resting)[0]
+    unready = [pod(f"ill-{i}", ready=False, ready_for=900.0) for i in range(5)]
+    assert "fewer than 50 % of the pods serve: no scale-down" in service(4, "100m", *unready)[0]
+    lost = policy(cpu("1200m", "400m"), queue("85"))
+    assert "a metric is in error: no scale-down" in service(4, "100m", rule=lost)[0]
+    assert "rounded up to a multiple of 4: proposes 8" in service(4, "1500m", rule=replace(BAND, multiple_of=4))[0]
+
+
+def test_an_error_is_told_as_the_reason_for_nothing() -> None:
+    text, head, decision = told(BAND, [pod()], Samples())
+    assert text.endswith(f"nothing is decided: {decision.error}")
+    assert head == f"no decision: {decision.error}"
+    assert "no pods of Deployment web exist" in told(BAND, [], usage({}), current=3)[1]
+
+
+def test_a_crowd_of_strange_pods_is_cut_short() -> None:
+    text, _, _ = service(1, "800m", *(out(f"out-{i:02}") for i in range(50)))
+    assert text.count(" is pulledOut: ") == 20
+    assert "… and 30 more pods that do not plainly serve" in text
+
+
+def test_conditions_are_among_the_sentences() -> None:
+    text, _, _ = service(3, "800m", pod("gap"))
+    assert "metric cpu: 1 pod without a fresh sample" in text
+
+
+def test_waking_from_zero_is_told() -> None:
+    text, head, _ = told(policy(queue("85")), [], total("3"), bounds=Bounds(minimum=0, maximum=9))
+    assert text.endswith("asks for 1 (now 0), served as 1")
+    assert head.startswith("asks for 1, now 0")
+    assert "queue: 3 for the whole service, and no pod" in text
+    assert "queue needs 1 serving pod: proposes 1 (now 0)" in text
