@@ -97,6 +97,18 @@ class TestReplacing:
         assert see(rule, everyone, usage(idle), listed=listed, memory=old)[1].desired == 11  # 5 + 3 out + 3 old doubts
 
 
+class TestYoungPods:
+    def test_a_pod_that_just_turned_unready_may_come_back_and_is_waited_for(self) -> None:
+        assert mixed(5, "300m", ill("ill", ready_for=299.0)).held_by is HeldBy.MISSING
+        assert mixed(5, "300m", ill("ill", ready_for=300.0)).desired == 3
+
+    def test_what_it_used_last_is_what_it_would_come_back_with(self) -> None:
+        last = {"cpu": LastSample(at=NOW - 100, value=nano("20"))}
+        known = Memory(pods={"uid-ill": PodMemory(last_sample=last)})
+        assert mixed(9, "300m", ill("ill", ready_for=100.0)).desired == 9
+        assert mixed(9, "300m", ill("ill", ready_for=100.0), memory=known).held_by is HeldBy.MISSING
+
+
 class TestMinServing:
     def test_below_half_serving_nothing_shrinks(self) -> None:
         decision = mixed(4, "100m", *(ill(f"ill-{i}") for i in range(5)))

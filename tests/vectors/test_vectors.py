@@ -89,6 +89,32 @@ def test_the_order_of_pods_and_samples_does_not_matter() -> None:
         assert {key: again[key] for key in same} == {key: answered(name)[key] for key in same}, name
 
 
+@pytest.mark.parametrize(("used", "usage", "desired"), [("300Mi", "292968750n", 7), ("900Mi", "878906250n", 11)])
+def test_memory_as_a_share_of_its_limit(used: str, usage: str, desired: int) -> None:
+    given = yaml.safe_load(text_of("08-overloaded-and-out"))
+    share = {"name": "memory", "resource": {"name": "memory", "of": "Limit"}}
+    given["policy"]["spec"]["metrics"] = [share | {"highWatermark": "80%", "lowWatermark": "50%"}]
+    for pod in given["pods"]:
+        pod["spec"] = {"containers": [{"name": "app", "resources": {"limits": {"memory": "1Gi"}}}]}
+    for one in given["usage"]:
+        one["containers"] = [{"name": "app", "usage": {"memory": used}}]
+    answer = document.answer(document.read(json.dumps(given)))
+    # 7 serve: 29.3 % is below, ⌊7 · 0.293/0.5⌋ = 4 and the 3 that are out; 87.9 % is above, ⌈7 · 0.879/0.8⌉ = 8 and 3.
+    assert answer["metrics"][0]["usage"] == usage
+    assert answer["desiredReplicas"] == desired
+
+
+@pytest.mark.parametrize(("load", "desired"), [("0", 0), ("1", 1), ("400", 1)])
+def test_a_service_total_wakes_a_service_from_zero(load: str, desired: int) -> None:
+    given = yaml.safe_load(text_of("20-service-total"))
+    given["hpa"]["spec"]["minReplicas"] = 0
+    given["scale"] = {"spec": {"replicas": 0}, "status": {"replicas": 0, "selector": "app=web"}}
+    given["pods"] = []
+    given["samples"]["queue"]["total"] = load
+    answer = document.answer(document.read(json.dumps(given)))
+    assert (answer["desiredReplicas"], answer["served"], answer["error"]) == (desired, str(desired), None)
+
+
 class TestTheCommand:
     """`effective-load decide`, as its users start it."""
 
