@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import math
 import signal
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -46,6 +47,7 @@ LINKS_SECONDS = 0.2
 YOUNG = (5_000, 10, 1_000_000)
 """When the garbage collector looks at young objects; at all of them (tenths of a second) it never looks by itself."""
 COLLECT_SECONDS = 300.0
+LOOK_SECONDS = 0.25
 POLICIES = ("/apis/effective-load.io/v1alpha1", "watermarkpolicies")
 HPAS = ("/apis/autoscaling/v2", "horizontalpodautoscalers")
 PODS = ("/api/v1", "pods")
@@ -91,6 +93,8 @@ class Adapter:
         self._session = session
         self._metrics = metrics
         self._picture = Picture()
+        self._looked_at = -math.inf
+        self._staleness: str | None = None
         self._marks = Marks(asyncio.get_running_loop().time)
         self._links_changed = asyncio.Event()
         self._world = World(self._marks.mark, self._links_changed.set)
@@ -220,7 +224,16 @@ class Adapter:
         self._worker.publish_queries({result.name: _query_view(result) for result in results if result is not None})
 
     def stale(self) -> str | None:
-        """The sentence why nothing may be decided: a watch that has shown no life for 90 s. None where all is well."""
+        """The sentence why nothing may be decided: a watch that has shown no life for 90 s. None where all is well.
+
+        Every request asks; it is looked up four times a second.
+        """
+        moment = self._session.clock.monotonic()
+        if moment - self._looked_at >= LOOK_SECONDS:
+            self._looked_at, self._staleness = moment, self._stale()
+        return self._staleness
+
+    def _stale(self) -> str | None:
         now = self._session.now()
         for feed in (*self._feeds, *self._targets.reflectors):
             if feed.synced.is_set() and (feed.proven_at is None or now - feed.proven_at > PROOF_SECONDS):

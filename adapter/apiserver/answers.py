@@ -18,6 +18,7 @@ from adapter.snapshot import Picture, PolicyView
 
 _AT_ONCE = 16  # live scale reads of one listing under way together
 _OLDEST_ASSESSMENT = 90.0
+_MOST_WRITTEN = 4096
 
 Decide = Callable[[Assessment, Scale, Bounds], Decision]
 
@@ -51,6 +52,7 @@ class Answers:
         self._decide = decide
         self._oldest = oldest
         self._directory = Directory(picture.current)
+        self._written: dict[Route, tuple[object, bytes]] = {}
 
     @property
     def directory(self) -> Directory:
@@ -65,14 +67,26 @@ class Answers:
         if route.resource == PODS:
             return wire.custom(route.version, self._on_pods(directory, route))
         views = objects.chosen(directory, route)
-        if route.name == EVERY:
-            values = await self._every(views, route.metric)
-        else:
-            values = [(views[0], await self._value(views[0], route.metric))]
-        items = [
-            Item(described=objects.described(view, route), metric=route.metric, value=value) for view, value in values
-        ]
-        return wire.custom(route.version, items)
+        if route.name != EVERY:
+            return await self._one(views[0], route)
+        values = await self._every(views, route.metric)
+        return wire.custom(route.version, [_item(view, route, value) for view, value in values])
+
+    async def _one(self, view: PolicyView, route: Route) -> bytes:
+        """One object's value. Until its policy is assessed again it is the same bytes, but for `desired_replicas`."""
+        self._refuse_old(view)
+        if route.metric == DESIRED:
+            return wire.custom(route.version, [_item(view, route, await self._desired(view))])
+        # Every assessment counts its pods anew, so the counts stand for it; the whole view would be kept from its end.
+        token = None if view.assessment is None else view.assessment.counts
+        written = self._written.get(route)
+        if written is not None and written[0] is token and view.problem is None:
+            return written[1]
+        body = wire.custom(route.version, [_item(view, route, figure(view, route.metric))])
+        if len(self._written) >= _MOST_WRITTEN:
+            self._written.clear()
+        self._written[route] = (token, body)
+        return body
 
     async def external(self, route: Route) -> bytes:
         """An ExternalMetricValueList. Raises StatusError; one error fails all, for the HPA adds up what it gets."""
@@ -141,6 +155,10 @@ class Answers:
         except KubeError as error:
             raise unavailable(f"the replica count of {view.scale_path} cannot be read: {error}") from error
         return desired(view, self._decide(assessment, scale, view.bounds))
+
+
+def _item(view: PolicyView, route: Route, value: Value) -> Item:
+    return Item(described=objects.described(view, route), metric=route.metric, value=value)
 
 
 def _unknown_on_pods(directory: Directory, route: Route) -> StatusError:

@@ -57,6 +57,8 @@ class Authorizer:
         self._deadline = deadline
         self._reviews = metrics.authorization_reviews
         self._known: TLRUCache[_Question, Ruling] = TLRUCache(_REMEMBERED, _until, timer=monotonic)
+        self._recent: dict[_Question, float] = {}
+        """When each was last allowed: nearly every request is answered from here, without the cache's own work."""
         self._flights: SingleFlight[_Question, Ruling] = SingleFlight()
 
     async def check(self, identity: Identity, attributes: Attributes) -> None:
@@ -64,6 +66,9 @@ class Authorizer:
         if identity.is_master:
             return
         question = (identity, attributes)
+        recent = self._recent.get(question)
+        if recent is not None and self._now() - recent <= _FRESH_SECONDS:
+            return
         try:
             ruling = self._known[question]
         except KeyError:
@@ -92,7 +97,16 @@ class Authorizer:
         allowed = status.allowed and not status.denied
         self._reviews.labels("allowed" if allowed else "denied").inc()
         ruling = self._known[question] = Ruling(allowed, status.reason, self._now())
+        self._remember(question, ruling)
         return ruling
+
+    def _remember(self, question: _Question, ruling: Ruling) -> None:
+        if len(self._recent) >= _REMEMBERED:
+            self._recent.clear()
+        if ruling.allowed:
+            self._recent[question] = ruling.at
+        else:
+            self._recent.pop(question, None)
 
 
 def _until(_question: _Question, ruling: Ruling, now: float) -> float:

@@ -76,6 +76,10 @@ class Route:
     series: Selector | None = None
     fault: StatusError | None = None
 
+    def __hash__(self) -> int:
+        """Of the parts that differ: a route is looked up with every request."""
+        return hash((self.metric, self.name, self.namespace))
+
 
 @functools.lru_cache(_REMEMBERED)
 def route(target: str) -> Route:

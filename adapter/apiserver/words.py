@@ -26,8 +26,10 @@ class Words:
     def said(self, raw: RawHeaders) -> RawHeaders:
         """The headers that tell an identity."""
         tells = self._tells
-        found = [pair for pair in raw if tells.get(pair[0], True)]
-        return tuple([pair for pair in found if self._is_told(pair[0])])
+        try:
+            return tuple([pair for pair in raw if tells[pair[0]]])
+        except KeyError:  # a name that has not been seen
+            return tuple([pair for pair in raw if self._is_told(pair[0])])
 
     def identity(self, said: RawHeaders) -> Identity | None:
         """Who these headers name, None where they name no user."""
