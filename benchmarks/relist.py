@@ -170,7 +170,7 @@ def serve(folder: Path, count: int) -> None:
     context.load_cert_chain(folder / "server.pem")
 
     async def run() -> None:
-        runner = web.AppRunner(app)
+        runner = web.AppRunner(app, shutdown_timeout=1.0)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
         await site.start()
@@ -181,6 +181,7 @@ def serve(folder: Path, count: int) -> None:
         stop = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
         await stop.wait()
+        await runner.cleanup()
 
     asyncio.run(run())
 
@@ -203,7 +204,11 @@ def server_process(count: int) -> Iterator[dict[str, Any]]:
             yield {**json.loads((folder / "address").read_text()), "ca": str(folder / "ca.pem")}
         finally:
             process.terminate()
-            process.wait()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 # --- the measurement ---
