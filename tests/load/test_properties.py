@@ -179,6 +179,20 @@ class TestGaps:
         assume(any(one.kind is As.SERVING for one in seen.pods))
         assert seen.desired() >= min(scenario.current, scenario.desired())
 
+    @given(scenarios(Kinds(missing=False, kinds=(As.SERVING, As.OUT, As.UNREADY), one_sided=False)), st.data())
+    @settings(max_examples=80)
+    def test_busy_pods_taken_for_pulled_out_leave_enough_for_all_of_the_load(
+        self, scenario: Scenario, data: st.DataObject
+    ) -> None:
+        """What is believed may be a lie: then fewer than the truth would hold may be asked for, never too few."""
+        busy = [i for i, one in enumerate(scenario.pods) if one.kind is As.SERVING and (one.load or 0) <= HIGH]
+        assume(busy)
+        lied = data.draw(st.lists(st.sampled_from(busy), unique=True, min_size=1))
+        seen = scenario.seen(dict.fromkeys(lied, As.OUT))
+        assume(any(one.kind is As.SERVING for one in seen.pods))
+        load = sum(one.load or 0 for one in scenario.pods if one.kind is As.SERVING)
+        assert seen.desired() >= min(scenario.current, -(-load // HIGH))
+
 
 class TestBounds:
     @given(scenarios(Kinds(multiples=(1, 5))), st.integers(1, 6), st.integers(0, 6))

@@ -3,11 +3,13 @@
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from adapter.load.assessment import Assessment, HeldBy
 from adapter.load.memory import Memory
+from adapter.load.spec import Converge
 from adapter.policy import memory as recollection
 from tests.simulation.model import (
     HIGH,
@@ -72,6 +74,20 @@ class TestLoad:
         down = service.run(LONG)
         assert turns([*up, *down]) == 1
         assert settled(down)
+
+    @pytest.mark.parametrize(
+        ("towards", "multiple", "demand", "expected"),
+        [(Converge.HIGH, 1, 6_000, 5), (Converge.LOW, 1, 6_010, 15), (Converge.HIGH, 4, 6_000, 8)],
+    )
+    def test_a_count_that_converges_arrives_and_stays(
+        self, towards: Converge, multiple: int, demand: int, expected: int
+    ) -> None:
+        rule = replace(POLICY, converge_towards=towards, multiple_of=multiple)
+        service = Service(12 if multiple > 1 else 10, constant(demand), rule=rule)
+        moments = service.run(LONG)
+        assert settled(moments)
+        assert service.replicas == expected
+        assert turns(moments) == 0
 
     def test_a_spike_of_one_scrape_costs_one_up_and_one_down(self) -> None:
         service = Service(10, lambda now: 20_000 if 600 <= now < 615 else 8_000)
