@@ -45,7 +45,7 @@ SETTINGS_SECONDS = 5.0
 LINKS_SECONDS = 0.2
 """So long after a look at what all policies need another one waits: changes come in bursts."""
 YOUNG = (1_000, 3, 1_000_000)
-"""When the garbage collector looks at young objects: a thousand take half a millisecond, and nearly all of them live on.
+"""When the garbage collector looks at young objects: a thousand take half a millisecond, and most of them live on.
 At all objects, which takes tenths of a second, it never looks by itself."""
 COLLECT_SECONDS = 300.0
 LOOK_SECONDS = 0.25
