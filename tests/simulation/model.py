@@ -27,6 +27,10 @@ HIGH, LOW = 1200, 400
 MILLI = 10**6
 POLICY = policy(cpu(f"{HIGH}m", f"{LOW}m"), registry=REGISTRY, replace_after=60.0)
 
+MINUTE = 60
+LONG = 40 * MINUTE
+"""Longer than any patience of the adapter: evidence of a silent registry is forgotten after 30 minutes."""
+
 Demand = Callable[[int], int]
 
 
@@ -250,3 +254,9 @@ def replay(inputs: Sequence[tuple[object, ...]], memory: Memory, begin: int = 0)
         assessment = assess(rule, pods, samples, roster, scale, bounds, memory, now, target=target)  # type: ignore[arg-type]
         memory = assessment.memory
         yield assessment
+
+
+def settled(moments: Sequence[Moment]) -> bool:
+    """The last ten minutes saw one count, and nobody was loaded beyond high and its tolerance."""
+    last = moments[-120:]
+    return len(set(counts(last))) == 1 and all(moment.load <= HIGH * 1.01 for moment in last)

@@ -1,41 +1,25 @@
 """The closed loop: no runaway, no oscillation, no service stuck undersized, nothing shrinks on a lie."""
 
-import json
-import random
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from adapter.load.assessment import Assessment, HeldBy
-from adapter.load.memory import Memory
 from adapter.load.spec import Converge
-from adapter.policy import memory as recollection
 from tests.simulation.model import (
     HIGH,
+    LONG,
+    MINUTE,
     POLICY,
     Demand,
     Moment,
-    Registry,
     Service,
     SimPod,
-    changes,
     constant,
     counts,
     needed,
-    replay,
+    settled,
     turns,
 )
-
-MINUTE = 60
-LONG = 40 * MINUTE
-"""Longer than any patience of the adapter: evidence of a silent registry is forgotten after 30 minutes."""
-
-
-def settled(moments: Sequence[Moment]) -> bool:
-    """The last ten minutes saw one count, and nobody was loaded beyond high and its tolerance."""
-    last = moments[-120:]
-    return len(set(counts(last))) == 1 and all(moment.load <= HIGH * 1.01 for moment in last)
 
 
 def stepped(before: int, after: int, at: int = 5 * MINUTE) -> Demand:
@@ -232,207 +216,6 @@ class TestPullOuts:
         for pod in service.originals():
             pod.disabled = True
         assert set(counts(service.run(LONG))) == {10}
-
-
-class TestRegistryOutages:
-    @pytest.mark.parametrize("load", [400, 800, 1200])
-    @pytest.mark.parametrize(("mode", "alive"), [("silent", False), ("empty", False), ("empty", True)])
-    def test_an_outage_alone_changes_nothing(self, mode: str, alive: bool, load: int) -> None:
-        service = Service(10, constant(10 * load))
-        moments = service.run(5 * MINUTE)
-        service.registry.mode, service.registry.alive = mode, alive
-        moments += service.run(LONG)
-        service.registry.mode = "ok"
-        moments += service.run(20 * MINUTE)
-        assert set(counts(moments)) == {10}
-
-    @pytest.mark.parametrize(("mode", "alive"), [("silent", False), ("empty", False), ("empty", True)])
-    def test_with_pods_out_it_never_shrinks_and_adds_pods_once_at_most(self, mode: str, alive: bool) -> None:
-        service = Service(10, constant(9_000))
-        service.run(5 * MINUTE)
-        for pod in service.originals()[:3]:
-            pod.disabled = True
-        service.run(10 * MINUTE)
-        before = service.replicas
-        service.registry.mode, service.registry.alive = mode, alive
-        moments = service.run(LONG)
-        assert all(step > 0 for step in changes(moments))
-        assert max(counts(moments)) <= before + 3
-        service.registry.mode = "ok"
-        after = service.run(30 * MINUTE)
-        assert settled(after)
-        assert turns([*moments, *after]) <= 1
-
-    def test_growing_demand_is_met_while_the_registry_is_silent(self) -> None:
-        service = Service(10, constant(8_000))
-        service.run(5 * MINUTE)
-        service.registry.mode = "silent"
-        service.demand = constant(24_000)
-        moments = service.run(LONG)
-        assert moments[-1].in_traffic >= needed(24_000)
-        assert settled(moments)
-        assert turns(moments) == 0
-        assert max(counts(moments)) <= 2 * needed(24_000)
-
-    def test_falling_demand_shrinks_nothing_below_what_is_needed_while_it_is_silent(self) -> None:
-        service = Service(20, constant(20_000))
-        service.run(5 * MINUTE)
-        service.registry.mode = "silent"
-        service.demand = constant(5_000)
-        moments = service.run(LONG)
-        assert min(counts(moments)) >= needed(5_000)
-        assert turns(moments) == 0
-
-    def test_a_restart_that_refills_slowly_changes_nothing(self) -> None:
-        service = Service(20, constant(20 * 1_100))
-        moments = service.run(5 * MINUTE)
-        names = [pod.name for pod in service.living]
-        service.registry.reconnected = service.now
-        for back in range(0, 21, 2):
-            service.registry.forgotten = set(names[back:])
-            moments += service.run(10)
-        moments += service.run(30 * MINUTE)
-        assert set(counts(moments)) == {20}
-
-    def test_an_assessor_started_during_an_outage_shrinks_nothing(self) -> None:
-        service = Service(10, constant(6_000), registry=Registry(mode="silent"))
-        assert set(counts(service.run(30 * MINUTE))) == {10}
-
-
-class TestMassAbsence:
-    def vanish(self, count: int, of: int, demand: int) -> tuple[Service, list[Moment]]:
-        service = Service(of, constant(demand))
-        service.run(5 * MINUTE)
-        for pod in service.originals()[:count]:
-            pod.deregistered = True
-        return service, service.run(LONG)
-
-    @pytest.mark.parametrize("count", [2, 5, 8])
-    def test_pods_that_lost_their_traffic_are_replaced_and_no_more(self, count: int) -> None:
-        service, moments = self.vanish(count, 10, 10_000)
-        assert settled(moments)
-        assert moments[-1].in_traffic >= needed(10_000)
-        assert max(counts(moments)) <= needed(10_000) + count
-        assert all(step > 0 for step in changes(moments))
-        for pod in service.living:
-            pod.deregistered = False
-        after = service.run(LONG)
-        assert settled(after)
-        assert turns([*moments, *after]) <= 1
-
-    def test_pods_that_only_the_registry_lost_cost_nothing(self) -> None:
-        for lost in (2, 5, 8, 10):
-            service = Service(10, constant(10_000))
-            service.run(5 * MINUTE)
-            service.registry.forgotten = {pod.name for pod in service.originals()[:lost]}
-            moments = service.run(LONG)
-            assert set(counts(moments)) == {10}, lost
-
-
-class TestMetricsOutages:
-    @pytest.mark.parametrize("after", [2_000, 8_000, 30_000])
-    def test_nothing_moves_without_metrics_and_the_count_follows_once_they_return(self, after: int) -> None:
-        service = Service(10, constant(8_000))
-        service.run(5 * MINUTE)
-        service.metrics = False
-        service.demand = constant(after)
-        moments = service.run(20 * MINUTE)
-        assert set(counts(moments)) == {10}
-        assert moments[-1].decision.error is not None
-        assert "metrics.k8s.io" in moments[-1].decision.error
-        service.metrics = True
-        moments = service.run(30 * MINUTE)
-        assert settled(moments)
-        assert turns(moments) == 0
-
-    def test_samples_lost_of_half_the_pods_hold(self) -> None:
-        service = Service(10, constant(8_000))
-        service.run(5 * MINUTE)
-        service.lost_samples = {pod.name for pod in service.living[:5]}
-        service.demand = constant(2_000)
-        moments = service.run(20 * MINUTE)
-        assert set(counts(moments)) == {10}
-        assert moments[-1].decision.held_by is HeldBy.MISSING
-
-    def test_pods_that_turn_unready_for_a_while_shrink_nothing(self) -> None:
-        service = Service(10, constant(8_000))
-        service.run(5 * MINUTE)
-        ill = service.living[:6]
-        for pod in ill:
-            pod.unready_since = service.now
-        moments = service.run(3 * MINUTE)
-        for pod in ill:
-            pod.unready_since, pod.ready_at = None, service.now
-        moments += service.run(20 * MINUTE)
-        assert min(counts(moments)) >= 10
-        assert settled(moments)
-
-
-def chaos(seed: int) -> Service:
-    """Half an hour of pull-outs, lost registrations and samples, ill pods, outages and steps of demand; then peace."""
-    rng = random.Random(seed)
-    service = Service(rng.randint(4, 20), constant(rng.randint(4, 20) * 800))
-    service.run(3 * MINUTE)
-    for _ in range(15):
-        pod = rng.choice(service.living)
-        match rng.randrange(7):
-            case 0:
-                pod.disabled = True
-            case 1:
-                pod.deregistered = True
-            case 2:
-                pod.unready_since = service.now
-            case 3:
-                service.registry.mode = rng.choice(["ok", "silent", "empty"])
-            case 4:
-                service.metrics = not service.metrics
-            case 5:
-                service.lost_samples ^= {pod.name}
-            case _:
-                service.demand = constant(rng.randint(4, 25) * 800)
-        service.run(2 * MINUTE)
-    service.registry.mode, service.metrics, service.lost_samples = "ok", True, set()
-    for pod in service.pods:
-        if pod.unready_since is not None:
-            pod.unready_since, pod.ready_at = None, service.now
-    return service
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_after_any_half_hour_of_trouble_the_service_settles_with_what_it_needs(seed: int) -> None:
-    service = chaos(seed)
-    during = len(service.history)
-    after = service.run(LONG)
-    demand = service.demand(0)
-    away = sum(pod.disabled or pod.deregistered for pod in service.living)
-    assert settled(after)
-    assert after[-1].in_traffic * HIGH * 1.01 >= demand
-    assert turns(after) <= 1
-    peak = needed(20_000) + sum(pod.disabled or pod.deregistered for pod in service.pods) + away
-    assert max(counts(service.history[:during])) <= 20 + peak
-
-
-class TestSameAnswers:
-    def answers(self, service: Service) -> list[object]:
-        return [self.answer(moment.assessment) for moment in service.history]
-
-    def answer(self, found: Assessment) -> tuple[object, ...]:
-        return found.metrics, found.counts, found.conditions, found.memory
-
-    @pytest.mark.parametrize("seed", [3, 5])
-    def test_two_assessors_that_see_the_same_say_the_same(self, seed: int) -> None:
-        service = chaos(seed)
-        again = [self.answer(found) for found in replay(service.inputs, Memory())]
-        assert again == self.answers(service)
-
-    @pytest.mark.parametrize("seed", [3, 5, 7])
-    def test_one_that_restarts_with_its_memory_says_the_same(self, seed: int) -> None:
-        service = chaos(seed)
-        for middle in (40, 111, 250):
-            known = service.history[middle - 1].assessment.memory
-            written = json.loads(json.dumps(recollection.dump(known)))
-            again = [self.answer(found) for found in replay(service.inputs, recollection.load(written), middle)]
-            assert again == self.answers(service)[middle:]
 
 
 def test_the_policy_simulated_is_the_default_one() -> None:

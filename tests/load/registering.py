@@ -1,0 +1,67 @@
+"""A target and its registry over time, one roster after the other."""
+
+from dataclasses import replace
+
+from adapter.load.matching import canonical_ip
+from adapter.load.membership import Membership, classify
+from adapter.load.memory import Memory
+from adapter.load.pods import Pod, PodState
+from adapter.load.recollection import after_roster, after_states
+from adapter.load.roster import Roster
+from adapter.load.spec import Policy
+from tests.load.world import NOW, REGISTRY, pod, policy, roster
+
+REGISTERED = policy(registry=REGISTRY)
+
+
+def see(
+    rule: Policy, pods: list[Pod], listed: Roster | None = None, memory: Memory | None = None, now: float = NOW
+) -> Membership:
+    """The states once this roster counted."""
+    return classify(rule, pods, after_roster(memory or Memory(), rule, pods, listed, now), now)
+
+
+def states(membership: Membership) -> dict[str, PodState]:
+    return {uid.removeprefix("uid-"): standing.state for uid, standing in membership.standings.items()}
+
+
+class Registering:
+    """A target and its registry over time: each answer is one roster, remembered as `assess` would."""
+
+    def __init__(self, rule: Policy, pods: list[Pod], now: float = NOW) -> None:
+        self.rule, self.pods, self.now, self.memory = rule, pods, now, Memory()
+
+    def answer(self, *absent: str, after: float = 10.0, **changes: object) -> dict[str, PodState]:
+        """The states after the next roster, which lists all pods but the absent."""
+        self.now += after
+        ips = [canonical_ip(p.ips[0]) for p in self.pods if p.name not in absent]
+        return self.hear(replace(roster(*ips, at=self.now), **changes))  # type: ignore[arg-type]
+
+    def hear(self, listed: Roster | None) -> dict[str, PodState]:
+        self.memory = after_roster(self.memory, self.rule, self.pods, listed, self.now)
+        membership = classify(self.rule, self.pods, self.memory, self.now)
+        self.memory = after_states(self.memory, membership, self.now)
+        return states(membership)
+
+    def wait(self, seconds: float) -> dict[str, PodState]:
+        """The states after some silence."""
+        self.now += seconds
+        return self.hear(None)
+
+    def absent(self, *names: str, rounds: int = 4, after: float = 15.0) -> dict[str, PodState]:
+        """The states after so many rosters without these pods."""
+        found: dict[str, PodState] = {}
+        for _ in range(rounds):
+            found = self.answer(*names, after=after)
+        return found
+
+
+def service(count: int = 10, rule: Policy = REGISTERED) -> Registering:
+    """So many pods that are registered."""
+    made = Registering(rule, [pod(f"p{index}", ip=f"10.0.0.{index}") for index in range(count)])
+    made.answer()
+    return made
+
+
+def those(found: dict[str, PodState], wanted: PodState) -> list[str]:
+    return sorted(name for name, standing in found.items() if standing is wanted)

@@ -1,0 +1,239 @@
+"""What a registry no longer says: absence, its guards, and when the registry itself is not trusted."""
+
+from dataclasses import replace
+
+import pytest
+
+from adapter.load.membership import classify
+from adapter.load.memory import Memory
+from adapter.load.pods import PodState
+from adapter.load.spec import PulledOut
+from tests.load.registering import REGISTERED, Registering, see, service, states, those
+from tests.load.world import NOW, REGISTRY, out, pod, policy, roster
+
+S = PodState
+
+
+class TestAbsence:
+    def test_it_needs_three_rosters_in_a_row_over_45_s(self) -> None:
+        shop = service()
+        assert [shop.answer("p0", after=22.5)["p0"] for _ in range(3)] == [S.DOUBTFUL, S.DOUBTFUL, S.PULLED_OUT]
+
+    def test_three_rosters_in_no_time_are_not_enough(self) -> None:
+        shop = service()
+        found = [shop.answer("p0", after=10)["p0"] for _ in range(6)]
+        assert found == [S.DOUBTFUL] * 5 + [S.PULLED_OUT]
+
+    def test_a_long_time_without_three_rosters_is_not_enough(self) -> None:
+        shop = service()
+        assert shop.answer("p0", after=100)["p0"] is S.DOUBTFUL
+        assert shop.answer("p0", after=100)["p0"] is S.DOUBTFUL
+        assert shop.answer("p0", after=100)["p0"] is S.PULLED_OUT
+
+    def test_being_listed_once_begins_the_count_anew(self) -> None:
+        shop = service()
+        shop.absent("p0", rounds=2, after=20)
+        assert shop.answer()["p0"] is S.SERVING
+        assert shop.absent("p0", rounds=2, after=30)["p0"] is S.DOUBTFUL
+        assert shop.answer("p0", after=30)["p0"] is S.PULLED_OUT
+
+    def test_the_patience_is_the_policys(self) -> None:
+        shop = service(rule=policy(registry=replace(REGISTRY, absent=120.0)))
+        assert shop.absent("p0", rounds=4, after=39)["p0"] is S.DOUBTFUL
+        assert shop.answer("p0", after=3)["p0"] is S.PULLED_OUT
+
+    def test_it_is_believed_for_5_min_and_doubt_after_that(self) -> None:
+        shop = service()
+        assert shop.absent("p0")["p0"] is S.PULLED_OUT
+        assert shop.wait(300)["p0"] is S.PULLED_OUT
+        assert shop.wait(1)["p0"] is S.DOUBTFUL
+
+    def test_an_invalid_answer_neither_confirms_nor_denies(self) -> None:
+        shop = service()
+        shop.absent("p0", rounds=2, after=30)
+        assert shop.answer("p0", after=30, valid=False, error="503")["p0"] is S.DOUBTFUL
+        assert shop.answer(after=30, valid=False)["p0"] is S.DOUBTFUL
+        assert shop.answer("p0", after=30)["p0"] is S.PULLED_OUT
+
+    def test_a_pod_that_never_registered_is_doubtful_not_out(self) -> None:
+        shop = Registering(REGISTERED, [pod("a", ip="10.0.0.1"), pod("b", ip="10.0.0.2")])
+        assert shop.absent("b", rounds=20)["b"] is S.DOUBTFUL
+
+    def test_a_pod_that_never_registered_is_doubtful_also_where_others_only_once_were(self) -> None:
+        known = Memory(ever_in_roster=True, rosters=50, rosters_since=NOW - 5000)
+        found = see(REGISTERED, [pod("b", ip="10.0.0.2")], roster("10.0.0.77"), known)
+        assert found.standings["uid-b"].state is S.DOUBTFUL
+        assert not found.set_aside
+
+    def test_absence_from_an_answer_older_than_readiness_is_no_evidence(self) -> None:
+        shop = service(4)
+        shop.pods[0] = pod("p0", ip="10.0.0.0", ready=False, now=shop.now, ready_for=1)
+        assert shop.absent("p0")["p0"] is S.UNREADY
+        shop.pods[0] = pod("p0", ip="10.0.0.0", now=shop.now + 5, ready_for=1)
+        assert shop.wait(5)["p0"] is S.DOUBTFUL
+        assert shop.answer(after=5)["p0"] is S.SERVING
+
+    def test_a_pod_unregistered_while_it_was_unready_is_out_by_the_next_answer(self) -> None:
+        shop = service(4)
+        shop.pods[0] = pod("p0", ip="10.0.0.0", ready=False, now=shop.now, ready_for=1)
+        shop.absent("p0")
+        shop.pods[0] = pod("p0", ip="10.0.0.0", now=shop.now + 5, ready_for=1)
+        assert shop.answer("p0")["p0"] is S.PULLED_OUT
+
+
+class TestGuards:
+    def test_three_of_ten_may_vanish_at_once_the_others_stay_doubtful_for_a_minute(self) -> None:
+        shop = service()
+        gone = [f"p{i}" for i in range(5)]
+        found = shop.absent(*gone)
+        assert those(found, S.PULLED_OUT) == gone[:3]
+        assert those(found, S.DOUBTFUL) == gone[3:]
+        assert those(shop.answer(*gone, after=59), S.PULLED_OUT) == gone[:3]
+        assert those(shop.answer(*gone, after=1), S.PULLED_OUT) == gone
+
+    def test_two_may_vanish_at_once_in_a_small_service(self) -> None:
+        shop = service(4)
+        assert those(shop.absent("p0", "p1"), S.PULLED_OUT) == ["p0", "p1"]
+
+    def test_at_most_half_may_be_out_by_absence(self) -> None:
+        shop = service()
+        gone = [f"p{i}" for i in range(8)]
+        shop.absent(*gone)
+        found = shop.absent(*gone, rounds=20, after=30)
+        assert those(found, S.PULLED_OUT) == gone[:5]
+        assert those(found, S.DOUBTFUL) == gone[5:]
+
+    @pytest.mark.parametrize(("percent", "expected"), [(0, 0), (10, 1), (30, 3), (39, 3), (100, 10)])
+    def test_the_share_is_the_policys(self, percent: int, expected: int) -> None:
+        shop = service(rule=policy(registry=REGISTRY, pulled_out=PulledOut(max_percent=percent)))
+        gone = [f"p{i}" for i in range(10)]
+        shop.absent(*gone[:-1])
+        found = shop.absent(*gone[:-1], rounds=20, after=30)
+        assert len(those(found, S.PULLED_OUT)) == min(expected, 9)
+
+    def test_pods_that_are_out_keep_their_place_then_the_longest_absent_then_the_name(self) -> None:
+        shop = service()
+        assert those(shop.absent("p9"), S.PULLED_OUT) == ["p9"]
+        shop.wait(60)
+        shop.answer("p9", "p8")
+        gone = [f"p{i}" for i in range(10) if i != 4]
+        found = shop.absent(*gone)
+        assert those(found, S.PULLED_OUT) == ["p0", "p1", "p8", "p9"]
+        found = shop.absent(*gone, rounds=10, after=30)
+        assert those(found, S.PULLED_OUT) == ["p0", "p1", "p2", "p8", "p9"]
+
+    def test_a_place_that_comes_free_goes_to_the_next(self) -> None:
+        shop = service(4)
+        shop.absent("p0", "p1", "p2")
+        assert those(shop.answer("p0", "p1", "p2", after=90), S.PULLED_OUT) == ["p0", "p1"]
+        assert those(shop.answer("p1", "p2"), S.PULLED_OUT) == ["p1", "p2"]
+
+    def test_explicit_evidence_takes_no_place_of_absence(self) -> None:
+        shop = service(4)
+        shop.absent("p0", "p1")
+        shop.now += 10
+        found = shop.hear(roster("10.0.0.3", disabled=("10.0.0.2",), at=shop.now))
+        assert those(found, S.PULLED_OUT) == ["p0", "p1", "p2"]
+
+    def test_only_ready_pods_that_are_not_starting_count_for_the_share(self) -> None:
+        shop = service(4)
+        for index in range(4, 12):
+            shop.pods.append(pod(f"p{index}", ip=f"10.0.0.{index}", ready=False, ready_for=100))
+        gone = ["p0", "p1", "p2", *(f"p{index}" for index in range(4, 12))]
+        shop.absent(*gone)
+        assert those(shop.answer(*gone, after=90), S.PULLED_OUT) == ["p0", "p1"]
+
+    def test_absence_is_doubt_for_90_s_after_a_reconnect(self) -> None:
+        shop = service()
+        assert shop.absent("p0")["p0"] is S.PULLED_OUT
+        assert shop.answer("p0", reconnected_at=shop.now + 5)["p0"] is S.DOUBTFUL
+        assert shop.answer("p0", after=84)["p0"] is S.DOUBTFUL
+        assert shop.answer("p0", after=1)["p0"] is S.PULLED_OUT
+
+    def test_absence_is_doubt_for_90_s_after_the_whole_registry_lost_a_third(self) -> None:
+        shop = service()
+        shop.answer(registry_total=1000)
+        assert shop.answer("p0", registry_total=700)["p0"] is S.DOUBTFUL
+        assert shop.memory.hold_until is None
+        shop.answer(registry_total=1000)
+        shop.answer("p0", registry_total=699)
+        assert shop.absent("p0", rounds=4, after=22)["p0"] is S.DOUBTFUL
+        assert shop.answer("p0", after=2)["p0"] is S.PULLED_OUT
+
+    def test_explicit_evidence_is_believed_while_the_registry_recovers(self) -> None:
+        shop = service()
+        shop.now += 10
+        listed = roster(*(f"10.0.0.{i}" for i in range(1, 10)), disabled=("10.0.0.0",), at=shop.now)
+        assert shop.hear(replace(listed, reconnected_at=shop.now))["p0"] is S.PULLED_OUT
+
+    def test_an_empty_answer_needs_120_s_and_an_independent_sign_of_life(self) -> None:
+        everyone = [f"p{i}" for i in range(10)]
+        for alive, expected in ((False, 0), (True, 3)):
+            shop = service()
+            found = shop.absent(*everyone, rounds=8, after=15)
+            assert those(found, S.PULLED_OUT) == []
+            found = shop.answer(*everyone, after=15, alive=alive)
+            assert len(those(found, S.PULLED_OUT)) == expected
+
+    def test_an_answer_that_is_not_empty_begins_the_120_s_anew(self) -> None:
+        everyone = [f"p{i}" for i in range(10)]
+        shop = service()
+        shop.absent(*everyone, rounds=8, after=15)
+        shop.answer(*everyone[:-1])
+        assert those(shop.absent(*everyone[:-1], "p9", rounds=8, after=15), S.PULLED_OUT) == []
+
+
+class TestTrust:
+    def test_without_a_valid_roster_ever_all_are_doubtful(self) -> None:
+        invalid = roster("10.0.0.1", valid=False, error="500")
+        for listed in (None, invalid):
+            found = see(REGISTERED, [pod("a", ip="10.0.0.1")], listed)
+            assert states(found) == {"a": S.DOUBTFUL}
+            assert "has not given a valid answer" in found.registry_trouble
+
+    def test_a_registry_that_never_listed_the_target_is_set_aside_after_three_rosters_over_the_grace_period(
+        self,
+    ) -> None:
+        shop = Registering(REGISTERED, [pod("a", ip="10.0.0.1"), pod("b", ip="10.0.0.2")])
+        for _ in range(4):
+            assert set(shop.hear(roster("10.9.9.9", at=shop.now)).values()) == {S.DOUBTFUL}
+            shop.now += 50
+        assert set(shop.hear(roster("10.9.9.9", at=shop.now)).values()) == {S.SERVING}
+        found = classify(REGISTERED, shop.pods, shop.memory, shop.now)
+        assert found.set_aside
+        assert "'com.shop.web'" in found.registry_trouble
+
+    def test_two_rosters_do_not_set_a_registry_aside_however_long_it_takes(self) -> None:
+        shop = Registering(REGISTERED, [pod("a", ip="10.0.0.1")])
+        shop.hear(roster("10.9.9.9", at=shop.now))
+        shop.now += 1000
+        assert shop.hear(roster("10.9.9.9", at=shop.now))["a"] is S.DOUBTFUL
+
+    def test_a_registry_that_is_set_aside_keeps_no_pod_starting(self) -> None:
+        shop = Registering(REGISTERED, [pod("a", ip="10.0.0.1")])
+        for _ in range(5):
+            shop.hear(roster("10.9.9.9", at=shop.now))
+            shop.now += 60
+        shop.pods.append(pod("b", ip="10.0.0.2", age=30, ready_for=20, now=shop.now))
+        assert shop.hear(roster("10.9.9.9", at=shop.now)) == {"a": S.SERVING, "b": S.SERVING}
+
+    def test_a_registry_that_once_listed_a_pod_is_never_set_aside(self) -> None:
+        shop = service(1)
+        found = shop.absent("p0", rounds=50)
+        assert found == {"p0": S.DOUBTFUL}
+
+    def test_pods_by_hand_are_out_though_the_registry_is_set_aside(self) -> None:
+        shop = Registering(REGISTERED, [out("a", ip="10.0.0.1"), pod("b", ip="10.0.0.2")])
+        for _ in range(5):
+            shop.hear(roster("10.9.9.9", at=shop.now))
+            shop.now += 60
+        assert shop.hear(roster("10.9.9.9", at=shop.now)) == {"a": S.PULLED_OUT, "b": S.SERVING}
+
+    def test_a_registry_that_fell_silent_is_trouble_after_5_min(self) -> None:
+        shop = service(2)
+        assert classify(REGISTERED, shop.pods, shop.memory, shop.now + 300).registry_trouble == ""
+        assert "301 s ago" in classify(REGISTERED, shop.pods, shop.memory, shop.now + 301).registry_trouble
+
+    def test_pods_that_the_last_answer_has_as_serving_serve_however_old_it_is(self) -> None:
+        shop = service(2)
+        assert set(shop.wait(7200).values()) == {S.SERVING}

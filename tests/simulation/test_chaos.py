@@ -1,0 +1,78 @@
+"""Any half hour of trouble, and two assessors that see the same."""
+
+import json
+import random
+
+import pytest
+
+from adapter.load.assessment import Assessment
+from adapter.load.memory import Memory
+from adapter.policy import memory as recollection
+from tests.simulation.model import HIGH, LONG, MINUTE, Service, constant, counts, needed, replay, settled, turns
+
+
+def chaos(seed: int) -> Service:
+    """Half an hour of pull-outs, lost registrations and samples, ill pods, outages and steps of demand; then peace."""
+    rng = random.Random(seed)
+    service = Service(rng.randint(4, 20), constant(rng.randint(4, 20) * 800))
+    service.run(3 * MINUTE)
+    for _ in range(15):
+        pod = rng.choice(service.living)
+        match rng.randrange(7):
+            case 0:
+                pod.disabled = True
+            case 1:
+                pod.deregistered = True
+            case 2:
+                pod.unready_since = service.now
+            case 3:
+                service.registry.mode = rng.choice(["ok", "silent", "empty"])
+            case 4:
+                service.metrics = not service.metrics
+            case 5:
+                service.lost_samples ^= {pod.name}
+            case _:
+                service.demand = constant(rng.randint(4, 25) * 800)
+        service.run(2 * MINUTE)
+    service.registry.mode, service.metrics, service.lost_samples = "ok", True, set()
+    for pod in service.pods:
+        if pod.unready_since is not None:
+            pod.unready_since, pod.ready_at = None, service.now
+    return service
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_after_any_half_hour_of_trouble_the_service_settles_with_what_it_needs(seed: int) -> None:
+    service = chaos(seed)
+    during = len(service.history)
+    after = service.run(LONG)
+    demand = service.demand(0)
+    away = sum(pod.disabled or pod.deregistered for pod in service.living)
+    assert settled(after)
+    assert after[-1].in_traffic * HIGH * 1.01 >= demand
+    assert turns(after) <= 1
+    peak = needed(20_000) + sum(pod.disabled or pod.deregistered for pod in service.pods) + away
+    assert max(counts(service.history[:during])) <= 20 + peak
+
+
+class TestSameAnswers:
+    def answers(self, service: Service) -> list[object]:
+        return [self.answer(moment.assessment) for moment in service.history]
+
+    def answer(self, found: Assessment) -> tuple[object, ...]:
+        return found.metrics, found.counts, found.conditions, found.memory
+
+    @pytest.mark.parametrize("seed", [3, 5])
+    def test_two_assessors_that_see_the_same_say_the_same(self, seed: int) -> None:
+        service = chaos(seed)
+        again = [self.answer(found) for found in replay(service.inputs, Memory())]
+        assert again == self.answers(service)
+
+    @pytest.mark.parametrize("seed", [3, 5, 7])
+    def test_one_that_restarts_with_its_memory_says_the_same(self, seed: int) -> None:
+        service = chaos(seed)
+        for middle in (40, 111, 250):
+            known = service.history[middle - 1].assessment.memory
+            written = json.loads(json.dumps(recollection.dump(known)))
+            again = [self.answer(found) for found in replay(service.inputs, recollection.load(written), middle)]
+            assert again == self.answers(service)[middle:]

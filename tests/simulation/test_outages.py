@@ -1,0 +1,152 @@
+"""Registry and metrics fail in closed loop: nothing shrinks on a lie, nothing runs away, nothing stays undersized."""
+
+import pytest
+
+from adapter.load.assessment import HeldBy
+from tests.simulation.model import (
+    LONG,
+    MINUTE,
+    Moment,
+    Registry,
+    Service,
+    changes,
+    constant,
+    counts,
+    needed,
+    settled,
+    turns,
+)
+
+
+class TestRegistryOutages:
+    @pytest.mark.parametrize("load", [400, 800, 1200])
+    @pytest.mark.parametrize(("mode", "alive"), [("silent", False), ("empty", False), ("empty", True)])
+    def test_an_outage_alone_changes_nothing(self, mode: str, alive: bool, load: int) -> None:
+        service = Service(10, constant(10 * load))
+        moments = service.run(5 * MINUTE)
+        service.registry.mode, service.registry.alive = mode, alive
+        moments += service.run(LONG)
+        service.registry.mode = "ok"
+        moments += service.run(20 * MINUTE)
+        assert set(counts(moments)) == {10}
+
+    @pytest.mark.parametrize(("mode", "alive"), [("silent", False), ("empty", False), ("empty", True)])
+    def test_with_pods_out_it_never_shrinks_and_adds_pods_once_at_most(self, mode: str, alive: bool) -> None:
+        service = Service(10, constant(9_000))
+        service.run(5 * MINUTE)
+        for pod in service.originals()[:3]:
+            pod.disabled = True
+        service.run(10 * MINUTE)
+        before = service.replicas
+        service.registry.mode, service.registry.alive = mode, alive
+        moments = service.run(LONG)
+        assert all(step > 0 for step in changes(moments))
+        assert max(counts(moments)) <= before + 3
+        service.registry.mode = "ok"
+        after = service.run(30 * MINUTE)
+        assert settled(after)
+        assert turns([*moments, *after]) <= 1
+
+    def test_growing_demand_is_met_while_the_registry_is_silent(self) -> None:
+        service = Service(10, constant(8_000))
+        service.run(5 * MINUTE)
+        service.registry.mode = "silent"
+        service.demand = constant(24_000)
+        moments = service.run(LONG)
+        assert moments[-1].in_traffic >= needed(24_000)
+        assert settled(moments)
+        assert turns(moments) == 0
+        assert max(counts(moments)) <= 2 * needed(24_000)
+
+    def test_falling_demand_shrinks_nothing_below_what_is_needed_while_it_is_silent(self) -> None:
+        service = Service(20, constant(20_000))
+        service.run(5 * MINUTE)
+        service.registry.mode = "silent"
+        service.demand = constant(5_000)
+        moments = service.run(LONG)
+        assert min(counts(moments)) >= needed(5_000)
+        assert turns(moments) == 0
+
+    def test_a_restart_that_refills_slowly_changes_nothing(self) -> None:
+        service = Service(20, constant(20 * 1_100))
+        moments = service.run(5 * MINUTE)
+        names = [pod.name for pod in service.living]
+        service.registry.reconnected = service.now
+        for back in range(0, 21, 2):
+            service.registry.forgotten = set(names[back:])
+            moments += service.run(10)
+        moments += service.run(30 * MINUTE)
+        assert set(counts(moments)) == {20}
+
+    def test_an_assessor_started_during_an_outage_shrinks_nothing(self) -> None:
+        service = Service(10, constant(6_000), registry=Registry(mode="silent"))
+        assert set(counts(service.run(30 * MINUTE))) == {10}
+
+
+class TestMassAbsence:
+    def vanish(self, count: int, of: int, demand: int) -> tuple[Service, list[Moment]]:
+        service = Service(of, constant(demand))
+        service.run(5 * MINUTE)
+        for pod in service.originals()[:count]:
+            pod.deregistered = True
+        return service, service.run(LONG)
+
+    @pytest.mark.parametrize("count", [2, 5, 8])
+    def test_pods_that_lost_their_traffic_are_replaced_and_no_more(self, count: int) -> None:
+        service, moments = self.vanish(count, 10, 10_000)
+        assert settled(moments)
+        assert moments[-1].in_traffic >= needed(10_000)
+        assert max(counts(moments)) <= needed(10_000) + count
+        assert all(step > 0 for step in changes(moments))
+        for pod in service.living:
+            pod.deregistered = False
+        after = service.run(LONG)
+        assert settled(after)
+        assert turns([*moments, *after]) <= 1
+
+    def test_pods_that_only_the_registry_lost_cost_nothing(self) -> None:
+        for lost in (2, 5, 8, 10):
+            service = Service(10, constant(10_000))
+            service.run(5 * MINUTE)
+            service.registry.forgotten = {pod.name for pod in service.originals()[:lost]}
+            moments = service.run(LONG)
+            assert set(counts(moments)) == {10}, lost
+
+
+class TestMetricsOutages:
+    @pytest.mark.parametrize("after", [2_000, 8_000, 30_000])
+    def test_nothing_moves_without_metrics_and_the_count_follows_once_they_return(self, after: int) -> None:
+        service = Service(10, constant(8_000))
+        service.run(5 * MINUTE)
+        service.metrics = False
+        service.demand = constant(after)
+        moments = service.run(20 * MINUTE)
+        assert set(counts(moments)) == {10}
+        assert moments[-1].decision.error is not None
+        assert "metrics.k8s.io" in moments[-1].decision.error
+        service.metrics = True
+        moments = service.run(30 * MINUTE)
+        assert settled(moments)
+        assert turns(moments) == 0
+
+    def test_samples_lost_of_half_the_pods_hold(self) -> None:
+        service = Service(10, constant(8_000))
+        service.run(5 * MINUTE)
+        service.lost_samples = {pod.name for pod in service.living[:5]}
+        service.demand = constant(2_000)
+        moments = service.run(20 * MINUTE)
+        assert set(counts(moments)) == {10}
+        assert moments[-1].decision.held_by is HeldBy.MISSING
+
+    def test_pods_that_turn_unready_for_a_while_shrink_nothing(self) -> None:
+        service = Service(10, constant(8_000))
+        service.run(5 * MINUTE)
+        ill = service.living[:6]
+        for pod in ill:
+            pod.unready_since = service.now
+        moments = service.run(3 * MINUTE)
+        for pod in ill:
+            pod.unready_since, pod.ready_at = None, service.now
+        moments += service.run(20 * MINUTE)
+        assert min(counts(moments)) >= 10
+        assert settled(moments)
