@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from adapter.load.memory import LastSample, PodMemory
+from adapter.load.memory import LastSample
 from adapter.load.pods import Container, Pod
 from adapter.load.samples import PodUsage, Point, QuerySamples, Samples
 from adapter.load.spec import Capacity, Metric
@@ -20,7 +20,7 @@ class Gauge:
     """One pod's share in a metric. Values are nano-units.
 
     `usage` is None where the pod is missing, with the reason. `capacity` is what usage is divided by (None: this metric
-    is not, or the pod has none). `fill` is what a gap is filled with on the way down.
+    is not, or the pod has none). `last` is the most it was seen to use of late, `latest` the sample worth remembering.
     """
 
     pod: Pod
@@ -30,6 +30,7 @@ class Gauge:
     window: float | None = None
     capacity: int | None = None
     last: int = 0
+    latest: LastSample | None = None
 
 
 def is_young(pod: Pod, now: float) -> bool:
@@ -41,22 +42,20 @@ def is_young(pod: Pod, now: float) -> bool:
 def gauge(metric: Metric, pod: Pod, samples: Samples, remembered: Mapping[str, LastSample], now: float) -> Gauge:
     """The pod's usage of a per-pod metric, or why there is none; and its capacity where the metric is a utilization."""
     found, reason, window = _point(metric, pod, samples)
-    last = _last_seen(found, remembered.get(metric.name), now)
+    known = recent(remembered.get(metric.name), now)
+    seen = recent(LastSample(at=found.at, value=found.value), now) if found is not None else None
+    last = max(seen.value if seen else 0, known.value if known else 0)
     capacity, lacking = _capacity(metric, pod)
     if found is not None and not reason:
         reason = _unfit(metric, pod, found, window, _max_age(metric, samples), now) or lacking
     if found is None or reason:
-        return Gauge(pod, None, missing=reason, capacity=capacity, last=last)
-    return Gauge(pod, found.value, at=found.at, window=window, capacity=capacity, last=last)
+        return Gauge(pod, None, missing=reason, capacity=capacity, last=last, latest=seen or known)
+    return Gauge(pod, found.value, at=found.at, window=window, capacity=capacity, last=last, latest=seen or known)
 
 
-def remember(metric: Metric, pod: Pod, samples: Samples, known: PodMemory, now: float) -> LastSample | None:
-    """The latest sample of a pod worth remembering: this one, or the one known, while it is recent."""
-    found, _, _ = _point(metric, pod, samples)
-    if found is not None and now - found.at <= LAST_SAMPLE_SECONDS:
-        return LastSample(at=found.at, value=found.value)
-    last = known.last_sample.get(metric.name)
-    return last if last is not None and now - last.at <= LAST_SAMPLE_SECONDS else None
+def recent(sample: LastSample | None, now: float) -> LastSample | None:
+    """The sample if it is of the last 5 min."""
+    return sample if sample is not None and now - sample.at <= LAST_SAMPLE_SECONDS else None
 
 
 def query_samples(metric: Metric, samples: Samples) -> QuerySamples:
@@ -147,11 +146,6 @@ def _unfit(metric: Metric, pod: Pod, point: Point, window: float | None, max_age
     if is_cpu and now - pod.created_at < WARMING_SECONDS and point.at < since + (window or 0.0):
         return "warming up"
     return ""
-
-
-def _last_seen(found: Point | None, known: LastSample | None, now: float) -> int:
-    recent = [s.value for s in (found, known) if s is not None and now - s.at <= LAST_SAMPLE_SECONDS]
-    return max(recent, default=0)
 
 
 def _share(metric: Metric) -> tuple[Capacity | None, str, bool]:

@@ -69,7 +69,7 @@ def assess(
     memory = replacing_step(memory, scale, readings)
     standings = _standings(policy, readings, memory, now)
     measured = [measure(policy, metric, standings, samples, memory, now) for metric in policy.metrics]
-    readings = [_with_usage(reading, policy, measured) for reading in readings]
+    readings = [_with_usage(reading, measured) for reading in readings]
     counts = Counter(reading.state for reading in readings)
     assessment = Assessment(
         policy=policy,
@@ -80,7 +80,7 @@ def assess(
         metrics=tuple(m.assessment for m in measured),
         may_shrink=_may_shrink(policy, counts),
         conditions=_conditions(membership, memory, readings, counts, [m.assessment for m in measured]),
-        memory=after_samples(memory, policy.metrics, readings, samples, now),
+        memory=after_samples(memory, readings, {m.assessment.name: m.gauges for m in measured}, now),
     )
     return _noting(assessment, scale, bounds, now)
 
@@ -223,12 +223,22 @@ def _pod_readings(pods: Iterable[Pod], membership: Membership) -> list[PodReadin
     return readings
 
 
-def _with_usage(reading: PodReading, policy: Policy, measured: Sequence[Measured]) -> PodReading:
-    found = zip(policy.metrics, measured, strict=True)
-    gauges = [(metric.name, each.gauges.get(reading.pod.uid)) for metric, each in found]
-    usage = {name: gauge.usage for name, gauge in gauges if gauge is not None and gauge.usage is not None}
-    missing = {name: gauge.missing for name, gauge in gauges if gauge is not None and gauge.missing}
-    return replace(reading, usage=usage, missing=missing) if usage or missing else reading
+def _with_usage(reading: PodReading, measured: Sequence[Measured]) -> PodReading:
+    usage, missing = {}, {}
+    for each in measured:
+        gauge = each.gauges.get(reading.pod.uid)
+        if gauge is not None and gauge.usage is not None:
+            usage[each.assessment.name] = gauge.usage
+        elif gauge is not None:
+            missing[each.assessment.name] = gauge.missing
+    return PodReading(
+        pod=reading.pod,
+        state=reading.state,
+        reason=reading.reason,
+        evidence=reading.evidence,
+        usage=usage,
+        missing=missing,
+    )
 
 
 def _standings(policy: Policy, readings: Sequence[PodReading], memory: Memory, now: float) -> Standings:

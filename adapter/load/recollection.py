@@ -5,19 +5,19 @@ from dataclasses import replace
 from math import floor
 
 from adapter.load.assessment import PodReading
-from adapter.load.effective import remember
+from adapter.load.effective import Gauge, recent
 from adapter.load.matching import records
 from adapter.load.membership import Membership, uses_registry
 from adapter.load.memory import LastSample, Memory, PodMemory, Replacement
 from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Roster
-from adapter.load.samples import Samples
-from adapter.load.spec import Metric, Policy, Scale, Target
+from adapter.load.spec import Policy, Scale, Target
 
 RECOVERY_SECONDS = 90.0
 COLLAPSE_PERCENT = 30
 ROLLOUT_SECONDS = 600.0
 _SETTLED = "NewReplicaSetAvailable"
+_NOTHING = PodMemory()
 _AWAY = {PodState.PULLED_OUT, PodState.DOUBTFUL}
 _COUNTED = {PodState.SERVING, PodState.DOUBTFUL}
 
@@ -73,7 +73,7 @@ def _hold_until(memory: Memory, roster: Roster, now: float) -> float | None:
 def after_states(memory: Memory, membership: Membership, now: float) -> Memory:
     """The memory once the pods' states are known; pods that are gone are forgotten."""
     pods = {
-        uid: _after_state(memory.pods.get(uid, PodMemory()), standing.state, standing.by_absence, now)
+        uid: _after_state(memory.pods.get(uid, _NOTHING), standing.state, standing.by_absence, now)
         for uid, standing in membership.standings.items()
     }
     return replace(memory, pods=pods)
@@ -82,6 +82,8 @@ def after_states(memory: Memory, membership: Membership, now: float) -> Memory:
 def _after_state(known: PodMemory, state: PodState, by_absence: bool, now: float) -> PodMemory:
     out = state is PodState.PULLED_OUT
     doubtful = state is PodState.DOUBTFUL
+    if not out and not doubtful and not known.by_absence and known.out_since is None and known.doubt_since is None:
+        return known
     return replace(
         known,
         out_since=(known.out_since if known.out_since is not None else now) if out else None,
@@ -91,22 +93,32 @@ def _after_state(known: PodMemory, state: PodState, by_absence: bool, now: float
 
 
 def after_samples(
-    memory: Memory, metrics: Sequence[Metric], pods: Sequence[PodReading], samples: Samples, now: float
+    memory: Memory, pods: Sequence[PodReading], gauges: Mapping[str, Mapping[str, Gauge]], now: float
 ) -> Memory:
-    """The memory with the latest samples of the pods that count; a pod that ceased to serve keeps those it had."""
+    """The memory with the latest samples of the pods that count; a pod that ceased to serve keeps those it had.
+
+    `gauges` are by metric name and UID.
+    """
     known = dict(memory.pods)
     for reading in pods:
-        before = known.get(reading.pod.uid, PodMemory())
-        known[reading.pod.uid] = replace(before, last_sample=_last_samples(reading, metrics, samples, before, now))
+        before = known.get(reading.pod.uid, _NOTHING)
+        found = _last_samples(reading, before.last_sample, gauges, now)
+        if found != before.last_sample:
+            known[reading.pod.uid] = replace(before, last_sample=found)
     return replace(memory, pods=known)
 
 
 def _last_samples(
-    reading: PodReading, metrics: Sequence[Metric], samples: Samples, known: PodMemory, now: float
+    reading: PodReading, known: Mapping[str, LastSample], gauges: Mapping[str, Mapping[str, Gauge]], now: float
 ) -> Mapping[str, LastSample]:
-    seen = samples if reading.state in _COUNTED else Samples()
-    found = ((metric.name, remember(metric, reading.pod, seen, known, now)) for metric in metrics)
-    return {name: sample for name, sample in found if sample is not None}
+    counts = reading.state in _COUNTED
+    samples = {}
+    for name, by_pod in gauges.items():
+        gauge = by_pod.get(reading.pod.uid) if counts else None
+        latest = gauge.latest if gauge is not None else recent(known.get(name), now)
+        if latest is not None:
+            samples[name] = latest
+    return samples
 
 
 def after_rollout(memory: Memory, target: Target | None, now: float) -> Memory:

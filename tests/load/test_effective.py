@@ -6,8 +6,8 @@ from fractions import Fraction
 import pytest
 
 from adapter.load.assessment import MetricAssessment, PodReading
-from adapter.load.effective import gauge, is_young, remember
-from adapter.load.memory import LastSample, PodMemory
+from adapter.load.effective import gauge, is_young
+from adapter.load.memory import LastSample
 from adapter.load.pods import Condition, Container, Pod
 from adapter.load.quantity import NANO, nano_text
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
@@ -152,13 +152,12 @@ class TestLastSamples:
         assert (found.usage, found.last) == (None, nano("7"))
 
     def test_a_fresh_sample_is_remembered_in_place_of_the_one_before(self) -> None:
-        known = PodMemory(last_sample={"cpu": self.KNOWN})
-        assert remember(cpu(), pod(), usage({"web-0": "1"}), known, NOW) == LastSample(at=NOW - 10, value=nano("1"))
+        found = gauge(cpu(), pod(), usage({"web-0": "1"}), {"cpu": self.KNOWN}, NOW)
+        assert found.latest == LastSample(at=NOW - 10, value=nano("1"))
 
     def test_without_a_sample_the_last_one_is_kept_for_5_min(self) -> None:
-        known = PodMemory(last_sample={"cpu": self.KNOWN})
-        assert remember(cpu(), pod(), Samples(), known, NOW + 100) == self.KNOWN
-        assert remember(cpu(), pod(), Samples(), known, NOW + 101) is None
+        assert gauge(cpu(), pod(), Samples(), {"cpu": self.KNOWN}, NOW + 100).latest == self.KNOWN
+        assert gauge(cpu(), pod(), Samples(), {"cpu": self.KNOWN}, NOW + 101).latest is None
 
     def test_what_a_pod_used_while_it_served_is_kept_while_it_does_not(self) -> None:
         pods, loads = same(2, "1")
