@@ -53,12 +53,12 @@ def _ramped(level: int, chapter: Chapter, at: float) -> int:
 FULL = Curve(
     (
         Chapter(0, "Calm: 5500m of CPU are asked for, 1100m for each of 5 pods.", 5500),
-        Chapter(6, "Demand rises by a fifth, to 6500m: 1300m for each of 5 pods, 8 % above 1200m.", 6500, ramp=2),
-        Chapter(38, "Demand rises to 8000m.", 8000, ramp=2),
-        Chapter(70, "Two pods of each service are pulled out: still Ready, but nobody calls them.", 8000, pull_out=2),
-        Chapter(112, "Demand falls to 1600m. The two stay pulled out.", 1600, ramp=4),
+        Chapter(4, "Demand rises by a fifth, to 6500m: 1300m for each of 5 pods, 8 % above 1200m.", 6500, ramp=2),
+        Chapter(32, "Demand rises to 8000m.", 8000, ramp=2),
+        Chapter(60, "Two pods of each service are pulled out: still Ready, but nobody calls them.", 8000, pull_out=2),
+        Chapter(98, "Demand falls to 1600m. The two stay pulled out.", 1600, ramp=4),
     ),
-    end=158,
+    end=140,
 )
 
 QUICK = Curve(

@@ -54,8 +54,8 @@ def test_chapters_come_in_order_and_their_ramps_end_before_the_next(curve: Curve
     assert all(end < start for end, start in zip(ends, starts, strict=True))
 
 
-def test_the_whole_story_leaves_a_minute_of_the_four_for_starting_and_stopping() -> None:
-    assert FULL.end <= 180
+def test_the_whole_story_leaves_a_hundred_seconds_of_the_four_minutes_for_starting_and_stopping() -> None:
+    assert FULL.end <= 140
 
 
 def test_the_full_story_rises_pulls_out_and_falls() -> None:
