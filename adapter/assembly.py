@@ -13,7 +13,7 @@ import structlog
 
 from adapter.apiserver.manager import TlsOptions
 from adapter.apiserver.server import ApiServer, ServerOptions
-from adapter.assessor.entries import decode_hpa, decode_policy
+from adapter.assessor.entries import decode_endpoints, decode_hpa, decode_policy
 from adapter.assessor.marks import Marks
 from adapter.assessor.rows import rows
 from adapter.assessor.targets import Found, Targets
@@ -27,7 +27,7 @@ from adapter.kube.session import Session
 from adapter.load.roster import Roster
 from adapter.load.samples import QuerySamples, ResourceSamples
 from adapter.load.spec import Policy, Query
-from adapter.registries.kubernetes import Endpoints, decode_slice
+from adapter.registries.kubernetes import Endpoints
 from adapter.settings import Server, Settings, SettingsError, SettingsFile, load, needs_restart
 from adapter.snapshot import Key, Picture, QueryView
 from adapter.telemetry import logs
@@ -138,7 +138,7 @@ class Adapter:
             (POLICIES, decode_policy, self._world.policy_changed),
             (HPAS, decode_hpa, self._world.hpa_changed),
             (PODS, PodDecoder(), self._world.pod_changed),
-            (SLICES, decode_slice, self._endpoints.change),
+            (SLICES, decode_endpoints, self._endpoints.change),
         )
         return [
             Reflector(self._session, path, decode, name=plural, on_event=on_event, metrics=self._metrics)

@@ -1,6 +1,6 @@
 """The one in-memory picture that requests are answered from: immutable, swapped atomically, the only shared state."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -94,11 +94,20 @@ class Snapshot:
 
 
 class Picture:
-    """Holds the current snapshot; `swap` replaces it. Readers take `current` once per request."""
+    """Holds the current snapshot; `swap` replaces it. Readers take `current` once per request.
+
+    `forget` is called when a snapshot goes, for whoever keeps what was made of it: an old one holds a lot of memory.
+    """
 
     def __init__(self) -> None:
         self.current = Snapshot()
+        self.forget: Callable[[], None] = _nothing
 
     def swap(self, snapshot: Snapshot) -> None:
         """Put the next picture in place of the current one."""
         self.current = snapshot
+        self.forget()
+
+
+def _nothing() -> None:
+    pass

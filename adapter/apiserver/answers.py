@@ -51,15 +51,19 @@ class Answers:
         self._now = now
         self._decide = decide
         self._oldest = oldest
-        self._directory = Directory(picture.current)
+        self._directory: Directory | None = None
+        picture.forget = self._forget
         self._written: dict[Route, tuple[object, bytes]] = {}
 
     @property
     def directory(self) -> Directory:
         """The current picture, ordered for requests."""
-        if self._directory.snapshot is not self._picture.current:
+        if self._directory is None or self._directory.snapshot is not self._picture.current:
             self._directory = Directory(self._picture.current)
         return self._directory
+
+    def _forget(self) -> None:
+        self._directory = None
 
     async def custom(self, route: Route) -> bytes:
         """A MetricValueList. Raises StatusError."""

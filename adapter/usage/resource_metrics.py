@@ -1,8 +1,10 @@
 """Usage from metrics.k8s.io: each namespace with policies is asked in turn, its last samples are kept as they were."""
 
 import asyncio
+import functools
 import random
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -127,7 +129,7 @@ async def _usages(items: list[_PodMetrics], slices: Slices) -> dict[str, PodUsag
 def _usage(item: _PodMetrics) -> PodUsage:
     if item.timestamp.tzinfo is None:
         raise msgspec.ValidationError(f"timestamp of {item.metadata.name} lacks its offset")
-    containers = {container.name: _amounts(container.usage) for container in item.containers or ()}
+    containers = {sys.intern(container.name): _amounts(container.usage) for container in item.containers or ()}
     return PodUsage(at=item.timestamp.timestamp(), window=seconds(item.window), containers=containers)
 
 
@@ -149,6 +151,7 @@ def _nano(text: str) -> int:
     return parse_nano(text)
 
 
+@functools.lru_cache(256)
 def seconds(duration: str) -> float:
     """Seconds of a duration as Go writes it (`15s`, `1m0.5s`); 0 for anything else."""
     parts = _DURATION.findall(duration)
