@@ -1,0 +1,67 @@
+"""A port that leads to one API server, or from now on to another, as a load balancer before a control plane does.
+
+It passes bytes on unread: TLS ends where it always did.
+"""
+
+import contextlib
+import socket
+import threading
+import time
+
+_CHUNK = 1 << 18
+
+
+class Forwarder:
+    """`flow` are (monotonic moment, bytes) that came from the API server."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.port: int = self._listener.getsockname()[1]
+        self.flow: list[tuple[float, int]] = []
+        self._target: int | None = None
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def lead_to(self, port: int | None) -> None:
+        """Break every connection; new ones go to this port, or nowhere."""
+        with self._lock:
+            self._target = port
+            for connection in self._open:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def bytes_since(self, moment: float) -> int:
+        return sum(size for at, size in tuple(self.flow) if at >= moment)
+
+    def _accept(self) -> None:
+        while True:
+            client, _ = self._listener.accept()
+            if self._target is None:
+                client.close()
+                continue
+            try:
+                server = socket.create_connection(("127.0.0.1", self._target))
+            except OSError:
+                client.close()
+                continue
+            for end in (client, server):
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with self._lock:
+                self._open |= {client, server}
+            threading.Thread(target=self._pass, args=(client, server, False), daemon=True).start()
+            threading.Thread(target=self._pass, args=(server, client, True), daemon=True).start()
+
+    def _pass(self, source: socket.socket, sink: socket.socket, counted: bool) -> None:
+        buffer = memoryview(bytearray(_CHUNK))
+        with contextlib.suppress(OSError):
+            while size := source.recv_into(buffer):
+                if counted:
+                    self.flow.append((time.monotonic(), size))
+                sink.sendall(buffer[:size])
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        with self._lock:
+            self._open.discard(source)
+        source.close()

@@ -1,0 +1,178 @@
+"""The load generator, a process of its own: keep-alive TLS connections, each with one request under way at a time.
+
+Reads a plan (JSON) from standard input. Writes one line of JSON: how many requests in how many seconds; the moments (on
+the machine's monotonic clock) and latencies go into a file, eight bytes each, pair by pair.
+
+With a rate, requests are due at even intervals, and a latency counts from the moment its request was due: a server that
+stalls is charged for all that waited. Without, each connection asks again as soon as it is answered.
+"""
+
+import array
+import json
+import os
+import select
+import socket
+import ssl
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from itertools import cycle
+from pathlib import Path
+
+_PATIENCE = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What to ask whom. `requests` are (target, text that the answer must contain); `rate` 0 is as fast as answered."""
+
+    port: int
+    certificate: str
+    key: str
+    headers: list[tuple[str, str]]
+    requests: list[tuple[str, str]]
+    connections: int
+    seconds: float
+    rate: float
+    trace: str = ""
+    tolerant: bool = False
+    """Whether 503 is an answer too: it is counted."""
+
+    def text(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+
+class WrongAnswerError(Exception):
+    """An answer that is not 200, or does not say what it has to."""
+
+
+class Asker:
+    """One connection."""
+
+    def __init__(self, plan: Plan, context: ssl.SSLContext) -> None:
+        plain = socket.create_connection(("127.0.0.1", plan.port), timeout=_PATIENCE)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = context.wrap_socket(plain)
+        self.began = 0.0
+        self.expected = b""
+        self.received = b""
+        self.tolerant = plan.tolerant
+        self.refused = 0
+
+    def fileno(self) -> int:
+        return self.socket.fileno()
+
+    def ask(self, request: bytes, expected: bytes, due: float) -> None:
+        self.began, self.expected, self.received = due, expected, b""
+        self.socket.sendall(request)
+
+    def answered(self) -> bool:
+        """Reads what there is; whether the answer is complete."""
+        chunk = self.socket.recv(65536)
+        if not chunk:
+            raise WrongAnswerError("the server closed the connection")
+        self.received += chunk
+        head, separator, body = self.received.partition(b"\r\n\r\n")
+        if not separator:
+            return False
+        at = head.find(b"Content-Length: ")
+        length = int(head[at + 16 :].split(b"\r", 1)[0])
+        if len(body) < length:
+            return False
+        if self.tolerant and head.startswith(b"HTTP/1.1 503"):
+            self.refused += 1
+        elif not head.startswith(b"HTTP/1.1 200") or self.expected not in body:
+            raise WrongAnswerError(f"{head[:40]!r} {body[:400]!r}, expected {self.expected!r}")
+        return True
+
+
+def run(plan: Plan) -> tuple["array.array[float]", float, int]:
+    """Asks as planned; moments and latencies in turn, and how long it took."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.load_cert_chain(plan.certificate, plan.key)
+    askers = [Asker(plan, context) for _ in range(plan.connections)]
+    questions = cycle([(_request(plan, target), expected.encode()) for target, expected in plan.requests])
+    trace = array.array("d")
+    began = time.monotonic()
+    (_paced if plan.rate else _eager)(plan, askers, questions, trace)
+    return trace, time.monotonic() - began, sum(asker.refused for asker in askers)
+
+
+def _request(plan: Plan, target: str) -> bytes:
+    lines = [f"GET {target} HTTP/1.1", *(f"{name}: {value}" for name, value in plan.headers), "", ""]
+    return "\r\n".join(lines).encode()
+
+
+Questions = Iterator[tuple[bytes, bytes]]
+
+
+def _eager(plan: Plan, askers: list[Asker], questions: Questions, trace: "array.array[float]") -> None:
+    clock = time.monotonic
+    end = clock() + plan.seconds
+    poll = select.epoll()
+    by_number = {asker.fileno(): asker for asker in askers}
+    for number, asker in by_number.items():
+        poll.register(number, select.EPOLLIN)
+        asker.ask(*next(questions), clock())
+    waiting = len(askers)
+    while waiting:
+        events = poll.poll(_PATIENCE)
+        if not events:
+            raise WrongAnswerError(f"no answer within {_PATIENCE:g} s")
+        for number, _ in events:
+            asker = by_number[number]
+            if not asker.answered():
+                continue
+            now = clock()
+            trace.extend((now, now - asker.began))
+            if now < end:
+                asker.ask(*next(questions), now)
+            else:
+                waiting -= 1
+
+
+def _paced(plan: Plan, askers: list[Asker], questions: Questions, trace: "array.array[float]") -> None:
+    clock = time.monotonic
+    start = clock()
+    total = int(plan.rate * plan.seconds)
+    idle, busy, sent = list(askers), set[Asker](), 0
+    while sent < total or busy:
+        now = clock()
+        while sent < total and idle and start + sent / plan.rate <= now:
+            asker = idle.pop()
+            asker.ask(*next(questions), start + sent / plan.rate)
+            busy.add(asker)
+            sent += 1
+        wait = start + sent / plan.rate - clock() if sent < total and idle else _PATIENCE
+        if not busy:
+            time.sleep(max(0.0, wait))
+            continue
+        ready, _, _ = select.select(busy, (), (), max(0.0, wait))
+        for asker in ready:
+            if asker.answered():
+                now = clock()
+                trace.extend((now, now - asker.began))
+                busy.discard(asker)
+                idle.append(asker)
+
+
+def main() -> int:
+    plan = Plan(**json.load(sys.stdin))
+    with suppress(PermissionError):  # an instrument that waits for a processor measures its own wait
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    try:
+        trace, seconds, refused = run(plan)
+    except WrongAnswerError as error:
+        print(json.dumps({"error": str(error)}))
+        return 1
+    with Path(plan.trace).open("wb") as file:
+        trace.tofile(file)
+    print(json.dumps({"requests": len(trace) // 2, "seconds": seconds, "refused": refused}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

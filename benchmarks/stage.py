@@ -1,0 +1,300 @@
+"""The stage of the benchmark: a real API server with the whole scene, usage, the adapter, and what is compared with."""
+
+import dataclasses
+import functools
+import http.client
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from benchmarks import scene, store
+from benchmarks.forwarder import Forwarder
+from benchmarks.load import Plan
+from benchmarks.processes import favour
+from tests.cluster import commands, objects
+from tests.cluster.adapter import ACCOUNT, NAMESPACE, AdapterProcess, account_kubeconfig, install_crds
+from tests.cluster.client import Client, tls_context
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.processes import Component, free_ports
+
+ROOT = Path(__file__).resolve().parent.parent
+USAGE_GROUP = "metrics.k8s.io"
+_USER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
+
+_LISTED = (
+    "/api/v1/pods?limit=1",
+    "/apis/apps/v1/deployments?limit=1",
+    "/apis/autoscaling/v2/horizontalpodautoscalers?limit=1",
+    "/apis/discovery.k8s.io/v1/endpointslices?limit=1",
+    "/apis/effective-load.io/v1alpha1/watermarkpolicies?limit=1",
+    f"/apis/{USAGE_GROUP}/v1beta1",
+)
+
+HEADERS = [
+    ("Host", f"{NAMESPACE}.{NAMESPACE}.svc"),
+    ("User-Agent", f"kube-controller-manager/v1.36.3 (linux/amd64) kubernetes/0000000/{_USER}"),
+    ("Accept", "application/vnd.kubernetes.protobuf, */*"),
+    ("Accept-Encoding", "gzip"),
+    ("Audit-Id", "5b2d3f6e-9a51-4a4f-8c43-0d6f4f6f2d11"),
+    ("X-Forwarded-For", "10.0.0.1"),
+    ("X-Forwarded-Host", "kubernetes.default.svc"),
+    ("X-Forwarded-Proto", "https"),
+    ("X-Remote-Extra-Authentication.kubernetes.io%2fcredential-Id", "JTI=1f6cf1a6-8d55-4a0b-9d37-1a4de9a0a0c2"),
+    ("X-Remote-Group", "system:serviceaccounts"),
+    ("X-Remote-Group", "system:serviceaccounts:kube-system"),
+    ("X-Remote-Group", "system:authenticated"),
+    ("X-Remote-User", _USER),
+]
+"""A request of the HPA controller as the aggregator hands it on."""
+
+
+class Stage:
+    """Starts everything; `policies`, `pods` and `namespaces` say how much of it there is.
+
+    `python` is the interpreter of the adapter and of the constant server.
+    """
+
+    def __init__(self, policies: int, pods: int, namespaces: int, python: str, say: Callable[[str], None]) -> None:
+        self.services = scene.services(policies, pods, namespaces)
+        self._counts = (policies, pods, namespaces)
+        self._python, self._say = python, say
+        self._calm = threading.Event()
+        self.generation = 0
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self.cluster = stack.enter_context(ControlPlane.api_server_only(say=self._say))
+            self._stack = stack
+            self._favour("etcd", "kube-apiserver")
+            self._build()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def _build(self) -> None:
+        self._servers = {name: self._api_server(name) for name in ("first", "second")}
+        self._serving = "first"
+        self.forwarder = Forwarder()
+        self.forwarder.lead_to(self._port("first"))
+        self._fill()
+        self._start_usage()
+        self.adapter = self._adapter()
+        self._stack.callback(self.adapter.stop)
+        self.constant, self.constant_port = self._constant()
+        self._begin_churn()
+
+    def _favour(self, *names: str) -> None:
+        for name in names:
+            favour(self.cluster.components[name].pid or 0)
+
+    # -- the API servers
+
+    def _api_server(self, name: str) -> tuple[Component, int]:
+        layout = self.cluster.layout
+        if name == "first":
+            return self.cluster.components["kube-apiserver"], layout.port("kube-apiserver")
+        port = free_ports(1)[0]
+        other = dataclasses.replace(layout, ports={**layout.ports, "kube-apiserver": port})
+        line = commands.api_server(other, {}, controllers=False)
+        component = Component("kube-apiserver-2", line, self.cluster.folder / "kube-apiserver-2.log")
+        component.ready = functools.partial(_answers, self._admin(port), "/readyz")
+        self._stack.callback(component.stop, 2)
+        return component, port
+
+    def _admin(self, port: int) -> Client:
+        pair = self.cluster.pki.client("admin", "system:masters")
+        return Client("127.0.0.1", port, tls_context(self.cluster.pki.cluster.file, pair.cert_file, pair.key_file))
+
+    def _port(self, name: str) -> int:
+        return self._servers[name][1]
+
+    def prepare_other(self) -> str:
+        """Starts the other API server and waits until it can list everything; its name."""
+        name = "second" if self._serving == "first" else "first"
+        # What the adapter has seen has to be older than the oldest that the other one knows.
+        self._calm.set()
+        time.sleep(1)
+        self.cluster_patch({"metadata": {"annotations": {"benchmark": str(time.time())}}})
+        server = self._servers[name][0]
+        server.start()
+        favour(server.pid or 0)
+        server.wait_ready()
+        admin = self._admin(self._port(name))
+        for path in _LISTED:
+            while not _answers(admin, path):
+                time.sleep(0.1)
+        admin.close()
+        return name
+
+    def cluster_patch(self, body: scene.Object) -> None:
+        admin = self._admin(self._port(self._serving))
+        admin.patch("/api/v1/namespaces/default", body)
+        admin.close()
+
+    def roll_over(self, name: str) -> float:
+        """Has the adapter meet the other API server, as when a control plane is upgraded; the moment of it."""
+        moment = time.monotonic()
+        self.forwarder.lead_to(self._port(name))
+        self._serving = name
+        return moment
+
+    def stop_other(self) -> None:
+        self._calm.clear()
+        name = "second" if self._serving == "first" else "first"
+        self._servers[name][0].stop(3)
+
+    # -- the scene
+
+    def _fill(self) -> None:
+        client, began = self.cluster.client, time.monotonic()
+        install_crds(self.cluster)
+        for name in sorted({service.namespace for service in self.services}):
+            client.create(objects.namespace(name))
+        for service in self.services:
+            client.create(scene.policy(service))
+        etcd = self.cluster.layout.port("etcd")
+        count = sum(store.put(etcd, scene.stored(service)) for service in self.services)
+        self._say(f"{count} objects and {len(self.services)} policies made in {time.monotonic() - began:.0f} s")
+
+    def touch_pods(self) -> None:
+        """Changes every pod."""
+        self.generation += 1
+        etcd = self.cluster.layout.port("etcd")
+        for service in self.services:
+            store.put(etcd, scene.pods(service, self.generation))
+
+    def _begin_churn(self) -> None:
+        """Changes a pod each second: in a cluster without any change the API server's cache keeps no page to go on."""
+        over = threading.Event()
+        etcd = self.cluster.layout.port("etcd")
+
+        def churn() -> None:
+            beat = 0
+            while not over.wait(1):
+                if self._calm.is_set():
+                    continue
+                beat += 1
+                service = self.services[beat % len(self.services)]
+                key, pod = next(scene.pods(service, self.generation))
+                pod["metadata"]["annotations"]["benchmark.example.com/beat"] = str(beat)
+                store.put(etcd, [(key, pod)])
+
+        thread = threading.Thread(target=churn, daemon=True)
+        thread.start()
+        self._stack.callback(thread.join)
+        self._stack.callback(over.set)
+
+    def _start_usage(self) -> None:
+        port = free_ports(1)[0]
+        pair = self.cluster.pki.serving
+        line = [sys.executable, "-m", "benchmarks.usage", str(port), str(pair.cert_file), str(pair.key_file)]
+        line += map(str, self._counts)
+        self._component("usage", line).start()
+        self.cluster.client.apply(objects.external_service("usage", "kube-system", port))
+        where = ("kube-system", "usage", port)
+        self.cluster.client.apply(objects.api_service(USAGE_GROUP, "v1beta1", where))
+        self.cluster.wait_api_service(f"v1beta1.{USAGE_GROUP}")
+
+    def _adapter(self) -> AdapterProcess:
+        """The adapter with no more rights than the manifests give it, behind the forwarder."""
+        account_kubeconfig(self.cluster)
+        path = self.cluster.folder / "kubeconfig-forwarded"
+        server = f"https://127.0.0.1:{self.forwarder.port}"
+        token = self.cluster.token(NAMESPACE, ACCOUNT)
+        objects.kubeconfig(path, server, self.cluster.pki.cluster.certificate, token)
+        adapter = AdapterProcess(self.cluster, kubeconfig=path)
+        adapter.component.command[0] = self._python
+        adapter.register()
+        return adapter
+
+    def _constant(self) -> tuple[Component, int]:
+        port = free_ports(1)[0]
+        line = [self._python, "-m", "benchmarks.constant", str(port), str(self.cluster.front_proxy_ca)]
+        component = self._component("constant", line)
+        component.start()
+        return component, port
+
+    def _component(self, name: str, line: list[str]) -> Component:
+        component = Component(name, line, self.cluster.folder / f"{name}.log", cwd=ROOT)
+        self._stack.callback(component.stop)
+        return component
+
+    # -- asking
+
+    def plan(self, metric: str = "", *, seconds: float, rate: float = 0, connections: int = 8) -> Plan:
+        """A plan to ask all policies in turn for a metric; without one the constant server."""
+        pair = self.cluster.front_proxy_cert()
+        base = "/apis/custom.metrics.k8s.io/v1beta2/namespaces"
+        requests = [
+            (
+                f"{base}/{service.namespace}/watermarkpolicies.effective-load.io/{service.name}/{metric or 'any'}",
+                f'"value":"{self.value(service, metric)}"',
+            )
+            for service in self.services
+        ]
+        return Plan(
+            port=self.adapter.port if metric else self.constant_port,
+            certificate=str(pair.cert_file),
+            key=str(pair.key_file),
+            headers=HEADERS,
+            requests=requests,
+            connections=connections,
+            seconds=seconds,
+            rate=rate,
+        )
+
+    @staticmethod
+    def value(service: scene.Service, metric: str) -> str:
+        """What a metric must read."""
+        return {"": "0", "desired_replicas": str(service.replicas)}.get(metric, f"{service.milli}m")
+
+    @property
+    def pid(self) -> int:
+        return self.adapter.component.pid or 0
+
+    def first_answer(self, patience: float = 60) -> float:
+        """Starts the adapter; seconds from the start of its process to the first correct answer."""
+        service = self.services[len(self.services) // 2]
+        pair = self.cluster.front_proxy_cert()
+        context = tls_context(None, pair.cert_file, pair.key_file)
+        target = self.plan("effective_cpu", seconds=1).requests[len(self.services) // 2][0]
+        wanted = f'"value":"{self.value(service, "effective_cpu")}"'.encode()
+        began = time.monotonic()
+        self.adapter.component.start()
+        favour(self.pid)
+        last = b""
+        while time.monotonic() - began < patience:
+            connection = http.client.HTTPSConnection("127.0.0.1", self.adapter.port, context=context, timeout=5)
+            try:
+                connection.request("GET", target, headers=_folded(HEADERS))
+                last = connection.getresponse().read()
+            except OSError as error:
+                last = str(error).encode()
+            finally:
+                connection.close()
+            if wanted in last:
+                return time.monotonic() - began
+            time.sleep(0.05)
+        raise TimeoutError(f"no correct answer within {patience:g} s: {last!r}{self.adapter.logs()}")
+
+
+def _folded(headers: list[tuple[str, str]]) -> dict[str, str]:
+    """One group is enough where a dictionary has to do: the account itself may read."""
+    return dict(headers)
+
+
+def _answers(client: Client, path: str) -> bool:
+    try:
+        return client.raw(path, timeout=10).status == 200
+    except OSError:
+        return False

@@ -1,0 +1,49 @@
+"""Puts objects straight into etcd, many to a transaction: a hundred times faster than creating them one by one.
+
+The API server reads JSON from its storage as well as its own binary form, and its watches see the writes.
+"""
+
+import base64
+import http.client
+import itertools
+import json
+from collections.abc import Iterable
+
+from benchmarks.scene import Object
+
+_AT_ONCE = 100  # etcd takes 128 operations and 1.5 MB a transaction
+
+
+def put(port: int, objects: Iterable[tuple[str, Object]]) -> int:
+    """Writes them through etcd's HTTP gateway; how many there were."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    written, left = 0, iter(objects)
+    while batch := list(itertools.islice(left, _AT_ONCE)):
+        body = json.dumps({"success": [_operation(key, item) for key, item in batch]}).encode()
+        connection.request("POST", "/v3/kv/txn", body)
+        answer = connection.getresponse()
+        text = answer.read()
+        if answer.status != 200:
+            raise RuntimeError(f"etcd: {answer.status} {text[:300]!r}")
+        written += len(batch)
+    connection.close()
+    return written
+
+
+def compact(port: int) -> None:
+    """Forgets all history: a watch that lags behind has to list anew."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("POST", "/v3/kv/range", json.dumps({"key": _text(b"\0")}).encode())
+    revision = json.loads(connection.getresponse().read())["header"]["revision"]
+    connection.request("POST", "/v3/kv/compaction", json.dumps({"revision": revision}).encode())
+    connection.getresponse().read()
+    connection.close()
+
+
+def _operation(key: str, item: Object) -> Object:
+    value = json.dumps(item, separators=(",", ":")).encode()
+    return {"requestPut": {"key": _text(key.encode()), "value": _text(value)}}
+
+
+def _text(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()
