@@ -47,7 +47,7 @@ class Store:
     async def write(self, before: _Secret | None, stock: Stock) -> None:
         """Write what was read before, changed. Raises Conflict where somebody else wrote meanwhile."""
         if before is None:
-            secret = {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": self._metadata}
+            secret = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": self._metadata}
             method, path, content_type = "POST", self._collection, JSON
         else:  # a merge patch keeps the type and the labels that a manifest gave it
             secret = {"metadata": {"resourceVersion": before.metadata.resource_version}}

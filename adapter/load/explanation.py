@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from fractions import Fraction
+from math import floor
 
 from adapter.load.assessment import Assessment, Decision, HeldBy, MetricAssessment, Outcome, PodReading, Verdict
 from adapter.load.pods import PodState
@@ -9,6 +10,7 @@ from adapter.load.quantity import milli_text, nano_text
 from adapter.load.spec import Average, Bounds, Policy
 
 _NAMED_AT_MOST = 20
+_READ_IN_MILLI = 100 * 10**6
 _PLAIN = {PodState.SERVING, PodState.TERMINATING, PodState.FINISHED}
 _STANDS = {Verdict.ABOVE: "above", Verdict.INSIDE: "inside", Verdict.BELOW: "below"}
 
@@ -64,33 +66,33 @@ def _metrics(assessment: Assessment, decision: Decision) -> Iterator[str]:
 def _usage(outcome: Outcome, policy: Policy) -> str:
     metric, reading = outcome.metric, outcome.reading
     if reading.usage is None and reading.verdict is not Verdict.ERROR:
-        return f"{metric.name}: {nano_text(metric.total_value or 0)} for the whole service, and no pod"
+        return f"{metric.name}: {_shown(metric.total_value or 0)} for the whole service, and no pod"
     if reading.usage is None:
         return f"{metric.name}: no pod that surely serves can be compared"
     pods = _many(reading.n, "pod")
     one = "s" if reading.n == 1 else ""
-    how = f"{pods} use{one} {nano_text(reading.usage)} on average"
+    how = f"{pods} use{one} {_shown(reading.usage)} on average"
     if policy.average is Average.TOTAL:
-        how = f"{pods} use{one} {nano_text(reading.usage)} in total"
+        how = f"{pods} use{one} {_shown(reading.usage)} in total"
     elif metric.total:
-        how = f"{pods} share{one} {nano_text(metric.total_value or 0)}, {nano_text(reading.usage)} each"
+        how = f"{pods} share{one} {_shown(metric.total_value or 0)}, {_shown(reading.usage)} each"
     return f"{metric.name}: {how}, {_stand(metric, reading.verdict, policy.tolerance)}"
 
 
 def _stand(metric: MetricAssessment, verdict: Verdict, tolerance: Fraction) -> str:
-    high = f"{nano_text(metric.high)}" if metric.high is not None else ""
-    low = f"{nano_text(metric.low)}" if metric.low is not None else ""
+    high = f"{_shown(metric.high)}" if metric.high is not None else ""
+    low = f"{_shown(metric.low)}" if metric.low is not None else ""
     if verdict is Verdict.ABOVE and metric.high is not None:
-        return f"above the high watermark {high} (acts beyond {nano_text(metric.high * (1 + tolerance))})"
+        return f"above the high watermark {high} (acts beyond {_shown(metric.high * (1 + tolerance))})"
     if verdict is Verdict.BELOW and metric.low is not None:
-        return f"below the low watermark {low} (acts under {nano_text(metric.low * (1 - tolerance))})"
+        return f"below the low watermark {low} (acts under {_shown(metric.low * (1 - tolerance))})"
     return f"inside the band {low or '0'} … {high or 'any'}"
 
 
 def _raw(metric: MetricAssessment) -> str:
     if metric.raw is None or metric.raw == metric.usage:
         return ""
-    return f"; over all running pods it would be {nano_text(metric.raw)}"
+    return f"; over all running pods it would be {_shown(metric.raw)}"
 
 
 def _proposal(outcome: Outcome, decision: Decision, policy: Policy) -> str:
@@ -130,3 +132,9 @@ def _because(held: HeldBy | None) -> str:
 
 def _many(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _shown(nano: Fraction | int) -> str:
+    """A value for people: whole milli-units, rounded down, unless it is so small that they would not tell it."""
+    milli = floor(nano / 10**6) if nano >= _READ_IN_MILLI else 0
+    return milli_text(milli) if milli else nano_text(nano)

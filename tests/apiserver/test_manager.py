@@ -68,7 +68,7 @@ async def test_the_first_replica_makes_the_secret_and_announces_its_authority(
     assert pair.certificate == cluster.secret("tls.crt")
     assert pair.key == cluster.secret("tls.key")
     assert cluster.bundle(V2) == cluster.bundle(V1) == cluster.secret("ca.crt")
-    assert cluster.objects[SECRET]["type"] == "kubernetes.io/tls"
+    assert cluster.objects[SECRET]["type"] == "Opaque"  # as the manifests have it: a type cannot be changed later
     assert cs.dns_names(pair.leaf)[0] == "effective-load.adapter.svc"
 
 

@@ -114,3 +114,11 @@ def test_waking_from_zero_is_told() -> None:
     assert head.startswith("asks for 1, now 0")
     assert "queue: 3 for the whole service, and no pod" in text
     assert "queue needs 1 serving pod: proposes 1 (now 0)" in text
+
+
+def test_a_value_is_said_in_whole_milli_units_where_those_tell_it() -> None:
+    pods, loads = same(7, "1142857142n")
+    found = explain(*see(policy(cpu("1200m")), pods, usage(loads)), BOUNDS)
+    assert any("use 1142m on average" in sentence for sentence in found)
+    small = explain(*see(policy(cpu("100u")), pods, usage(dict.fromkeys(loads, "57u"))), BOUNDS)
+    assert any("use 57u on average" in sentence for sentence in small)
