@@ -6,7 +6,6 @@ moves between slices. It is out only where all copies say so, because any copy t
 Service with publishNotReadyAddresses `ready` is always true, and `serving` still tells the truth.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -66,46 +65,55 @@ class Endpoints:
 
     def __init__(self, on_change: Callable[[str, str], None]) -> None:
         self._on_change = on_change
-        self._slices: dict[_Place, _Listed] = {}
-        self._pods: dict[_Place, dict[str, tuple[_Copy, ...]]] = defaultdict(dict)
+        self._pods: dict[str, dict[str, tuple[_Filed, ...]]] = {}
+        """By namespace and pod name: mostly one copy each, and there is one for every pod of the cluster."""
 
     def change(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
         """A slice came (`old` None), changed, or went (`new` None)."""
         found = new or old
         assert found is not None
         place = _Place(found.metadata.namespace, found.metadata.name)
-        before = self._slices.pop(place, {})
+        before = _listed(old) if old is not None else {}
         after = _listed(new) if new is not None else {}
-        if after:
-            self._slices[place] = after
         for name in before.keys() | after.keys():
             if before.get(name) != after.get(name):
-                self._file(_Place(place.namespace, name), place.name, after.get(name))
+                self._file(_Place(place.namespace, name), place.name, after.get(name, ()))
 
     def endpoint_serving(self, namespace: str, pod_name: str, pod_uid: str) -> bool | None:
         """True where a listed copy of the pod serves, False where none does, None where no slice lists it."""
-        by_slice = self._pods.get(_Place(namespace, pod_name), {})
-        return _verdict((copy for copies in by_slice.values() for copy in copies), pod_uid)
+        return _verdict((filed.copy for filed in self._filed(namespace, pod_name)), pod_uid)
 
-    def _file(self, pod: _Place, slice_name: str, copies: tuple[_Copy, ...] | None) -> None:
-        words = self._words(pod)
-        if copies:
-            self._pods[pod][slice_name] = copies
+    def _filed(self, namespace: str, pod_name: str) -> tuple["_Filed", ...]:
+        return self._pods.get(namespace, {}).get(pod_name, ())
+
+    def _file(self, pod: _Place, slice_name: str, copies: tuple[_Copy, ...]) -> None:
+        before = self._filed(*pod)
+        others = tuple(filed for filed in before if filed.slice_name != slice_name)
+        after = others + tuple(_Filed(slice_name, copy) for copy in copies)
+        pods = self._pods.setdefault(pod.namespace, {})
+        if after:
+            pods[pod.name] = after
         else:
-            self._pods[pod].pop(slice_name, None)
-        after = self._words(pod)
-        if not self._pods[pod]:
-            del self._pods[pod]
-        if words != after:
+            pods.pop(pod.name, None)
+        if not pods:
+            del self._pods[pod.namespace]
+        if _words(before) != _words(after):
             self._on_change(*pod)
 
-    def _words(self, pod: _Place) -> dict[str, bool]:
-        """What is said of each UID that bore this name."""
-        words: dict[str, bool] = {}
-        for copies in self._pods[pod].values():
-            for copy in copies:
-                words[copy.uid] = words.get(copy.uid, False) or copy.serving
-        return words
+
+class _Filed(NamedTuple):
+    """A copy, and the slice that lists it."""
+
+    slice_name: str
+    copy: _Copy
+
+
+def _words(filed: Iterable[_Filed]) -> dict[str, bool]:
+    """What is said of each UID that bore the pod's name."""
+    words: dict[str, bool] = {}
+    for _, copy in filed:
+        words[copy.uid] = words.get(copy.uid, False) or copy.serving
+    return words
 
 
 def _verdict(copies: Iterable[_Copy], uid: str) -> bool | None:

@@ -195,7 +195,6 @@ class TestChanges:
         heard.change(one, None)
         heard.word("a")
         assert not heard.endpoints._pods
-        assert not heard.endpoints._slices
 
     @given(
         st.lists(
