@@ -23,7 +23,7 @@ _FRESH_SECONDS = 60.0
 _ALLOW_SECONDS = 300.0
 _DENY_SECONDS = 10.0
 _REMEMBERED = 16384
-_DEADLINE = 1.0
+_DEADLINE = 3.0
 
 _Question = tuple[Identity, Attributes]
 

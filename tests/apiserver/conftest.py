@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
-import hypothesis
 import msgspec
 import pytest
 import trustme
@@ -26,9 +25,6 @@ from adapter.snapshot import Picture
 from adapter.telemetry.metrics import Metrics
 from tests.apiserver import pictures
 from tests.apiserver.cluster import Cluster
-
-hypothesis.settings.register_profile("apiserver", deadline=None)
-hypothesis.settings.load_profile("apiserver")
 
 HPA = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
 SERVICES = ("v1beta2.custom.metrics.k8s.io", "v1beta1.custom.metrics.k8s.io")
