@@ -1,8 +1,6 @@
 """The composition root: builds the rooms from the settings, joins them, and runs them in one TaskGroup."""
 
 import asyncio
-import contextlib
-import ctypes
 import gc
 import math
 import signal
@@ -51,7 +49,6 @@ YOUNG = (1_000, 3, 1_000_000)
 At all objects, which takes tenths of a second, it never looks by itself."""
 COLLECT_SECONDS = 300.0
 LOOK_SECONDS = 0.25
-_MMAP_THRESHOLD = -3  # as malloc.h has it
 POLICIES = ("/apis/effective-load.io/v1alpha1", "watermarkpolicies")
 HPAS = ("/apis/autoscaling/v2", "horizontalpodautoscalers")
 PODS = ("/api/v1", "pods")
@@ -63,7 +60,6 @@ async def serve(settings_path: str | None, kubeconfig: str | None) -> int:
     settings = await asyncio.to_thread(load, settings_path) if settings_path else Settings()
     logs.configure(settings.logging.level, settings.logging.format)
     gc.disable()  # until the caches are filled: what is made by then stays
-    _give_back_memory()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
@@ -77,12 +73,6 @@ async def serve(settings_path: str | None, kubeconfig: str | None) -> int:
             stopping = asyncio.create_task(stop.wait())
             await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
             return await _end(running, stopping)
-
-
-def _give_back_memory() -> None:
-    """Have glibc return large blocks at once: it keeps them after the first few pages of a list (12 MiB)."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 1 << 16)
 
 
 async def _end(running: asyncio.Task[None], stopping: asyncio.Task[Any]) -> int:
