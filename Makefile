@@ -45,8 +45,8 @@ format: $(STAMP)  ## Format the code and mend what the linter can
 	$(BIN)/ruff check --fix .
 
 lock:  ## Renew the locks (needs uv): hashes, no addresses
-	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header -q -o requirements/runtime.lock
-	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header -q -o requirements/dev.lock
+	uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header -q -o requirements/runtime.lock
+	uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header -q -o requirements/dev.lock
 
 clean:  ## Remove what was made here (the built control plane stays in its cache)
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic.alias_generators import to_camel
+from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from adapter.faults import Fault, FaultyDocument, path_of
+from adapter.settings_base import Port, Seconds, Section
+from adapter.settings_registries import Registry
 from adapter.settings_rules import advice, spanning_faults
-
-Port = Annotated[int, Field(ge=0, le=65535)]
-Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 
 RESTART = ("server", "telemetry", "kubernetes")
 """The sections that are read once: a change of theirs needs a restart. All others are taken over while running."""
@@ -42,12 +40,7 @@ def own_namespace() -> str:
     return named or "effective-load"
 
 
-class _Section(BaseModel):
-    # By name for code that builds settings; a file is read by alias alone.
-    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True, validate_by_name=True)
-
-
-class Tls(_Section):
+class Tls(Section):
     """How the metrics API gets its serving certificate."""
 
     mode: Literal["SelfSigned", "Files"] = "SelfSigned"
@@ -67,7 +60,7 @@ class Tls(_Section):
     """Whether to write the CA into the own APIServices' `caBundle`."""
 
 
-class Server(_Section):
+class Server(Section):
     """The metrics API itself."""
 
     address: str = ""
@@ -80,7 +73,7 @@ class Server(_Section):
     """The serving certificate."""
 
 
-class Telemetry(_Section):
+class Telemetry(Section):
     """The adapter's own metrics, on a port of their own, without TLS."""
 
     address: str = ""
@@ -89,7 +82,7 @@ class Telemetry(_Section):
     """Port of `/metrics` and `/healthz` (HTTP); 0: any free one."""
 
 
-class Logging(_Section):
+class Logging(Section):
     """What is logged, to standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
@@ -98,14 +91,14 @@ class Logging(_Section):
     """One JSON object a line, or aligned text for people."""
 
 
-class Kubernetes(_Section):
+class Kubernetes(Section):
     """Which part of the cluster is watched."""
 
     namespaces: tuple[str, ...] = ()
     """Namespaces to watch; empty: all of them."""
 
 
-class ResourceMetrics(_Section):
+class ResourceMetrics(Section):
     """CPU and memory from metrics.k8s.io."""
 
     interval_seconds: Seconds = 10
@@ -116,7 +109,7 @@ class ResourceMetrics(_Section):
     """How long one request may take."""
 
 
-class BasicAuth(_Section):
+class BasicAuth(Section):
     """A user name, and the file that holds its password."""
 
     username: str = Field(min_length=1)
@@ -125,7 +118,7 @@ class BasicAuth(_Section):
     """File with the password; read again when it changes."""
 
 
-class PrometheusServer(_Section):
+class PrometheusServer(Section):
     """One server that answers PromQL."""
 
     name: str = Field(min_length=1)
@@ -146,7 +139,7 @@ class PrometheusServer(_Section):
     """Further request headers, such as `X-Scope-OrgID`."""
 
 
-class NamedQuery(_Section):
+class NamedQuery(Section):
     """A query that policies may name, and that is served as a Pods or External metric without a policy."""
 
     name: str
@@ -168,7 +161,7 @@ class NamedQuery(_Section):
     """How often it is asked."""
 
 
-class Prometheus(_Section):
+class Prometheus(Section):
     """Any number of Prometheus servers, and the queries they answer."""
 
     inline_queries: bool = False
@@ -179,7 +172,7 @@ class Prometheus(_Section):
     """The named queries."""
 
 
-class Settings(_Section):
+class Settings(Section):
     """The whole file."""
 
     server: Server = Field(default_factory=Server)
@@ -194,6 +187,8 @@ class Settings(_Section):
     """CPU and memory from metrics.k8s.io."""
     prometheus: Prometheus = Prometheus()
     """Prometheus servers and queries."""
+    registries: tuple[Annotated[Registry, Field(discriminator="type")], ...] = ()
+    """Service registries that policies may name."""
 
 
 def load(path: str | Path) -> Settings:

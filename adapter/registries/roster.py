@@ -27,6 +27,9 @@ class ServiceKey(NamedTuple):
     namespace: str = ""
     group: str = ""
 
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.service, self.namespace, self.group)))
+
 
 OnChange = Callable[[ServiceKey], None]
 """Called after a service's roster is not what it was; every source takes one."""
@@ -70,14 +73,16 @@ def staleness(at: float | None, now: float) -> Staleness:
 class Answer:
     """What a source heard about one service, before it is trusted.
 
-    `error`: no answer, or none that can be read. `filtered`: the registry says that it left something out (rights).
-    `partial`: pages are lacking. `index`: the registry's own revision, which only grows while it lives. `protected`: it
-    reports unhealthy instances as healthy just now. `alive`: the source has a sign of life of its own, beside the list.
+    `error`: no answer, or none that can be read; `reason` is the word it is counted by. `filtered`: the registry says
+    that it left something out (rights). `partial`: pages are lacking. `index`: the registry's own revision, which only
+    grows while it lives. `protected`: it reports unhealthy instances as healthy just now. `alive`: the source has a
+    sign of life of its own, beside the list.
     """
 
     at: float
     instances: tuple[Instance, ...] = ()
     error: str = ""
+    reason: str = "error"
     filtered: bool = False
     partial: bool = False
     index: int | None = None
@@ -139,6 +144,11 @@ class Ledger:
             ledger = replace(ledger, heard={**ledger.heard, key: Heard(answer.at, len(answer.instances))})
         return ledger, _roster(ledger, key, answer, fault)
 
+    def confirm(self, keys: Iterable[ServiceKey], at: float) -> "Ledger":
+        """What was last heard of these services still holds: a connection that would tell of changes is alive."""
+        heard = {key: Heard(at, self.heard[key].count) for key in keys if key in self.heard}
+        return replace(self, heard={**self.heard, **heard})
+
     def others_alive(self, key: ServiceKey, at: float) -> bool:
         """Whether the registry listed instances of another service a moment before or after."""
         return any(
@@ -146,6 +156,11 @@ class Ledger:
             for other, heard in self.heard.items()
             if other != key
         )
+
+
+def valid_roster(ledger: Ledger, key: ServiceKey, answer: Answer) -> Roster:
+    """A valid answer once more, as of the time for which it was confirmed last."""
+    return _roster(ledger, key, replace(answer, at=ledger.heard[key].at), "")
 
 
 def _roster(ledger: Ledger, key: ServiceKey, answer: Answer, fault: str) -> Roster:
@@ -159,6 +174,13 @@ def _roster(ledger: Ledger, key: ServiceKey, answer: Answer, fault: str) -> Rost
         error=fault or None,
         instances=() if fault else answer.instances,
     )
+
+
+def reason_of(answer: Answer) -> str:
+    """The word by which an answer that is not valid is counted."""
+    if answer.error:
+        return answer.reason
+    return "filtered" if answer.filtered else "partial" if answer.partial else "rewound"
 
 
 def _fault(answer: Answer, last_index: int | None) -> str:

@@ -32,6 +32,7 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         self._serving()
         self._inputs()
+        self._registries()
         self._caches()
         self.build_info = self._gauge("build_info", "1, labelled with what runs", "version", "python")
         self.build_info.labels(version=package_version(), python=platform.python_version()).set(1)
@@ -66,6 +67,18 @@ class Metrics:
             "source_fetch_duration_seconds", "Time to fetch from a load source", _SLOW, ("source",)
         )
         self.source_errors = self._counter("source_errors_total", "Failed fetches of a load source", "source", "reason")
+
+    def _registries(self) -> None:
+        self.registry_up = self._gauge("registry_up", "1 where a service registry last answered", "registry")
+        self.registry_errors = self._counter(
+            "registry_errors_total", "Answers of a service registry that failed or were not valid", "registry", "reason"
+        )
+        self.registry_changes = self._counter(
+            "registry_changes_total", "Valid answers about a service that differed from the one before", "registry"
+        )
+        self.registry_reconnects = self._counter(
+            "registry_reconnects_total", "Connections to a service registry made anew, and restarts seen", "registry"
+        )
 
     def _caches(self) -> None:
         self.watch_proof = self._gauge(

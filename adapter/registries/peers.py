@@ -1,0 +1,72 @@
+"""Several servers of one registry: one is asked until it fails, then the next."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from adapter.outbound import Client, OutboundError, Reply, TooLarge
+from adapter.registries.errors import (
+    NotAllowed,
+    NotAuthenticated,
+    RegistryError,
+    RegistryFailing,
+    RegistryUnreachable,
+    WrongRegistryAnswer,
+)
+
+T = TypeVar("T")
+
+_SHOWN = 200
+
+
+class Peers:
+    """The servers' base addresses. Sticky, because servers differ for a moment: switching looks like a change.
+
+    `on_switch` is called after another server was chosen.
+    """
+
+    def __init__(self, servers: Sequence[str], on_switch: Callable[[], None]) -> None:
+        self._servers = [server.rstrip("/") for server in servers]
+        self._on_switch = on_switch
+        self.current = self._servers[0]
+
+    async def ask(self, question: Callable[[str], Awaitable[T]]) -> T:
+        """Put the question to the current server; to each other one once, while they fail or cannot be reached.
+
+        Raises the RegistryError of the last one asked; a refusal (password, rights) is not put to another server.
+        """
+        for _ in self._servers[1:]:
+            asked = self.current
+            try:
+                return await question(asked)
+            except (RegistryUnreachable, RegistryFailing):
+                self._leave(asked)
+        return await question(self.current)
+
+    def _leave(self, server: str) -> None:
+        # Questions run side by side: only the first that fails moves on.
+        if server == self.current:
+            self.current = self._servers[(self._servers.index(server) + 1) % len(self._servers)]
+            self._on_switch()
+
+
+async def send(client: Client, method: str, url: str, **more: object) -> Reply:
+    """A reply of whatever status, with transport errors of this room. Raises RegistryError."""
+    try:
+        return await client.send(method, url, **more)  # type: ignore[arg-type]  # by name
+    except TooLarge as error:
+        raise WrongRegistryAnswer(str(error)) from error
+    except OutboundError as error:
+        raise RegistryUnreachable(f"{url}: {error}") from error
+
+
+def refusal(reply: Reply) -> RegistryError:
+    """The error for a status that is no answer, with the registry's own words."""
+    words = " ".join(reply.body[:_SHOWN].decode("utf-8", errors="replace").split())
+    text = f"HTTP {reply.status}: {words}" if words else f"HTTP {reply.status}"
+    if reply.status == 401:
+        return NotAuthenticated(text)
+    if reply.status == 403:
+        return NotAllowed(text)
+    if reply.status == 429 or reply.status >= 500:
+        return RegistryFailing(text)
+    return WrongRegistryAnswer(text)
