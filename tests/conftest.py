@@ -30,6 +30,7 @@ NEEDS = {
     "api_server": binaries.API_SERVER,
     "prometheus": ("prometheus",),
     "wire": ("wire",),
+    "consul": ("consul",),
 }
 """The programs behind each fixture."""
 

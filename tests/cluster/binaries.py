@@ -117,6 +117,22 @@ RECIPES: dict[str, Recipe] = {
             variables=(("github.com/prometheus/common/version.Version", "3.15.0"),),
             minutes=2,
         ),
+        Recipe(
+            # The last series that the module proxy can serve whole: later ones replace modules of their own.
+            name="consul",
+            version="1.13.9",
+            module="github.com/hashicorp/consul",
+            package="github.com/hashicorp/consul",
+            minutes=4,
+        ),
+        Recipe(
+            # One program that also speaks Nacos (HTTP and gRPC) and Eureka; its configuration comes with the module.
+            name="polaris",
+            version="1.18.1",
+            module="github.com/polarismesh/polaris",
+            package="github.com/polarismesh/polaris",
+            minutes=1.5,
+        ),
         _kubernetes("kubectl", minutes=0.5),
         Recipe(name="wire", version="0.36.3", source=WIRE_SOURCE, minutes=0.5),
     )
