@@ -27,7 +27,9 @@ from adapter.kube.session import Session
 from adapter.load.roster import Roster
 from adapter.load.samples import QuerySamples, ResourceSamples
 from adapter.load.spec import Policy, Query
+from adapter.registries.hub import Registries
 from adapter.registries.kubernetes import Endpoints
+from adapter.registries.roster import service_of
 from adapter.settings import Server, Settings, SettingsError, SettingsFile, load, needs_restart
 from adapter.snapshot import Key, Picture, QueryView
 from adapter.telemetry import logs
@@ -102,7 +104,7 @@ class Adapter:
         namespaces = settings.kubernetes.namespaces
         self._endpoints = Endpoints(self._world.endpoint_changed)
         self._feeds = self._reflectors(namespaces)
-        self._targets = Targets(session, namespaces, self._world.target_changed, self._target_kind_changed, metrics)
+        self._targets = Targets(session, namespaces, self._world.target_changed, self._look_again, metrics)
         self._usage = ResourceMetrics(
             session,
             self._world.namespaces_with_resources,
@@ -118,9 +120,9 @@ class Adapter:
             clock=session.now,
             metrics=metrics,
         )
-        self._views = Views(
-            self._world, _Inputs(self._targets, self._usage, self._prometheus, self._endpoints), session.now
-        )
+        self._registries = Registries(settings.registries, self._world.roster_changed, session.now, metrics)
+        inputs = _Inputs(self._targets, self._usage, self._prometheus, self._endpoints, self._registries)
+        self._views = Views(self._world, inputs, session.now)
         self._worker = Worker(self._marks, self._picture, self._views.view, metrics)
         self._scales = ScaleReader(session, metrics)
         self._api = ApiServer(
@@ -131,6 +133,7 @@ class Adapter:
             metrics=metrics,
             options=_server_options(settings.server),
         )
+        metrics.registry_rows = self._registries.rows
         metrics.policy_rows = lambda: rows(self._picture.current, session.now())
 
     def _reflectors(self, namespaces: Iterable[str]) -> list[Reflector[Any]]:
@@ -155,6 +158,7 @@ class Adapter:
                 tasks.create_task(self._targets.run(), name="watch targets")
                 tasks.create_task(self._usage.run(), name="metrics.k8s.io")
                 tasks.create_task(self._prometheus.run(), name="prometheus")
+                tasks.create_task(self._registries.run(), name="registries")
                 tasks.create_task(self._api.run(), name="api")
                 tasks.create_task(self._assess(), name="assess")
                 tasks.create_task(self._collect(), name="garbage")
@@ -199,6 +203,7 @@ class Adapter:
             await asyncio.sleep(0)
             self._prometheus.want(_wanted(links))
             self._usage.refresh()
+            self._registries.watch(self._world.services())
             await asyncio.sleep(0)
             self._publish_again()
             await asyncio.sleep(LINKS_SECONDS)
@@ -212,8 +217,8 @@ class Adapter:
             self._world.pods_metric_targets(self._targets.resource), self._world.pods.namespaces(), synced=True
         )
 
-    def _target_kind_changed(self) -> None:
-        """A kind of target was resolved, or can be no longer: whoever waits for it is looked at again."""
+    def _look_again(self) -> None:
+        """A kind of target was resolved, or can be no longer, or the settings are new: every policy is looked at again."""
         for key in tuple(self._world.policies):
             self._marks.mark(key)
         self._publish_again()
@@ -263,30 +268,36 @@ class Adapter:
         self._usage.options = wanted.resource_metrics
         prometheus = wanted.prometheus
         self._prometheus.reload(prometheus.servers, prometheus.queries, inline_allowed=prometheus.inline_queries)
+        self._registries.reload(wanted.registries)
         self._settings = wanted
         self._metrics.settings_reloads.labels(result="taken").inc()
         log.info("the settings file is taken over")
         self._links_changed.set()
+        self._look_again()
 
 
 class _Inputs:
     """Where the views find samples, rosters and targets."""
 
-    def __init__(self, targets: Targets, usage: ResourceMetrics, prometheus: Prometheus, endpoints: Endpoints) -> None:
+    def __init__(
+        self,
+        targets: Targets,
+        usage: ResourceMetrics,
+        prometheus: Prometheus,
+        endpoints: Endpoints,
+        registries: Registries,
+    ) -> None:
+        self._registries = registries
         self.find: Callable[[TargetRef], Found | str] = targets.find
         self.resources: Callable[[str], ResourceSamples] = usage.samples
         self.query: Callable[[Query, str, str], QuerySamples] = prometheus.samples
         self.endpoint_serving: Callable[[str, str, str], bool | None] = endpoints.endpoint_serving
+        self.registry_refusal: Callable[[str, str, str], str] = registries.refusal
 
     def roster(self, policy: Policy) -> Roster | None:
         """The registry's latest answer; Kubernetes' own facts need none."""
-        del policy
-        return None
-
-    def knows_registry(self, name: str) -> bool:
-        """Whether a service registry of that name is configured."""
-        del name
-        return False
+        service = service_of(policy)
+        return self._registries.roster(service) if service is not None else None
 
 
 def _wanted(links: Iterable[Link]) -> list[tuple[Query, str, str]]:

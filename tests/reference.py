@@ -5,7 +5,7 @@ import inspect
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -13,6 +13,7 @@ from pydantic_core import PydanticUndefined
 
 from adapter import settings
 from adapter.settings import RESTART, Settings
+from adapter.settings_base import Section
 from adapter.telemetry.metrics import Metrics
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -54,28 +55,39 @@ FILES = {DOCS / "configuration.md": configuration, DOCS / "metrics.md": metrics}
 
 def _sections(model: type[BaseModel], prefix: str) -> Iterator[str]:
     described = field_docs(model)
-    inner = {name: found for name, field in model.model_fields.items() if (found := section_of(field)) is not None}
+    inner = {name: found for name, field in model.model_fields.items() if (found := sections_of(field))}
     leaves = [name for name in model.model_fields if name not in inner]
     if leaves:
         yield "| key | type | default | what it says |\n|---|---|---|---|"
         yield "\n".join(_row(model.model_fields[name], described[name]) for name in leaves) + "\n"
-    for name, (section, repeated) in inner.items():
+    for name, sections in inner.items():
         field = model.model_fields[name]
-        key = f"{prefix}{field.alias}{'[]' if repeated else ''}"
+        key = f"{prefix}{field.alias}{'[]' if get_origin(field.annotation) is tuple else ''}"
         yield f"## `{key}`\n\n{_cell(described[name])}\n"
-        yield from _sections(section, f"{key}.")
+        for section in sections:
+            if len(sections) > 1:
+                yield f"### `{key}` with `type: {_type_of(section)}`\n\n{_cell(section.__doc__ or '')}\n"
+            yield from _sections(section, f"{key}.")
+
+
+def _type_of(section: type[BaseModel]) -> str:
+    return str(get_args(section.model_fields["type"].annotation)[0])
 
 
 def _row(field: FieldInfo, text: str) -> str:
     return f"| `{field.alias}` | {_type(field)} | {_default(field)} | {_cell(text)} |"
 
 
-def section_of(field: FieldInfo) -> tuple[type[BaseModel], bool] | None:
-    """The section that a key holds, and whether it is a list of them."""
-    for one in (field.annotation, *get_args(field.annotation)):
-        if isinstance(one, type) and issubclass(one, BaseModel):
-            return one, get_origin(field.annotation) is tuple
-    return None
+def sections_of(field: FieldInfo) -> list[type[BaseModel]]:
+    """The sections that a key may hold, or that its list may: several where they are told apart by their type."""
+    return list(dict.fromkeys(_models(field.annotation)))
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for one in get_args(annotation):
+        yield from _models(one)
 
 
 def _type(field: FieldInfo) -> str:
@@ -84,6 +96,8 @@ def _type(field: FieldInfo) -> str:
         return " or ".join(f"`{one}`" for one in get_args(annotation))
     if get_origin(annotation) is tuple:
         return "list of texts"
+    if get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
     names = {str: "text", int: "whole number", float: "seconds", bool: "true or false"}
     return names.get(annotation, "mapping of texts")
 
@@ -104,7 +118,15 @@ def _cell(text: str) -> str:
 
 
 def field_docs(model: type[BaseModel]) -> dict[str, str]:
-    """The docstrings under a model's fields, by field; a field without one is missing."""
+    """The docstrings under a model's fields, inherited ones included, by field; a field without one is missing."""
+    documented: dict[str, str] = {}
+    for one in reversed(model.__mro__):
+        if issubclass(one, Section) and one is not Section:
+            documented |= _own_docs(one)
+    return {name: documented[name] for name in model.model_fields if name in documented}
+
+
+def _own_docs(model: type[BaseModel]) -> dict[str, str]:
     body = ast.parse(textwrap.dedent(inspect.getsource(model))).body[0]
     assert isinstance(body, ast.ClassDef)
     pairs = zip(body.body, body.body[1:], strict=False)

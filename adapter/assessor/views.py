@@ -9,7 +9,7 @@ from adapter.assessor.world import Link, TargetRef, World
 from adapter.kube.selectors import SelectorError
 from adapter.kube.selectors import parse as parse_selector
 from adapter.load.matching import owned_by, owns_its_pods
-from adapter.load.membership import KUBERNETES
+from adapter.load.membership import uses_registry
 from adapter.load.memory import Memory
 from adapter.load.pipeline import assess
 from adapter.load.pods import Pod
@@ -38,8 +38,8 @@ class Inputs(Protocol):
         """The registry's latest answer for a policy's service."""
         ...
 
-    def knows_registry(self, name: str) -> bool:
-        """Whether the settings define a registry of that name."""
+    def registry_refusal(self, registry: str, service: str, namespace: str) -> str:
+        """Why a policy of this namespace may not name this service of that registry; empty where it may."""
         ...
 
     def endpoint_serving(self, namespace: str, pod: str, uid: str) -> bool | None:
@@ -76,7 +76,7 @@ class Views:
 
     def _linked(self, key: Key, view: PolicyView, link: Link) -> PolicyView:
         view = replace(view, bounds=link.hpa.bounds)
-        problem = _refusal(link, self._inputs.knows_registry)
+        problem = _refusal(link, self._inputs.registry_refusal)
         found = self._inputs.find(link.ref)
         if isinstance(found, str):
             return replace(view, problem=problem or Problem(503, "ServiceUnavailable", found))
@@ -155,14 +155,15 @@ class Views:
         return Samples(resources=resources, queries=queries)
 
 
-def _refusal(link: Link, knows_registry: Callable[[str], bool]) -> Problem | None:
+def _refusal(link: Link, registry_refusal: Callable[[str, str, str], str]) -> Problem | None:
     """Why a policy that is valid by itself is refused all the same."""
     if link.rivals:
         others = ", ".join(sorted(key.name for key in link.rivals))
         message = f"PolicyConflict: {link.ref.kind} {link.ref.name} has other policies as well ({others}); keep one"
         return Problem(409, "Conflict", message)
-    registry = link.policy.registry
-    if registry is not None and registry.name != KUBERNETES and not knows_registry(registry.name):
-        message = f"registry {registry.name!r} of WatermarkPolicy {link.policy.name} is not in the adapter's settings"
-        return Problem(503, "ServiceUnavailable", message)
+    registry = uses_registry(link.policy)
+    if registry is not None:
+        refusal = registry_refusal(registry.name, registry.service, link.policy.namespace)
+        if refusal:
+            return Problem(503, "ServiceUnavailable", f"WatermarkPolicy {link.policy.name}: {refusal}")
     return None

@@ -11,6 +11,7 @@ from adapter.load.matching import owns_its_pods
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy
 from adapter.policy.hpa import Hpa
+from adapter.registries.roster import ServiceKey, service_of
 from adapter.snapshot import Key, PodsMetricTarget, TargetKey
 
 K = TypeVar("K")
@@ -54,12 +55,15 @@ class World:
         self._by_ref: dict[TargetRef, set[Key]] = defaultdict(set)
         self._by_owner: dict[Key, set[Key]] = defaultdict(set)
         self._loose: dict[str, set[Key]] = defaultdict(set)
+        self._by_service: dict[ServiceKey, set[Key]] = defaultdict(set)
 
     def policy_changed(self, old: PolicyEntry | None, new: PolicyEntry | None) -> None:
         """A policy came, changed or went."""
         key = _key_of(old, new)
         if old is not None and old.policy is not None:
             self._by_hpa[Key(key.namespace, old.policy.hpa)].discard(key)
+            if (service := service_of(old.policy)) is not None:
+                _discard(self._by_service, service, key)
         if new is None:
             self.policies.pop(key, None)
             _discard(self._by_namespace, key.namespace, key)
@@ -68,6 +72,8 @@ class World:
             self._by_namespace[key.namespace].add(key)
             if new.policy is not None:
                 self._by_hpa[Key(key.namespace, new.policy.hpa)].add(key)
+                if (service := service_of(new.policy)) is not None:
+                    self._by_service[service].add(key)
         self._relink(key)
 
     def hpa_changed(self, old: Hpa | None, new: Hpa | None) -> None:
@@ -118,6 +124,14 @@ class World:
         """New answers of a query, or a new error, for the targets of these names."""
         for workload in workloads:
             self._mark_all(self._by_owner.get(workload, ()))
+
+    def roster_changed(self, service: ServiceKey) -> None:
+        """A registry's word about a service changed, or its error."""
+        self._mark_all(self._by_service.get(service, ()))
+
+    def services(self) -> Iterable[ServiceKey]:
+        """The services that policies name."""
+        return tuple(self._by_service)
 
     def link(self, key: Key) -> Link | None:
         """The policy with its HPA and target, None where it is not valid or its HPA does not exist."""

@@ -51,6 +51,11 @@ class _ContainerSpec(_Narrow, frozen=True):
     name: str = ""
     restart_policy: str | None = None
     resources: msgspec.Raw = _NULL
+    ports: msgspec.Raw = _NULL
+
+
+class _Port(_Narrow, frozen=True):
+    container_port: int | None = None
 
 
 class _Gate(_Narrow, frozen=True):
@@ -108,6 +113,9 @@ _DECODER = msgspec.json.Decoder(_Pod)
 _LABELS: msgspec.json.Decoder[dict[str, str] | None] = msgspec.json.Decoder(dict[str, str] | None)
 _OWNERS: msgspec.json.Decoder[list[OwnerReference] | None] = msgspec.json.Decoder(list[OwnerReference] | None)
 _RESOURCES: msgspec.json.Decoder[_Resources | None] = msgspec.json.Decoder(_Resources | None)
+
+
+_PORTS: msgspec.json.Decoder[list[_Port] | None] = msgspec.json.Decoder(list[_Port] | None)
 
 
 class PodDecoder:
@@ -186,10 +194,11 @@ class _Labels(NamedTuple):
 
 
 class _Sight(NamedTuple):
-    """All that is seen of a container; `resources` is still JSON."""
+    """All that is seen of a container; `resources` and `ports` are still JSON."""
 
     name: str
     resources: bytes
+    ports: bytes
     running: bool | None
     crash_looping: bool
 
@@ -237,7 +246,7 @@ def _sight(spec: _ContainerSpec, states: Mapping[str, _State]) -> _Sight:
     state = states.get(spec.name)
     running = None if state is None else state.running is not None
     crash_looping = state is not None and state.waiting is not None and state.waiting.reason == "CrashLoopBackOff"
-    return _Sight(spec.name, bytes(spec.resources), running, crash_looping)
+    return _Sight(spec.name, bytes(spec.resources), bytes(spec.ports), running, crash_looping)
 
 
 def _seen(sights: Iterable[_Sight]) -> tuple[Container, ...]:
@@ -252,6 +261,7 @@ def _container(sight: _Sight) -> Container:
         limits=_amounts(resources.limits if resources else None),
         running=sight.running,
         crash_looping=sight.crash_looping,
+        ports=tuple(port.container_port for port in _PORTS.decode(sight.ports) or () if port.container_port),
     )
 
 

@@ -2,11 +2,14 @@
 
 import ipaddress
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from adapter.load.pods import Pod
 from adapter.load.roster import Instance, Roster
-from adapter.load.spec import Registry, Target
+from adapter.load.spec import Match, Registry, Target
+
+CLOCK_SLACK_SECONDS = 30.0
+"""How far a registry's clock may be behind the cluster's without hiding a pod that registered as soon as it started."""
 
 _BY_REPLICA_SET = {"Deployment", "Rollout"}
 _OWNING = {"StatefulSet", "ReplicaSet", "ReplicationController"}
@@ -35,48 +38,65 @@ def owned_by(pod: Pod, target: Target) -> bool:
 def records(pods: Iterable[Pod], roster: Roster, registry: Registry) -> Mapping[str, tuple[Instance, ...]]:
     """The registrations of each pod, by UID; pods without one are absent from the answer.
 
-    A registration finds its pod by UID, else by name, else by address. An address shared by pods (host network) says
-    nothing by itself. Registrations older than the pod's start are leftovers of another life and no evidence.
+    A registration finds its pod by UID, else by name, else by address. Registrations that are clearly older than the
+    pod's start are leftovers of another life and no evidence.
     """
-    pods = list(pods)
-    by_uid, by_name = {pod.uid: pod for pod in pods}, {pod.name: pod for pod in pods}
-    by_ip = _unshared_addresses(pods)
+    index = _Index(pods, registry)
     found: dict[str, list[Instance]] = defaultdict(list)
     for instance in roster.instances:
-        pod = _pod_of(instance, registry, by_uid, by_name, by_ip)
+        pod = index.pod_of(instance)
         if pod is not None and not _older_than(instance, pod):
             found[pod.uid].append(instance)
     return {uid: tuple(instances) for uid, instances in found.items()}
 
 
-def _pod_of(
-    instance: Instance,
-    registry: Registry,
-    by_uid: Mapping[str, Pod],
-    by_name: Mapping[str, Pod],
-    by_ip: Mapping[str, Pod],
-) -> Pod | None:
-    if instance.pod_uid:
-        return by_uid.get(instance.pod_uid)
-    if instance.pod_name:
-        return by_name.get(instance.pod_name)
-    if registry.port is not None and instance.port is not None and instance.port != registry.port:
-        return None
-    return by_ip.get(canonical_ip(instance.ip))
+class _Index:
+    """Pods by all that a registration may name them by."""
+
+    def __init__(self, pods: Iterable[Pod], registry: Registry) -> None:
+        pods = list(pods)
+        self._registry = registry
+        self._by_uid = {pod.uid: pod for pod in pods}
+        self._by_name = {pod.name: pod for pod in pods}
+        self._by_ip = _addresses(pods)
+
+    def pod_of(self, instance: Instance) -> Pod | None:
+        """The pod of a registration; what it says of a pod's identity beats its address."""
+        if instance.pod_uid:
+            return self._by_uid.get(instance.pod_uid)
+        name = instance.pod_name
+        if self._registry.pod_name_key:
+            name = instance.metadata.get(self._registry.pod_name_key, name)
+        return self._by_name.get(name) if name else self._by_address(instance)
+
+    def _by_address(self, instance: Instance) -> Pod | None:
+        port = self._registry.port
+        if port is not None and instance.port is not None and instance.port != port:
+            return None
+        here = self._by_ip.get(canonical_ip(instance.ip), ())
+        if self._registry.match is Match.IP_PORT and not _is_one_pods_own(here):
+            here = [pod for pod in here if _listens(pod, instance.port, port)]
+        return here[0] if len(here) == 1 else None
 
 
-def _unshared_addresses(pods: Iterable[Pod]) -> Mapping[str, Pod]:
-    """Pods by address: of the living, and only where the address is one pod's own.
+def _is_one_pods_own(pods: Sequence[Pod]) -> bool:
+    """Whether an address says enough by itself: no other pod has it, nor has the node."""
+    return len(pods) == 1 and not pods[0].host_network
 
-    A finished pod keeps the address in its status after another pod got it.
-    """
-    owners: dict[str, list[Pod]] = defaultdict(list)
+
+def _listens(pod: Pod, port: int | None, named: int | None) -> bool:
+    """Whether a port is the pod's: it is declared, or it is the one that the policy names."""
+    return port is not None and (port == named or any(port in container.ports for container in pod.containers))
+
+
+def _addresses(pods: Iterable[Pod]) -> Mapping[str, Sequence[Pod]]:
+    """The living pods by address. A finished pod keeps the address in its status after another pod got it."""
+    found: dict[str, list[Pod]] = defaultdict(list)
     for pod in pods:
-        if pod.host_network or pod.phase in {"Failed", "Succeeded"}:
-            continue
-        for ip in pod.ips:
-            owners[canonical_ip(ip)].append(pod)
-    return {ip: found[0] for ip, found in owners.items() if len(found) == 1}
+        if pod.phase not in {"Failed", "Succeeded"}:
+            for ip in {canonical_ip(ip) for ip in pod.ips}:
+                found[ip].append(pod)
+    return found
 
 
 def canonical_ip(text: str) -> str:
@@ -90,4 +110,4 @@ def canonical_ip(text: str) -> str:
 
 def _older_than(instance: Instance, pod: Pod) -> bool:
     started = pod.started_at if pod.started_at is not None else pod.created_at
-    return instance.registered_at is not None and instance.registered_at < started
+    return instance.registered_at is not None and instance.registered_at < started - CLOCK_SLACK_SECONDS

@@ -192,18 +192,9 @@ class _RegistryView:
 
     def _out_word(self, instance: Instance) -> str:
         """Why this registration takes no traffic, empty where it does."""
-        if not instance.enabled:
-            return "disabled"
-        if instance.isolated:
-            return "isolated"
-        if instance.weight is not None and instance.weight <= 0:
-            return "weight 0"
-        if instance.status.upper() in _OUT_STATUSES:
-            return instance.status
         protected = self._roster is not None and self._roster.protected
-        if not instance.healthy and self._registry.unhealthy_is_out and not protected:
-            return "unhealthy"
-        return ""
+        unhealthy = not instance.healthy and self._registry.unhealthy_is_out and not protected
+        return out_word(instance) or ("unhealthy" if unhealthy else "")
 
     def _never_registered(self, pod: Pod, roster: Roster) -> Standing:
         ready_at = _ready_at(pod)
@@ -251,6 +242,17 @@ class _RegistryView:
         if self._age > ABSENCE_TRUSTED_SECONDS:
             return f"registry {name} gave its last valid answer {self._age:.0f} s ago"
         return ""
+
+
+def out_word(instance: Instance) -> str:
+    """Why a registration takes no traffic by its registry's own word, its health aside; empty where it does."""
+    if not instance.enabled:
+        return "disabled"
+    if instance.isolated:
+        return "isolated"
+    if instance.weight is not None and instance.weight <= 0:
+        return "weight 0"
+    return instance.status if instance.status.upper() in _OUT_STATUSES else ""
 
 
 def _set_aside(memory: Memory, registry: Registry) -> bool:

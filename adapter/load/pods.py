@@ -29,7 +29,7 @@ class Condition:
 class Container:
     """A container: what it asks for and may use (nano-units by resource name), and how it runs.
 
-    `running` is None where no container status is known (a hand-written document): it then counts as running.
+    `ports` are those it declares. `running` is None where no container status is known (a hand-written document): it then counts as running.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Container:
     limits: Mapping[str, int] = field(default_factory=dict)
     running: bool | None = None
     crash_looping: bool = False
+    ports: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,10 @@ class Metric:
 
 
 class Match(StrEnum):
-    """How a registration finds its pod where it carries neither a pod's UID nor its name."""
+    """How a registration finds its pod where it carries neither a pod's UID nor its name.
+
+    By `IP_PORT` an address that is not one pod's own (host network) counts with a port of the pod only.
+    """
 
     IP_PORT = "IPPort"
     IP = "IP"
@@ -93,7 +96,8 @@ class Registry:
     """The service registry that a policy names, and the patience with it (seconds).
 
     `unhealthy_is_out`: whether an unhealthy registration is explicit evidence. `any_out`: a pod with several records is
-    out when one is (default: when all are).
+    out when one is (default: when all are). `pod_name_key`: metadata of a registration that holds its pod's name.
+    `port`: the only one that counts, of pods that register several.
     """
 
     name: str
@@ -106,6 +110,7 @@ class Registry:
     any_out: bool = False
     match: Match = Match.IP_PORT
     port: int | None = None
+    pod_name_key: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

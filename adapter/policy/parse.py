@@ -239,14 +239,15 @@ def _registry(form: Form) -> Registry:
         any_out=form.flag("anyOut", default=False),
         match=form.choice("match", Match) or Match.IP_PORT,
         port=form.optional_integer("port", 1, 65_535),
+        pod_name_key=form.text("podNameKey"),
     )
     if registry.name and registry.name != KUBERNETES and not registry.service:
         form.fault("", registry.name, "a registry needs service, the name the pods register under")
-    if registry.name == KUBERNETES and any(form.has(key) for key in ("service", "namespace", "group", "port")):
+    if registry.name == KUBERNETES and any(form.has(key) for key in ("service", "namespace", "group", "port", "podNameKey")):
         form.fault(
             "",
             registry.name,
-            "registry kubernetes reads the pods themselves; leave service, namespace, group and port away",
+            "registry kubernetes reads the pods themselves; leave service, namespace, group, port and podNameKey away",
         )
     form.close()
     return registry

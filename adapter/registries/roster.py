@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple, Protocol, TypeVar
 
+from adapter.load.membership import uses_registry
 from adapter.load.roster import Instance, Roster
+from adapter.load.spec import Policy
 
 V = TypeVar("V")
 
@@ -29,6 +31,14 @@ class ServiceKey(NamedTuple):
 
     def __str__(self) -> str:
         return " ".join(filter(None, (self.service, self.namespace, self.group)))
+
+
+def service_of(policy: Policy) -> ServiceKey | None:
+    """The service that a policy's pods register under; None where Kubernetes' own facts are the registry."""
+    registry = uses_registry(policy)
+    if registry is None:
+        return None
+    return ServiceKey(registry.name, registry.service, registry.namespace, registry.group)
 
 
 OnChange = Callable[[ServiceKey], None]

@@ -3,14 +3,16 @@
 import asyncio
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
 
-from adapter.telemetry.policies import FAMILIES, PolicyRow, lines
+from adapter.telemetry import policies, registries
+from adapter.telemetry.families import Family, Row, lines
 
 SLICE = 0.002
 """Seconds that rendering may hold the event loop at a time."""
@@ -20,15 +22,21 @@ _SLOW = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
 class Metrics:
-    """The metric objects that the rooms write to; `policy_rows` is asked at each scrape for the policies' rows.
+    """The metric objects that the rooms write to; `policy_rows` and `registry_rows` are asked for rows at
+    each scrape.
 
     Rows are drawn from the iterable a few at a time, with the event loop let go in between: give it one that stays
     valid while the world moves on (a generator over an immutable snapshot).
     """
 
-    def __init__(self, policy_rows: Callable[[], Iterable[PolicyRow]] = tuple) -> None:
+    def __init__(
+        self,
+        policy_rows: Callable[[], Iterable[policies.PolicyRow]] = tuple,
+        registry_rows: Callable[[], Iterable[registries.RegistryRow]] = tuple,
+    ) -> None:
         self.registry = CollectorRegistry(auto_describe=True)
         self.policy_rows = policy_rows
+        self.registry_rows = registry_rows
         ProcessCollector(registry=self.registry)
         self._serving()
         self._inputs()
@@ -96,21 +104,16 @@ class Metrics:
         for family in self.registry.collect():
             parts.append(_text(family))
             await breath.taken()
-        by_family: list[list[str]] = [[] for _ in FAMILIES]
-        for row in self.policy_rows():
-            for pieces, piece in zip(by_family, lines(row), strict=True):
-                pieces.append(piece)
-            await breath.taken()
-        for family_of_policy, pieces in zip(FAMILIES, by_family, strict=True):
-            parts.append((family_of_policy.header + "".join(pieces)).encode())
-            await breath.taken()
+        parts += await _written(policies.FAMILIES, self.policy_rows(), breath)
+        parts += await _written(registries.FAMILIES, self.registry_rows(), breath)
         return b"".join(parts)
 
     def names(self) -> Iterator[tuple[str, str, tuple[str, ...], str]]:
         """(name, type, labels, help) of every metric of ours, the process collector's excluded; sorted by name."""
         yield from sorted(
             [
-                *((f.name, "gauge", f.labels, f.help) for f in FAMILIES),
+                *((f.name, "gauge", f.labels, f.help) for f in policies.FAMILIES),
+                *((f.name, "gauge", f.labels, f.help) for f in registries.FAMILIES),
                 *(
                     (m._name + ("_total" if m._type == "counter" else ""), m._type, m._labelnames, m._documentation)  # noqa: SLF001  prometheus-client names them nowhere else before a first sample
                     for m in vars(self).values()
@@ -162,3 +165,19 @@ class _Breath:
         if time.perf_counter() - self._since > SLICE:
             await asyncio.sleep(0)
             self._since = time.perf_counter()
+
+
+R = TypeVar("R", bound=Row)
+
+
+async def _written(families: Sequence[Family[R]], rows: Iterable[R], breath: _Breath) -> list[bytes]:
+    by_family: list[list[str]] = [[] for _ in families]
+    for row in rows:
+        for pieces, piece in zip(by_family, lines(families, row), strict=True):
+            pieces.append(piece)
+        await breath.taken()
+    written = []
+    for family, pieces in zip(families, by_family, strict=True):
+        written.append((family.header + "".join(pieces)).encode())
+        await breath.taken()
+    return written

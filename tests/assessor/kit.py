@@ -54,7 +54,8 @@ class FakeInputs:
     found: Found | str = "Deployment web has not been looked up yet"
     samples: ResourceSamples = field(default_factory=ResourceSamples)
     endpoints: dict[str, bool] = field(default_factory=dict)
-    registries: set[str] = field(default_factory=set)
+    refusal: str = ""
+    listed: Roster | None = None
 
     def find(self, ref: TargetRef) -> Found | str:
         assert ref.namespace == "shop"
@@ -69,10 +70,11 @@ class FakeInputs:
 
     def roster(self, policy: Policy) -> Roster | None:
         assert policy.namespace == "shop"
-        return None
+        return self.listed
 
-    def knows_registry(self, name: str) -> bool:
-        return name in self.registries
+    def registry_refusal(self, registry: str, service: str, namespace: str) -> str:
+        assert (registry, service, namespace) == ("prod-nacos", "web-service", "shop")
+        return self.refusal
 
     def endpoint_serving(self, namespace: str, pod: str, uid: str) -> bool | None:
         assert (namespace, uid) == ("shop", f"uid-{pod}")

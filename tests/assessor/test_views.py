@@ -9,6 +9,7 @@ from adapter.assessor.views import Views
 from adapter.assessor.world import World
 from adapter.load.pipeline import decide
 from adapter.load.pods import PodState
+from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Registry
 from adapter.snapshot import Key, PolicyView, Snapshot
 from tests.assessor.kit import KEY, FakeInputs, deployment, entry, hpa, loads, web_pods
@@ -121,11 +122,23 @@ def test_a_scale_without_a_usable_selector_is_a_problem_never_the_whole_namespac
     assert "Deployment web" in message
 
 
-def test_a_registry_that_the_settings_do_not_have_is_named(stand: Stand) -> None:
-    stand.world.policy_changed(None, entry(registry=Registry(name="prod-nacos", service="web")))
-    code, message = stand.problem()
-    assert code == 503
-    assert "prod-nacos" in message
+NACOS = Registry(name="prod-nacos", service="web-service")
+
+
+def test_a_registry_that_refuses_the_policy_is_a_problem_with_its_sentence(stand: Stand) -> None:
+    stand.inputs.refusal = "registry 'prod-nacos' is not in the adapter's settings (none yet); name one of them"
+    stand.world.policy_changed(None, entry(registry=NACOS))
+    assert stand.problem() == (503, f"WatermarkPolicy web: {stand.inputs.refusal}")
+
+
+def test_the_registrys_roster_is_what_pods_are_judged_by(stand: Stand) -> None:
+    stand.inputs.listed = Roster(
+        at=stand.now, instances=tuple(Instance(pod_name=f"web-{i}", enabled=i > 1) for i in range(5))
+    )
+    stand.world.policy_changed(None, entry(registry=NACOS))
+    view = stand.view()
+    assert view.assessment is not None
+    assert view.assessment.counts == {PodState.SERVING: 3, PodState.PULLED_OUT: 2}
 
 
 def test_kubernetes_is_a_registry_that_needs_no_settings(stand: Stand) -> None:

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from adapter.load.matching import canonical_ip, owned_by, records
-from adapter.load.pods import Owner, Pod
+from adapter.load.pods import Container, Owner, Pod
 from adapter.load.roster import Instance, Roster
-from adapter.load.spec import Registry, Target
+from adapter.load.spec import Match, Registry, Target
 from tests.load.world import NOW, REGISTRY, TARGET, pod
 
 
@@ -122,10 +122,44 @@ class TestRegistrations:
         pods = [pod("a", ip="192.168.0.1"), pod("b", ip="192.168.0.1")]
         assert found(Instance(ip="192.168.0.1"), pods=pods) == {}
 
-    def test_a_pod_on_the_hosts_network_is_known_by_metadata_alone(self) -> None:
-        hosted = pod("a", ip="192.168.0.1", host_network=True)
+    def test_a_pod_on_the_hosts_network_is_known_by_a_port_of_its_own(self) -> None:
+        hosted = pod("a", ip="192.168.0.1", host_network=True, containers=(Container("app", ports=(8080,)),))
+        assert set(found(Instance(ip="192.168.0.1", port=8080), pods=[hosted])) == {"uid-a"}
+        assert found(Instance(ip="192.168.0.1", port=9090), pods=[hosted]) == {}
         assert found(Instance(ip="192.168.0.1"), pods=[hosted]) == {}
         assert set(found(Instance(ip="192.168.0.1", pod_name="a"), pods=[hosted])) == {"uid-a"}
+
+    def test_a_port_that_the_policy_names_need_not_be_declared(self) -> None:
+        hosted = pod("a", ip="192.168.0.1", host_network=True)
+        by_port = replace(REGISTRY, port=20880)
+        assert set(found(Instance(ip="192.168.0.1", port=20880), pods=[hosted], registry=by_port)) == {"uid-a"}
+        assert found(Instance(ip="192.168.0.1"), pods=[hosted], registry=by_port) == {}
+
+    def test_two_pods_of_one_node_are_told_apart_by_their_ports(self) -> None:
+        pods = [
+            pod(name, ip="192.168.0.1", host_network=True, containers=(Container("app", ports=(port,)),))
+            for name, port in (("a", 8080), ("b", 8081))
+        ]
+        assert set(found(Instance(ip="192.168.0.1", port=8081), pods=pods)) == {"uid-b"}
+
+    def test_by_address_alone_a_node_stands_for_its_only_pod(self) -> None:
+        by_ip = replace(REGISTRY, match=Match.IP)
+        hosted = pod("a", ip="192.168.0.1", host_network=True)
+        assert set(found(Instance(ip="192.168.0.1", port=1), pods=[hosted], registry=by_ip)) == {"uid-a"}
+        two = [hosted, pod("b", ip="192.168.0.1", host_network=True)]
+        assert found(Instance(ip="192.168.0.1", port=1), pods=two, registry=by_ip) == {}
+
+    def test_metadata_under_the_policys_key_names_the_pod(self) -> None:
+        by_key = replace(REGISTRY, pod_name_key="k8s.pod")
+        pods = [pod("a", ip="10.0.0.1"), pod("b", ip="10.0.0.2")]
+        elsewhere = Instance(ip="10.0.0.1", metadata={"k8s.pod": "b"})
+        assert found(elsewhere, pods=pods, registry=by_key) == {"uid-b": (elsewhere,)}
+        assert set(found(elsewhere, pods=pods)) == {"uid-a"}
+        assert found(replace(elsewhere, metadata={"k8s.pod": "gone"}), pods=pods, registry=by_key) == {}
+
+    def test_an_instance_without_that_metadata_is_known_by_its_address(self) -> None:
+        by_key = replace(REGISTRY, pod_name_key="k8s.pod")
+        assert set(found(Instance(ip="10.0.0.1"), registry=by_key)) == {"uid-web-0"}
 
     @pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
     def test_an_address_reused_after_a_pod_finished_is_the_new_pods(self, phase: str) -> None:
@@ -134,9 +168,13 @@ class TestRegistrations:
 
     def test_a_registration_older_than_the_pods_start_is_a_leftover(self) -> None:
         young = pod(ip="10.0.0.1", age=100)
-        assert found(Instance(ip="10.0.0.1", registered_at=NOW - 101), pods=[young]) == {}
+        assert found(Instance(ip="10.0.0.1", registered_at=NOW - 131), pods=[young]) == {}
         assert found(Instance(ip="10.0.0.1", registered_at=NOW - 100), pods=[young])
         assert found(Instance(ip="10.0.0.1", registered_at=None), pods=[young])
+
+    def test_a_registry_whose_clock_is_half_a_minute_behind_hides_no_pod(self) -> None:
+        young = pod(ip="10.0.0.1", age=100)
+        assert found(Instance(ip="10.0.0.1", registered_at=NOW - 130), pods=[young])
 
     def test_a_leftover_is_no_evidence_by_name_either(self) -> None:
         young = pod("web-0", age=100)
@@ -144,4 +182,4 @@ class TestRegistrations:
 
     def test_a_pod_that_has_not_started_counts_from_its_creation(self) -> None:
         pending = pod(ip="10.0.0.1", age=100, started_at=None)
-        assert found(Instance(ip="10.0.0.1", registered_at=NOW - 101), pods=[pending]) == {}
+        assert found(Instance(ip="10.0.0.1", registered_at=NOW - 131), pods=[pending]) == {}

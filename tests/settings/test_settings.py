@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from adapter import settings
 from adapter.settings import NamedQuery, Server, Settings, SettingsError, load, needs_restart, own_namespace, parse
-from tests.reference import field_docs, section_of
+from tests.reference import field_docs, sections_of
 
 
 def faults(text: str) -> dict[str, str]:
@@ -230,7 +230,7 @@ def test_code_builds_settings_by_attribute_name() -> None:
 
 
 def _sections(model: type[BaseModel] = Settings) -> list[type[BaseModel]]:
-    inner = [found[0] for field in model.model_fields.values() if (found := section_of(field))]
+    inner = [section for field in model.model_fields.values() for section in sections_of(field)]
     return [model, *(one for section in inner for one in _sections(section))]
 
 

@@ -15,6 +15,7 @@ from adapter.load.assessment import Verdict
 from adapter.telemetry import metrics as module
 from adapter.telemetry.metrics import Metrics
 from adapter.telemetry.policies import FAMILIES, VERDICTS, MetricRow, PolicyRow
+from adapter.telemetry.registries import RegistryRow
 
 FOR_EVER = {
     "effective_load_api_request_duration_seconds": ("histogram", "group", "resource_kind", "code"),
@@ -37,6 +38,12 @@ FOR_EVER = {
     "effective_load_policy_pods": ("gauge", "namespace", "policy", "state"),
     "effective_load_policy_raw": ("gauge", "namespace", "policy", "metric"),
     "effective_load_policy_verdict": ("gauge", "namespace", "policy", "verdict"),
+    "effective_load_registry_changes_total": ("counter", "registry"),
+    "effective_load_registry_errors_total": ("counter", "registry", "reason"),
+    "effective_load_registry_instances": ("gauge", "registry", "registry_namespace", "group", "service", "state"),
+    "effective_load_registry_reconnects_total": ("counter", "registry"),
+    "effective_load_registry_roster_age_seconds": ("gauge", "registry", "registry_namespace", "group", "service"),
+    "effective_load_registry_up": ("gauge", "registry"),
     "effective_load_scale_read_duration_seconds": ("histogram", "result"),
     "effective_load_settings_reloads_total": ("counter", "result"),
     "effective_load_source_errors_total": ("counter", "source", "reason"),
@@ -48,6 +55,12 @@ FOR_EVER = {
     "effective_load_watch_restarts_total": ("counter", "resource", "reason"),
 }
 """Dashboards, alerts and recording rules of users name these. Add, never rename, never take away."""
+
+_ROWS = ("effective_load_registry_instances", "effective_load_registry_roster_age_seconds")
+
+SERVICE = RegistryRow(
+    registry="nacos", registry_namespace="prod", group="BLUE", service="web", age=1.5, instances={"in": 4, "out": 1}
+)
 
 CHECKOUT = PolicyRow(
     namespace="shop",
@@ -87,13 +100,14 @@ def test_the_listed_names_are_all_that_the_registry_holds() -> None:
         for name in Metrics().registry._names_to_collectors
         if name.startswith("effective_load")
     }
-    ours = {name.removesuffix("_total") for name in FOR_EVER if "_policy_" not in name}
+    ours = {name.removesuffix("_total") for name in FOR_EVER if "_policy_" not in name and name not in _ROWS}
     derived = {f"{name}{suffix}" for name in ours for suffix in ("_bucket", "_sum", "_count", "_created")}
     assert ours <= registered <= ours | derived
 
 
 async def test_every_metric_is_written_where_it_has_a_sample() -> None:
-    metrics = Metrics(lambda: [PolicyRow(namespace="a", policy="b", error="HpaMissing", held_by="Doubt"), CHECKOUT])
+    faulty = PolicyRow(namespace="a", policy="b", error="HpaMissing", held_by="Doubt")
+    metrics = Metrics(lambda: [faulty, CHECKOUT], lambda: [SERVICE])
     for name, kind, labels, _ in metrics.names():
         instrument = next(
             (m for m in vars(metrics).values() if getattr(m, "_name", "") == name.removesuffix("_total")), None
@@ -123,6 +137,19 @@ async def test_a_row_becomes_its_series() -> None:
     assert of(found, "held") == {"Bounds": 1}
     assert of(found, "condition") == {"Ready": 1, "InputsFresh": 0}
     assert of(found, "error") == {}
+
+
+async def test_a_registrys_service_becomes_its_series() -> None:
+    silent = RegistryRow(registry="nacos", registry_namespace="", group="", service="api")
+    found = await samples(Metrics(registry_rows=lambda: [SERVICE, silent]))
+    rows = {(s.name, s.labels["service"], s.labels.get("state")): s.value for s in found if s.name.startswith(_ROWS)}
+    assert rows == {
+        ("effective_load_registry_roster_age_seconds", "web", None): 1.5,
+        ("effective_load_registry_instances", "web", "in"): 4,
+        ("effective_load_registry_instances", "web", "out"): 1,
+    }
+    labels = next(s.labels for s in found if s.name == "effective_load_registry_roster_age_seconds")
+    assert labels == {"registry": "nacos", "registry_namespace": "prod", "group": "BLUE", "service": "web"}
 
 
 async def test_what_is_not_known_has_no_series() -> None:
