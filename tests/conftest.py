@@ -16,6 +16,7 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.prometheus import Exporter, Prometheus
 from tests.cluster.wire import Wire
 from tests.cluster.workloads import Workloads
+from tests.registries.servers.polaris import Polaris
 
 hypothesis.settings.register_profile(
     "here",
@@ -130,6 +131,13 @@ def exporter() -> Iterator[Exporter]:
 def prometheus(exporter: Exporter) -> Iterator[Prometheus]:
     """A Prometheus of this test's own, which scrapes `exporter` every second."""
     with Prometheus([exporter]) as server:
+        yield server
+
+
+@pytest.fixture
+def polaris() -> Iterator[Polaris]:
+    """A Polaris of this test's own, which is also a Nacos and a Eureka server; it starts within half a second."""
+    with Polaris() as server:
         yield server
 
 

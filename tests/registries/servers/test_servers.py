@@ -1,0 +1,34 @@
+"""The harness' own promises: what the real servers offer to tests."""
+
+import json
+import urllib.request
+
+import pytest
+
+from tests.registries.servers.polaris import Polaris
+
+pytestmark = pytest.mark.integration
+
+SHOP = {"service": "shop", "namespace": "default", "host": "10.0.0.1", "port": 8080}
+
+
+def _read(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+def test_polaris_keeps_what_it_knows_through_a_restart_and_forgets_it_when_wiped(polaris: Polaris) -> None:
+    polaris.call("POST", "/naming/v1/instances", [SHOP])
+    polaris.restart()
+    listed = "/naming/v1/instances?namespace=default&service=shop"
+    assert polaris.call("GET", listed)["instances"][0]["host"] == "10.0.0.1"
+    polaris.restart(wipe=True)
+    assert polaris.call("GET", listed)["instances"] == []
+
+
+def test_polaris_speaks_nacos_and_eureka(polaris: Polaris) -> None:
+    polaris.call("POST", "/naming/v1/instances", [SHOP])
+    polaris.restart()  # its caches are filled before it answers
+    nacos = json.loads(_read(f"{polaris.nacos}/v1/ns/instance/list?serviceName=shop"))
+    assert [host["ip"] for host in nacos["hosts"]] == ["10.0.0.1"]
+    assert "<ipAddr>10.0.0.1</ipAddr>" in _read(f"{polaris.eureka}/apps")
