@@ -53,7 +53,8 @@ class Book:
         page, error = self._pages.get(key), self._errors.get(key)
         if page is None:
             return Roster(at=self.clock(), valid=False, error=error) if error else None
-        if page.roster.at != self._ledger.heard[key].at:
+        # An empty list is worth what other services say just now.
+        if page.roster.at != self._ledger.heard[key].at or not page.answer.instances:
             page = self._pages[key] = _Page(page.answer, valid_roster(self._ledger, key, page.answer))
         return page.roster if error is None else replace(page.roster, error=error)
 

@@ -1,0 +1,258 @@
+"""The book that every source keeps: what is kept of answers, who hears of what, and what is counted."""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from adapter.load.roster import Instance
+from adapter.registries.book import Book
+from adapter.registries.errors import NotAllowed, RegistryUnreachable
+from adapter.registries.roster import Answer, ServiceKey
+from adapter.telemetry.metrics import Metrics
+
+WEB, API = ServiceKey("nacos", "web"), ServiceKey("nacos", "api")
+ONE, TWO = Instance(ip="10.0.0.1"), Instance(ip="10.0.0.2")
+DOWN = RegistryUnreachable("http://nacos:8848: no answer within 5 s")
+
+
+class Stand:
+    """A book of two services, with its clock, its metrics, and what it told."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.told: list[ServiceKey] = []
+        self.metrics = Metrics()
+        self.book = Book("nacos", self.told.append, lambda: self.now, self.metrics)
+        self.book.watch([WEB, API])
+
+    def counted(self, name: str, **labels: str) -> float | None:
+        return self.metrics.registry.get_sample_value(
+            f"effective_load_registry_{name}", {"registry": "nacos", **labels}
+        )
+
+
+@pytest.fixture
+def stand() -> Iterator[Stand]:
+    with capture_logs():
+        yield Stand()
+
+
+def test_nothing_is_known_of_a_service_that_was_never_heard_of(stand: Stand) -> None:
+    assert stand.book.roster(WEB) is None
+
+
+def test_an_answer_is_kept_and_told(stand: Stand) -> None:
+    stand.book.heard(WEB, [ONE, TWO])
+    roster = stand.book.roster(WEB)
+    assert roster is not None
+    assert (roster.valid, roster.instances, roster.at) == (True, (ONE, TWO), 1000)
+    assert stand.told == [WEB]
+
+
+def test_the_same_answer_again_is_told_to_nobody_but_is_younger(stand: Stand) -> None:
+    stand.book.heard(WEB, [ONE])
+    stand.now += 5
+    stand.book.heard(WEB, [ONE])
+    assert stand.told == [WEB]
+    roster = stand.book.roster(WEB)
+    assert roster is not None
+    assert roster.at == 1005
+
+
+@pytest.mark.parametrize("more", [{"protected": True}, {}])
+def test_another_answer_is_told_and_counted(stand: Stand, more: dict[str, bool]) -> None:
+    stand.book.heard(WEB, [ONE])
+    assert stand.counted("changes_total") is None
+    stand.book.heard(WEB, [ONE] if more else [TWO], **more)
+    assert stand.told == [WEB, WEB]
+    assert stand.counted("changes_total") == 1
+
+
+def test_a_failure_keeps_what_was_heard_with_its_age_and_says_why(stand: Stand) -> None:
+    stand.book.heard(WEB, [ONE])
+    stand.now += 400
+    stand.book.failed(DOWN)
+    roster = stand.book.roster(WEB)
+    assert roster is not None
+    assert (roster.valid, roster.instances, roster.at, roster.error) == (True, (ONE,), 1000, str(DOWN))
+
+
+def test_a_failure_before_any_answer_is_a_roster_that_is_not_valid(stand: Stand) -> None:
+    stand.book.failed(DOWN)
+    roster = stand.book.roster(WEB)
+    assert roster is not None
+    assert (roster.valid, roster.instances, roster.error) == (False, (), str(DOWN))
+
+
+def test_a_failure_is_told_once_until_its_words_change_or_it_is_over(stand: Stand) -> None:
+    stand.book.failed(DOWN, [WEB])
+    stand.book.failed(DOWN, [WEB])
+    assert stand.told == [WEB]
+    stand.book.failed(NotAllowed("HTTP 403"), [WEB])
+    stand.book.heard(WEB, [ONE])
+    assert stand.told == [WEB, WEB, WEB]
+    roster = stand.book.roster(WEB)
+    assert roster is not None
+    assert roster.error is None
+
+
+def test_the_end_of_a_failure_is_told_even_where_the_answer_is_the_same(stand: Stand) -> None:
+    stand.book.heard(WEB, [ONE])
+    stand.book.failed(DOWN, [WEB])
+    stand.book.heard(WEB, [ONE])
+    assert stand.told == [WEB, WEB, WEB]
+    assert stand.counted("changes_total") is None
+
+
+def test_a_registry_that_is_down_fails_all_services_and_is_counted_once(stand: Stand) -> None:
+    stand.book.failed(DOWN)
+    assert sorted(stand.told) == [API, WEB]
+    assert stand.counted("errors_total", reason="unreachable") == 1
+    assert stand.counted("up") == 0
+    stand.book.heard(WEB, [ONE])
+    assert stand.counted("up") == 1
+
+
+def test_one_service_that_fails_leaves_the_registry_up(stand: Stand) -> None:
+    stand.book.heard(API, [ONE])
+    stand.book.failed(NotAllowed("HTTP 403"), [WEB])
+    assert stand.counted("up") == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (Answer(at=1000, filtered=True), "filtered"),
+        (Answer(at=1000, partial=True), "partial"),
+        (Answer(at=1000, index=5), "rewound"),
+        (Answer(at=1000, error="no JSON", reason="malformed"), "malformed"),
+    ],
+)
+def test_an_answer_that_is_not_valid_replaces_nothing_and_is_counted_by_reason(
+    stand: Stand, answer: Answer, reason: str
+) -> None:
+    stand.book.heard(WEB, [ONE], index=9)
+    stand.book.note(WEB, answer)
+    roster = stand.book.roster(WEB)
+    assert roster is not None
+    assert (roster.valid, roster.instances) == (True, (ONE,))
+    assert roster.error
+    assert stand.counted("errors_total", reason=reason) == 1
+
+
+def test_an_index_that_went_back_is_a_reconnect(stand: Stand) -> None:
+    stand.book.heard(WEB, [ONE], index=9)
+    stand.now = 1010
+    stand.book.heard(WEB, [], index=3)
+    stand.book.heard(WEB, [ONE], index=4)
+    roster = stand.book.roster(WEB)
+    assert roster is not None
+    assert roster.reconnected_at == 1010
+    assert stand.counted("reconnects_total") == 1
+
+
+def test_a_reconnect_is_in_every_later_roster(stand: Stand) -> None:
+    stand.book.reconnected()
+    stand.book.heard(WEB, [ONE])
+    roster = stand.book.roster(WEB)
+    assert roster is not None
+    assert roster.reconnected_at == 1000
+    assert stand.counted("reconnects_total") == 1
+
+
+def test_a_live_connection_confirms_what_was_heard_and_tells_nobody(stand: Stand) -> None:
+    stand.book.heard(WEB, [ONE])
+    stand.now += 60
+    stand.book.confirm()
+    roster = stand.book.roster(WEB)
+    assert roster is not None
+    assert (roster.at, roster.instances) == (1060, (ONE,))
+    assert stand.told == [WEB]
+    assert stand.book.roster(API) is None
+
+
+def test_a_confirmation_ends_a_failure(stand: Stand) -> None:
+    stand.book.heard(WEB, [ONE])
+    stand.book.failed(DOWN)
+    stand.told.clear()
+    stand.book.confirm()
+    assert stand.told == [WEB]
+    roster = stand.book.roster(API)
+    assert roster is not None
+    assert not roster.valid
+
+
+def test_an_empty_list_is_alive_while_another_service_is_confirmed(stand: Stand) -> None:
+    stand.book.heard(API, [ONE])
+    stand.now += 100
+    stand.book.heard(WEB, [])
+    roster = stand.book.roster(WEB)
+    assert roster is not None
+    assert not roster.alive
+    stand.book.confirm()
+    roster = stand.book.roster(WEB)
+    assert roster is not None
+    assert roster.alive
+
+
+def test_what_is_not_followed_any_more_is_forgotten_and_not_heard_again(stand: Stand) -> None:
+    stand.book.heard(WEB, [ONE])
+    stand.book.failed(DOWN, [API])
+    stand.book.watch([API])
+    assert stand.book.roster(WEB) is None
+    stand.told.clear()
+    stand.book.heard(WEB, [ONE])
+    stand.book.failed(DOWN, [WEB])
+    assert stand.book.roster(WEB) is None
+    assert stand.told == []
+    assert [key for key, *_ in stand.book.pages()] == [API]
+
+
+def test_pages_show_age_and_instances_of_every_service(stand: Stand) -> None:
+    stand.book.heard(WEB, [ONE])
+    assert list(stand.book.pages()) == [(API, None, ()), (WEB, 1000, (ONE,))]
+
+
+def test_only_the_first_of_a_row_of_failures_is_logged() -> None:
+    stand = Stand()
+    with capture_logs() as logs:
+        stand.book.failed(DOWN, [WEB])
+        stand.book.failed(NotAllowed("HTTP 403"), [WEB])
+        stand.book.failed(DOWN, [WEB])
+    assert [(log["registry"], log["service"]) for log in logs] == [("nacos", "web")]
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("heard"), st.lists(st.sampled_from([ONE, TWO]), max_size=2)),
+            st.tuples(st.just("failed"), st.none()),
+            st.tuples(st.just("confirm"), st.none()),
+            st.tuples(st.just("filtered"), st.none()),
+        ),
+        max_size=20,
+    )
+)
+def test_a_roster_is_always_the_last_valid_list(steps: list[tuple[str, list[Instance] | None]]) -> None:
+    stand, last, at = Stand(), None, None
+    for step, listed in steps:
+        stand.now += 1
+        if step == "heard":
+            stand.book.heard(WEB, listed or [])
+            last, at = tuple(listed or []), stand.now
+        elif step == "failed":
+            stand.book.failed(DOWN)
+        elif step == "filtered":
+            stand.book.heard(WEB, [], filtered=True)
+        else:
+            stand.book.confirm()
+            at = stand.now if last is not None else None
+        roster = stand.book.roster(WEB)
+        if last is not None:
+            assert roster is not None
+            assert (roster.valid, roster.instances, roster.at) == (True, last, at)
+        else:
+            assert roster is None or not roster.valid
