@@ -1,0 +1,221 @@
+"""Consul: a blocking query for each service, so that changes arrive by themselves, and a pulse for the connection.
+
+The pulse asks for Consul's own servers every few seconds. It is what tells a quiet service from a dead server, the
+witness that an empty list is not for want of rights, and the first to see that another cluster answers. While it
+succeeds, what waiting queries last answered is confirmed; when it fails, all of them end, and begin anew after it.
+"""
+
+import asyncio
+import random
+from collections.abc import Iterable, Mapping
+
+from adapter.kube.backoff import Backoff
+from adapter.load.roster import Roster
+from adapter.outbound import Access, Client, Reply
+from adapter.registries import consul_wire as wire
+from adapter.registries.book import Book
+from adapter.registries.errors import NotAllowed, RegistryError, WrongRegistryAnswer
+from adapter.registries.peers import Peers, send
+from adapter.registries.roster import ServiceKey
+from adapter.settings_registries import ConsulRegistry
+
+PULSE_SECONDS = 5.0
+"""How often the connection is proven."""
+GAP_SECONDS = 0.2
+"""How far apart the answers about one service are at least: a rollout of 500 pods would be 500 answers of 1 MiB."""
+AT_ONCE = 8
+"""First questions under way at a time: after a reconnect all services are asked about together."""
+
+_SHORTEST_WAIT = 0.75
+_SERVER_JITTER = 17 / 16  # Consul adds up to a sixteenth to the wait, so that not all queries end together
+
+
+class ConsulSource:
+    """Follows services in one Consul datacenter; what it hears goes into the book, and failures too."""
+
+    def __init__(self, settings: ConsulRegistry, book: Book) -> None:
+        self._settings = settings
+        self._book = book
+        self._peers = Peers(settings.servers, self._lose)
+        self._look = asyncio.Event()
+        self._first = asyncio.Semaphore(AT_ONCE)
+        self._followers: dict[ServiceKey, asyncio.Task[None]] = {}
+        self._waiting: set[ServiceKey] = set()
+        """Services whose last answer was valid, and of which a query now waits for the next."""
+        self._indexes: dict[ServiceKey, int] = {}
+        self._servers: frozenset[str] = frozenset()
+        self._alive = False
+        self._hidden = False
+        """Whether an empty list may stand for want of rights, without a word of it."""
+        self._lost = False
+
+    def watch(self, keys: Iterable[ServiceKey]) -> None:
+        """Follow exactly these services from now on."""
+        self._book.watch(keys)
+        self._end([key for key in self._followers if key not in self._book.keys])
+        for key in self._indexes.keys() - self._book.keys:
+            del self._indexes[key]
+        self._look.set()
+
+    def roster(self, key: ServiceKey) -> Roster | None:
+        """The latest answer about a service, from memory."""
+        return self._book.roster(key)
+
+    async def run(self) -> None:
+        """Follow the services until cancelled."""
+        access, timeout = _access(self._settings), self._settings.timeout_seconds
+        # The pulse has a connection of its own: where Consul allows no more of them, it is not the one to go without.
+        pulse = Client(access, timeout=timeout, at_once=1)
+        client = Client(access, timeout=timeout, at_once=0)
+        try:
+            async with asyncio.TaskGroup() as group:
+                await self._keep_pulse(pulse, client, group)
+        finally:
+            self._followers.clear()
+            await client.close()
+            await pulse.close()
+
+    # --- the connection ---
+
+    async def _keep_pulse(self, pulse: Client, client: Client, group: asyncio.TaskGroup) -> None:
+        backoff = Backoff()
+        while True:
+            self._look.clear()
+            try:
+                await self._peers.ask(lambda server: self._beat(pulse, server))
+            except RegistryError as error:
+                self._lose()
+                self._end(list(self._followers))
+                self._book.failed(error)
+                await asyncio.sleep(min(backoff.next(), PULSE_SECONDS))
+                continue
+            backoff.reset()
+            self._tend(client, group)
+            self._book.confirm(self._waiting)
+            await self._rest()
+
+    async def _beat(self, pulse: Client, server: str) -> None:
+        """Learn of Consul's own servers whether it is alive, and whether it is still the same cluster."""
+        reply = await send(pulse, "GET", server + wire.path(wire.CONSUL), params=self._datacenter())
+        found = wire.headers(reply, server)
+        servers = wire.server_ids(reply.body, server)
+        if servers and self._servers and not servers & self._servers:
+            self._lose()
+        self._servers = servers or self._servers
+        self._hidden = found.default_deny and not self._settings.token_file
+        self._alive = bool(servers) and not self._hidden
+
+    def _lose(self) -> None:
+        self._lost = True
+
+    async def _rest(self) -> None:
+        """Wait for the next beat, or for a service that is new, or failed."""
+        try:
+            async with asyncio.timeout(PULSE_SECONDS):
+                await self._look.wait()
+        except TimeoutError:
+            return
+        await asyncio.sleep(GAP_SECONDS)  # when a server dies, all services fail one after the other
+
+    def _tend(self, client: Client, group: asyncio.TaskGroup) -> None:
+        """Follow what shall be followed; everything anew where the connection was lost."""
+        if self._lost:
+            self._lost = False
+            self._book.reconnected()
+            self._end(list(self._followers))
+        for key in self._book.keys - self._followers.keys():
+            self._followers[key] = group.create_task(self._follow(client, key))
+
+    def _end(self, keys: Iterable[ServiceKey]) -> None:
+        for key in keys:
+            self._followers.pop(key).cancel()
+
+    # --- one service ---
+
+    async def _follow(self, client: Client, key: ServiceKey) -> None:
+        backoff = Backoff()
+        index = 0
+        while True:
+            asked_at = asyncio.get_running_loop().time()
+            try:
+                index = await self._ask(client, key, index)
+            except RegistryError as error:
+                index = 0
+                self._book.failed(error, [key])
+                self._look.set()
+                await asyncio.sleep(backoff.next())
+            else:
+                backoff.reset()
+                await asyncio.sleep(asked_at + GAP_SECONDS - asyncio.get_running_loop().time())
+
+    async def _ask(self, client: Client, key: ServiceKey, index: int) -> int:
+        """Ask for what is newer than an index, or with 0 for what there is. The index to ask with next."""
+        if key.group:
+            raise RegistryError(f"Consul has no groups; take group {key.group!r} out of the policy")
+        server = self._peers.current
+        reply = await (self._wait(client, server, key, index) if index else self._first_look(client, server, key))
+        found = wire.headers(reply, server)
+        if found.index < 1:
+            raise WrongRegistryAnswer(f"{server}: the answer carries no X-Consul-Index; ask Consul without a cache")
+        if found.filtered:
+            raise NotAllowed(
+                f"{server}: the token may not see all of {key}; give it service:read on the service and node:read"
+            )
+        if found.index == index and not _is_empty(reply):
+            self._book.confirm([key])
+            return index
+        self._hear(key, server, reply, found.index)
+        went_back = found.index < self._indexes.get(key, 0)
+        self._indexes[key] = found.index
+        return 0 if went_back else found.index
+
+    def _hear(self, key: ServiceKey, server: str, reply: Reply, index: int) -> None:
+        settings = self._settings
+        heard = wire.instances(
+            reply.body, server, pod_name_key=settings.pod_name_key, warning_is_out=settings.warning_is_out
+        )
+        if not heard and self._hidden:
+            raise NotAllowed(
+                f"{server}: an empty list for {key} without a token, where Consul denies by default, means nothing; "
+                "set tokenFile to a token with service:read and node:read"
+            )
+        self._book.heard(key, heard, index=index, alive=self._alive)
+
+    async def _first_look(self, client: Client, server: str, key: ServiceKey) -> Reply:
+        async with self._first:
+            return await send(client, "GET", server + wire.path(key.service), params=self._where(key))
+
+    async def _wait(self, client: Client, server: str, key: ServiceKey, index: int) -> Reply:
+        # Of different length each time, so that queries that began together do not end together.
+        wait = self._settings.wait_seconds * random.uniform(_SHORTEST_WAIT, 1)  # noqa: S311  spreads load
+        params = {**self._where(key), "index": str(index), "wait": f"{wait * 1000:.0f}ms"}
+        deadline = wait * _SERVER_JITTER + self._settings.timeout_seconds
+        self._waiting.add(key)
+        try:
+            return await send(client, "GET", server + wire.path(key.service), params=params, deadline=deadline)
+        finally:
+            self._waiting.discard(key)
+
+    def _where(self, key: ServiceKey) -> dict[str, str]:
+        """The query parameters that place a service."""
+        places = {"ns": key.namespace or self._settings.namespace, "partition": self._settings.partition}
+        return {**self._datacenter(), **{name: value for name, value in places.items() if value}}
+
+    def _datacenter(self) -> Mapping[str, str]:
+        return {"dc": self._settings.datacenter} if self._settings.datacenter else {}
+
+
+def _is_empty(reply: Reply) -> bool:
+    """Whether no instance is listed: heard anew each time, for what that means hangs on the sign of life just then."""
+    return reply.body.strip() == b"[]"
+
+
+def _access(settings: ConsulRegistry) -> Access:
+    tls = settings.tls
+    return Access(
+        ca_file=tls.ca_file,
+        cert_file=tls.cert_file,
+        key_file=tls.key_file,
+        insecure_skip_verify=tls.insecure_skip_verify,
+        secret_headers={"X-Consul-Token": settings.token_file} if settings.token_file else {},
+    )
