@@ -1,0 +1,222 @@
+"""Eureka, of Netflix or Spring Cloud, as a registry: changes are polled for, of all services in one request.
+
+A poll asks for the delta, which tells of the changes of the last minutes, and compares the hash that comes with it. The
+whole list is read at the start, where the hash says that a change was missed, after a gap or on another peer, where a
+new service is asked for, and once in a while: the hash counts statuses, and cannot see two that were exchanged.
+
+What is evidence: OUT_OF_SERVICE and DOWN, as the instance's status or as an override that waits behind STARTING; not
+STARTING and UNKNOWN, for such an instance is registered, and nobody pulled it out. An instance that lingers although
+its lease ended (self-preservation) counts by its status, and its service is marked as protected. A restarted server is
+empty until its clients have registered anew: the book hears of a reconnect.
+
+By default a server answers from a copy that is up to 30 s old. With `eureka.server.use-read-only-response-cache: false`
+it shows changes at once.
+"""
+
+import asyncio
+from collections.abc import Iterable
+
+import msgspec
+
+from adapter.kube.backoff import Backoff
+from adapter.kube.slices import Slices
+from adapter.load.roster import Instance, Roster
+from adapter.outbound import Access, Client, Reply
+from adapter.registries.book import Book
+from adapter.registries.errors import (
+    NotAuthenticated,
+    RegistryError,
+    RegistryFailing,
+    RegistryUnreachable,
+    WrongRegistryAnswer,
+)
+from adapter.registries.eureka_state import RegistryCopy
+from adapter.registries.eureka_wire import applications
+from adapter.registries.peers import Peers, send
+from adapter.registries.roster import ServiceKey
+from adapter.settings_registries import EurekaRegistry
+
+LONGEST_GAP_SECONDS = 45.0
+"""After so long without an answer a delta may lack changes: servers keep them for 180 s, Polaris for 60 s."""
+RELIST_SECONDS = 120.0
+LEAST_RELIST_SECONDS = 10.0
+"""How often a hash that does not match may make the whole list be read."""
+LARGEST_LIST = 64 * 1024 * 1024
+"""Bytes, unpacked; an instance takes about 830."""
+
+
+class EurekaSource:
+    """Follows services of one Eureka. `settings` are of this registry, `book` keeps what it says."""
+
+    def __init__(self, settings: EurekaRegistry, book: Book) -> None:
+        self._settings = settings
+        self._book = book
+        self._peers = Peers(settings.servers, self._on_switch)
+        self._wanted: dict[str, frozenset[ServiceKey]] = {}
+        """By name of the application, in capitals: Eureka does not tell cases apart."""
+        self._told: dict[ServiceKey, tuple[tuple[Instance, ...], bool]] = {}
+        """What the book heard last: instances, and whether they are protected."""
+        self._copy: RegistryCopy | None = None
+        self._verified = b""
+        """The last delta after which the hash matched: while it comes again, nothing has changed."""
+        self._lost = False
+        self._answered_at = self._listed_at = float("-inf")
+        self._news = asyncio.Event()
+
+    def watch(self, keys: Iterable[ServiceKey]) -> None:
+        """Follow exactly these services from now on. Namespace and group mean nothing to Eureka."""
+        self._book.watch(keys)
+        wanted: dict[str, set[ServiceKey]] = {}
+        for key in self._book.keys:
+            wanted.setdefault(key.service.upper(), set()).add(key)
+        self._wanted = {name: frozenset(of_one) for name, of_one in wanted.items()}
+        self._told = {key: page for key, page in self._told.items() if key in self._book.keys}
+        self._news.set()
+
+    def roster(self, key: ServiceKey) -> Roster | None:
+        """The latest answer about a service, valid or not; None where there was none yet."""
+        return self._book.roster(key)
+
+    async def run(self) -> None:
+        """Follow the services until cancelled."""
+        client = Client(_access(self._settings), timeout=self._settings.timeout_seconds, largest=LARGEST_LIST)
+        backoff = Backoff()
+        self._copy = None  # an earlier run may have ended in the midst of a change
+        try:
+            while True:
+                if not self._wanted:
+                    await self._news.wait()
+                self._news.clear()
+                await self._rest(await self._turn(client, backoff))
+        finally:
+            await client.close()
+
+    async def _turn(self, client: Client, backoff: Backoff) -> float:
+        """Ask once; the answer is how long to rest, in seconds."""
+        try:
+            await self._peers.ask(lambda server: self._look(client, server))
+        except RegistryError as error:
+            self._lost = self._lost or isinstance(error, RegistryUnreachable | RegistryFailing)
+            self._book.failed(error)
+            return max(backoff.next(), self._settings.interval_seconds)
+        backoff.reset()
+        return self._settings.interval_seconds
+
+    async def _rest(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        except TimeoutError:
+            return
+
+    def _on_switch(self) -> None:
+        # Peers tell each other of changes later: what another one says is not measured against what the first said.
+        self._copy = None
+        self._book.reconnected()
+
+    # --- asking ---
+
+    async def _look(self, client: Client, server: str) -> None:
+        copy, gap = self._copy, self._book.clock() - self._answered_at
+        if copy is None or self._is_list_due(copy) or not 0 <= gap <= LONGEST_GAP_SECONDS:
+            await self._list(client, server)
+            return
+        reply = await send(client, "GET", f"{server}/apps/delta")
+        # 403: the server was told not to offer deltas. 404: it is another's implementation.
+        if reply.status in {403, 404} or not await self._change(copy, self._accept(server, reply)):
+            await self._list(client, server)
+
+    def _is_list_due(self, copy: RegistryCopy) -> bool:
+        if not self._wanted.keys() <= copy.kept:
+            return True
+        return self._book.clock() - self._listed_at > RELIST_SECONDS
+
+    async def _change(self, copy: RegistryCopy, body: bytes) -> bool:
+        """Take over a delta; False where the whole list is to be read."""
+        if body == self._verified:
+            await self._tell(copy, ())
+            self._book.confirm()
+            return True
+        self._verified = b""
+        try:
+            hashcode, changes = applications(body)
+            changed = await copy.apply(changes)
+        except msgspec.MsgspecError:
+            return False
+        matches = hashcode == copy.hashcode
+        self._verified = body if matches else b""
+        if not matches and self._book.clock() - self._listed_at > LEAST_RELIST_SECONDS:
+            return False
+        await self._tell(copy, changed)
+        if matches:
+            self._book.confirm()
+        return True
+
+    async def _list(self, client: Client, server: str) -> None:
+        body = self._accept(server, await send(client, "GET", f"{server}/apps/"))
+        before, copy = self._copy, RegistryCopy(self._wanted, self._settings.pod_name_key)
+        self._copy = None
+        try:
+            await copy.fill(applications(body)[1], self._book.clock())
+        except msgspec.MsgspecError as error:
+            raise _unreadable(server, error) from error
+        if before is not None and before.count and not copy.count:
+            self._book.reconnected()  # the server was restarted: nobody leaves all at once
+        self._copy, self._verified, self._listed_at = copy, b"", self._book.clock()
+        await self._tell(copy, copy.kept)
+        self._book.confirm()
+
+    async def _tell(self, copy: RegistryCopy, changed: Iterable[str]) -> None:
+        """Write down what these applications are now, and those that were asked for lately."""
+        slices = Slices()
+        untold = [name for name, keys in self._wanted.items() if not keys <= self._told.keys() and name in copy.kept]
+        for name in {*changed, *untold}:
+            page = copy.instances(name), name in copy.protected
+            for key in self._wanted.get(name, ()):
+                if self._told.get(key) != page:
+                    self._told[key] = page
+                    self._book.heard(key, page[0], protected=page[1])
+            await slices.breathe()
+
+    def _accept(self, server: str, reply: Reply) -> bytes:
+        """The body of a good answer. Raises RegistryError for others."""
+        if reply.status != 200:
+            raise _refused(server, reply.status)
+        if self._lost:
+            self._lost = False
+            self._book.reconnected()  # it may have been restarted meanwhile, and lack who has not come back yet
+        self._answered_at = self._book.clock()
+        return reply.body
+
+
+def _access(settings: EurekaRegistry) -> Access:
+    tls = settings.tls
+    return Access(
+        username=settings.username,
+        password_file=settings.password_file,
+        ca_file=tls.ca_file,
+        cert_file=tls.cert_file,
+        key_file=tls.key_file,
+        insecure_skip_verify=tls.insecure_skip_verify,
+    )
+
+
+def _refused(server: str, status: int) -> RegistryError:
+    """The error for a status that is no answer. The server's own words bear a date, and would differ each time."""
+    said = f"{server}: HTTP {status}"
+    if status == 401:
+        return NotAuthenticated(f"{said}: wrong user or password; check username and passwordFile")
+    if status == 403:
+        # Eureka itself knows no rights. It refuses so while it waits for its peers after its start.
+        return RegistryFailing(f"{said}: it has just started and waits for its peers, or this user may not read it")
+    if status == 404:
+        return WrongRegistryAnswer(
+            f"{said}: no Eureka here; check the prefix, mostly /eureka, or /eureka/v2 of Netflix"
+        )
+    if status == 429 or status >= 500:
+        return RegistryFailing(f"{said}: the server is in trouble itself; see its log")
+    return WrongRegistryAnswer(f"{said}: this is no answer of Eureka; check the address (a login page cannot be used)")
+
+
+def _unreadable(server: str, error: msgspec.MsgspecError) -> RegistryError:
+    return WrongRegistryAnswer(f"{server}: not the JSON of Eureka ({error}); check the address")
