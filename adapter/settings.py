@@ -16,9 +16,9 @@ from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from adapter.faults import Fault, FaultyDocument, path_of
-from adapter.settings_base import Port, Seconds, Section
+from adapter.settings_base import Port, Seconds, Section, models_in, type_of
 from adapter.settings_registries import Registry
-from adapter.settings_rules import advice, spanning_faults
+from adapter.settings_rules import TAG_FAULTS, advice, spanning_faults
 
 RESTART = ("server", "telemetry", "kubernetes")
 """The sections that are read once: a change of theirs needs a restart. All others are taken over while running."""
@@ -281,29 +281,33 @@ def _document(text: str) -> Mapping[str, Any]:
 
 
 def _fault(detail: ErrorDetails) -> Fault:
-    model = _model_at(detail["loc"][:-1])
-    known = tuple(field.alias or name for name, field in model.model_fields.items()) if model else ()
-    path = path_of(detail["loc"])
+    location, section = _place(detail["loc"])
+    known = tuple(field.alias or name for name, field in section.model_fields.items()) if section else ()
+    path = path_of(location)
     # What was found is shown unless it may be a secret that was put in the wrong place.
-    hidden = detail["type"] == "missing" or _SECRETIVE.search(path)
+    hidden = detail["type"] in {"missing", *TAG_FAULTS} or _SECRETIVE.search(path)
     return Fault(path, None if hidden else detail["input"], advice(detail, known))
 
 
-def _model_at(location: tuple[str | int, ...]) -> type[BaseModel] | None:
-    model: type[BaseModel] | None = Settings
+def _place(location: tuple[str | int, ...]) -> tuple[tuple[str | int, ...], type[BaseModel] | None]:
+    """Where a fault stands in the file, and the section that it stands in.
+
+    Where sections are told apart by their type, pydantic puts that into the location; in the file it is no key.
+    """
+    sections: list[type[BaseModel]] = [Settings]
+    written: list[str | int] = []
+    inside: type[BaseModel] | None = Settings
     for part in location:
-        if isinstance(part, int) or model is None:
+        chosen = [one for one in sections if len(sections) > 1 and type_of(one) == part]
+        if chosen:
+            sections = chosen
             continue
-        field = next((f for name, f in model.model_fields.items() if part in {f.alias, name}), None)
-        model = _inner(field.annotation) if field else None
-    return model
-
-
-def _inner(annotation: Any) -> type[BaseModel] | None:
-    for candidate in (annotation, *getattr(annotation, "__args__", ())):
-        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
-            return candidate
-    return None
+        written.append(part)
+        inside = sections[0] if len(sections) == 1 else inside
+        if isinstance(part, str):
+            field = next((f for one in sections for n, f in one.model_fields.items() if part in {f.alias, n}), None)
+            sections = list(models_in(field.annotation)) if field else []
+    return tuple(written), inside
 
 
 def _leaves(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, object]]:

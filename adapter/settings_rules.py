@@ -5,16 +5,27 @@ so that these faults are listed beside all others.
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 from pydantic_core import ErrorDetails
 
 from adapter.faults import Fault, closest
+from adapter.settings_registry_rules import registry_faults, url_faults
 
 OWN_NAMES = ("desired_replicas", "pulled_out_pods")
 OWN_PREFIXES = ("effective_", "raw_")
 """Names the adapter serves itself; a named query may not be called so."""
 
+TAG_FAULTS = ("union_tag_not_found", "union_tag_invalid")
+_WRITE_TYPE = "write one of Nacos, Eureka, Consul, ZooKeeper, Polaris, HTTP"
+_MAPPING = "write a mapping of keys"
+_ADVICE = {
+    "missing": "is missing and has no default; write one",
+    "model_type": _MAPPING,
+    "model_attributes_type": _MAPPING,
+    "string_too_short": "may not be empty",
+    "too_short": "may not be empty",
+    "union_tag_not_found": f"has no type; {_WRITE_TYPE}",
+}
 _METRIC_NAME = re.compile(r"[A-Za-z_]([A-Za-z0-9_.:-]*[A-Za-z0-9_])?", re.ASCII)
 _VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
 _VARIABLES = {"$namespace", "$workload"}
@@ -34,18 +45,20 @@ def spanning_faults(document: Mapping[str, Any]) -> Iterator[Fault]:
     for index, query in queries:
         yield from _query_faults(f"prometheus.queries[{index}]", query, [s.get("name") for _, s in servers])
 
+    for index, registry in _items(document, "registries"):
+        yield from registry_faults(f"registries[{index}]", registry)
+    yield from _repeated("registries", _items(document, "registries"))
+
 
 def advice(detail: ErrorDetails, known: Sequence[str]) -> str:
     """What to do about a fault that the types found. `known` are the keys of the section it stands in."""
     match detail["type"]:
         case "extra_forbidden":
             return f"there is no such key{closest(str(detail['loc'][-1]), known)}; there are {', '.join(known)}"
-        case "missing":
-            return "is missing and has no default; write one"
-        case "model_type" | "model_attributes_type":
-            return "write a mapping of keys"
-        case "string_too_short":
-            return "may not be empty"
+        case "union_tag_invalid":
+            return f"has a type that is not known ({detail['ctx']['tag']}); {_WRITE_TYPE}"
+        case found if found in _ADVICE:
+            return _ADVICE[found]
         case _:
             return detail["msg"].replace("Input should be", "must be")
 
@@ -73,22 +86,7 @@ def _server_faults(path: str, server: Mapping[str, Any]) -> Iterator[Fault]:
     if server.get("insecureSkipVerify") is True and server.get("caFile"):
         yield Fault(f"{path}.insecureSkipVerify", True, "makes caFile meaningless; keep one")
     if isinstance(server.get("url"), str):
-        yield from _url_faults(f"{path}.url", server["url"])
-
-
-def _url_faults(path: str, url: str) -> Iterator[Fault]:
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname if parts.port is None or parts.port > 0 else None
-    except ValueError:
-        parts, host = urlsplit(""), None
-    if parts.scheme not in {"http", "https"} or not host:
-        yield Fault(path, url, "write http:// or https://, a host, and the port where it is not the usual one")
-    elif parts.username is not None:
-        # The value is not shown: it holds a password.
-        yield Fault(path, None, "carries a user; write it as basicAuth, with the password in a file")
-    elif parts.query or parts.fragment:
-        yield Fault(path, url, "ends in a query or fragment; write the address that /api/v1/query follows")
+        yield from url_faults(f"{path}.url", server["url"])
 
 
 def _query_faults(path: str, query: Mapping[str, Any], servers: Sequence[Any]) -> Iterator[Fault]:

@@ -13,7 +13,7 @@ from pydantic_core import PydanticUndefined
 
 from adapter import settings
 from adapter.settings import RESTART, Settings
-from adapter.settings_base import Section
+from adapter.settings_base import Section, models_in, type_of
 from adapter.telemetry.metrics import Metrics
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -66,12 +66,8 @@ def _sections(model: type[BaseModel], prefix: str) -> Iterator[str]:
         yield f"## `{key}`\n\n{_cell(described[name])}\n"
         for section in sections:
             if len(sections) > 1:
-                yield f"### `{key}` with `type: {_type_of(section)}`\n\n{_cell(section.__doc__ or '')}\n"
+                yield f"### `{key}` with `type: {type_of(section)}`\n\n{_cell(section.__doc__ or '')}\n"
             yield from _sections(section, f"{key}.")
-
-
-def _type_of(section: type[BaseModel]) -> str:
-    return str(get_args(section.model_fields["type"].annotation)[0])
 
 
 def _row(field: FieldInfo, text: str) -> str:
@@ -80,14 +76,7 @@ def _row(field: FieldInfo, text: str) -> str:
 
 def sections_of(field: FieldInfo) -> list[type[BaseModel]]:
     """The sections that a key may hold, or that its list may: several where they are told apart by their type."""
-    return list(dict.fromkeys(_models(field.annotation)))
-
-
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for one in get_args(annotation):
-        yield from _models(one)
+    return list(dict.fromkeys(models_in(field.annotation)))
 
 
 def _type(field: FieldInfo) -> str:
