@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod, PodState
@@ -30,8 +32,10 @@ class HeldBy(StrEnum):
     BOUNDS = "Bounds"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodReading:
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class PodReading(NamedTuple):
     """A pod, its state, and what it was seen to use: metric name → nano-units, only where a fresh sample exists.
 
     `evidence` says what the state rests on, `missing` why a metric has no sample of this pod.
@@ -41,8 +45,8 @@ class PodReading:
     state: PodState
     reason: str
     evidence: str = ""
-    usage: Mapping[str, int] = field(default_factory=dict)
-    missing: Mapping[str, str] = field(default_factory=dict)
+    usage: Mapping[str, int] = _NOTHING
+    missing: Mapping[str, str] = _NOTHING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

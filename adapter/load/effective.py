@@ -1,12 +1,12 @@
 """Usage of one metric: which pods have a fresh sample, what capacity stands behind it, and what fills a gap."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 from adapter.load.memory import LastSample
 from adapter.load.pods import Container, Pod
-from adapter.load.samples import PodUsage, Point, QuerySamples, Samples
+from adapter.load.samples import QuerySamples, Samples
 from adapter.load.spec import Capacity, Metric
 
 YOUNG_SECONDS = 300.0
@@ -15,8 +15,7 @@ LAST_SAMPLE_SECONDS = 300.0
 WARMING_SECONDS = 300.0
 
 
-@dataclass(frozen=True, slots=True)
-class Gauge:
+class Gauge(NamedTuple):
     """One pod's share in a metric. Values are nano-units.
 
     `usage` is None where the pod is missing, with the reason. `capacity` is what usage is divided by (None: this metric
@@ -39,18 +38,85 @@ def is_young(pod: Pod, now: float) -> bool:
     return now - max(pod.created_at, changed) < YOUNG_SECONDS
 
 
-def gauge(metric: Metric, pod: Pod, samples: Samples, remembered: Mapping[str, LastSample], now: float) -> Gauge:
-    """The pod's usage of a per-pod metric, or why there is none; and its capacity where the metric is a utilization."""
-    found, reason, window = _point(metric, pod, samples)
-    known = recent(remembered.get(metric.name), now)
-    seen = recent(LastSample(at=found.at, value=found.value), now) if found is not None else None
-    last = max(seen.value if seen else 0, known.value if known else 0)
-    capacity, lacking = _capacity(metric, pod)
-    if found is not None and not reason:
-        reason = _unfit(metric, pod, found, window, _max_age(metric, samples), now) or lacking
-    if found is None or reason:
-        return Gauge(pod, None, missing=reason, capacity=capacity, last=last, latest=seen or known)
-    return Gauge(pod, found.value, at=found.at, window=window, capacity=capacity, last=last, latest=seen or known)
+class Meter:
+    """Reads one metric off the pods of a target at one moment (`now`, seconds).
+
+    Pods of one template share their containers (`kube.pods.PodDecoder`): what follows from those is found once for all
+    that come in a row.
+    """
+
+    def __init__(self, metric: Metric, samples: Samples, now: float) -> None:
+        self._metric = metric
+        self._now = now
+        self._of, self._share_of, self._is_whole = _share(metric)
+        self._max_age = _max_age(metric, samples)
+        self._usages = samples.resources.pods
+        self._points = query_samples(metric, samples).pods if metric.resource is None else {}
+        self._containers: tuple[Container, ...] | None = None
+        self._names: list[str] = []
+        self._amount: tuple[int | None, str] = None, ""
+
+    def gauge(self, pod: Pod, remembered: Mapping[str, LastSample]) -> Gauge:
+        """The pod's usage, or why there is none; and its capacity where the metric is a utilization."""
+        if pod.containers is not self._containers:
+            self._regard(pod)
+        found, reason, window = self._sample(pod)
+        known = recent(remembered.get(self._metric.name), self._now)
+        seen = recent(found, self._now)
+        last = max(seen.value if seen else 0, known.value if known else 0)
+        capacity, lacking = self._capacity(pod)
+        if found is not None and not reason:
+            reason = self._unfit(pod, found, window) or lacking
+        if found is None or reason:
+            return Gauge(pod, None, missing=reason, capacity=capacity, last=last, latest=seen or known)
+        return Gauge(pod, found.value, "", found.at, window, capacity, last, seen or known)
+
+    def _regard(self, pod: Pod) -> None:
+        self._containers = pod.containers
+        chosen = _chosen(self._metric, pod)
+        self._names = [container.name for container in chosen]
+        self._amount = _sum_capacity(self._of, self._share_of, chosen)
+
+    def _sample(self, pod: Pod) -> tuple[LastSample | None, str, float | None]:
+        """The pod's sample and its window, or the reason why there is none."""
+        if self._metric.resource is None:
+            point = self._points.get(pod.name)
+            return (LastSample(point.at, point.value), "", None) if point else (None, "no sample", None)
+        usage = self._usages.get(pod.name)
+        if usage is None:
+            return None, "no sample", None
+        resource, value = self._metric.resource.name, 0
+        for name in self._names or usage.containers:
+            amounts = usage.containers.get(name)
+            amount = amounts.get(resource) if amounts is not None else None
+            if amount is None:
+                return None, f"container {name} has no {resource} sample", None
+            value += amount
+        return LastSample(usage.at, value), "", usage.window
+
+    def _unfit(self, pod: Pod, sample: LastSample, window: float | None) -> str:
+        """Why a sample does not count, empty where it does."""
+        if self._now - sample.at > self._max_age:
+            return f"its last sample is {self._now - sample.at:.0f} s old"
+        if pod.started_at is not None and sample.at < pod.started_at:
+            return "its last sample is from before its start"
+        since = pod.ready.since if pod.ready is not None else None
+        if since is None:
+            return ""
+        if sample.at < since:
+            return "its last sample is from before its readiness changed"
+        is_cpu = self._metric.resource is not None and self._metric.resource.name == "cpu"
+        if is_cpu and self._now - pod.created_at < WARMING_SECONDS and sample.at < since + (window or 0.0):
+            return "warming up"
+        return ""
+
+    def _capacity(self, pod: Pod) -> tuple[int | None, str]:
+        """The pod's own limit or request where it has one and all of it is measured, else that of its containers."""
+        if self._of is not None and self._is_whole:
+            amount = (pod.pod_limits if self._of is Capacity.LIMIT else pod.pod_requests).get(self._share_of)
+            if amount:
+                return amount, ""
+        return self._amount
 
 
 def recent(sample: LastSample | None, now: float) -> LastSample | None:
@@ -100,27 +166,6 @@ def _max_age(metric: Metric, samples: Samples) -> float:
     return samples.resources.max_age if metric.resource else query_samples(metric, samples).max_age
 
 
-def _point(metric: Metric, pod: Pod, samples: Samples) -> tuple[Point | None, str, float | None]:
-    if metric.resource is None:
-        point = query_samples(metric, samples).pods.get(pod.name)
-        return point, "" if point else "no sample", None
-    usage = samples.resources.pods.get(pod.name)
-    if usage is None:
-        return None, "no sample", None
-    value, reason = _sum(metric.resource.name, [c.name for c in _chosen(metric, pod)], usage)
-    return (Point(usage.at, value), "", usage.window) if not reason else (None, reason, None)
-
-
-def _sum(resource: str, containers: list[str], usage: PodUsage) -> tuple[int, str]:
-    total = 0
-    for name in containers or usage.containers:
-        value = usage.containers.get(name, {}).get(resource)
-        if value is None:
-            return 0, f"container {name} has no {resource} sample"
-        total += value
-    return total, ""
-
-
 def _chosen(metric: Metric, pod: Pod) -> list[Container]:
     """The containers that the metric speaks of: those named, else the running ones."""
     source = metric.resource or metric.query
@@ -129,23 +174,6 @@ def _chosen(metric: Metric, pod: Pod) -> list[Container]:
         known = {container.name: container for container in pod.containers}
         return [known.get(name, Container(name)) for name in names]
     return [container for container in pod.containers if container.running is not False]
-
-
-def _unfit(metric: Metric, pod: Pod, point: Point, window: float | None, max_age: float, now: float) -> str:
-    """Why a sample does not count, empty where it does."""
-    if now - point.at > max_age:
-        return f"its last sample is {now - point.at:.0f} s old"
-    if pod.started_at is not None and point.at < pod.started_at:
-        return "its last sample is from before its start"
-    since = pod.ready.since if pod.ready is not None else None
-    if since is None:
-        return ""
-    if point.at < since:
-        return "its last sample is from before its readiness changed"
-    is_cpu = metric.resource is not None and metric.resource.name == "cpu"
-    if is_cpu and now - pod.created_at < WARMING_SECONDS and point.at < since + (window or 0.0):
-        return "warming up"
-    return ""
 
 
 def _share(metric: Metric) -> tuple[Capacity | None, str, bool]:
@@ -157,15 +185,12 @@ def _share(metric: Metric) -> tuple[Capacity | None, str, bool]:
     return None, "", True
 
 
-def _capacity(metric: Metric, pod: Pod) -> tuple[int | None, str]:
-    of, resource, whole_pod = _share(metric)
+def _sum_capacity(of: Capacity | None, resource: str, chosen: Iterable[Container]) -> tuple[int | None, str]:
+    """What usage is divided by, or why there is nothing."""
     if of is None:
         return None, ""
-    pod_level = (pod.pod_limits if of is Capacity.LIMIT else pod.pod_requests).get(resource)
-    if whole_pod and pod_level:
-        return pod_level, ""
     total = 0
-    for container in _chosen(metric, pod):
+    for container in chosen:
         amount = _amounts(container, of).get(resource)
         if not amount:
             return None, f"container {container.name} has no {resource} {of.value.lower()}"

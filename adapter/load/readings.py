@@ -8,8 +8,8 @@ from itertools import accumulate
 from adapter.load.assessment import MetricAssessment, PodReading, Reading, Verdict
 from adapter.load.effective import (
     Gauge,
+    Meter,
     average_capacity,
-    gauge,
     is_young,
     no_capacity_sentence,
     query_samples,
@@ -72,10 +72,9 @@ def measure(
     total = query_samples(metric, samples).total if metric.resource is None else None
     if total is not None:
         return _measure_total(policy, metric, standings, samples, now)
+    meter = Meter(metric, samples, now)
     gauges = {
-        reading.pod.uid: gauge(
-            metric, reading.pod, samples, memory.pods.get(reading.pod.uid, _NOTHING).last_sample, now
-        )
+        reading.pod.uid: meter.gauge(reading.pod, memory.pods.get(reading.pod.uid, _NOTHING).last_sample)
         for reading in standings.running
     }
     return Measured(_assess_gauges(policy, metric, standings, gauges, samples, now), gauges)

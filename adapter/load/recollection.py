@@ -18,6 +18,7 @@ COLLAPSE_PERCENT = 30
 ROLLOUT_SECONDS = 600.0
 _SETTLED = "NewReplicaSetAvailable"
 _NOTHING = PodMemory()
+_NEVER_REPLACED = Replacement()
 _AWAY = {PodState.PULLED_OUT, PodState.DOUBTFUL}
 _COUNTED = {PodState.SERVING, PodState.DOUBTFUL}
 
@@ -104,7 +105,7 @@ def after_samples(
         before = known.get(reading.pod.uid, _NOTHING)
         found = _last_samples(reading, before.last_sample, gauges, now)
         if found != before.last_sample:
-            known[reading.pod.uid] = replace(before, last_sample=found)
+            known[reading.pod.uid] = before.with_samples(found)
     return replace(memory, pods=known)
 
 
@@ -124,7 +125,7 @@ def _last_samples(
 def after_rollout(memory: Memory, target: Target | None, now: float) -> Memory:
     """The memory of when the rollout that is under way was first seen (in a file: the condition's last update)."""
     if target is None or not target.progressing or target.progressing == _SETTLED:
-        return replace(memory, rollout_since=None)
+        return memory if memory.rollout_since is None else replace(memory, rollout_since=None)
     if memory.rollout_since is not None:
         return memory
     first = target.progressing_since if target.progressing_since is not None else now
@@ -138,7 +139,9 @@ def rolling_out(memory: Memory, now: float) -> bool:
 
 def after_scale(memory: Memory, scale: Scale, now: float) -> Memory:
     """The memory of the watched count and of when it last changed."""
-    changed = memory.last_replicas is not None and memory.last_replicas != scale.replicas
+    if memory.last_replicas == scale.replicas:
+        return memory
+    changed = memory.last_replicas is not None
     return replace(memory, last_replicas=scale.replicas, last_scale=now if changed else memory.last_scale)
 
 
@@ -146,7 +149,7 @@ def replacing_step(memory: Memory, scale: Scale, pods: Sequence[PodReading]) -> 
     """The memory of replacing: a count above the noted one is a replacing step; all ends when no pod is away."""
     noted = memory.replacement
     if not any(reading.state in _AWAY for reading in pods):
-        return replace(memory, replacement=Replacement())
+        return memory if noted == _NEVER_REPLACED else replace(memory, replacement=_NEVER_REPLACED)
     if noted.noted_current is None or scale.replicas <= noted.noted_current:
         return memory
     first = noted.first_step if noted.first_step is not None else noted.noted_at
@@ -158,7 +161,8 @@ def note_replacing(memory: Memory, current: int, replaced: int, desired: int | N
     noted = memory.replacement
     asks = replaced > 0 and desired is not None and desired > current
     if not asks:
-        return replace(memory, replacement=Replacement(first_step=noted.first_step))
+        left = Replacement(first_step=noted.first_step)
+        return memory if noted == left else replace(memory, replacement=left)
     if noted.noted_current == current:
         return memory
     return replace(memory, replacement=replace(noted, noted_at=now, noted_current=current))
@@ -166,8 +170,9 @@ def note_replacing(memory: Memory, current: int, replaced: int, desired: int | N
 
 def after_errors(memory: Memory, in_error: bool, now: float) -> Memory:
     """The memory of since when no metric gave an answer."""
-    since = memory.error_since if memory.error_since is not None else now
-    return replace(memory, error_since=since if in_error else None)
+    if in_error is (memory.error_since is not None):
+        return memory
+    return replace(memory, error_since=now if in_error else None)
 
 
 def replacement_ineffective(memory: Memory, pods: Sequence[PodReading]) -> bool:

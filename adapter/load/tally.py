@@ -1,6 +1,6 @@
 """Sums over the pods that are in, for one reading of the doubtful ones."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -99,14 +99,20 @@ class Scales:
         return Tally(
             usage=sum(gauge.usage or 0 for gauge in seen),
             n=len(seen),
-            weight=sum(map(self.weight, seen)),
+            weight=self._weights(seen),
             missing=len(gaps),
-            missing_weight=sum(map(self.weight, gaps)),
+            missing_weight=self._weights(gaps),
             missing_fill=sum(map(self.fill, gaps)),
             young=len(young),
-            young_weight=sum(map(self.weight, young)),
+            young_weight=self._weights(young),
             young_fill=sum(map(self.fill, young)),
         )
+
+    def _weights(self, gauges: Sequence[Gauge]) -> Rational:
+        """The sum of all weights; whole nano-units are added first, for sums of fractions are slow."""
+        if not self._is_share:
+            return len(gauges)
+        return Fraction(sum(gauge.capacity or self._mean or 0 for gauge in gauges)) / NANO
 
     def add(self, tally: Tally, gauge: Gauge) -> Tally:
         """The tally with one more pod in."""

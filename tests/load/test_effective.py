@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 
 from adapter.load.assessment import MetricAssessment, PodReading
-from adapter.load.effective import gauge, is_young
+from adapter.load.effective import Gauge, Meter, is_young
 from adapter.load.memory import LastSample
 from adapter.load.pods import Condition, Container, Pod
 from adapter.load.quantity import NANO, nano_text
@@ -36,6 +36,10 @@ def of_containers(**loads: str) -> Samples:
 
 def container(name: str, *, running: bool | None = True, **limits: str) -> Container:
     return Container(name, limits={resource: nano(limit) for resource, limit in limits.items()}, running=running)
+
+
+def gauge(metric: Metric, one: Pod, samples: Samples, remembered: dict[str, LastSample], now: float) -> Gauge:
+    return Meter(metric, samples, now).gauge(one, remembered)
 
 
 def missing(one: Pod, samples: Samples, metric: Metric | None = None) -> str:
