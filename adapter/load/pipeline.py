@@ -39,6 +39,9 @@ from adapter.load.spec import Bounds, Mode, Policy, Scale, Target
 OLD_DOUBT_SECONDS = 300.0
 """A pod doubtful for so long may be replaced in the readings that have it out."""
 
+SILENCE_SECONDS = 30.0
+"""A registry that has failed for so long is not trusted any more, though what it said last still counts."""
+
 _COUNTED_FOR_SHARE = (PodState.SERVING, PodState.UNREADY, PodState.PULLED_OUT, PodState.DOUBTFUL)
 _GONE = {PodState.TERMINATING, PodState.FINISHED}
 _NOTHING = PodMemory()
@@ -79,7 +82,7 @@ def assess(
         counts=counts,
         metrics=tuple(m.assessment for m in measured),
         may_shrink=_may_shrink(policy, counts),
-        conditions=_conditions(membership, memory, readings, counts, [m.assessment for m in measured]),
+        conditions=_conditions(_distrust(policy, membership, roster, now), memory, readings, counts, measured),
         memory=after_samples(memory, readings, {m.assessment.name: m.gauges for m in measured}, now),
     )
     return _noting(assessment, scale, bounds, now)
@@ -272,17 +275,31 @@ def _may_shrink(policy: Policy, counts: Mapping[PodState, int]) -> bool:
     return counts.get(PodState.SERVING, 0) * 100 >= everyone * policy.min_serving_percent
 
 
+def _distrust(policy: Policy, membership: Membership, roster: Roster | None, now: float) -> str:
+    """Why the registry is not trusted just now, with its own words where it has any; empty where it is."""
+    error = roster.error if roster is not None else None
+    trouble = membership.registry_trouble
+    if policy.registry is None or error is None:
+        return trouble
+    if not trouble and roster is not None and now - roster.at > SILENCE_SECONDS:
+        trouble = (
+            f"registry {policy.registry.name} gave its last valid answer {now - roster.at:.0f} s ago, which counts"
+        )
+    return f"{trouble}: {error}" if trouble else ""
+
+
 def _conditions(
-    membership: Membership,
+    distrust: str,
     memory: Memory,
     readings: Sequence[PodReading],
     counts: Mapping[PodState, int],
-    metrics: Sequence[MetricAssessment],
+    measured: Sequence[Measured],
 ) -> dict[str, str]:
     """What a user should know, by condition; a condition without trouble is absent."""
     found = {}
-    if membership.registry_trouble:
-        found["RegistryTrusted"] = membership.registry_trouble
+    metrics = [one.assessment for one in measured]
+    if distrust:
+        found["RegistryTrusted"] = distrust
     errors = [f"metric {metric.name}: {metric.error}" for metric in metrics if metric.error]
     gaps = [f"metric {m.name}: {_pods(m.missing)} without a fresh sample" for m in metrics if m.missing and not m.error]
     if errors or gaps:

@@ -32,8 +32,8 @@ class Roster:
 
     `protected`: the registry reports unhealthy instances as healthy just now, so health says nothing. `alive`: an
     independent sign of life accompanies an empty answer. `registry_total`: instances of all services watched in this
-    registry. `reconnected_at`: the last reconnect or restart that was seen. `error` says why an
-    answer is not valid.
+    registry. `reconnected_at`: the last reconnect or restart that was seen. `error`
+    says why the latest answer is not valid; where `valid` is True, these are the instances of the last one that was.
     """
 
     at: float

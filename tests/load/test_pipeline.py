@@ -9,6 +9,7 @@ from adapter.load.assessment import Decision, HeldBy, Verdict
 from adapter.load.memory import LastSample, Memory, PodMemory, Replacement
 from adapter.load.pipeline import decide
 from adapter.load.pods import Pod, PodState
+from adapter.load.roster import Roster
 from adapter.load.samples import QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Bounds, Mode, PulledOut, Query, Resource
 from tests.load.world import (
@@ -347,3 +348,32 @@ class TestAnswers:
         _, decision = see(policy(queue("85")), [pod()], Samples(queries={"queue": QuerySamples(error="timeout")}))
         assert decision.desired is None
         assert "timeout" in (decision.error or "")
+
+
+class TestDistrust:
+    def distrust(self, listed: Roster | None, pods: list[Pod] | None = None) -> str | None:
+        """The condition RegistryTrusted of two registered pods, None where there is none."""
+        pods = [pod("a", ip="10.0.0.1"), pod("b", ip="10.0.0.2")] if pods is None else pods
+        found, _ = see(policy(registry=REGISTRY), pods, usage({"a": "600m", "b": "600m"}), listed=listed)
+        return found.conditions.get("RegistryTrusted")
+
+    def test_a_registry_that_answers_is_trusted(self) -> None:
+        assert self.distrust(roster("10.0.0.1", "10.0.0.2")) is None
+
+    def test_a_failure_of_half_a_minute_is_not_worth_a_word(self) -> None:
+        assert self.distrust(roster("10.0.0.1", "10.0.0.2", at=NOW - 30, error="HTTP 500")) is None
+
+    def test_a_longer_failure_is_told_with_the_registrys_own_words(self) -> None:
+        listed = roster("10.0.0.1", "10.0.0.2", at=NOW - 31, error="HTTP 403: ACL not found")
+        assert self.distrust(listed) == (
+            "registry nacos gave its last valid answer 31 s ago, which counts: HTTP 403: ACL not found"
+        )
+
+    def test_an_old_answer_without_an_error_is_trouble_from_5_min_on(self) -> None:
+        assert self.distrust(roster("10.0.0.1", "10.0.0.2", at=NOW - 60)) is None
+        assert "301 s ago" in (self.distrust(roster("10.0.0.1", "10.0.0.2", at=NOW - 301)) or "")
+
+    def test_why_there_was_never_an_answer_is_told(self) -> None:
+        told = self.distrust(roster(valid=False, error="http://nacos:8848: no answer within 5 s")) or ""
+        assert "has not given a valid answer" in told
+        assert told.endswith(": http://nacos:8848: no answer within 5 s")
