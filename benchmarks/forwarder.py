@@ -19,6 +19,8 @@ class Forwarder:
         self.port: int = self._listener.getsockname()[1]
         self.flow: list[tuple[float, int]] = []
         self._target: int | None = None
+        self._flowing = threading.Event()
+        self._flowing.set()
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         threading.Thread(target=self._accept, daemon=True).start()
@@ -30,6 +32,11 @@ class Forwarder:
             for connection in self._open:
                 with contextlib.suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
+        self._flowing.set()
+
+    def hold(self) -> None:
+        """Keep back what comes from the API server, until `lead_to` is called: the other side hears nothing new."""
+        self._flowing.clear()
 
     def bytes_since(self, moment: float) -> int:
         return sum(size for at, size in tuple(self.flow) if at >= moment)
@@ -56,6 +63,8 @@ class Forwarder:
         buffer = memoryview(bytearray(_CHUNK))
         with contextlib.suppress(OSError):
             while size := source.recv_into(buffer):
+                if counted:
+                    self._flowing.wait()
                 if counted:
                     self.flow.append((time.monotonic(), size))
                 sink.sendall(buffer[:size])
