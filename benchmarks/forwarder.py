@@ -65,7 +65,6 @@ class Forwarder:
             while size := source.recv_into(buffer):
                 if counted:
                     self._flowing.wait()
-                if counted:
                     self.flow.append((time.monotonic(), size))
                 sink.sendall(buffer[:size])
         for end in (source, sink):
