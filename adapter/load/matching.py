@@ -2,7 +2,9 @@
 
 import ipaddress
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
 
 from adapter.load.pods import Pod
 from adapter.load.roster import Instance, Roster
@@ -35,19 +37,55 @@ def owned_by(pod: Pod, target: Target) -> bool:
     return not owns_its_pods(target.kind)
 
 
+class Miss(StrEnum):
+    """Why a registration is no evidence about any pod."""
+
+    UID = "its pod UID is no pod's of the target"
+    NAME = "its pod name is no pod's of the target"
+    ADDRESS = "its address is no pod's of the target"
+    OTHER_PORT = "its port is not the one that the policy names"
+    UNDECLARED_PORT = "its address is not one pod's own, and no pod there declares its port"
+    AMBIGUOUS = "several pods have its address and port"
+    OLDER = "it was made before the pod started: a leftover of another pod at this address"
+
+
+class Claim(NamedTuple):
+    """A registration and the pod that it is of; with a `miss` it is no evidence, even where the pod is known."""
+
+    instance: Instance
+    pod: Pod | None
+    miss: Miss | None
+
+
 def records(pods: Iterable[Pod], roster: Roster, registry: Registry) -> Mapping[str, tuple[Instance, ...]]:
     """The registrations of each pod, by UID; pods without one are absent from the answer.
 
     A registration finds its pod by UID, else by name, else by address. Registrations that are clearly older than the
     pod's start are leftovers of another life and no evidence.
     """
-    index = _Index(pods, registry)
     found: dict[str, list[Instance]] = defaultdict(list)
-    for instance in roster.instances:
-        pod = index.pod_of(instance)
-        if pod is not None and not _older_than(instance, pod):
+    for instance, pod, miss in claims(pods, roster, registry):
+        if pod is not None and miss is None:
             found[pod.uid].append(instance)
     return {uid: tuple(instances) for uid, instances in found.items()}
+
+
+def claims(pods: Iterable[Pod], roster: Roster, registry: Registry) -> Iterator[Claim]:
+    """Every registration with its pod, or with the reason why it counts for none."""
+    index = _Index(pods, registry)
+    for instance in roster.instances:
+        found = index.pod_of(instance)
+        if isinstance(found, Miss):
+            yield Claim(instance, None, found)
+        else:
+            yield Claim(instance, found, Miss.OLDER if _older_than(instance, found) else None)
+
+
+def named_pod(instance: Instance, registry: Registry) -> str:
+    """The pod's name that a registration carries; empty where it carries none."""
+    if registry.pod_name_key:
+        return instance.metadata.get(registry.pod_name_key, instance.pod_name)
+    return instance.pod_name
 
 
 class _Index:
@@ -60,23 +98,25 @@ class _Index:
         self._by_name = {pod.name: pod for pod in pods}
         self._by_ip = _addresses(pods)
 
-    def pod_of(self, instance: Instance) -> Pod | None:
+    def pod_of(self, instance: Instance) -> Pod | Miss:
         """The pod of a registration; what it says of a pod's identity beats its address."""
         if instance.pod_uid:
-            return self._by_uid.get(instance.pod_uid)
-        name = instance.pod_name
-        if self._registry.pod_name_key:
-            name = instance.metadata.get(self._registry.pod_name_key, name)
-        return self._by_name.get(name) if name else self._by_address(instance)
+            return self._by_uid.get(instance.pod_uid, Miss.UID)
+        name = named_pod(instance, self._registry)
+        return self._by_name.get(name, Miss.NAME) if name else self._by_address(instance)
 
-    def _by_address(self, instance: Instance) -> Pod | None:
+    def _by_address(self, instance: Instance) -> Pod | Miss:
         port = self._registry.port
-        if port is not None and instance.port is not None and instance.port != port:
-            return None
         here = self._by_ip.get(canonical_ip(instance.ip), ())
+        if not here:
+            return Miss.ADDRESS
+        if port is not None and instance.port is not None and instance.port != port:
+            return Miss.OTHER_PORT
         if self._registry.match is Match.IP_PORT and not _is_one_pods_own(here):
             here = [pod for pod in here if _listens(pod, instance.port, port)]
-        return here[0] if len(here) == 1 else None
+        if not here:
+            return Miss.UNDECLARED_PORT
+        return here[0] if len(here) == 1 else Miss.AMBIGUOUS
 
 
 def _is_one_pods_own(pods: Sequence[Pod]) -> bool:
