@@ -132,6 +132,9 @@ class ZooKeeperRegistry(_Registry):
     Dubbo 3 below `/services/<application>`. `Curator`: Curator's service discovery, as Spring Cloud uses it."""
     root: str = ""
     """The layout's root path; empty: `/dubbo` for `DubboInterface`, else `/services`."""
+    rules_root: str = ""
+    """Path of Dubbo's dynamic configuration, whose nodes `*.configurators` disable instances; empty:
+    `/dubbo/config/dubbo`."""
     session_seconds: Annotated[float, Field(ge=1, le=600, allow_inf_nan=False)] = 10
     """Session timeout to ask for."""
     username: str = ""
