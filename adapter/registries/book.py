@@ -21,6 +21,13 @@ class _Page(NamedTuple):
     roster: Roster
 
 
+class Trouble(NamedTuple):
+    """Why the latest question about a service has no valid answer: the word it is counted by, and the sentence."""
+
+    reason: str
+    sentence: str
+
+
 class Book:
     """Rosters by service. `clock` gives epoch seconds; `on_change` hears of services whose roster or error changed."""
 
@@ -31,7 +38,7 @@ class Book:
         self._metrics = metrics
         self._ledger = Ledger()
         self._pages: dict[ServiceKey, _Page] = {}
-        self._errors: dict[ServiceKey, str] = {}
+        self._troubles: dict[ServiceKey, Trouble] = {}
 
     @property
     def keys(self) -> frozenset[ServiceKey]:
@@ -41,7 +48,7 @@ class Book:
     def watch(self, keys: Iterable[ServiceKey]) -> None:
         """Follow exactly these services; what is known of others is dropped."""
         self._ledger = self._ledger.watch(keys)
-        for known in (self._pages, self._errors):
+        for known in (self._pages, self._troubles):
             for key in known.keys() - self.keys:
                 del known[key]
 
@@ -50,13 +57,18 @@ class Book:
 
         None where nothing was heard at all.
         """
-        page, error = self._pages.get(key), self._errors.get(key)
+        page, trouble = self._pages.get(key), self._troubles.get(key)
+        error = trouble.sentence if trouble else None
         if page is None:
             return Roster(at=self.clock(), valid=False, error=error) if error else None
         # An empty list is worth what other services say just now.
         if page.roster.at != self._ledger.heard[key].at or not page.answer.instances:
             page = self._pages[key] = _Page(page.answer, valid_roster(self._ledger, key, page.answer))
         return page.roster if error is None else replace(page.roster, error=error)
+
+    def trouble(self, key: ServiceKey) -> Trouble | None:
+        """Why the latest question about a service has no valid answer; None where it has one, or none was put."""
+        return self._troubles.get(key)
 
     def heard(self, key: ServiceKey, instances: Iterable[Instance], **more: bool | int | None) -> None:
         """A list came just now. `more` are further fields of `Answer`: filtered, partial, index, protected, alive."""
@@ -71,13 +83,14 @@ class Book:
         if self._ledger.reconnected_at != reconnected_at:
             self._metrics.registry_reconnects.labels(registry=self.registry).inc()
         if roster.error:
-            self._metrics.registry_errors.labels(registry=self.registry, reason=reason_of(answer)).inc()
-            self._fail(key, roster.error)
+            reason = reason_of(answer)
+            self._metrics.registry_errors.labels(registry=self.registry, reason=reason).inc()
+            self._fail(key, Trouble(reason, roster.error))
             return
         self._metrics.registry_up.labels(registry=self.registry).set(1)
         before = self._pages.get(key)
         self._pages[key] = _Page(answer, roster)
-        mended = self._errors.pop(key, None) is not None
+        mended = self._troubles.pop(key, None) is not None
         changed = before is None or _differ(before.answer, answer)
         if changed and before is not None:
             self._metrics.registry_changes.labels(registry=self.registry).inc()
@@ -89,8 +102,8 @@ class Book:
         keys = self.keys if keys is None else keys
         self._metrics.registry_up.labels(registry=self.registry).set(1)
         self._ledger = self._ledger.confirm(keys, self.clock())
-        for key in [key for key in keys if key in self._errors and key in self._pages]:
-            del self._errors[key]
+        for key in [key for key in keys if key in self._troubles and key in self._pages]:
+            del self._troubles[key]
             self._on_change(key)
 
     def failed(self, error: RegistryError, keys: Iterable[ServiceKey] | None = None) -> None:
@@ -99,7 +112,7 @@ class Book:
             self._metrics.registry_up.labels(registry=self.registry).set(0)
         self._metrics.registry_errors.labels(registry=self.registry, reason=error.reason).inc()
         for key in self.keys if keys is None else keys:
-            self._fail(key, str(error))
+            self._fail(key, Trouble(error.reason, str(error)))
 
     def reconnected(self) -> None:
         """A connection was lost and made anew, or a restart was seen: absence is doubted for a while."""
@@ -112,12 +125,13 @@ class Book:
             page, heard = self._pages.get(key), self._ledger.heard.get(key)
             yield key, heard.at if heard else None, page.answer.instances if page else ()
 
-    def _fail(self, key: ServiceKey, error: str) -> None:
-        if key not in self.keys or self._errors.get(key) == error:
+    def _fail(self, key: ServiceKey, trouble: Trouble) -> None:
+        if key not in self.keys or self._troubles.get(key) == trouble:
             return
-        if key not in self._errors:
-            _log.warning("registry answer is not valid", registry=self.registry, service=str(key), error=error)
-        self._errors[key] = error
+        if key not in self._troubles:
+            sentence = trouble.sentence
+            _log.warning("registry answer is not valid", registry=self.registry, service=str(key), error=sentence)
+        self._troubles[key] = trouble
         self._on_change(key)
 
 
