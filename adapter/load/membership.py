@@ -180,21 +180,13 @@ class _RegistryView:
         return self._absent(pod, self._roster)
 
     def _registered(self, found: tuple[Instance, ...]) -> Standing:
-        words = [self._out_word(instance) for instance in found]
-        out = any(words) if self._registry.any_out else all(words)
-        if not out:
+        word = out_word_of(found, self._registry, protected=self._roster is not None and self._roster.protected)
+        if not word:
             return Standing(PodState.SERVING, "registered", f"registry {self._registry.name}")
-        word = next(word for word in words if word)
         evidence = f"registry {self._registry.name}: {word}"
         if self._age > EVIDENCE_TRUSTED_SECONDS:
             return Standing(PodState.DOUBTFUL, "out, by an answer older than 30 min", evidence)
         return Standing(PodState.PULLED_OUT, f"the registry says {word}", evidence)
-
-    def _out_word(self, instance: Instance) -> str:
-        """Why this registration takes no traffic, empty where it does."""
-        protected = self._roster is not None and self._roster.protected
-        unhealthy = not instance.healthy and self._registry.unhealthy_is_out and not protected
-        return out_word(instance) or ("unhealthy" if unhealthy else "")
 
     def _never_registered(self, pod: Pod, roster: Roster) -> Standing:
         ready_at = _ready_at(pod)
@@ -242,6 +234,17 @@ class _RegistryView:
         if self._age > ABSENCE_TRUSTED_SECONDS:
             return f"registry {name} gave its last valid answer {self._age:.0f} s ago"
         return ""
+
+
+def out_word_of(found: Iterable[Instance], registry: Registry, *, protected: bool) -> str:
+    """Why a pod with these registrations takes no traffic; empty where it does.
+
+    `protected`: the registry calls unhealthy instances healthy just now, so health says nothing.
+    """
+    health_counts = registry.unhealthy_is_out and not protected
+    words = [out_word(one) or ("unhealthy" if health_counts and not one.healthy else "") for one in found]
+    out = any(words) if registry.any_out else all(words)
+    return next(word for word in words if word) if out else ""
 
 
 def out_word(instance: Instance) -> str:
