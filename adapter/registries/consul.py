@@ -14,7 +14,7 @@ from adapter.load.roster import Roster
 from adapter.outbound import Access, Client, Reply
 from adapter.registries import consul_wire as wire
 from adapter.registries.book import Book
-from adapter.registries.errors import NotAllowed, RegistryError, WrongRegistryAnswer
+from adapter.registries.errors import NotAllowed, RegistryError, RegistryUnreachable, WrongRegistryAnswer
 from adapter.registries.peers import Peers, send
 from adapter.registries.roster import ServiceKey
 from adapter.settings_registries import ConsulRegistry
@@ -38,7 +38,7 @@ class ConsulSource:
         self._book = book
         self._peers = Peers(settings.servers, self._lose)
         self._look = asyncio.Event()
-        self._first = asyncio.Semaphore(AT_ONCE)
+        self._looks = asyncio.Semaphore(AT_ONCE)
         self._followers: dict[ServiceKey, asyncio.Task[None]] = {}
         self._waiting: set[ServiceKey] = set()
         """Services whose last answer was valid, and of which a query now waits for the next."""
@@ -96,7 +96,9 @@ class ConsulSource:
 
     async def _beat(self, pulse: Client, server: str) -> None:
         """Learn of Consul's own servers whether it is alive, and whether it is still the same cluster."""
-        reply = await send(pulse, "GET", server + wire.path(wire.CONSUL), params=self._datacenter())
+        # `stale` is answered at once, with or without a leader; other questions wait 7 s for one before they say so.
+        params = {**self._datacenter(), "stale": ""}
+        reply = await send(pulse, "GET", server + wire.path(wire.CONSUL), params=params)
         found = wire.headers(reply, server)
         servers = wire.server_ids(reply.body, server)
         if servers and self._servers and not servers & self._servers:
@@ -140,9 +142,12 @@ class ConsulSource:
             try:
                 index = await self._ask(client, key, index)
             except RegistryError as error:
-                index = 0
                 self._book.failed(error, [key])
                 self._look.set()
+                if index and isinstance(error, RegistryUnreachable):
+                    self._lose()  # a restart can be over before the next beat, which begins anew
+                    return
+                index = 0
                 await asyncio.sleep(backoff.next())
             else:
                 backoff.reset()
@@ -153,7 +158,22 @@ class ConsulSource:
         if key.group:
             raise RegistryError(f"Consul has no groups; take group {key.group!r} out of the policy")
         server = self._peers.current
-        reply = await (self._wait(client, server, key, index) if index else self._first_look(client, server, key))
+        if not index:
+            return await self._look_at(client, server, key)
+        reply = await self._wait(client, server, key, index)
+        found = wire.headers(reply, server)
+        if found.index == index and not _is_empty(reply):
+            self._book.confirm([key])
+            return index
+        # What has waited tells only that there is news: it is answered from a stream, which never says that it is
+        # filtered (1.13), and is an empty list for a token that lost its rights.
+        later = await self._look_at(client, server, key)
+        return max(later, found.index) if later and found.index >= index else 0
+
+    async def _look_at(self, client: Client, server: str, key: ServiceKey) -> int:
+        """Hear what there is now. The index to wait with; 0 where it went back, and the list is to be heard again."""
+        async with self._looks:
+            reply = await send(client, "GET", server + wire.path(key.service), params=self._where(key))
         found = wire.headers(reply, server)
         if found.index < 1:
             raise WrongRegistryAnswer(f"{server}: the answer carries no X-Consul-Index; ask Consul without a cache")
@@ -161,9 +181,6 @@ class ConsulSource:
             raise NotAllowed(
                 f"{server}: the token may not see all of {key}; give it service:read on the service and node:read"
             )
-        if found.index == index and not _is_empty(reply):
-            self._book.confirm([key])
-            return index
         self._hear(key, server, reply, found.index)
         went_back = found.index < self._indexes.get(key, 0)
         self._indexes[key] = found.index
@@ -180,10 +197,6 @@ class ConsulSource:
                 "set tokenFile to a token with service:read and node:read"
             )
         self._book.heard(key, heard, index=index, alive=self._alive)
-
-    async def _first_look(self, client: Client, server: str, key: ServiceKey) -> Reply:
-        async with self._first:
-            return await send(client, "GET", server + wire.path(key.service), params=self._where(key))
 
     async def _wait(self, client: Client, server: str, key: ServiceKey, index: int) -> Reply:
         # Of different length each time, so that queries that began together do not end together.

@@ -87,9 +87,7 @@ def headers(reply: Reply, server: str) -> Headers:
     if reply.status != _OK:
         raise _refused(reply, server)
     found = reply.headers
-    # A server that may answer from what it has (discovery_max_stale) says this with an answer; what an agent streams
-    # from its servers always says so.
-    streamed = found.get("X-Consul-Query-Backend") == "streaming"
+    streamed = found.get("X-Consul-Query-Backend") == "streaming"  # what is streamed says "false" at all times
     if found.get("X-Consul-KnownLeader") == "false" and not streamed:
         raise RegistryFailing(f"{server}: this Consul server knows no leader; look after the cluster's quorum")
     index = found.get("X-Consul-Index", "")
