@@ -40,9 +40,14 @@ class Marks:
         if self._clock() - self._taken.get(key, -math.inf) >= seconds:
             self.mark(key)
 
+    @property
+    def due(self) -> bool:
+        """Whether some policy is due."""
+        return bool(self._heap) and self._heap[0][0] <= self._clock()
+
     def take(self) -> Key | None:
         """The next policy that is due, None where none is."""
-        if not self._heap or self._heap[0][0] > self._clock():
+        if not self.due:
             return None
         _, _, key = heapq.heappop(self._heap)
         self._pending.discard(key)
@@ -55,7 +60,7 @@ class Marks:
 
     async def wait(self) -> None:
         """Return once some policy is due."""
-        while not self._heap or self._heap[0][0] > self._clock():
+        while not self.due:
             self._marked.clear()
             delay = self._heap[0][0] - self._clock() if self._heap else None
             try:

@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from adapter.assessor.marks import Marks
-from adapter.assessor.worker import Worker
+from adapter.assessor.worker import PUBLISH_AT_MOST, Worker
 from adapter.load.spec import Target
 from adapter.snapshot import Key, Picture, PolicyView, QueryView, TargetKey
 from adapter.telemetry.metrics import Metrics
@@ -81,6 +81,29 @@ async def test_every_policy_is_looked_at_again_though_nothing_touched_it(monkeyp
     running = asyncio.create_task(bench.worker.run())
     await until(bench, 3)
     assert set(bench.seen) == {A}
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+async def test_results_of_policies_that_are_due_together_are_swapped_in_few_swaps_and_none_waits_for_long() -> None:
+    bench = Bench()
+    keys = [Key("shop", f"policy-{index}") for index in range(3 * PUBLISH_AT_MOST)]
+    bench.views |= {key: view(key) for key in keys}
+    swapped: list[int] = []
+    complete = asyncio.Event()
+
+    def swap() -> None:
+        swapped.append(len(bench.picture.current.policies))
+        if swapped[-1] == len(keys):
+            complete.set()
+
+    bench.picture.forget = swap
+    for key in keys:
+        bench.marks.mark(key)
+    running = asyncio.create_task(bench.worker.run())
+    await asyncio.wait_for(complete.wait(), 5)
+    assert len(swapped) <= 4
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
