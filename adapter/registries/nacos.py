@@ -68,6 +68,11 @@ class NacosSource:
         finally:
             await client.close()
 
+    @property
+    def carried(self) -> frozenset[ServiceKey]:
+        """The services whose changes are pushed just now; the others are polled."""
+        return frozenset(self._pushed)
+
     def place(self, key: ServiceKey) -> Place:
         """The service by its full name in Nacos."""
         namespace = key.namespace or self._settings.namespace or PUBLIC

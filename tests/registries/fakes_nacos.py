@@ -1,0 +1,340 @@
+"""A Nacos whose contents a test writes, for what no server here can be made to do: versions, rights, faults.
+
+`version` 2 or 3 decides which calls there are. What the views show is what Nacos shows: clients see no disabled
+instance, and with few healthy ones all as healthy; administrators see all as it is.
+"""
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import hmac
+import json
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Self
+
+import grpc  # type: ignore[import-untyped]
+import grpc.aio  # type: ignore[import-untyped]
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from adapter.registries.nacos_wire import Payload, decode, encode
+from adapter.settings_registries import NacosRegistry
+from tests.cluster.processes import free_ports
+
+SECRET_KEY = "sk"
+_UNREGISTERED = 301
+
+
+def host(number: int, **more: Any) -> dict[str, Any]:
+    """An instance as the fake keeps it; the pods of tests have such addresses."""
+    return {
+        "ip": f"10.0.0.{10 + number}",
+        "port": 8080,
+        "weight": 1.0,
+        "healthy": True,
+        "enabled": True,
+        "ephemeral": True,
+        "clusterName": "DEFAULT",
+        "metadata": {"pod": f"web-{number}"},
+        **more,
+    }
+
+
+class FakeNacos:
+    """`services`: hosts by namespace and `group@@service`; services that are not there are unknown.
+
+    `users`: passwords; empty: nobody is asked. `admins`: who of them is one. `threshold`: protect threshold of all
+    services. `compatible`: whether a Nacos 3 still has the clients' call of Nacos 1. `asked`: the paths that arrived.
+    """
+
+    def __init__(self, version: int = 3, *, tls: ssl.SSLContext | None = None, grpc_tls: Any = None) -> None:
+        self.version, self.compatible = version, True
+        self.services: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        self.threshold = 0.0
+        self.users: dict[str, str] = {}
+        self.admins: set[str] = set()
+        self.signed = False
+        self.token_ttl = 18000.0
+        self.tokens: dict[str, str] = {}
+        self.logins: list[str] = []
+        self.asked: list[str] = []
+        self.status = 0
+        """Answered to every list, where it is not 0."""
+        self.moved = 404
+        self.hold: asyncio.Event | None = None
+        """Lists wait for it."""
+        self.calls: list[str] = []
+        """Types of gRPC requests that arrived."""
+        self.beats_answered = True
+        self.push_disabled_for: set[str] = set()
+        self.namespace_in_push = False
+        self._subscribers: dict[str, tuple[asyncio.Queue[bytes | None], set[tuple[str, str]]]] = {}
+        self._acknowledged: dict[str, asyncio.Event] = {}
+        self._news = asyncio.Event()
+        self._tls, self._grpc_tls = tls, grpc_tls
+        self._grpc: Any = None
+        self.port, self.grpc_port = free_ports(2)
+        self._http = self._application()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Listen, on the same ports as before."""
+        await self.start_http()
+        await self.start_grpc()
+
+    async def stop(self) -> None:
+        await self.stop_grpc()
+        await self.stop_http()
+
+    async def start_http(self) -> None:
+        self._http = self._application()
+        await self._http.start_server(ssl=self._tls)
+
+    async def stop_http(self) -> None:
+        await self._http.close()
+
+    async def start_grpc(self) -> None:
+        self._grpc = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        handlers = {
+            "Request": {"request": grpc.unary_unary_rpc_method_handler(self._request)},
+            "BiRequestStream": {"requestBiStream": grpc.stream_stream_rpc_method_handler(self._stream)},
+        }
+        for service, methods in handlers.items():
+            self._grpc.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
+        address = f"localhost:{self.grpc_port}"
+        if self._grpc_tls is None:
+            self._grpc.add_insecure_port(address)
+        else:
+            self._grpc.add_secure_port(address, self._grpc_tls)
+        await self._grpc.start()
+
+    async def stop_grpc(self) -> None:
+        self.drop()
+        await self._grpc.stop(None)
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self._tls else 'http'}://localhost:{self.port}/nacos"
+
+    def settings(self, **more: Any) -> NacosRegistry:
+        """Settings of an adapter that polls 50 times a second where it has to."""
+        base = {
+            "name": "nacos",
+            "type": "Nacos",
+            "servers": (self.url,),
+            "grpc_port_offset": self.grpc_port - self.port,
+            "interval_seconds": 0.02,
+            "timeout_seconds": 5,
+        }
+        return NacosRegistry(**{**base, **more})
+
+    # --- contents ---
+
+    def put(self, *hosts: dict[str, Any], service: str = "shop", namespace: str = "public") -> None:
+        """Let a service have these instances, and tell who subscribed to it."""
+        key = (namespace, f"DEFAULT_GROUP@@{service}")
+        self.services[key] = list(hosts)
+        self.push(*key)
+
+    def push(self, namespace: str, grouped: str) -> None:
+        group, _, name = grouped.partition("@@")
+        told: dict[str, Any] = {"requestId": grouped, "serviceInfo": {**self._info(namespace, grouped), "name": name}}
+        if self.namespace_in_push:
+            told |= {"namespace": namespace, "serviceName": name, "groupName": group}
+        for queue, places in self._subscribers.values():
+            if (namespace, grouped) in places:
+                queue.put_nowait(_message("NotifySubscriberRequest", told))
+
+    async def until(self, holds: Any) -> None:
+        """Return once it holds; looked at after each request."""
+        async with asyncio.timeout(20):
+            while not holds():
+                self._news.clear()
+                await self._news.wait()
+
+    @property
+    def subscriptions(self) -> set[tuple[str, str]]:
+        return set().union(*(places for _, places in self._subscribers.values()))
+
+    # --- faults of connections ---
+
+    def drop(self) -> None:
+        """End all streams."""
+        for queue, _ in self._subscribers.values():
+            queue.put_nowait(None)
+        self._subscribers.clear()
+
+    def forget(self) -> None:
+        """Not know the connections any more, and leave them open."""
+        self._subscribers.clear()
+
+    def ask_to_reconnect(self) -> None:
+        for queue, _ in self._subscribers.values():
+            queue.put_nowait(_message("ConnectResetRequest", {"requestId": "reset"}))
+
+    def send(self, kind: str, request_id: str) -> asyncio.Event:
+        """Send a request to all; the event is set when it is acknowledged."""
+        self._acknowledged[request_id] = asyncio.Event()
+        for queue, _ in self._subscribers.values():
+            queue.put_nowait(_message(kind, {"requestId": request_id}))
+        return self._acknowledged[request_id]
+
+    def send_raw(self, message: bytes) -> None:
+        for queue, _ in self._subscribers.values():
+            queue.put_nowait(message)
+
+    # --- HTTP ---
+
+    def _application(self) -> TestServer:
+        application = web.Application()
+        application.router.add_route("*", "/{path:.*}", self._answer)
+        return TestServer(application, host="localhost", port=self.port, scheme="https" if self._tls else "http")
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        path = request.path.removeprefix("/nacos")
+        self.asked.append(path)
+        self._news.set()
+        if path.endswith("/login"):
+            return await self._login(request, path)
+        if path not in self._views():
+            return web.json_response({"status": self.moved, "error": "Not Found"}, status=self.moved)
+        if self.hold is not None:
+            await self.hold.wait()
+        if self.status:
+            return web.json_response({"message": "as the test says"}, status=self.status)
+        query = request.query
+        refusal = self._refusal(request.headers.get("accessToken", ""), query, admin="admin" in path)
+        if refusal:
+            return web.Response(text=refusal, status=403)
+        return self._list(path, query)
+
+    def _views(self) -> set[str]:
+        if self.version == 2:
+            return {"/v1/ns/instance/list", "/v2/ns/catalog/instances"}
+        old = {"/v1/ns/instance/list"} if self.compatible else set()
+        return old | {"/v3/client/ns/instance/list", "/v3/admin/ns/instance/list"}
+
+    def _list(self, path: str, query: Mapping[str, str]) -> web.Response:
+        name = query["serviceName"]
+        grouped = name if "@@" in name else f"{query['groupName']}@@{name}"
+        place = (query["namespaceId"], grouped)
+        if path == "/v1/ns/instance/list":
+            return web.json_response({**self._info(*place), "name": grouped})
+        if path == "/v3/client/ns/instance/list":
+            return web.json_response({"code": 0, "message": "success", "data": self._info(*place)["hosts"]})
+        if path == "/v3/admin/ns/instance/list":
+            if place not in self.services:
+                data = f"service {grouped} is not found!"
+                return web.json_response({"code": 30000, "message": "server error", "data": data}, status=404)
+            return web.json_response({"code": 0, "message": "success", "data": self.services[place]})
+        found = self.services.get(place, [])
+        page = {"instances": found[: int(query["pageSize"])], "count": len(found)} if found else {"count": 0}
+        return web.json_response({"code": 0, "message": "success", "data": page})
+
+    def _info(self, namespace: str, grouped: str) -> dict[str, Any]:
+        enabled = [one for one in self.services.get((namespace, grouped), []) if one["enabled"]]
+        healthy = sum(one["healthy"] for one in enabled)
+        reached = bool(enabled) and self.threshold > 0 and healthy / len(enabled) <= self.threshold
+        hosts = [{**one, "healthy": True} for one in enabled] if reached else enabled
+        return {"groupName": grouped.partition("@@")[0], "hosts": hosts, "reachProtectionThreshold": reached}
+
+    # --- who asks ---
+
+    async def _login(self, request: web.Request, path: str) -> web.Response:
+        if path != ("/v3/auth/user/login" if self.version == 3 else "/v1/auth/login"):
+            return web.Response(status=404)
+        form = await request.post()
+        user = str(form["username"])
+        self.logins.append(user)
+        if self.users.get(user) != form["password"]:
+            return web.Response(text="User not found!", status=403)
+        token = f"token-{len(self.logins)}"
+        self.tokens[token] = user
+        return web.json_response({"accessToken": token, "tokenTtl": self.token_ttl, "username": user})
+
+    def _refusal(self, token: str, fields: Mapping[str, str], *, admin: bool = False) -> str:
+        if self.signed:
+            data = fields.get("data", "")
+            good = hmac.new(SECRET_KEY.encode(), data.encode(), hashlib.sha1).digest()
+            signature = base64.b64encode(good).decode()
+            return "" if (fields.get("ak"), fields.get("signature")) == ("ak", signature) else "wrong signature"
+        if not self.users:
+            return ""
+        if token not in self.tokens:
+            return "token invalid!"
+        return "authorization failed!" if admin and self.tokens[token] not in self.admins else ""
+
+    # --- gRPC ---
+
+    async def _request(self, message: bytes, context: Any) -> bytes:
+        kind, body = decode(message)
+        self.calls.append(kind)
+        self._news.set()
+        if kind == "ServerCheckRequest":
+            return _message("ServerCheckResponse", {"resultCode": 200, "connectionId": context.peer()})
+        if context.peer() not in self._subscribers:
+            return _failure(_UNREGISTERED, "Connection is unregistered.")
+        if kind == "HealthCheckRequest":
+            if not self.beats_answered:
+                await asyncio.Event().wait()
+            return _message("HealthCheckResponse", {"resultCode": 200})
+        return self._subscribe(json.loads(body), context.peer(), _headers(message))
+
+    def _subscribe(self, request: dict[str, Any], peer: str, headers: Mapping[str, str]) -> bytes:
+        refusal = self._refusal(headers.get("accessToken", ""), headers)
+        if refusal or request["serviceName"] in self.push_disabled_for:
+            return _failure(403, refusal or "not for you")
+        grouped = f"{request['groupName']}@@{request['serviceName']}"
+        _, places = self._subscribers[peer]
+        place = (request["namespace"], grouped)
+        places.add(place) if request["subscribe"] else places.discard(place)
+        info = {**self._info(*place), "name": request["serviceName"]}
+        return _message("SubscribeServiceResponse", {"resultCode": 200, "serviceInfo": info})
+
+    async def _stream(self, messages: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+        queue: asyncio.Queue[bytes | None] = asyncio.Queue()
+        reading = asyncio.ensure_future(self._read(messages, context.peer(), queue))
+        try:
+            while (message := await queue.get()) is not None:
+                yield message
+        finally:
+            reading.cancel()
+            self._subscribers.pop(context.peer(), None)
+
+    async def _read(self, messages: AsyncIterator[bytes], peer: str, queue: asyncio.Queue[bytes | None]) -> None:
+        async for message in messages:
+            kind, body = decode(message)
+            self.calls.append(kind)
+            if kind == "ConnectionSetupRequest":
+                self._subscribers[peer] = (queue, set())
+                queue.put_nowait(_message("SetupAckRequest", {"requestId": "setup", "abilityTable": {}}))
+            elif (event := self._acknowledged.get(json.loads(body)["requestId"])) is not None:
+                event.set()
+            self._news.set()
+
+
+def _message(kind: str, body: Mapping[str, Any]) -> bytes:
+    return encode(Payload(kind, json.dumps(body).encode()), {})
+
+
+def _failure(code: int, message: str) -> bytes:
+    return _message("ErrorResponse", {"resultCode": 500, "errorCode": code, "success": False, "message": message})
+
+
+def _headers(message: bytes) -> dict[str, str]:
+    """The headers of an envelope, read the slow way: by what a client must have written for each name."""
+    found = {}
+    for name in ("accessToken", "ak", "data", "signature"):
+        with contextlib.suppress(ValueError):
+            at = message.index(bytes([len(name)]) + name.encode() + b"\x12")
+            size = message[at + len(name) + 2]
+            found[name] = message[at + len(name) + 3 : at + len(name) + 3 + size].decode()
+    return found

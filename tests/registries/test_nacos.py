@@ -1,0 +1,355 @@
+"""Nacos by lists: which call, which rights, which server, and what is made of the answers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapter.load.roster import Roster
+from adapter.registries.nacos import NacosSource
+from adapter.registries.roster import ServiceKey
+from adapter.settings_registries import NacosRegistry
+from tests.registries.fakes_nacos import SECRET_KEY, FakeNacos, host
+from tests.registries.trust import Clock, Ears, book
+
+SHOP = ServiceKey("nacos", "shop")
+
+
+class World:
+    """A source that follows `shop`, and ears for what it tells."""
+
+    def __init__(self, settings: NacosRegistry, *keys: ServiceKey) -> None:
+        self.ears, self.clock = Ears(), Clock()
+        self.book = book("nacos", self.clock, self.ears)
+        self.source = NacosSource(settings, self.book)
+        self.source.watch(keys or [SHOP])
+
+    @property
+    def roster(self) -> Roster:
+        return self.source.roster(SHOP) or Roster(at=0.0, valid=False)
+
+    @property
+    def error(self) -> str:
+        return self.roster.error or ""
+
+    def doubted(self) -> bool:
+        """Whether absence is doubted, because a connection or a server is new."""
+        return self.roster.reconnected_at is not None
+
+    def listed(self) -> list[str]:
+        """The names of the listed pods."""
+        return [one.metadata["pod"] for one in self.roster.instances] if self.roster.valid else ["no list"]
+
+    async def until_listed(self, *pods: str) -> None:
+        await self.ears.until(lambda: self.listed() == list(pods) and not self.error)
+
+    async def until_error(self, words: str) -> None:
+        await self.ears.until(lambda: words in self.error)
+
+
+@asynccontextmanager
+async def following(settings: NacosRegistry, *keys: ServiceKey) -> AsyncIterator[World]:
+    world = World(settings, *keys)
+    task = asyncio.create_task(world.source.run())
+    try:
+        yield world
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+async def nacos() -> AsyncIterator[FakeNacos]:
+    async with FakeNacos() as fake:
+        yield fake
+
+
+@pytest.fixture
+async def old_nacos() -> AsyncIterator[FakeNacos]:
+    async with FakeNacos(version=2) as fake:
+        yield fake
+
+
+def polling(nacos: FakeNacos, **more: Any) -> NacosRegistry:
+    return nacos.settings(push=False, **more)
+
+
+class Password:
+    """A file with a password."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = str(file)
+        self.write("right\n")
+
+    def write(self, text: str) -> None:
+        Path(self.file).write_text(text)
+
+
+@pytest.fixture
+def password(tmp_path: Path) -> Password:
+    return Password(tmp_path / "password")
+
+
+class TestClientViews:
+    @pytest.mark.parametrize("version", [2, 3])
+    async def test_what_may_be_used_is_listed_and_a_disabled_instance_is_absent(self, version: int) -> None:
+        async with FakeNacos(version) as nacos:
+            nacos.put(host(0), host(1, enabled=False), host(2, weight=0), host(3, healthy=False))
+            async with following(polling(nacos)) as world:
+                await world.until_listed("web-0", "web-2", "web-3")
+        zero, weightless, ill = world.roster.instances
+        assert (zero.ip, zero.port, zero.weight, zero.healthy) == ("10.0.0.10", 8080, 1.0, True)
+        assert weightless.weight == 0
+        assert not ill.healthy
+        assert not world.roster.protected
+
+    async def test_a_change_is_seen_by_polling(self, nacos: FakeNacos) -> None:
+        nacos.put(host(0), host(1))
+        async with following(polling(nacos)) as world:
+            await world.until_listed("web-0", "web-1")
+            nacos.put(host(1))
+            await world.until_listed("web-1")
+
+    async def test_protected_health_is_recognised(self, nacos: FakeNacos) -> None:
+        nacos.threshold = 0.6
+        nacos.put(host(0), host(1, healthy=False))
+        async with following(polling(nacos)) as world:
+            await world.until_listed("web-0", "web-1")
+        assert world.roster.protected
+        assert world.roster.instances[1].healthy
+
+    async def test_a_nacos_that_dropped_the_old_call_is_asked_by_the_new_one(self, nacos: FakeNacos) -> None:
+        nacos.compatible = False
+        nacos.put(host(0))
+        async with following(polling(nacos)) as world:
+            await world.until_listed("web-0")
+            nacos.put(host(1))
+            await world.until_listed("web-1")
+        assert nacos.asked.count("/v1/ns/instance/list") == 1
+
+    @pytest.mark.parametrize("status", [404, 405, 410, 501])
+    async def test_an_upgrade_while_it_runs_is_followed(self, nacos: FakeNacos, status: int) -> None:
+        nacos.put(host(0))
+        async with following(polling(nacos)) as world:
+            await world.until_listed("web-0")
+            nacos.compatible, nacos.moved = False, status
+            nacos.put(host(1))
+            await world.until_listed("web-1")
+
+    async def test_the_new_call_hides_protection_so_health_is_doubtful_where_all_are_healthy(
+        self, nacos: FakeNacos
+    ) -> None:
+        nacos.compatible, nacos.threshold = False, 0.6
+        nacos.put(host(0), host(1, healthy=False))
+        async with following(polling(nacos)) as world:
+            await world.until_listed("web-0", "web-1")
+            assert world.roster.protected
+            nacos.threshold = 0.1  # an unhealthy instance in the list proves that nothing is hidden
+            await world.ears.until(lambda: not world.roster.protected)
+        assert not world.roster.instances[1].healthy
+
+    async def test_namespace_group_and_clusters_choose(self, nacos: FakeNacos) -> None:
+        nacos.services["prod", "G@@shop"] = [host(0, clusterName="HZ"), host(1, clusterName="SH")]
+        nacos.put(host(2))
+        key = ServiceKey("nacos", "shop", "prod", "G")
+        async with following(polling(nacos, clusters=("SH",)), key) as world:
+            await world.ears.until(lambda: world.source.roster(key) is not None)
+        roster = world.source.roster(key)
+        assert roster is not None
+        assert [one.metadata["pod"] for one in roster.instances] == ["web-1"]
+
+    async def test_the_settings_give_what_a_policy_leaves_out(self, nacos: FakeNacos) -> None:
+        nacos.services["prod", "G@@shop"] = [host(0)]
+        async with following(polling(nacos, namespace="prod", group="G", pod_name_key="pod")) as world:
+            await world.until_listed("web-0")
+        assert world.roster.instances[0].pod_name == "web-0"
+
+    async def test_a_wrong_context_path_is_an_error_that_says_so(self, nacos: FakeNacos) -> None:
+        wrong = nacos.url.removesuffix("/nacos") + "/nacoss"
+        async with following(polling(nacos, servers=(wrong,))) as world:
+            await world.until_error("does the address end with Nacos' context path (/nacos)?")
+        assert not world.roster.valid
+
+
+class TestAdministratorsViews:
+    async def test_nacos_3_shows_disabled_instances_and_true_health_to_an_administrator(self, nacos: FakeNacos) -> None:
+        nacos.threshold = 0.9
+        nacos.put(host(0), host(1, enabled=False), host(2, healthy=False))
+        async with following(polling(nacos, admin=True)) as world:
+            await world.until_listed("web-0", "web-1", "web-2")
+        assert [one.enabled for one in world.roster.instances] == [True, False, True]
+        assert [one.healthy for one in world.roster.instances] == [True, True, False]
+        assert not world.roster.protected
+
+    async def test_nacos_2_shows_them_in_its_catalog(self, old_nacos: FakeNacos) -> None:
+        old_nacos.put(host(0), host(1, enabled=False))
+        async with following(polling(old_nacos, admin=True)) as world:
+            await world.until_listed("web-0", "web-1")
+            old_nacos.put()
+            await world.until_listed()
+        assert old_nacos.asked.count("/v3/admin/ns/instance/list") == 1
+
+    async def test_a_page_that_does_not_hold_all_is_no_answer(
+        self, old_nacos: FakeNacos, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("adapter.registries.nacos_http.PAGE_SIZE", 1)
+        old_nacos.put(host(0), host(1))
+        async with following(polling(old_nacos, admin=True)) as world:
+            await world.until_error("the answer is incomplete")
+        assert not world.roster.valid
+
+    async def test_an_unknown_service_is_an_empty_list_and_not_a_lacking_call(self, nacos: FakeNacos) -> None:
+        nacos.put(host(0))
+        async with following(polling(nacos, admin=True)) as world:
+            await world.until_listed("web-0")
+            nacos.services.clear()
+            await world.until_listed()
+        assert set(nacos.asked) == {"/v3/admin/ns/instance/list"}
+
+    async def test_without_the_right_the_error_says_what_to_do_and_the_last_list_stays(
+        self, nacos: FakeNacos, password: Password
+    ) -> None:
+        nacos.users, nacos.admins = {"reader": "right"}, {"reader"}
+        nacos.put(host(0))
+        settings = polling(nacos, admin=True, username="reader", password_file=password.file)
+        async with following(settings) as world:
+            await world.until_listed("web-0")
+            nacos.admins.clear()
+            await world.until_error("give its user the admin right, or set `admin: false`")
+        assert world.roster.instances[0].ip == "10.0.0.10"
+        assert world.roster.valid
+
+    async def test_a_server_without_such_lists_is_an_error_that_says_so(self, nacos: FakeNacos) -> None:
+        nacos.version = 2
+        async with following(polling(nacos, admin=True)) as world:
+            await world.ears.until(lambda: world.roster.valid)
+        nacos.moved = 404
+        async with following(polling(nacos, admin=True, servers=(nacos.url + "/x",))) as world:
+            await world.until_error("set `admin: false`")
+
+
+class TestAccess:
+    @pytest.mark.parametrize("version", [2, 3])
+    async def test_a_user_logs_in_once(self, version: int, password: Password) -> None:
+        async with FakeNacos(version) as nacos:
+            nacos.users = {"reader": "right"}
+            nacos.put(host(0))
+            settings = polling(nacos, username="reader", password_file=password.file)
+            async with following(settings) as world:
+                await world.until_listed("web-0")
+                nacos.put(host(1))
+                await world.until_listed("web-1")
+        assert nacos.logins == ["reader"]
+
+    async def test_a_token_is_renewed_before_it_ends(self, nacos: FakeNacos, password: Password) -> None:
+        nacos.users, nacos.token_ttl = {"reader": "right"}, 100
+        nacos.put(host(0))
+        async with following(polling(nacos, username="reader", password_file=password.file)) as world:
+            await world.until_listed("web-0")
+            world.clock.jump(89)
+            nacos.put(host(1))
+            await world.until_listed("web-1")
+            assert len(nacos.logins) == 1
+            world.clock.jump(2)
+            await nacos.until(lambda: len(nacos.logins) == 2)
+        assert not world.error
+
+    async def test_a_refused_token_is_replaced_at_once(self, nacos: FakeNacos, password: Password) -> None:
+        nacos.users = {"reader": "right"}
+        nacos.put(host(0))
+        async with following(polling(nacos, username="reader", password_file=password.file)) as world:
+            await world.until_listed("web-0")
+            world.clock.jump(31)
+            nacos.tokens.clear()  # as when the server was given another signing key
+            nacos.put(host(1))
+            await world.until_listed("web-1")
+        assert len(nacos.logins) == 2
+
+    async def test_a_refusal_for_lack_of_rights_does_not_log_in_again_and_again(
+        self, nacos: FakeNacos, password: Password
+    ) -> None:
+        nacos.users = {"reader": "right"}
+        settings = polling(nacos, admin=True, username="reader", password_file=password.file)
+        async with following(settings) as world:
+            await world.until_error("authorization failed!")
+            before = len(nacos.asked)
+            await nacos.until(lambda: len(nacos.asked) > before + 10)
+        assert len(nacos.logins) == 1
+
+    async def test_a_wrong_password_is_said_and_mended_by_a_right_one(
+        self, nacos: FakeNacos, password: Password
+    ) -> None:
+        nacos.users = {"reader": "right"}
+        nacos.put(host(0))
+        password.write("wrong")
+        async with following(polling(nacos, username="reader", password_file=password.file)) as world:
+            await world.until_error("look at `username` and `passwordFile`")
+            assert not world.roster.valid
+            password.write("right")
+            await world.until_listed("web-0")
+
+    async def test_a_missing_password_file_is_said(self, nacos: FakeNacos, password: Password) -> None:
+        async with following(polling(nacos, username="reader", password_file=password.file + "s")) as world:
+            await world.until_error(f"cannot read {password.file}s")
+
+    async def test_requests_are_signed_with_an_access_key(self, nacos: FakeNacos, tmp_path: Path) -> None:
+        nacos.signed = True
+        nacos.put(host(0))
+        (tmp_path / "ak").write_text("ak\n")
+        (tmp_path / "sk").write_text(f"{SECRET_KEY}\n")
+        keys = {"access_key_file": str(tmp_path / "ak"), "secret_key_file": str(tmp_path / "sk")}
+        async with following(polling(nacos, **keys)) as world:
+            await world.until_listed("web-0")
+            (tmp_path / "sk").write_text("another")
+            await world.until_error("wrong signature")
+
+
+class TestFailover:
+    async def test_the_next_server_is_asked_when_one_fails_and_absence_is_doubted_then(self, nacos: FakeNacos) -> None:
+        async with FakeNacos() as other:
+            nacos.put(host(0), host(1))
+            other.put(host(0))
+            async with following(polling(nacos, servers=(nacos.url, other.url))) as world:
+                await world.until_listed("web-0", "web-1")
+                assert not world.doubted()
+                nacos.status = 500
+                await world.until_listed("web-0")
+                assert world.doubted()
+                nacos.status = 0
+                other.put(host(1))
+                await world.until_listed("web-1")  # sticky
+
+    async def test_a_refusal_is_not_put_to_another_server(self, nacos: FakeNacos) -> None:
+        async with FakeNacos() as other:
+            nacos.status = 403
+            async with following(polling(nacos, servers=(nacos.url, other.url))) as world:
+                await world.until_error("HTTP 403")
+            assert other.asked == []
+
+
+async def test_services_may_come_and_go_while_it_runs(nacos: FakeNacos) -> None:
+    cart = ServiceKey("nacos", "cart")
+    nacos.put(host(0))
+    nacos.put(host(1), service="cart")
+    async with following(polling(nacos, interval_seconds=60)) as world:
+        await world.until_listed("web-0")
+        world.source.watch([cart])
+        await world.ears.until(lambda: world.source.roster(cart) is not None)
+        assert world.source.roster(SHOP) is None
+
+
+async def test_one_service_that_fails_leaves_the_others(nacos: FakeNacos) -> None:
+    cart = ServiceKey("nacos", "cart")
+    nacos.services["public", "DEFAULT_GROUP@@cart"] = [{"enabled": True, "healthy": True, "ip": 7}]
+    nacos.put(host(0))
+    async with following(polling(nacos), SHOP, cart) as world:
+        await world.until_listed("web-0")
+        await world.ears.until(lambda: world.source.roster(cart) is not None)
+    found = world.source.roster(cart)
+    assert found is not None
+    assert not found.valid
+    assert "not what Nacos answers there" in (found.error or "")
+    assert not world.error

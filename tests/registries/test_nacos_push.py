@@ -1,0 +1,324 @@
+"""Nacos by push: subscriptions, what ends a connection, and that lists take its place meanwhile."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc  # type: ignore[import-untyped]
+import pytest
+import trustme
+
+from adapter.registries import nacos_push
+from adapter.registries.nacos_grpc import target
+from adapter.registries.roster import ServiceKey
+from adapter.settings_registries import NacosRegistry, RegistryTls
+from tests.registries.fakes_nacos import FakeNacos, host
+from tests.registries.test_nacos import SHOP, Password, World, following, password
+
+__all__ = ["password"]
+
+CART = ServiceKey("nacos", "cart")
+
+
+@pytest.fixture(autouse=True)
+def _beat(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nacos_push, "BEAT_SECONDS", 0.05)
+
+
+@pytest.fixture
+async def nacos() -> AsyncIterator[FakeNacos]:
+    async with FakeNacos() as fake:
+        fake.put(host(0), host(1))
+        yield fake
+
+
+def pushed(nacos: FakeNacos, **more: Any) -> NacosRegistry:
+    """Settings with which a change can only come by push: lists are asked for once."""
+    return nacos.settings(**{"interval_seconds": 3600, **more})
+
+
+async def subscribed(nacos: FakeNacos, world: World, *services: str) -> None:
+    """Wait until these services (default: shop) are subscribed to, and pushes are what is believed."""
+    places = {("public", f"DEFAULT_GROUP@@{service}") for service in services or ("shop",)}
+    await nacos.until(lambda: nacos.subscriptions == places)
+    await eventually(lambda: len(world.source.carried) == len(places))
+
+
+async def eventually(holds: Callable[[], bool]) -> None:
+    """Return once it holds, of which nothing tells."""
+    async with asyncio.timeout(20):
+        while not holds():  # noqa: ASYNC110  there is no event to wait for
+            await asyncio.sleep(0.01)
+
+
+class TestPushes:
+    @pytest.mark.parametrize("namespace_in_push", [False, True])
+    async def test_a_change_is_pushed(self, nacos: FakeNacos, namespace_in_push: bool) -> None:
+        nacos.namespace_in_push = namespace_in_push
+        async with following(pushed(nacos)) as world:
+            await subscribed(nacos, world)
+            nacos.put(host(1))
+            await world.until_listed("web-1")
+            nacos.put()
+            await world.until_listed()
+
+    async def test_protected_health_is_recognised(self, nacos: FakeNacos) -> None:
+        async with following(pushed(nacos)) as world:
+            await subscribed(nacos, world)
+            nacos.threshold = 0.6
+            nacos.put(host(0), host(1, healthy=False))
+            await world.ears.until(lambda: world.roster.protected)
+
+    async def test_with_the_admin_right_a_push_is_the_word_to_list(self, nacos: FakeNacos) -> None:
+        async with following(pushed(nacos, admin=True)) as world:
+            await subscribed(nacos, world)
+            nacos.put(host(0), host(1, enabled=False))
+            await world.ears.until(lambda: not all(one.enabled for one in world.roster.instances))
+        assert world.listed() == ["web-0", "web-1"]
+
+    async def test_a_push_during_a_list_has_it_listed_again(self, nacos: FakeNacos) -> None:
+        async with following(pushed(nacos, admin=True)) as world:
+            await subscribed(nacos, world)
+            await world.until_listed("web-0", "web-1")
+            nacos.hold, asked = asyncio.Event(), len(nacos.asked)
+            nacos.put(host(0))
+            await nacos.until(lambda: len(nacos.asked) > asked)
+            nacos.put(host(1))
+            nacos.hold.set()
+            await world.until_listed("web-1")
+
+    async def test_a_list_that_was_asked_for_before_the_subscription_is_dropped(self, nacos: FakeNacos) -> None:
+        nacos.hold = asyncio.Event()
+        async with following(pushed(nacos)) as world:
+            await subscribed(nacos, world)
+            nacos.put(host(1))
+            await world.until_listed("web-1")
+            nacos.services["public", "DEFAULT_GROUP@@shop"] = [host(0)]  # an older state, in words of the list
+            changes = len(world.ears.heard)
+            nacos.hold.set()
+            beats = nacos.calls.count("HealthCheckRequest")
+            await nacos.until(lambda: nacos.calls.count("HealthCheckRequest") > beats + 3)
+        assert world.listed() == ["web-1"]
+        assert len(world.ears.heard) == changes
+
+    async def test_services_are_subscribed_to_and_left_as_policies_come_and_go(self, nacos: FakeNacos) -> None:
+        async with following(pushed(nacos)) as world:
+            await subscribed(nacos, world)
+            world.source.watch([SHOP, CART])
+            await subscribed(nacos, world, "shop", "cart")
+            nacos.put(host(2), service="cart")
+            await world.ears.until(lambda: bool((r := world.source.roster(CART)) and r.instances))
+            world.source.watch([CART])
+            await subscribed(nacos, world, "cart")
+
+    async def test_two_names_of_one_service_both_hear_of_it(self, nacos: FakeNacos) -> None:
+        also = ServiceKey("nacos", "shop", "public", "DEFAULT_GROUP")
+        async with following(pushed(nacos), SHOP, also) as world:
+            await nacos.until(lambda: bool(nacos.subscriptions))
+            nacos.put(host(1))
+            await world.until_listed("web-1")
+            await world.ears.until(lambda: world.source.roster(also) is not None)
+            assert [one.metadata["pod"] for one in world.source.roster(also).instances] == ["web-1"]  # type: ignore[union-attr]
+
+    async def test_one_name_in_two_namespaces_is_never_taken_for_the_other(self, nacos: FakeNacos) -> None:
+        other = ServiceKey("nacos", "shop", "prod")
+        nacos.put(host(2), namespace="prod")
+        async with following(pushed(nacos), SHOP, other) as world:
+            await nacos.until(lambda: len(nacos.subscriptions) == 2)
+            nacos.put(host(1))  # Nacos does not say of which namespace it speaks
+            await world.until_listed("web-1")
+            nacos.put(host(0), namespace="prod")
+            await world.ears.until(lambda: [i.ip for i in world.source.roster(other).instances] == ["10.0.0.10"])  # type: ignore[union-attr]
+            assert world.listed() == ["web-1"]
+
+    async def test_subscriptions_are_renewed_in_case_a_push_was_lost(
+        self, nacos: FakeNacos, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(nacos_push, "RENEW_SECONDS", 0.1)
+        async with following(pushed(nacos)) as world:
+            await subscribed(nacos, world)
+            nacos.services["public", "DEFAULT_GROUP@@shop"] = [host(1)]  # and no push
+            await world.until_listed("web-1")
+
+    async def test_what_the_server_asks_is_acknowledged(self, nacos: FakeNacos) -> None:
+        async with following(pushed(nacos)) as world:
+            await subscribed(nacos, world)
+            for number, kind in enumerate(("ClientDetectionRequest", "SomethingNewRequest")):
+                async with asyncio.timeout(10):
+                    await nacos.send(kind, str(number)).wait()
+        assert "ClientDetectionResponse" in nacos.calls
+
+    async def test_a_live_connection_confirms_what_it_told_and_a_dead_one_does_not(self, nacos: FakeNacos) -> None:
+        async with following(pushed(nacos, timeout_seconds=0.3)) as world:
+            await subscribed(nacos, world)
+            world.clock.jump(100)
+            await eventually(lambda: world.roster.at > world.clock() - 50)
+            nacos.beats_answered, nacos.status = False, 500
+            await world.until_error("HTTP 500")
+            world.clock.jump(100)
+            assert world.clock() - world.roster.at > 90
+        assert world.listed() == ["web-0", "web-1"]
+
+
+class TestLoss:
+    async def test_a_lost_connection_is_made_anew_and_absence_is_doubted(self, nacos: FakeNacos) -> None:
+        async with following(pushed(nacos)) as world:
+            await subscribed(nacos, world)
+            assert not world.doubted()
+            nacos.drop()
+            await subscribed(nacos, world)
+            nacos.put(host(1))
+            await world.until_listed("web-1")
+            assert world.doubted()
+
+    async def test_lists_take_over_while_nothing_is_pushed(self, nacos: FakeNacos) -> None:
+        async with following(nacos.settings()) as world:
+            await subscribed(nacos, world)
+            await nacos.stop_grpc()
+            nacos.put(host(1))
+            await world.until_listed("web-1")
+            nacos.put(host(0))
+            await world.until_listed("web-0")
+            await nacos.start_grpc()
+            await subscribed(nacos, world)
+
+    async def test_a_server_that_forgot_the_connection_is_connected_to_anew(self, nacos: FakeNacos) -> None:
+        async with following(pushed(nacos)) as world:
+            await subscribed(nacos, world)
+            nacos.forget()
+            await subscribed(nacos, world)
+            assert world.doubted()
+
+    async def test_a_server_that_asks_for_it_is_connected_to_anew(self, nacos: FakeNacos) -> None:
+        async with following(pushed(nacos)) as world:
+            await subscribed(nacos, world)
+            nacos.ask_to_reconnect()
+            await nacos.until(lambda: nacos.calls.count("ConnectionSetupRequest") == 2)
+            await subscribed(nacos, world)
+
+    async def test_a_silent_server_is_left(self, nacos: FakeNacos) -> None:
+        async with following(pushed(nacos, timeout_seconds=0.3)) as world:
+            await subscribed(nacos, world)
+            nacos.beats_answered = False
+            await nacos.until(lambda: nacos.calls.count("ConnectionSetupRequest") == 2)
+            nacos.beats_answered = True
+            await subscribed(nacos, world)
+
+    async def test_what_is_no_message_of_nacos_ends_the_connection(self, nacos: FakeNacos) -> None:
+        async with following(pushed(nacos)) as world:
+            await subscribed(nacos, world)
+            nacos.send_raw(b"\xff\xff")
+            await nacos.until(lambda: nacos.calls.count("ConnectionSetupRequest") == 2)
+            await subscribed(nacos, world)
+
+    async def test_another_server_pushes_when_one_is_gone(self, nacos: FakeNacos) -> None:
+        two = FakeNacos()
+        two.grpc_port = two.port + (nacos.grpc_port - nacos.port)
+        async with two:
+            two.put(host(0), host(1))
+            async with following(pushed(nacos, servers=(nacos.url, two.url))) as world:
+                await subscribed(nacos, world)
+                await nacos.stop_grpc()
+                await subscribed(two, world)
+                two.put(host(1))
+                await world.until_listed("web-1")
+                await nacos.start_grpc()
+
+    async def test_without_a_grpc_port_services_are_polled(self, nacos: FakeNacos) -> None:
+        await nacos.stop_grpc()
+        async with following(nacos.settings()) as world:
+            await world.until_listed("web-0", "web-1")
+            nacos.put(host(1))
+            await world.until_listed("web-1")
+            assert not world.doubted()
+        await nacos.start_grpc()
+
+    async def test_without_the_extra_services_are_polled(
+        self, nacos: FakeNacos, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(__import__("sys").modules, "adapter.registries.nacos_push", None)
+        async with following(nacos.settings()) as world:
+            await world.until_listed("web-0", "web-1")
+            nacos.put(host(1))
+            await world.until_listed("web-1")
+        assert nacos.calls == []
+
+
+class TestAccess:
+    async def test_a_subscription_carries_the_token_and_a_refused_one_is_replaced(
+        self, nacos: FakeNacos, password: Password
+    ) -> None:
+        nacos.users = {"reader": "right"}
+        async with following(pushed(nacos, username="reader", password_file=password.file)) as world:
+            await subscribed(nacos, world)
+            world.clock.jump(31)
+            nacos.tokens.clear()
+            world.source.watch([SHOP, CART])
+            await subscribed(nacos, world, "shop", "cart")
+        assert len(nacos.logins) == 2
+
+    async def test_a_subscription_is_signed(self, nacos: FakeNacos, tmp_path: Path) -> None:
+        nacos.signed = True
+        (tmp_path / "ak").write_text("ak")
+        (tmp_path / "sk").write_text("sk")
+        keys = {"access_key_file": str(tmp_path / "ak"), "secret_key_file": str(tmp_path / "sk")}
+        async with following(pushed(nacos, **keys)) as world:
+            await subscribed(nacos, world)
+
+    async def test_a_service_that_may_not_be_subscribed_to_is_polled(self, nacos: FakeNacos) -> None:
+        nacos.push_disabled_for = {"shop"}
+        async with following(nacos.settings()) as world:
+            await nacos.until(lambda: "SubscribeServiceRequest" in nacos.calls)
+            nacos.put(host(1))
+            await world.until_listed("web-1")
+            assert world.source.carried == frozenset()
+
+
+class TestTls:
+    @pytest.fixture
+    async def secure(self, tmp_path: Path) -> AsyncIterator[tuple[FakeNacos, str]]:
+        authority = trustme.CA()
+        certificate = authority.issue_cert("localhost")
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        certificate.configure_cert(context)
+        pair = (certificate.private_key_pem.bytes(), b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
+        file = str(tmp_path / "ca.pem")
+        authority.cert_pem.write_to_path(file)
+        async with FakeNacos(tls=context, grpc_tls=grpc.ssl_server_credentials([pair])) as fake:
+            fake.put(host(0))
+            yield fake, file
+
+    async def test_https_means_tls_for_pushes_too(self, secure: tuple[FakeNacos, str]) -> None:
+        nacos, authority = secure
+        async with following(pushed(nacos, tls=RegistryTls(ca_file=authority))) as world:
+            await subscribed(nacos, world)
+            nacos.put(host(1))
+            await world.until_listed("web-1")
+
+    async def test_a_certificate_that_nobody_vouches_for_is_refused(self, secure: tuple[FakeNacos, str]) -> None:
+        nacos, _ = secure
+        async with following(pushed(nacos)) as world:
+            await world.until_error("certificate verify failed")
+        assert nacos.calls == []
+
+    async def test_unverified_tls_is_polled_for_grpc_always_verifies(self, secure: tuple[FakeNacos, str]) -> None:
+        nacos, _ = secure
+        async with following(nacos.settings(tls=RegistryTls(insecure_skip_verify=True))) as world:
+            await world.until_listed("web-0")
+            nacos.put(host(1))
+            await world.until_listed("web-1")
+        assert nacos.calls == []
+
+
+@pytest.mark.parametrize(
+    ("server", "address", "secure"),
+    [
+        ("http://nacos:8848/nacos", "nacos:9848", False),
+        ("https://nacos/nacos", "nacos:1443", True),
+        ("http://[fd00::1]:8848", "[fd00::1]:9848", False),
+    ],
+)
+def test_grpc_is_a_thousand_ports_above(server: str, address: str, secure: bool) -> None:
+    assert target(server, 1000) == (address, secure)
