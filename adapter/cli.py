@@ -1,4 +1,4 @@
-"""The command line: `effective-load serve | decide`."""
+"""The command line: `effective-load serve | decide | check`."""
 
 import argparse
 import asyncio
@@ -33,6 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_serve(commands)
     _add_decide(commands)
+    _add_check(commands)
     return parser
 
 
@@ -59,6 +60,24 @@ def _add_decide(commands: Any) -> None:
     decide.set_defaults(run=_decide)
 
 
+def _add_check(commands: Any) -> None:
+    check = commands.add_parser(
+        "check",
+        help="check the connections to service registries",
+        description="Ask every server of the settings' registries, and say how far that gets and which pods match the "
+        "answers. Exit status: 0 all is well, 1 something is wrong, 2 what shall be checked is not usable.",
+    )
+    check.add_argument("--settings", metavar="FILE", required=True, help="settings file (YAML) that names registries")
+    check.add_argument("--kubeconfig", metavar="FILE", help="as for serve; without a cluster no policy is looked at")
+    check.add_argument("--registry", metavar="NAME", default="", help="only this registry; default: all")
+    check.add_argument("--service", metavar="NAME", default="", help="only this service, with or without a policy")
+    check.add_argument("--namespace", default="", help="of that service, in the registry's sense")
+    check.add_argument("--group", default="", help="of that service")
+    check.add_argument("--policy", metavar="NAMESPACE/NAME", default="", help="only this policy, its service and pods")
+    check.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: %(default)s")
+    check.set_defaults(run=_check)
+
+
 def _serve(parsed: argparse.Namespace) -> int:
     from adapter.assembly import serve
     from adapter.kube.errors import KubeError
@@ -81,6 +100,31 @@ def _decide(parsed: argparse.Namespace) -> int:
     answer = document.answer(document.read(text))
     print(json.dumps(answer, indent=2) if parsed.output == "json" else "\n".join(answer["explanation"]))
     return OK if answer["error"] is None else NO_DECISION
+
+
+def _check(parsed: argparse.Namespace) -> int:
+    from adapter.check import command, report
+    from adapter.settings import load
+    from adapter.telemetry import logs
+
+    logs.configure("error", "console")  # what goes wrong is in the report
+    wanted = command.Wanted(
+        registry=parsed.registry,
+        service=parsed.service,
+        namespace=parsed.namespace,
+        group=parsed.group,
+        policy=parsed.policy,
+    )
+    try:
+        sections = asyncio.run(command.check(load(parsed.settings), wanted, parsed.kubeconfig))
+    except command.Unusable as error:
+        print(f"effective-load check: {error}", file=sys.stderr)
+        return INVALID
+    if parsed.output == "json":
+        print(json.dumps(report.as_data(sections), indent=2))
+    else:
+        print("\n".join(report.lines(sections)))
+    return OK if report.is_well(sections) else FAILED
 
 
 def _complain(error: FaultyDocument) -> None:

@@ -1,0 +1,124 @@
+"""The policies of a cluster and the pods of their targets, each asked for once."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from adapter.faults import FaultyDocument
+from adapter.kube.errors import MalformedAnswer, NotFound
+from adapter.kube.pods import PodDecoder
+from adapter.kube.resources import Resources
+from adapter.kube.session import Session
+from adapter.kube.targets import target_decoder
+from adapter.load.matching import owned_by
+from adapter.load.pods import Pod
+from adapter.load.spec import Policy, Target
+from adapter.policy.hpa import Hpa, parse_hpa
+from adapter.policy.objects import PolicyObject
+from adapter.policy.parse import parse_policy
+
+T = TypeVar("T")
+
+_POLICIES = "/apis/effective-load.io/v1alpha1{}/watermarkpolicies"
+_HPA = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers/{}"
+
+
+class ClusterFault(Exception):  # noqa: N818  an error is called what happened
+    """What stands between a policy and its pods, in a sentence."""
+
+
+class _List(msgspec.Struct):
+    items: list[msgspec.Raw] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A policy by its name; `policy` is None where it is not valid, and `fault` says why."""
+
+    namespace: str
+    name: str
+    policy: Policy | None
+    fault: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class TargetPods:
+    """What a policy scales, and its pods."""
+
+    target: Target
+    pods: tuple[Pod, ...]
+
+
+class Cluster:
+    """Reads from one API server. Whatever fails is a KubeError or a ClusterFault."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._resources = Resources(session)
+
+    async def policies(self, namespaces: Iterable[str]) -> list[Named]:
+        """The policies of these namespaces, of all where none is named; by name."""
+        paths = [_POLICIES.format(f"/namespaces/{one}") for one in namespaces] or [_POLICIES.format("")]
+        found = [_policy(raw) for path in paths for raw in await self._items(path)]
+        return sorted(found, key=str)
+
+    async def policy(self, namespace: str, name: str) -> Named:
+        """One policy."""
+        try:
+            body = await self._session.get(f"{_POLICIES.format(f'/namespaces/{namespace}')}/{name}")
+        except NotFound:
+            raise ClusterFault(f"there is no WatermarkPolicy {name} in namespace {namespace}") from None
+        return _policy(body)
+
+    async def pods(self, policy: Policy) -> TargetPods:
+        """The pods of a policy's target, by selector and owner."""
+        hpa = await self._hpa(policy)
+        kind, name = hpa.target.kind, hpa.target.name
+        resource = await self._resources.scalable(hpa.target.api_version, kind)
+        try:
+            body = await self._session.get(resource.path(policy.namespace, name))
+        except NotFound:
+            raise ClusterFault(
+                f"{kind} {name}, that HorizontalPodAutoscaler {hpa.name} scales, does not exist"
+            ) from None
+        known = _decoded(body, target_decoder(hpa.target.api_version, kind, resource.paths), f"{kind} {name}")
+        if known.scale is None or not known.scale.selector:
+            raise ClusterFault(f"the scale of {kind} {name} has no selector, so its pods cannot be told")
+        path, decode = f"/api/v1/namespaces/{policy.namespace}/pods", PodDecoder()
+        raws = await self._items(path, labelSelector=known.scale.selector)
+        pods = [_decoded(raw, decode, "pods") for raw in raws]
+        owned = sorted((pod for pod in pods if owned_by(pod, known.target)), key=lambda pod: pod.name)
+        return TargetPods(known.target, tuple(owned))
+
+    async def _hpa(self, policy: Policy) -> Hpa:
+        try:
+            return parse_hpa(await self._session.get(_HPA.format(policy.namespace, policy.hpa)))
+        except NotFound:
+            raise ClusterFault(f"there is no HorizontalPodAutoscaler {policy.hpa}, which the policy names") from None
+        except FaultyDocument as error:
+            raise ClusterFault(f"HorizontalPodAutoscaler {policy.hpa}: {error}") from error
+
+    async def _items(self, path: str, **params: str) -> list[msgspec.Raw]:
+        body = await self._session.get(path, params=params or None, timeout=30)
+        return _decoded(body, msgspec.json.Decoder(_List).decode, path).items or []
+
+
+def _policy(body: bytes | msgspec.Raw) -> Named:
+    wire = _decoded(body, msgspec.json.Decoder(PolicyObject).decode, "WatermarkPolicy")
+    namespace, name = wire.metadata.namespace, wire.metadata.name
+    try:
+        return Named(namespace, name, parse_policy(wire))
+    except FaultyDocument as error:
+        return Named(namespace, name, None, str(error))
+
+
+def _decoded(body: bytes | msgspec.Raw, decode: Callable[[bytes | msgspec.Raw], T], what: str) -> T:
+    try:
+        return decode(body)
+    except msgspec.MsgspecError as error:
+        raise MalformedAnswer(f"{what}: {error}") from error

@@ -1,0 +1,173 @@
+"""From what shall be checked to the report: the cluster's policies, then every registry, then the pods."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+from adapter.check.cluster import Cluster, ClusterFault, Named
+from adapter.check.findings import matching, registry_section, roster_of, service_section
+from adapter.check.report import Section
+from adapter.kube.errors import KubeError
+from adapter.kube.session import Session
+from adapter.load.membership import uses_registry
+from adapter.load.roster import Roster
+from adapter.load.spec import Policy
+from adapter.registries.hub import Registries
+from adapter.registries.probe import Look, look
+from adapter.registries.roster import ServiceKey, service_of
+from adapter.settings import Settings
+from adapter.settings_registries import Registry
+from adapter.telemetry.metrics import Metrics
+
+PROBE = "effective-load-check"
+"""The service that a registry is asked about where nobody names one: that it is not known is an answer too."""
+
+
+class Unusable(Exception):  # noqa: N818  an error is called what happened
+    """What shall be checked does not fit together; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What shall be checked; empty: all there is. `policy` is NAMESPACE/NAME, and excludes the others."""
+
+    registry: str = ""
+    service: str = ""
+    namespace: str = ""
+    group: str = ""
+    policy: str = ""
+
+
+async def check(settings: Settings, wanted: Wanted, kubeconfig: str | None) -> list[Section]:
+    """Check what is wanted, and say what was found. Raises Unusable."""
+    registries = {one.name: one for one in settings.registries}
+    wanted = _completed(wanted, registries)
+    notes: list[Section] = []
+    async with _cluster(kubeconfig, wanted, notes) as cluster:
+        policies = await _policies(cluster, settings, wanted, notes) if cluster else []
+        services = _services(wanted, registries, policies)
+        looks = await _look_at_all(registries, services)
+        sections = [registry_section(registries[name], looks[name]) for name in sorted(looks)]
+        named = sorted(key for keys in services.values() for key in keys if key.service != PROBE)
+        sections += [service_section(key, looks[key.registry]) for key in named]
+        for policy in policies:
+            key = service_of(policy)
+            roster = roster_of(key, looks.get(key.registry, ())) if key else None
+            sections.append(await _policy_section(cluster, settings, policy, roster))
+    return notes + sections
+
+
+def _completed(wanted: Wanted, registries: Mapping[str, Registry]) -> Wanted:
+    """What is wanted, the only registry put in where a service needs one. Raises Unusable."""
+    known = ", ".join(sorted(registries))
+    if not registries:
+        raise Unusable("the settings name no registries; there is nothing to check")
+    if wanted.registry and wanted.registry not in registries:
+        raise Unusable(f"registry {wanted.registry!r} is not in the settings; there are {known}")
+    if wanted.policy and not all(wanted.policy.partition("/")):
+        raise Unusable(f"--policy {wanted.policy!r}: write NAMESPACE/NAME")
+    if wanted.policy and (wanted.service or wanted.registry):
+        raise Unusable("a policy knows its registry and service; leave --registry and --service away")
+    if (wanted.namespace or wanted.group) and not wanted.service:
+        raise Unusable("--namespace and --group are those of a service in its registry; name it with --service")
+    if wanted.service and not wanted.registry:
+        if len(registries) > 1:
+            raise Unusable(f"the settings name several registries ({known}); say with --registry which one is asked")
+        return replace(wanted, registry=known)
+    return wanted
+
+
+@asynccontextmanager
+async def _cluster(kubeconfig: str | None, wanted: Wanted, notes: list[Section]) -> AsyncIterator[Cluster | None]:
+    """The cluster, None where none is needed or none can be reached. That is wrong only where it was asked for."""
+    if wanted.service:
+        yield None
+        return
+    section = Section("cluster")
+    tell = section.wrong if kubeconfig or wanted.policy else section.note
+    try:
+        session = await Session.open(kubeconfig)
+    except KubeError as error:
+        tell(f"no cluster can be asked, so no policy is looked at: {error}")
+        notes.append(section)
+        yield None
+        return
+    async with session:
+        yield Cluster(session)
+
+
+async def _policies(cluster: Cluster, settings: Settings, wanted: Wanted, notes: list[Section]) -> list[Policy]:
+    """The policies to check. Those that are not valid, and what the API server refuses, are noted as wrong."""
+    section = Section("cluster")
+    try:
+        found = await _named(cluster, settings, wanted)
+    except (KubeError, ClusterFault) as error:
+        section.wrong(f"policies cannot be read: {error}")
+        notes.append(section)
+        return []
+    for one in found:
+        if one.policy is None:
+            section.wrong(f"policy {one} is not valid: {one.fault}")
+        elif wanted.policy and uses_registry(one.policy) is None:
+            section.wrong(f"policy {one} names no service registry; Kubernetes' own facts say which pods are out")
+    if section.findings:
+        notes.append(section)
+    valid = [(one.policy, registry) for one in found if one.policy and (registry := uses_registry(one.policy))]
+    return [policy for policy, registry in valid if wanted.registry in {"", registry.name}]
+
+
+async def _named(cluster: Cluster, settings: Settings, wanted: Wanted) -> list[Named]:
+    if not wanted.policy:
+        return await cluster.policies(settings.kubernetes.namespaces)
+    namespace, _, name = wanted.policy.partition("/")
+    return [await cluster.policy(namespace, name)]
+
+
+def _services(
+    wanted: Wanted, registries: Mapping[str, Registry], policies: Iterable[Policy]
+) -> dict[str, set[ServiceKey]]:
+    """The services that each registry is asked about: at least one, or nothing would be learnt of the connection."""
+    if wanted.service:
+        key = ServiceKey(wanted.registry, wanted.service, wanted.namespace, wanted.group)
+        return {wanted.registry: {key}}
+    asked: dict[str, set[ServiceKey]] = {}
+    for key in filter(None, map(service_of, policies)):
+        if key.registry in registries:
+            asked.setdefault(key.registry, set()).add(key)
+    chosen = (wanted.registry,) if wanted.registry else asked if wanted.policy else registries
+    return {name: asked.get(name) or {ServiceKey(name, PROBE)} for name in chosen}
+
+
+async def _look_at_all(
+    registries: Mapping[str, Registry], services: Mapping[str, set[ServiceKey]]
+) -> dict[str, Sequence[Look]]:
+    found = await asyncio.gather(*(look(registries[name], keys, time.time) for name, keys in services.items()))
+    return dict(zip(services, found, strict=True))
+
+
+async def _policy_section(
+    cluster: Cluster | None, settings: Settings, policy: Policy, roster: Roster | None
+) -> Section:
+    """Whether a policy may name its service, and which of its pods match what the registry listed."""
+    section = Section(f"policy {policy.namespace}/{policy.name}")
+    registry = uses_registry(policy)
+    assert cluster is not None
+    assert registry is not None
+    hub = Registries(settings.registries, lambda _: None, time.time, Metrics())
+    refusal = hub.refusal(registry.name, registry.service, policy.namespace)
+    if refusal:
+        section.wrong(refusal)
+        return section
+    section.ok(f"the settings let it name service {registry.service} of registry {registry.name}")
+    try:
+        found = await cluster.pods(policy)
+    except (KubeError, ClusterFault) as error:
+        section.wrong(str(error))
+        return section
+    if roster is None:
+        section.note(f"{len(found.pods)} pods of {found.target.kind} {found.target.name} wait for a valid answer")
+    else:
+        matching(section, registry, found.target, found.pods, roster)
+    return section

@@ -1,0 +1,158 @@
+"""What the check makes of answers and pods."""
+
+from dataclasses import replace
+
+import pytest
+
+from adapter.check.findings import LISTED, matching, registry_section, service_section
+from adapter.check.report import Section, as_data, is_well, lines
+from adapter.load.pods import Pod
+from adapter.load.roster import Instance, Roster
+from adapter.registries.book import Trouble
+from adapter.registries.probe import Look
+from adapter.registries.roster import ServiceKey
+from adapter.settings_registries import ConsulRegistry, HttpRegistry
+from tests.load.world import NOW, REGISTRY, TARGET, pod
+
+KEY = ServiceKey("main", "web", "prod", "blue")
+CONSUL = ConsulRegistry(name="main", type="Consul", servers=("http://a",))
+
+
+def heard(*instances: Instance, server: str = "http://a", protected: bool = False) -> Look:
+    roster = Roster(at=NOW, instances=instances, protected=protected)
+    return Look(server=server, rosters={KEY: roster}, troubles={})
+
+
+def failed(reason: str, server: str = "http://a") -> Look:
+    return Look(server=server, rosters={}, troubles={KEY: Trouble(reason, "its own words")})
+
+
+def text(section: Section) -> list[str]:
+    return [f"{one.verdict}: {one.text}" for one in section.findings]
+
+
+class TestRegistry:
+    @pytest.mark.parametrize(
+        ("reason", "steps"),
+        [
+            ("unreachable", ["wrong: http://a cannot be reached: its own words"]),
+            (
+                "unauthenticated",
+                ["ok: http://a can be reached", "wrong: http://a does not accept who asks: its own words"],
+            ),
+            (
+                "forbidden",
+                [
+                    "ok: http://a can be reached",
+                    "ok: http://a asks for no credentials",
+                    "wrong: http://a does not let the adapter read: its own words",
+                ],
+            ),
+            (
+                "malformed",
+                ["ok: http://a can be reached", "wrong: http://a gives no answer that is of use: its own words"],
+            ),
+        ],
+    )
+    def test_the_first_step_that_fails_is_the_last(self, reason: str, steps: list[str]) -> None:
+        assert text(registry_section(CONSUL, [failed(reason)])) == steps
+
+    def test_a_server_that_answers_has_passed_every_step(self) -> None:
+        with_token = CONSUL.model_copy(update={"token_file": "/token"})
+        assert text(registry_section(with_token, [heard()])) == [
+            "ok: http://a can be reached",
+            "ok: http://a accepts the credentials",
+            "ok: http://a lets the adapter read",
+        ]
+
+    def test_one_dead_server_of_two_is_wrong(self) -> None:
+        assert not is_well([registry_section(CONSUL, [heard(), failed("unreachable", "http://b")])])
+
+    def test_a_registry_that_is_told_asks_nobody(self) -> None:
+        section = registry_section(HttpRegistry(name="main", type="HTTP", push=True), [])
+        assert text(section) == ["note: it asks nobody: the platform tells by PUT"]
+
+
+class TestService:
+    def test_instances_are_counted_by_what_they_are(self) -> None:
+        section = service_section(KEY, [heard(Instance(), Instance(enabled=False), Instance(healthy=False))])
+        assert section.about == "service web of registry main namespace prod group blue"
+        assert text(section) == ["ok: it is known: 3 instances (1 in, 1 out, 1 unhealthy)"]
+
+    def test_a_service_without_instances_is_wrong(self) -> None:
+        section = service_section(KEY, [heard()])
+        assert text(section) == ["wrong: no instance is registered under this name; check service, namespace and group"]
+
+    def test_a_service_that_no_server_answered_for_is_wrong(self) -> None:
+        assert text(service_section(KEY, [failed("unreachable")])) == [
+            "wrong: nothing is known of it: no server gave an answer"
+        ]
+
+    def test_servers_that_differ_are_told_apart(self) -> None:
+        section = service_section(KEY, [heard(Instance()), heard(Instance(), Instance(ip="b"), server="http://b")])
+        assert text(section) == [
+            "note: http://a lists 1 instance (1 in): servers differ",
+            "note: http://b lists 2 instances (2 in): servers differ",
+            "ok: it is known: 2 instances (2 in)",
+        ]
+
+    def test_a_registry_that_protects_itself_is_told(self) -> None:
+        assert "health says nothing" in text(service_section(KEY, [heard(Instance(), protected=True)]))[-1]
+
+
+class TestMatching:
+    def match(self, *instances: Instance, pods: list[Pod] | None = None, protected: bool = False) -> list[str]:
+        section = Section("policy")
+        pods = [pod("web-0", ip="10.0.0.1"), pod("web-1", ip="10.0.0.2")] if pods is None else pods
+        matching(section, REGISTRY, TARGET, pods, Roster(at=NOW, instances=instances, protected=protected))
+        return text(section)
+
+    def test_pods_that_match_are_counted_and_those_that_are_out_named(self) -> None:
+        assert self.match(Instance(ip="10.0.0.1"), Instance(ip="10.0.0.2", weight=0)) == [
+            "ok: 2 of 2 pods of Deployment web match an instance",
+            "note: pod web-1 is out: weight 0",
+        ]
+
+    def test_health_says_nothing_where_the_registry_protects_itself(self) -> None:
+        ill = Instance(ip="10.0.0.1", healthy=False)
+        assert "note: pod web-0 is out: unhealthy" in self.match(ill)
+        assert not any("is out" in line for line in self.match(ill, protected=True))
+
+    def test_a_ready_pod_without_an_instance_is_wrong_and_the_leftover_is_told(self) -> None:
+        assert self.match(Instance(ip="10.0.0.1"), Instance(ip="10.0.0.9", port=80)) == [
+            "ok: 1 of 2 pods of Deployment web match an instance",
+            "wrong: pod web-1 matches none: no instance is registered at its address (10.0.0.2)",
+            "note: instance 10.0.0.9:80 counts for no pod: its address is no pod's of the target",
+        ]
+
+    def test_a_pod_that_is_not_ready_may_be_without_one(self) -> None:
+        pods = [pod("web-0", ip="10.0.0.1"), pod("web-1", ip="10.0.0.2", ready=False)]
+        assert self.match(Instance(ip="10.0.0.1"), pods=pods)[1].startswith("note: pod web-1 matches none")
+
+    def test_pods_that_are_gone_are_not_looked_for(self) -> None:
+        gone = [replace(pod("web-0", ip="10.0.0.1"), deleting=True), pod("web-1", phase="Failed")]
+        assert self.match(pods=gone) == ["ok: 0 of 0 pods of Deployment web match an instance"]
+
+    def test_no_match_at_all_is_wrong(self) -> None:
+        assert self.match(pods=[pod("web-0")])[0] == "wrong: 0 of 1 pods of Deployment web match an instance"
+
+    def test_of_many_leftovers_the_rest_is_counted(self) -> None:
+        found = self.match(*(Instance(ip=f"10.1.0.{n}") for n in range(LISTED + 3)), pods=[])
+        assert len(found) == 1 + LISTED + 1
+        assert found[-1].startswith("note: 3 more instances count for no pod: 3 because its address")
+
+
+def test_the_report_reads_as_text_and_as_json() -> None:
+    section = Section("service web")
+    section.ok("it is known")
+    section.wrong("no")
+    assert list(lines([section])) == ["service web", "  ok     it is known", "  wrong  no"]
+    assert as_data([section]) == {
+        "ok": False,
+        "sections": [
+            {
+                "about": "service web",
+                "findings": [{"verdict": "ok", "text": "it is known"}, {"verdict": "wrong", "text": "no"}],
+            }
+        ],
+    }

@@ -1,0 +1,129 @@
+"""One look at each server of a registry, with sources that do as they are told."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+
+import pytest
+
+from adapter.load.roster import Instance, Roster
+from adapter.registries import probe
+from adapter.registries.book import Book
+from adapter.registries.errors import NotAllowed, RegistryUnreachable
+from adapter.registries.roster import ServiceKey
+from adapter.settings_registries import ConsulRegistry, HttpRegistry, Registry
+
+WEB, CART = ServiceKey("main", "web"), ServiceKey("main", "cart")
+LISTED = [Instance(ip="10.0.0.1", port=8080)]
+
+Play = Callable[[Book, str], Awaitable[None]]
+
+
+class Played:
+    """A source whose connection is a function of the test's own."""
+
+    def __init__(self, settings: Registry, book: Book, play: Play) -> None:
+        assert not isinstance(settings, HttpRegistry)
+        [self._server] = settings.servers
+        self._book, self._play = book, play
+
+    def watch(self, keys: Iterable[ServiceKey]) -> None:
+        self._book.watch(keys)
+
+    def roster(self, key: ServiceKey) -> Roster | None:
+        return self._book.roster(key)
+
+    async def run(self) -> None:
+        await self._play(self._book, self._server)
+        await asyncio.Event().wait()
+
+
+@pytest.fixture
+def plays(monkeypatch: pytest.MonkeyPatch) -> Callable[[Play], None]:
+    monkeypatch.setattr(probe, "SECOND_CHANCE_SECONDS", 0.05)
+    monkeypatch.setattr(probe, "MARGIN_SECONDS", 0.05)
+
+    def set_up(play: Play) -> None:
+        monkeypatch.setattr(probe, "source", lambda settings, book: Played(settings, book, play))
+
+    return set_up
+
+
+def settings(*servers: str, seconds: float = 5) -> ConsulRegistry:
+    return ConsulRegistry(name="main", type="Consul", servers=servers or ("http://a",), timeout_seconds=seconds)
+
+
+async def test_every_server_is_asked_by_itself(plays: Callable[[Play], None]) -> None:
+    async def play(book: Book, server: str) -> None:
+        if server == "http://b":
+            book.failed(RegistryUnreachable("http://b: refused"))
+        else:
+            book.heard(WEB, LISTED)
+
+    plays(play)
+    up, down = await probe.look(settings("http://a", "http://b"), {WEB}, time.time)
+    assert (up.server, list(up.rosters), up.troubles) == ("http://a", [WEB], {})
+    assert (down.server, down.rosters) == ("http://b", {})
+    assert down.troubles[WEB] == ("unreachable", "http://b: refused")
+
+
+async def test_an_error_that_does_not_last_is_none(plays: Callable[[Play], None]) -> None:
+    async def play(book: Book, _server: str) -> None:
+        book.failed(RegistryUnreachable("no push"))
+        await asyncio.sleep(0)
+        book.heard(WEB, LISTED)
+
+    plays(play)
+    [found] = await probe.look(settings(), {WEB}, time.time)
+    assert found.rosters[WEB].instances == tuple(LISTED)
+
+
+async def test_services_stand_for_themselves(plays: Callable[[Play], None]) -> None:
+    async def play(book: Book, _server: str) -> None:
+        book.heard(WEB, LISTED)
+        book.failed(NotAllowed("cart is not yours"), [CART])
+
+    plays(play)
+    [found] = await probe.look(settings(), {WEB, CART}, time.time)
+    assert list(found.rosters) == [WEB]
+    assert found.troubles == {CART: ("forbidden", "cart is not yours")}
+
+
+async def test_an_answer_that_is_not_valid_says_why(plays: Callable[[Play], None]) -> None:
+    async def play(book: Book, _server: str) -> None:
+        book.heard(WEB, [], filtered=True)
+
+    plays(play)
+    [found] = await probe.look(settings(), {WEB}, time.time)
+    assert found.troubles[WEB].reason == "filtered"
+
+
+async def test_silence_ends_with_the_settings_timeout(plays: Callable[[Play], None]) -> None:
+    async def play(_book: Book, _server: str) -> None:
+        await asyncio.Event().wait()
+
+    plays(play)
+    [found] = await probe.look(settings(seconds=0.05), {WEB}, time.time)
+    assert found.troubles[WEB] == ("unreachable", "http://a: no answer within 0.05 s")
+
+
+async def test_a_source_that_breaks_is_our_fault_and_said_so(plays: Callable[[Play], None]) -> None:
+    async def play(_book: Book, _server: str) -> None:
+        raise LookupError("oops")
+
+    plays(play)
+    [found] = await probe.look(settings(), {WEB}, time.time)
+    assert found.troubles[WEB] == ("error", "the adapter's own fault: LookupError('oops')")
+
+
+async def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def source(_settings: Registry, _book: Book) -> Played:
+        raise ImportError("No module named 'kazoo'")
+
+    monkeypatch.setattr(probe, "source", source)
+    [found] = await probe.look(settings(), {WEB}, time.time)
+    assert "install effective-load[consul]" in found.troubles[WEB].sentence
+
+
+async def test_a_registry_that_only_listens_has_nobody_to_ask() -> None:
+    assert await probe.look(HttpRegistry(name="main", type="HTTP", push=True), {WEB}, time.time) == []
