@@ -14,7 +14,8 @@ it shows changes at once.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
 
 import msgspec
 
@@ -45,6 +46,14 @@ LARGEST_LIST = 64 * 1024 * 1024
 """Bytes, unpacked; an instance takes about 830."""
 
 
+class _Page(NamedTuple):
+    """What the book heard of a service. `alive`: the service is empty, but others of this Eureka are not."""
+
+    instances: tuple[Instance, ...]
+    protected: bool
+    alive: bool
+
+
 class EurekaSource:
     """Follows services of one Eureka. `settings` are of this registry, `book` keeps what it says."""
 
@@ -54,8 +63,7 @@ class EurekaSource:
         self._peers = Peers(settings.servers, self._on_switch)
         self._wanted: dict[str, frozenset[ServiceKey]] = {}
         """By name of the application, in capitals: Eureka does not tell cases apart."""
-        self._told: dict[ServiceKey, tuple[tuple[Instance, ...], bool]] = {}
-        """What the book heard last: instances, and whether they are protected."""
+        self._told: dict[ServiceKey, _Page] = {}
         self._copy: RegistryCopy | None = None
         self._verified = b""
         """The last delta after which the hash matched: while it comes again, nothing has changed."""
@@ -166,16 +174,18 @@ class EurekaSource:
         await self._tell(copy, copy.kept)
         self._book.confirm()
 
-    async def _tell(self, copy: RegistryCopy, changed: Iterable[str]) -> None:
-        """Write down what these applications are now, and those that were asked for lately."""
+    async def _tell(self, copy: RegistryCopy, changed: Collection[str]) -> None:
+        """Write down what these applications are now, those that were asked for lately, and those that are empty."""
         slices = Slices()
-        untold = [name for name, keys in self._wanted.items() if not keys <= self._told.keys() and name in copy.kept]
-        for name in {*changed, *untold}:
-            page = copy.instances(name), name in copy.protected
+        for name, keys in list(self._wanted.items()):
+            if name not in copy.kept or not (name in changed or name not in copy or not keys <= self._told.keys()):
+                continue
+            instances = copy.instances(name)
+            page = _Page(instances, name in copy.protected, alive=not instances and copy.count > 0)
             for key in self._wanted.get(name, ()):
                 if self._told.get(key) != page:
                     self._told[key] = page
-                    self._book.heard(key, page[0], protected=page[1])
+                    self._book.heard(key, page.instances, protected=page.protected, alive=page.alive)
             await slices.breathe()
 
     def _accept(self, server: str, reply: Reply) -> bytes:

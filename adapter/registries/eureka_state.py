@@ -48,6 +48,10 @@ class RegistryCopy:
         """What the server's hash must be where nothing was missed."""
         return "".join(f"{status}_{count}_" for status, count in sorted(self._counts.items()) if count)
 
+    def __contains__(self, name: str) -> bool:
+        """Whether the application has instances."""
+        return name in self._rows
+
     def instances(self, name: str) -> tuple[Instance, ...]:
         """The instances of a kept application, in the order of their ids."""
         rows = self._rows.get(name, {})

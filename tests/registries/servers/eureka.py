@@ -150,13 +150,8 @@ class EurekaServer:
         """Waits until it answers."""
         self.component.wait_ready(_READY_SECONDS)
 
-    def resume(self) -> None:
-        """Starts it again after `kill`, empty, on the same port."""
-        self.component.start()
-        self.wait()
-
     def kill(self) -> None:
-        """Ends it at once, as a crash would."""
+        """Ends it at once, as a crash would; `component.start` starts it again, empty, on the same port."""
         self.component.kill()
 
     def stop(self) -> None:
@@ -253,10 +248,11 @@ class EurekaServer:
         return self.request("GET", "/apps/")[0] == 200
 
 
-def peers() -> tuple[EurekaServer, EurekaServer]:
+def peers(*, learns: bool = True) -> tuple[EurekaServer, EurekaServer]:
     """Two servers that replicate to each other, not started yet.
 
-    A server takes an address with its own host name for itself, so the two go by different names of the same host.
+    `learns`: one that starts takes over what the other knows. Spring's servers do so only where they register with each
+    other, so that many installations have peers that start empty. A server takes an address with its own host name for itself, so the two go by different names of the same host.
     """
     one, other = EurekaServer(host=LOOPBACK), EurekaServer(host="localhost")
     for server, peer in ((one, other), (other, one)):
@@ -264,5 +260,7 @@ def peers() -> tuple[EurekaServer, EurekaServer]:
             "eureka.instance.hostname": server.host,
             "eureka.client.service-url.defaultZone": f"{peer.url}/",
             "eureka.client.fetch-registry": "true",
+            "eureka.server.registry-sync-retries": "5" if learns else "0",
+            "eureka.server.registry-sync-retry-wait-ms": "1000",
         }
     return one, other
