@@ -1,0 +1,168 @@
+"""`effective-load check` as a person runs it, against a real Consul and a real Polaris."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from adapter import cli
+from adapter.telemetry import logs
+from tests.cluster.processes import free_ports
+from tests.registries.servers.consul import Consul
+from tests.registries.servers.polaris import Polaris
+
+pytestmark = [pytest.mark.integration, pytest.mark.builds("consul")]
+
+
+class Check:
+    """Runs the command with settings that name these registries, where there is no cluster."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self._settings, self._capsys = folder / "settings.yaml", capsys
+        self.status = -1
+
+    def __call__(self, registries: list[dict[str, Any]], *arguments: str) -> str:
+        """What it prints; `status` is then its exit status."""
+        self._settings.write_text(yaml.safe_dump({"registries": registries}))
+        self.status = cli.main(["check", "--settings", str(self._settings), *arguments])
+        out, err = self._capsys.readouterr()
+        return out + err
+
+
+@pytest.fixture
+def check(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Check:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.setattr(logs, "configure", lambda *_: None)  # the test run keeps its own
+    return Check(tmp_path, capsys)
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[Consul]:
+    """A Consul that denies by default, with a service of two instances, one of them in maintenance."""
+    with Consul(deny=True) as server:
+        server.register("web", "web-1", "10.0.0.1")
+        server.register("web", "web-2", "10.0.0.2")
+        server.maintenance("web-2", on=True)
+        server.wait_listed("web", 2)
+        yield server
+
+
+@pytest.fixture
+def token(guarded: Consul, tmp_path: Path) -> str:
+    """A file with a token that may read everything."""
+    file = tmp_path / "token"
+    file.write_text(guarded.root)
+    return str(file)
+
+
+def entry(consul: Consul, **more: object) -> dict[str, Any]:
+    return {"name": "main", "type": "Consul", "servers": [consul.url], "timeoutSeconds": 3, **more}
+
+
+def test_a_service_that_is_known_is_counted_and_all_is_well(check: Check, guarded: Consul, token: str) -> None:
+    found = check([entry(guarded, tokenFile=token)], "--service", "web")
+    assert found.splitlines() == [
+        "registry main (Consul)",
+        f"  ok     {guarded.url} can be reached",
+        f"  ok     {guarded.url} accepts the credentials",
+        f"  ok     {guarded.url} lets the adapter read",
+        "service web of registry main",
+        "  ok     it is known: 2 instances (1 in, 1 out)",
+    ]
+    assert check.status == cli.OK
+
+
+def test_without_a_service_the_connection_is_checked(check: Check, guarded: Consul, token: str) -> None:
+    found = check([entry(guarded, tokenFile=token)])
+    assert f"ok     {guarded.url} lets the adapter read" in found
+    assert "note   no cluster can be asked" in found
+    assert "effective-load-check" not in found
+    assert check.status == cli.OK
+
+
+def test_a_wrong_token_is_said_to_be_one(check: Check, guarded: Consul, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong"
+    wrong.write_text("11111111-2222-3333-4444-555555555555")
+    found = check([entry(guarded, tokenFile=str(wrong))], "--service", "web")
+    assert f"ok     {guarded.url} can be reached" in found
+    assert f"wrong  {guarded.url} does not" in found
+    assert check.status == cli.FAILED
+
+
+def test_a_name_that_matches_nothing_is_wrong(check: Check, guarded: Consul, token: str) -> None:
+    found = check([entry(guarded, tokenFile=token)], "--service", "wbe")
+    assert "wrong  no instance is registered under this name" in found
+    assert check.status == cli.FAILED
+
+
+def test_one_of_two_servers_that_is_dead_is_named(check: Check, guarded: Consul, token: str) -> None:
+    [dead] = free_ports(1)
+    both = [guarded.url, f"http://127.0.0.1:{dead}"]
+    found = check([entry(guarded, tokenFile=token, servers=both)], "--service", "web")
+    assert f"wrong  http://127.0.0.1:{dead} cannot be reached" in found
+    assert "ok     it is known: 2 instances" in found
+    assert check.status == cli.FAILED
+
+
+def test_the_report_is_json_where_that_is_asked_for(check: Check, guarded: Consul, token: str) -> None:
+    found = json.loads(check([entry(guarded, tokenFile=token)], "--service", "web", "-o", "json"))
+    assert found["ok"] is True
+    assert [section["about"] for section in found["sections"]] == [
+        "registry main (Consul)",
+        "service web of registry main",
+    ]
+
+
+def test_a_policy_cannot_be_checked_without_a_cluster(check: Check, guarded: Consul, token: str) -> None:
+    found = check([entry(guarded, tokenFile=token)], "--policy", "shop/web")
+    assert "wrong  no cluster can be asked" in found
+    assert check.status == cli.FAILED
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--registry", "other"], "registry 'other' is not in the settings; there are main"),
+        (["--policy", "shop"], "write NAMESPACE/NAME"),
+        (["--policy", "shop/web", "--service", "web"], "leave --registry and --service away"),
+        (["--group", "blue"], "name it with --service"),
+    ],
+)
+def test_what_does_not_fit_together_is_not_usable(check: Check, arguments: list[str], sentence: str) -> None:
+    found = check([{"name": "main", "type": "Consul", "servers": ["http://127.0.0.1:1"]}], *arguments)
+    assert sentence in found
+    assert check.status == cli.INVALID
+
+
+def test_settings_without_registries_leave_nothing_to_check(check: Check) -> None:
+    assert "name no registries" in check([])
+    assert check.status == cli.INVALID
+
+
+def test_faults_in_the_settings_are_all_named(check: Check) -> None:
+    assert "registries[0].servers: is missing" in check([{"name": "main", "type": "Consul"}])
+    assert check.status == cli.INVALID
+
+
+def test_of_two_registries_one_has_to_be_named_for_a_service(check: Check, guarded: Consul) -> None:
+    two = [entry(guarded), entry(guarded, name="other")]
+    assert "several registries (main, other)" in check(two, "--service", "web")
+    assert check.status == cli.INVALID
+
+
+@pytest.mark.parametrize("kind", ["Nacos", "Eureka"])
+def test_polaris_is_checked_by_the_protocols_that_it_speaks(check: Check, polaris: Polaris, kind: str) -> None:
+    shop = {"service": "shop", "namespace": "default", "host": "10.0.0.1", "port": 8080}
+    polaris.call("POST", "/naming/v1/instances", [shop])
+    polaris.restart()  # its caches are filled before it answers
+    server = polaris.nacos if kind == "Nacos" else polaris.eureka
+    registry = {"name": "main", "type": kind, "servers": [server], "timeoutSeconds": 5}
+    found = check([registry], "--service", "shop")
+    assert "ok     it is known: 1 instance (1 in)" in found
+    assert check.status == cli.OK
+    found = check([registry])
+    assert f"ok     {server} lets the adapter read" in found
+    assert check.status == cli.OK
