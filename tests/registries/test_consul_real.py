@@ -191,9 +191,10 @@ class TestPullingOut:
 
     async def test_what_stays_critical_for_too_long_is_deregistered(self, consul: Consul, service: str) -> None:
         """Consul's shortest is a minute, and it looks every 30 s."""
-        check = {"TTL": "300s", "Status": "critical", "DeregisterCriticalServiceAfter": "1m"}
+        check = {**TTL, "DeregisterCriticalServiceAfter": "1m"}
         register_pods(consul, service, 3)
         consul.register(service, f"{service}-3", "10.0.0.13", Check=check)
+        consul.check(f"service:{service}-3", "fail")  # one that begins critical is never taken out
         async with following(consul, service) as followed:
             await followed.until_out("web-3")
             await followed.until(lambda: followed.listed == 3, 120)

@@ -1,0 +1,503 @@
+"""Consul's answers and how they are followed, against a Consul whose answers a test writes."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from blockbuster import blockbuster_ctx
+from multidict import CIMultiDict
+
+from adapter.load.roster import Instance
+from adapter.outbound import Reply
+from adapter.registries import consul as source_module
+from adapter.registries import consul_wire as wire
+from adapter.registries.errors import (
+    NotAllowed,
+    NotAuthenticated,
+    RegistryError,
+    RegistryFailing,
+    WrongRegistryAnswer,
+)
+from tests.registries.consul_kit import Followed, following
+
+Document = dict[str, Any]
+
+
+def check(status: str, name: str = "service:a") -> Document:
+    return {"CheckID": name, "Status": status, "Output": "", "ServiceID": "a"}
+
+
+def entry(ip: str = "10.0.0.10", *checks: Document, node: str = "n1", **service: Any) -> Document:
+    """An entry of the health endpoint; `service` are further fields of its service."""
+    return {
+        "Node": {"ID": node, "Node": "node", "Address": "192.0.2.1", "Meta": None},
+        "Service": {"ID": ip, "Service": "web", "Address": ip, "Port": 8080, "Meta": None, **service},
+        "Checks": [check("passing", "serfHealth"), *checks],
+    }
+
+
+def read(document: object, *, pod_name_key: str = "", warning_is_out: bool = False) -> tuple[Instance, ...]:
+    body = document if isinstance(document, bytes) else json.dumps(document).encode()
+    return wire.instances(body, "http://consul", pod_name_key=pod_name_key, warning_is_out=warning_is_out)
+
+
+class TestEntries:
+    @pytest.mark.parametrize(
+        ("checks", "status"),
+        [
+            ([], "PASSING"),
+            ([check("passing")], "PASSING"),
+            ([check("passing"), check("warning")], "WARNING"),
+            ([check("warning"), check("critical"), check("passing")], "CRITICAL"),
+            ([check("critical", "serfHealth")], "CRITICAL"),
+            ([check("critical", "_service_maintenance:a")], "MAINTENANCE"),
+            ([check("critical"), check("critical", "_node_maintenance")], "MAINTENANCE"),
+            ([check("passing", "my_node_maintenance")], "PASSING"),
+        ],
+    )
+    def test_the_worst_check_is_the_status_and_maintenance_beats_all(self, checks: list[Document], status: str) -> None:
+        assert [one.status for one in read([entry("10.0.0.10", *checks)])] == [status]
+
+    @pytest.mark.parametrize(
+        ("status", "warning_is_out", "healthy"),
+        [("passing", True, True), ("warning", False, True), ("warning", True, False), ("critical", False, False)],
+    )
+    def test_a_warning_is_health_or_not_as_the_settings_say(
+        self, status: str, warning_is_out: bool, healthy: bool
+    ) -> None:
+        [one] = read([entry("10.0.0.10", check(status))], warning_is_out=warning_is_out)
+        assert one.healthy is healthy
+
+    @pytest.mark.parametrize(
+        ("weights", "status", "weight"),
+        [
+            ({"Passing": 7, "Warning": 3}, "passing", 7),
+            ({"Passing": 7, "Warning": 3}, "warning", 3),
+            ({"Passing": 7, "Warning": 0}, "warning", None),
+        ],
+    )
+    def test_the_weight_is_that_of_the_status_and_a_warning_weight_that_nobody_gave_is_none(
+        self, weights: Document, status: str, weight: float | None
+    ) -> None:
+        assert read([entry("10.0.0.10", check(status), Weights=weights)])[0].weight == weight
+
+    def test_an_entry_says_where_and_who(self) -> None:
+        meta = {"pod-name": "web-1", "pod-uid": "u1", "k8s-namespace": "shop"}
+        [one] = read([entry(Meta=meta)])
+        assert (one.ip, one.port, one.pod_name, one.pod_uid, one.metadata) == ("10.0.0.10", 8080, "web-1", "u1", meta)
+
+    def test_the_pods_name_may_stand_under_another_key(self) -> None:
+        [one] = read([entry(Meta={"pod-name": "not-this", "pod": "web-1"})], pod_name_key="pod")
+        assert one.pod_name == "web-1"
+
+    def test_without_an_address_it_is_the_nodes_and_without_a_port_it_has_none(self) -> None:
+        [one] = read([entry("", Port=0)])
+        assert (one.ip, one.port) == ("192.0.2.1", None)
+
+    def test_lan_addresses_count_and_virtual_ones_do_not(self) -> None:
+        tagged = {
+            "lan_ipv4": {"Address": "10.0.0.10", "Port": 8080},
+            "lan_ipv6": {"Address": "fd00::10", "Port": 0},
+            "wan_ipv4": {"Address": "203.0.113.1", "Port": 1},
+            "virtual": {"Address": "240.0.0.1", "Port": 1},
+        }
+        found = read([entry(TaggedAddresses=tagged)])
+        assert [(one.ip, one.port) for one in found] == [("10.0.0.10", 8080), ("fd00::10", 8080)]
+
+    @pytest.mark.parametrize(
+        "body", [b"", b"null", b"{}", b"[1]", b"no service here", b"\xff\xfe", b'[{"Node": {}}]', b'{"Nodes": []}']
+    )
+    def test_what_is_no_list_of_entries_is_an_error_that_names_the_server(self, body: bytes) -> None:
+        with pytest.raises(WrongRegistryAnswer, match="http://consul: the answer is not what"):
+            read(body)
+
+
+class TestHeaders:
+    def test_an_answer_says_how_new_it_is(self) -> None:
+        assert wire.headers(reply(200, index="88"), "http://consul") == wire.Headers(88, False, False)
+
+    @pytest.mark.parametrize("index", ["", "-1", "x", "0"])
+    def test_an_index_that_is_none_is_0(self, index: str) -> None:
+        assert wire.headers(reply(200, index=index), "http://consul").index == 0
+
+    def test_a_server_that_knows_no_leader_is_no_witness(self) -> None:
+        with pytest.raises(RegistryFailing, match="knows no leader"):
+            wire.headers(reply(200, knownleader="false", backend="blocking-query"), "http://consul")
+
+    def test_what_is_streamed_knows_none_and_is_believed(self) -> None:
+        assert wire.headers(reply(200, index="3", knownleader="false", backend="streaming"), "http://consul").index == 3
+
+    @pytest.mark.parametrize(
+        ("status", "body", "error", "words"),
+        [
+            (403, b"ACL not found", NotAuthenticated, "tokenFile"),
+            (403, b"Permission denied", NotAllowed, "service:read"),
+            (401, b"no", NotAllowed, "service:read"),
+            (429, b"too many", RegistryFailing, "http_max_conns_per_client"),
+            (500, b"No cluster leader", RegistryFailing, "http://consul: HTTP 500: No cluster leader"),
+            (400, b"Invalid query", WrongRegistryAnswer, "HTTP 400"),
+            (301, b"", WrongRegistryAnswer, "HTTP 301"),
+        ],
+    )
+    def test_a_refusal_names_the_server_and_what_to_do(
+        self, status: int, body: bytes, error: type[RegistryError], words: str
+    ) -> None:
+        with pytest.raises(error) as caught:
+            wire.headers(reply(status, body), "http://consul")
+        assert words in str(caught.value)
+        assert str(caught.value).startswith("http://consul: ")
+
+
+def reply(status: int, body: bytes = b"[]", *, index: str = "", knownleader: str = "", backend: str = "") -> Reply:
+    found = {"X-Consul-Index": index, "X-Consul-Knownleader": knownleader, "X-Consul-Query-Backend": backend}
+    return Reply(status, CIMultiDict({name: value for name, value in found.items() if value}), body)
+
+
+class FakeConsul:
+    """Answers as Consul does, waiting queries too. `lists` and `indexes` are by service; `tell` makes news of them."""
+
+    def __init__(self) -> None:
+        self.lists: dict[str, list[Document]] = {"consul": [entry(node="n1")], "web": [entry()]}
+        self.indexes: dict[str, int] = {}
+        self.fault: dict[str, web.Response] = {}
+        self.more: dict[str, str] = {}
+        """Further headers."""
+        self.asked: list[web.Request] = []
+        self.waiting: dict[str, int] = {}
+        self._news = asyncio.Condition()
+        self.came = asyncio.Event()
+        application = web.Application()
+        application.router.add_get("/v1/health/service/{name:.*}", self._answer)
+        self.server = TestServer(application)
+
+    async def __aenter__(self) -> Self:
+        await self.server.start_server()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.tell(end=True)
+        await self.server.close()
+
+    @property
+    def url(self) -> str:
+        return str(self.server.make_url("")).rstrip("/")
+
+    async def tell(self, service: str = "", *entries: Document, index: int | None = None, end: bool = False) -> None:
+        """A service is these entries from now on; the index grows by itself, or becomes this one."""
+        if service:
+            self.lists[service] = list(entries)
+            self.indexes[service] = self.index(service) + 1 if index is None else index
+        self.ended = end
+        async with self._news:
+            self._news.notify_all()
+
+    def index(self, service: str) -> int:
+        return self.indexes.get(service, 10)
+
+    def of(self, service: str) -> list[web.Request]:
+        return [one for one in self.asked if one.match_info["name"] == service]
+
+    async def until_waiting(self, service: str = "web", since: int = 0) -> None:
+        """Return once a query about the service waits, and more than `since` were asked."""
+        await self.until(lambda: self.waiting.get(service, 0) > 0 and len(self.of(service)) > since)
+
+    async def until(self, holds: Any) -> None:
+        """Return once it holds; looked at after each question."""
+        async with asyncio.timeout(20):
+            while not holds():
+                self.came.clear()
+                await self.came.wait()
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        service = request.match_info["name"]
+        self.asked.append(request)
+        self.came.set()
+        if asked := int(request.query.get("index", 0)):
+            await self._hold(service, asked, float(request.query["wait"].removesuffix("ms")) / 1000)
+        if service in self.fault:
+            fault = self.fault[service]
+            return web.Response(status=fault.status, text=fault.text, headers=fault.headers)
+        headers = {"X-Consul-Index": str(self.index(service)), "X-Consul-KnownLeader": "true", **self.more}
+        return web.json_response(self.lists.get(service, []), headers=headers)
+
+    async def _hold(self, service: str, asked: int, seconds: float) -> None:
+        """Consul's rule: until the index is higher than asked, or the wait is over; a lower one is waited for too."""
+        self.ended = False
+        self.waiting[service] = self.waiting.get(service, 0) + 1
+        self.came.set()
+        try:
+            async with asyncio.timeout(seconds), self._news:
+                await self._news.wait_for(lambda: self.index(service) > asked or service in self.fault or self.ended)
+        except TimeoutError:
+            pass
+        finally:
+            self.waiting[service] -= 1
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeConsul]:
+    async with FakeConsul() as consul:
+        yield consul
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_module, "PULSE_SECONDS", 0.05)
+    monkeypatch.setattr(source_module, "GAP_SECONDS", 0.01)
+
+
+class TestAsking:
+    async def test_the_whole_list_is_asked_for_and_then_what_is_newer(self, fake: FakeConsul) -> None:
+        async with following([fake.url], "web", wait_seconds=20) as followed:
+            await followed.until_listed(1)
+            await fake.until_waiting()
+        first, second = fake.of("web")
+        assert dict(first.query) == {}
+        assert second.query["index"] == "10"
+        assert 15_000 <= float(second.query["wait"].removesuffix("ms")) <= 20_000
+        assert "passing" not in second.query
+
+    async def test_a_service_is_asked_for_where_it_is(self, fake: FakeConsul, tmp_path: Path) -> None:
+        (tmp_path / "token").write_text("hush\n")
+        settings = {"datacenter": "east", "namespace": "shop", "partition": "p1", "token_file": str(tmp_path / "token")}
+        fake.lists["a/b c"] = [entry()]
+        async with following([fake.url], "a/b c", **settings) as followed:
+            with blockbuster_ctx("adapter"):
+                await followed.until_listed(1)
+        [first, *_] = fake.of("a/b c")
+        assert first.rel_url.raw_path == "/v1/health/service/a%2Fb%20c"
+        assert dict(first.query) == {"dc": "east", "ns": "shop", "partition": "p1"}
+        assert {one.headers["X-Consul-Token"] for one in fake.asked} == {"hush"}
+        # Consul's own servers are in the default namespace, of the default partition.
+        assert dict(fake.of("consul")[0].query) == {"dc": "east", "stale": ""}
+
+    async def test_a_policys_namespace_beats_that_of_the_settings(self, fake: FakeConsul) -> None:
+        async with following([fake.url], "web", namespace="shop", place={"namespace": "own"}) as followed:
+            await followed.until_listed(1)
+        assert fake.of("web")[0].query["ns"] == "own"
+
+    async def test_a_group_is_what_consul_does_not_know(self, fake: FakeConsul) -> None:
+        async with following([fake.url], "web", place={"group": "BLUE"}) as followed:
+            await followed.until_error("no groups; take group 'BLUE' out of the policy")
+        assert not fake.of("web")
+
+    async def test_services_come_and_go(self, fake: FakeConsul) -> None:
+        fake.lists["api"] = [entry(), entry("10.0.0.11")]
+        async with following([fake.url], "web") as followed:
+            await fake.until_waiting()
+            api = followed.key._replace(service="api")
+            followed.source.watch([api])
+            await followed.until(lambda: followed.source.roster(api))
+            await fake.until_waiting("api")
+            assert followed.source.roster(followed.key) is None
+            followed.source.watch([api, followed.key])
+            await followed.until_listed(1)
+
+    async def test_one_that_goes_and_comes_back_at_once_is_heard_anew(self, fake: FakeConsul) -> None:
+        async with following([fake.url], "web") as followed:
+            await fake.until_waiting()
+            followed.source.watch([])
+            followed.source.watch([followed.key])
+            await followed.until_listed(1)
+
+    async def test_watching_before_running_is_enough(self, fake: FakeConsul) -> None:
+        followed = Followed([fake.url], "web")
+        followed.source.watch([followed.key])
+        assert followed.source.roster(followed.key) is None
+        for _ in range(2):  # one that ended can be run again
+            task = asyncio.create_task(followed.source.run())
+            asked = len(fake.of("web"))
+            await fake.until_waiting(since=asked)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await fake.until(lambda: True)
+
+
+class TestIndex:
+    async def test_news_are_heard(self, fake: FakeConsul) -> None:
+        async with following([fake.url], "web") as followed:
+            await fake.until_waiting()
+            await fake.tell("web", entry(), entry("10.0.0.11"))
+            await followed.until_listed(2)
+
+    async def test_a_return_without_news_is_no_change(self, fake: FakeConsul) -> None:
+        async with following([fake.url], "web") as followed:
+            await fake.until_waiting()
+            fake.lists["web"] = [entry(), entry("10.0.0.11")]  # not looked at: the index is what it was
+            heard, asked = len(followed.ears.heard), len(fake.of("web"))
+            await fake.tell(end=True)
+            await fake.until_waiting(since=asked)
+            assert followed.listed == 1
+            assert len(followed.ears.heard) == heard
+            assert fake.of("web")[-1].query["index"] == "10"
+
+    async def test_an_answer_that_went_back_is_not_valid_and_the_list_is_heard_again(self, fake: FakeConsul) -> None:
+        async with following([fake.url], "web") as followed:
+            await fake.until_waiting()
+            await fake.tell("web", index=3)
+            await fake.tell(end=True)
+            await followed.until_listed(0)
+            assert followed.roster.reconnected_at is not None
+            errors = followed.book._metrics.registry_errors.labels(registry="consul", reason="rewound")
+            assert errors._value.get() == 1
+            await fake.until_waiting()
+            assert fake.of("web")[-1].query["index"] == "3"
+            with followed.pods.nobody_turns_out():
+                followed.aged(80)
+
+    async def test_an_answer_without_an_index_is_an_error(self, fake: FakeConsul) -> None:
+        async with following([fake.url], "web") as followed:
+            await fake.until_waiting()
+            await fake.tell("web", index=0)
+            await fake.tell(end=True)
+            await followed.until_error("no X-Consul-Index")
+            assert len(followed.roster.instances) == 1
+
+    async def test_another_cluster_is_seen_by_its_servers_while_queries_hang(self, fake: FakeConsul) -> None:
+        async with following([fake.url], "web", wait_seconds=200) as followed:
+            await fake.until_waiting()
+            followed.pods.look()
+            with followed.pods.nobody_turns_out():
+                fake.indexes["web"] = 3
+                fake.lists["web"] = []
+                fake.lists["consul"] = [entry(node="n2")]
+                await followed.until_listed(0)
+                assert followed.roster.reconnected_at is not None
+                assert followed.aged(80) == set()
+
+    async def test_a_server_that_joins_is_no_other_cluster(self, fake: FakeConsul) -> None:
+        async with following([fake.url], "web") as followed:
+            await fake.until_waiting()
+            fake.lists["consul"] = [entry(node="n1"), entry(node="n2")]
+            await beats(fake, 3)
+            fake.lists["consul"] = [entry(node="n2")]
+            await beats(fake, 3)
+            await fake.tell("web", entry(), entry("10.0.0.11"))
+            await followed.until_listed(2)
+            assert followed.roster.reconnected_at is None
+
+
+class TestProof:
+    async def test_the_pulse_confirms_what_waits(self, fake: FakeConsul) -> None:
+        async with following([fake.url], "web") as followed:
+            await fake.until_waiting()
+            followed.clock.jump(500)
+            await beats(fake, 3)
+            assert followed.clock() - followed.roster.at < 60
+
+    async def test_what_failed_is_not_confirmed(self, fake: FakeConsul) -> None:
+        async with following([fake.url], "web") as followed:
+            await fake.until_waiting()
+            fake.fault["web"] = web.Response(status=500, text="rpc error")
+            await fake.tell()
+            await followed.until_error("HTTP 500: rpc error")
+            followed.clock.jump(500)
+            await beats(fake, 3)
+            assert followed.listed == 1
+            assert followed.error
+            assert followed.clock() - followed.roster.at >= 500
+            del fake.fault["web"]
+            await followed.until_listed(1)
+            assert followed.clock() - followed.roster.at < 60
+
+    async def test_nothing_is_confirmed_while_the_pulse_fails(self, fake: FakeConsul) -> None:
+        async with following([fake.url], "web") as followed:
+            await fake.until_waiting()
+            fake.fault["consul"] = web.Response(status=500, text="No cluster leader")
+            await followed.until_error("No cluster leader")
+            followed.clock.jump(500)
+            await beats(fake, 2)
+            assert followed.listed == 1
+            assert followed.clock() - followed.roster.at >= 500
+            del fake.fault["consul"]
+            await followed.until(lambda: not followed.error)
+            assert followed.roster.reconnected_at is not None
+
+    async def test_one_service_that_fails_leaves_the_others_alone(self, fake: FakeConsul) -> None:
+        fake.fault["api"] = web.Response(status=500, text="rpc error")
+        async with following([fake.url], "web") as followed:
+            api = followed.key._replace(service="api")
+            followed.source.watch([api, followed.key])
+            await followed.until(lambda: followed.source.roster(api))
+            await followed.until_listed(1)
+            assert not followed.error
+            assert followed.roster.reconnected_at is None
+
+    async def test_a_connection_that_breaks_while_it_waits_is_a_reconnect(self, fake: FakeConsul) -> None:
+        async with following([fake.url], "web") as followed:
+            for asked in (1, 2):  # aiohttp itself asks once more where it had used the connection before
+                await fake.until_waiting(since=asked)
+                waiting = fake.of("web")[-1]
+                assert waiting.transport is not None
+                waiting.transport.abort()
+            await followed.until(lambda: followed.roster.reconnected_at is not None and not followed.error)
+            assert followed.listed == 1
+
+    async def test_an_answer_that_does_not_come_ends_at_the_deadline(self, fake: FakeConsul) -> None:
+        over = asyncio.Event()
+
+        async def silent(_: web.Request) -> web.Response:
+            await over.wait()
+            return web.Response()
+
+        application = web.Application()
+        application.router.add_get("/{path:.*}", silent)
+        async with TestServer(application) as server:
+            url = str(server.make_url("")).rstrip("/")
+            async with following([url], "web", timeout_seconds=0.05) as followed:
+                await followed.until_error("no answer within 0.05 s")
+            async with following([url, fake.url], "web", timeout_seconds=0.05) as followed:
+                await followed.until_listed(1)
+            over.set()
+
+
+class TestWitness:
+    async def test_an_empty_list_counts_as_alive_once_consul_lists_itself(self, fake: FakeConsul) -> None:
+        fake.lists = {"consul": [], "web": []}
+        async with following([fake.url], "web") as followed:
+            await fake.until_waiting()
+            assert not followed.roster.alive
+            fake.lists["consul"] = [entry()]
+            await beats(fake, 3)
+            asked = len(fake.of("web"))
+            await fake.tell(end=True)
+            await fake.until_waiting(since=asked)
+            assert followed.roster.alive
+
+    async def test_a_filtered_list_is_no_list(self, fake: FakeConsul) -> None:
+        async with following([fake.url], "web") as followed:
+            await fake.until_waiting()
+            fake.more = {"X-Consul-Results-Filtered-By-ACLs": "true"}
+            await fake.tell("web")
+            await followed.until_error("may not see all of web")
+            assert len(followed.roster.instances) == 1
+
+    async def test_without_a_token_an_empty_list_is_none_where_all_is_denied_by_default(self, fake: FakeConsul) -> None:
+        fake.more = {"X-Consul-Default-ACL-Policy": "deny"}
+        async with following([fake.url], "web") as followed:
+            await fake.until_waiting()
+            assert not followed.roster.alive
+            await fake.tell("web")
+            await followed.until_error("without a token")
+            assert len(followed.roster.instances) == 1
+
+    async def test_with_a_token_it_is_one(self, fake: FakeConsul, tmp_path: Path) -> None:
+        (tmp_path / "token").write_text("hush")
+        fake.more = {"X-Consul-Default-ACL-Policy": "deny"}
+        async with following([fake.url], "web", token_file=str(tmp_path / "token")) as followed:
+            await fake.until_waiting()
+            await fake.tell("web")
+            await followed.until_listed(0)
+            assert followed.roster.alive
+
+
+async def beats(fake: FakeConsul, count: int) -> None:
+    """Wait for so many more beats of the pulse; all but the last have had their effect."""
+    before = len(fake.of("consul"))
+    await fake.until(lambda: len(fake.of("consul")) >= before + count)
