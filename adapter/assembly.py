@@ -5,6 +5,7 @@ import gc
 import math
 import signal
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ class Adapter:
         self._staleness: str | None = None
         self._marks = Marks(asyncio.get_running_loop().time)
         self._links_changed = asyncio.Event()
-        self._world = World(self._marks.mark, self._links_changed.set)
+        self._world = World(self._marks.mark, self._links_changed.set, partial(self._marks.mark, soon=True))
         namespaces = settings.kubernetes.namespaces
         self._endpoints = Endpoints(self._world.endpoint_changed)
         self._feeds = self._reflectors(namespaces)

@@ -1,4 +1,4 @@
-"""Policies that a change has touched, each assessed at most once in half a second."""
+"""Policies that a change has touched, each assessed at most once in half a second, or sooner where a pod went."""
 
 import asyncio
 import heapq
@@ -8,6 +8,8 @@ from collections.abc import Callable
 from adapter.snapshot import Key
 
 SPACING_SECONDS = 0.5
+SOON_SECONDS = 0.05
+"""Distance from the last assessment for what must not wait; it still makes one of many at once."""
 
 
 class Marks:
@@ -20,18 +22,19 @@ class Marks:
         self._clock = clock
         self._spacing = spacing
         self._heap: list[tuple[float, int, Key]] = []
-        self._pending: set[Key] = set()
+        self._pending: dict[Key, float] = {}
+        """When each marked policy is due. What else the heap holds was overtaken by an earlier entry."""
         self._taken: dict[Key, float] = {}
         self._count = 0
         self._marked = asyncio.Event()
 
-    def mark(self, key: Key) -> None:
-        """Have the policy assessed, now or half a second after its last assessment."""
-        if key in self._pending:
+    def mark(self, key: Key, *, soon: bool = False) -> None:
+        """Have the policy assessed, now or half a second after its last assessment; `soon`: a twentieth after it."""
+        due = max(self._clock(), self._taken.get(key, 0.0) + (SOON_SECONDS if soon else self._spacing))
+        if self._pending.get(key, math.inf) <= due:
             return
-        self._pending.add(key)
+        self._pending[key] = due
         self._count += 1
-        due = max(self._clock(), self._taken.get(key, 0.0) + self._spacing)
         heapq.heappush(self._heap, (due, self._count, key))
         self._marked.set()
 
@@ -43,6 +46,8 @@ class Marks:
     @property
     def due(self) -> bool:
         """Whether some policy is due."""
+        while self._heap and self._pending.get(self._heap[0][2]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
         return bool(self._heap) and self._heap[0][0] <= self._clock()
 
     def take(self) -> Key | None:
@@ -50,7 +55,7 @@ class Marks:
         if not self.due:
             return None
         _, _, key = heapq.heappop(self._heap)
-        self._pending.discard(key)
+        del self._pending[key]
         self._taken[key] = self._clock()
         return key
 

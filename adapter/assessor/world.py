@@ -39,15 +39,21 @@ class Link:
 class World:
     """Policies, HPAs and pods, linked: policy → HPA → target → pods.
 
-    `mark` is called for each policy that a change touches. `on_links` is called when what policies need of the outside
-    (targets, samples, queries) may have changed.
+    `mark` is called for each policy that a change touches, `mark_soon` where a registry told it. `on_links` is called
+    when what policies need of the outside (targets, samples, queries) may have changed.
     """
 
-    def __init__(self, mark: Callable[[Key], None], on_links: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        mark: Callable[[Key], None],
+        on_links: Callable[[], None],
+        mark_soon: Callable[[Key], None] | None = None,
+    ) -> None:
         self.pods = PodIndex()
         self.policies: dict[Key, PolicyEntry] = {}
         self.hpas: dict[Key, Hpa] = {}
         self._mark = mark
+        self._mark_soon = mark_soon or mark
         self._on_links = on_links
         self._by_namespace: dict[str, set[Key]] = defaultdict(set)
         self._by_hpa: dict[Key, set[Key]] = defaultdict(set)
@@ -127,7 +133,8 @@ class World:
 
     def roster_changed(self, service: ServiceKey) -> None:
         """A registry's word about a service changed, or its error."""
-        self._mark_all(self._by_service.get(service, ()))
+        for key in tuple(self._by_service.get(service, ())):
+            self._mark_soon(key)
 
     def services(self) -> Iterable[ServiceKey]:
         """The services that policies name."""

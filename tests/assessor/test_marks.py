@@ -96,3 +96,39 @@ async def test_waiting_returns_at_once_where_something_is_due() -> None:
     marks.mark(A)
     await asyncio.wait_for(marks.wait(), 5)
     assert marks.take() == A
+
+
+def test_what_must_not_wait_overtakes_its_own_later_turn_and_is_taken_once() -> None:
+    clock = Clock()
+    marks = Marks(clock)
+    marks.mark(A)
+    marks.take()
+    marks.mark(A)
+    marks.mark(A, soon=True)
+    clock.now += 0.05
+    assert marks.take() == A
+    clock.now += 0.5
+    assert marks.take() is None
+
+
+def test_what_must_not_wait_is_one_of_many_at_once_too() -> None:
+    clock = Clock()
+    marks = Marks(clock)
+    marks.mark(A, soon=True)
+    marks.take()
+    for _ in range(3):
+        marks.mark(A, soon=True)
+    clock.now += 0.04
+    assert marks.take() is None
+    clock.now += 0.01
+    assert taken(marks) == [A]
+
+
+async def test_waiting_ends_for_what_overtakes() -> None:
+    marks = Marks(asyncio.get_running_loop().time, spacing=60)
+    marks.mark(A)
+    marks.take()
+    marks.mark(A)
+    asyncio.get_running_loop().call_soon(lambda: marks.mark(A, soon=True))
+    await asyncio.wait_for(marks.wait(), 5)
+    assert marks.take() == A
