@@ -84,7 +84,7 @@ class Polaris:
         (self.folder / "conf").mkdir()
         config = self.folder / "conf" / "polaris-server.yaml"
         config.write_text(yaml.safe_dump(self._config()))
-        command = [program, "start", "-c", str(config)]
+        command: list[str | Path] = [program, "start", "-c", config]
         self.component = Component("polaris", command, self.folder / "polaris.out", ready=self._listens)
         self.resume()
 

@@ -1,0 +1,127 @@
+"""Polaris' discovery API: requests as bytes, and what the answers mean."""
+
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from adapter.load.roster import Instance
+from adapter.outbound import Reply
+from adapter.registries.errors import NotAllowed, NotAuthenticated, RegistryError, RegistryFailing, WrongRegistryAnswer
+from adapter.registries.peers import refusal
+from adapter.registries.pipelined import RawReply
+
+INSTANCES = 1
+"""The kind of question that is put."""
+
+SUCCESS = 200000
+NO_CHANGE = 200001
+NO_SUCH_SERVICE = 400202
+_NO_CHANGE_HEADER = b"200001"
+_TOO_MANY = {403001, 403002}
+_MILLE = 1000
+
+
+class Unchanged:
+    """What was heard last still holds."""
+
+
+UNCHANGED: Final = Unchanged()
+
+
+class _Service(msgspec.Struct):
+    revision: str | None = None
+
+
+class _Instance(msgspec.Struct):
+    host: str
+    port: int | None = None
+    weight: float | None = None
+    healthy: bool | None = None
+    isolate: bool | None = None
+    metadata: dict[str, str] | None = None
+
+
+class _Answer(msgspec.Struct):
+    code: int
+    info: str | None = None
+    service: _Service | None = None
+    instances: list[_Instance] | None = None
+
+
+class Listed(msgspec.Struct):
+    """The instances of a service, and the revision to ask with next time."""
+
+    revision: str
+    instances: list[_Instance]
+
+
+Answer = Listed | Unchanged | RegistryError
+"""What is said of one service; errors are of that service alone."""
+
+_decode = msgspec.json.Decoder(_Answer).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def request(server: str, token: str, service: str, namespace: str, revision: str) -> bytes:
+    """The whole HTTP request for a service's instances; `revision` is the one heard last, empty where none was."""
+    named = {"name": service, "namespace": namespace, "revision": revision}
+    body = _encode({"type": INSTANCES, "service": named})
+    url = urlsplit(server)
+    lines = [
+        f"POST {url.path.rstrip('/')}/v1/Discover HTTP/1.1",
+        f"Host: {url.netloc.rpartition('@')[2]}",
+        "Accept: application/json",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        *([f"X-Polaris-Token: {token}"] if token else []),
+    ]
+    return "\r\n".join([*lines, "\r\n"]).encode() + body
+
+
+def answer(reply: RawReply, server: str) -> Answer:
+    """What a reply says of its service. Raises RegistryError where it says more of the server than of the service."""
+    if reply.header(b"x-polaris-code") == _NO_CHANGE_HEADER:
+        return UNCHANGED
+    try:
+        found = _decode(reply.body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        if reply.status != 200:
+            raise refusal(Reply(reply.status, {}, reply.body)) from None
+        raise WrongRegistryAnswer(f"{server}: not an answer of Polaris' discovery API: {error}") from None
+    if found.code == NO_CHANGE:
+        return UNCHANGED
+    if found.code == SUCCESS and found.service is not None and found.instances is not None:
+        return Listed(found.service.revision or "", found.instances)
+    return _refusal(found)
+
+
+def instances(listed: Listed, pod_name_key: str) -> Iterator[Instance]:
+    """The registrations, in an order of their own: Polaris lists them in any."""
+    for one in sorted(listed.instances, key=lambda one: (one.host, one.port or 0)):
+        metadata = one.metadata or {}
+        yield Instance(
+            ip=one.host,
+            port=one.port,
+            healthy=one.healthy is not False,
+            weight=one.weight,
+            isolated=one.isolate is True,
+            pod_name=metadata.get(pod_name_key, "") if pod_name_key else "",
+            metadata=metadata,
+        )
+
+
+def _refusal(found: _Answer) -> RegistryError:
+    """The error for an answer without a list. Raises it where another server may know better."""
+    info = f"Polaris answers {found.code}: {found.info or 'no word'}"
+    if found.code == NO_SUCH_SERVICE:
+        return WrongRegistryAnswer("Polaris knows no such service there; check the service's name and its namespace")
+    status = found.code // _MILLE
+    if status >= 500 or found.code in _TOO_MANY:
+        raise RegistryFailing(info)
+    if status == 401:
+        return NotAuthenticated(f"{info}; check tokenFile")
+    if status == 403:
+        return NotAllowed(f"{info}; give the adapter's token the right to read this service")
+    return WrongRegistryAnswer(info)
