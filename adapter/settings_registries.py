@@ -159,8 +159,8 @@ class PolarisRegistry(_Registry):
     """Polaris namespace, where a policy names none."""
     token_file: str = ""
     """File with an access token; read again when it changes."""
-    interval_seconds: Seconds = 1
-    """How often each service is asked for."""
+    interval_seconds: Seconds = 2
+    """How often each service is asked for; as often as Polaris' own clients do by default."""
     tls: RegistryTls = RegistryTls()
     """TLS, for addresses with `https`."""
 
