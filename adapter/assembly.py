@@ -219,7 +219,7 @@ class Adapter:
         )
 
     def _look_again(self) -> None:
-        """A kind of target was resolved, or can be no longer, or the settings are new: every policy is looked at again."""
+        """A kind of target was resolved, or can be no longer, or the settings are new: look at every policy again."""
         for key in tuple(self._world.policies):
             self._marks.mark(key)
         self._publish_again()

@@ -93,7 +93,7 @@ def answer(document: Document) -> dict[str, Any]:
     assessment = assess(
         at.policy, at.pods, at.samples, at.roster, at.scale, bounds, at.memory, at.now, target=at.target
     )
-    decision = decide(assessment, at.scale, bounds)
+    decision = decide(assessment, at.scale, bounds, at.now)
     return {
         "desiredReplicas": decision.desired,
         "served": None if decision.served is None else milli_text(decision.served),
@@ -105,7 +105,7 @@ def answer(document: Document) -> dict[str, Any]:
         "counts": {state.value: count for state, count in assessment.counts.items() if count},
         "metrics": _metrics(assessment, decision),
         "conditions": dict(assessment.conditions),
-        "explanation": list(explain(assessment, decision, bounds)),
+        "explanation": list(explain(assessment, decision, bounds, at.now)),
         "memory": recollection.dump(assessment.memory),
     }
 

@@ -20,7 +20,7 @@ _AT_ONCE = 16  # live scale reads of one listing under way together
 _OLDEST_ASSESSMENT = 90.0
 _MOST_WRITTEN = 4096
 
-Decide = Callable[[Assessment, Scale, Bounds], Decision]
+Decide = Callable[[Assessment, Scale, Bounds, float], Decision]
 
 
 class Scales(Protocol):
@@ -158,7 +158,7 @@ class Answers:
             scale = await self._scales.read(view.scale_path, view.scale, view.scale_proven_at)
         except KubeError as error:
             raise unavailable(f"the replica count of {view.scale_path} cannot be read: {error}") from error
-        return desired(view, self._decide(assessment, scale, view.bounds))
+        return desired(view, self._decide(assessment, scale, view.bounds, self._now()))
 
 
 def _item(view: PolicyView, route: Route, value: Value) -> Item:

@@ -23,7 +23,7 @@ def _row(view: PolicyView, now: float) -> PolicyRow:
         reason = view.problem.reason if view.problem else "NotAssessed"
         return PolicyRow(namespace=namespace, policy=policy, current=current, error=reason)
     assessment = view.assessment
-    decision = decide(assessment, view.scale, view.bounds)
+    decision = decide(assessment, view.scale, view.bounds, now)
     return PolicyRow(
         namespace=namespace,
         policy=policy,

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod, PodState
+from adapter.load.schedule import Window
 from adapter.load.spec import Policy
 
 
@@ -28,6 +29,9 @@ class HeldBy(StrEnum):
     MISSING = "Missing"
     MIN_SERVING = "MinServing"
     METRIC_ERROR = "MetricError"
+    SCHEDULE = "Schedule"
+    VELOCITY = "Velocity"
+    COOLDOWN = "Cooldown"
     MODE = "Mode"
     BOUNDS = "Bounds"
 
@@ -105,7 +109,8 @@ class Assessment:
     """Everything about a policy that does not hang on the live replica count. Immutable; `decide` finishes it.
 
     `target` names the scale target for sentences. `may_shrink` is False where too few pods serve
-    (`minServingPercent`). `conditions` are findings that a user should know, by name, each a sentence.
+    (`minServingPercent`). `windows` are the schedules' times, now and next. `conditions` are findings that a user
+    should know, by name, each a sentence.
     """
 
     policy: Policy
@@ -115,6 +120,7 @@ class Assessment:
     counts: Mapping[PodState, int] = field(default_factory=dict)
     metrics: tuple[MetricAssessment, ...] = ()
     may_shrink: bool = True
+    windows: tuple[Window, ...] = ()
     conditions: Mapping[str, str] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
 

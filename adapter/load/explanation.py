@@ -7,6 +7,7 @@ from math import floor
 from adapter.load.assessment import Assessment, Decision, HeldBy, MetricAssessment, Outcome, PodReading, Verdict
 from adapter.load.pods import PodState
 from adapter.load.quantity import milli_text, nano_text
+from adapter.load.schedule import limits
 from adapter.load.spec import Average, Bounds, Policy
 
 _NAMED_AT_MOST = 20
@@ -15,13 +16,13 @@ _PLAIN = {PodState.SERVING, PodState.TERMINATING, PodState.FINISHED}
 _STANDS = {Verdict.ABOVE: "above", Verdict.INSIDE: "inside", Verdict.BELOW: "below"}
 
 
-def explain(assessment: Assessment, decision: Decision, bounds: Bounds) -> tuple[str, ...]:
-    """Every stage that led to the count, one sentence each."""
+def explain(assessment: Assessment, decision: Decision, bounds: Bounds, now: float) -> tuple[str, ...]:
+    """Every stage that led to the count, one sentence each. `now` is the time of the decision."""
     return (
         *_pods(assessment),
         *assessment.conditions.values(),
         *_metrics(assessment, decision),
-        *_last(assessment, decision, bounds),
+        *_last(assessment, decision, bounds, now),
     )
 
 
@@ -111,19 +112,52 @@ def _proposal(outcome: Outcome, decision: Decision, policy: Policy) -> str:
     return f"{text}: proposes {outcome.proposal} (now {decision.current}){doubt}"
 
 
-def _last(assessment: Assessment, decision: Decision, bounds: Bounds) -> Iterator[str]:
+def _last(assessment: Assessment, decision: Decision, bounds: Bounds, now: float) -> Iterator[str]:
     if decision.desired is None or decision.served is None:
         yield f"nothing is decided: {decision.error}"
         return
-    if decision.held_by is HeldBy.MIN_SERVING:
-        yield f"fewer than {assessment.policy.min_serving_percent} % of the pods serve: no scale-down"
-    if decision.held_by is HeldBy.METRIC_ERROR:
-        yield "a metric is in error: no scale-down"
-    if decision.held_by is HeldBy.MODE:
-        yield f"the policy is in mode {assessment.policy.mode.value}: the current count is kept"
-    if decision.held_by is HeldBy.BOUNDS:
-        yield f"the HPA allows {bounds.minimum} to {bounds.maximum}"
+    yield from _held(assessment, decision, bounds, now)
     yield f"asks for {decision.desired} (now {decision.current}), served as {milli_text(decision.served)}"
+
+
+def _held(assessment: Assessment, decision: Decision, bounds: Bounds, now: float) -> Iterator[str]:
+    policy = assessment.policy
+    up = decision.desired is not None and decision.desired > decision.current
+    match decision.held_by:
+        case HeldBy.MIN_SERVING:
+            yield f"fewer than {policy.min_serving_percent} % of the pods serve: no scale-down"
+        case HeldBy.METRIC_ERROR if decision.verdict is Verdict.ERROR and policy.fallback is not None:
+            yield f"no metric has had an answer for {policy.fallback.after:g} s: the fallback is {decision.desired}"
+        case HeldBy.METRIC_ERROR:
+            yield "a metric is in error: no scale-down"
+        case HeldBy.SCHEDULE:
+            yield from _schedules(assessment, now)
+        case HeldBy.VELOCITY:
+            percent = policy.velocity.up if up else policy.velocity.down
+            yield f"the policy's velocity allows {percent or 0} % of {decision.current} at a time"
+        case HeldBy.COOLDOWN:
+            yield _cooldown(assessment, now)
+        case HeldBy.MODE:
+            yield f"the policy is in mode {policy.mode.value}: the current count is kept"
+        case HeldBy.BOUNDS:
+            yield f"the HPA allows {bounds.minimum} to {bounds.maximum}"
+        case _:
+            pass
+
+
+def _schedules(assessment: Assessment, now: float) -> Iterator[str]:
+    found = limits(assessment.windows, now)
+    if found.floor is not None:
+        yield f"schedule {found.floor_of} keeps at least {found.floor}"
+    if found.cap is not None:
+        yield f"schedule {found.cap_of} keeps at most {found.cap}"
+
+
+def _cooldown(assessment: Assessment, now: float) -> str:
+    last = assessment.memory.last_scale
+    ago = "" if last is None else f", and the count last changed {max(0.0, now - last):.0f} s ago"
+    cooldown = assessment.policy.cooldown
+    return f"the policy's cooldown is {cooldown.up:g} s up and {cooldown.down:g} s down{ago}"
 
 
 def _because(held: HeldBy | None) -> str:

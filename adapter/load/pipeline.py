@@ -16,6 +16,7 @@ from adapter.load.assessment import (
 )
 from adapter.load.membership import Membership, classify
 from adapter.load.memory import Memory, PodMemory
+from adapter.load.pacing import Paced, pace, raised
 from adapter.load.pods import Pod, PodState
 from adapter.load.readings import Measured, Standings, measure, select
 from adapter.load.recollection import (
@@ -33,6 +34,7 @@ from adapter.load.recollection import (
 )
 from adapter.load.roster import Roster
 from adapter.load.samples import Samples
+from adapter.load.schedule import Limits, limits, windows
 from adapter.load.shaping import shape
 from adapter.load.spec import Bounds, Mode, Policy, Scale, Target
 
@@ -67,7 +69,7 @@ def assess(
     """
     memory = after_roster(memory, policy, pods, roster, now)
     membership = classify(policy, pods, memory, now)
-    memory = after_scale(after_rollout(after_states(memory, membership, now), target, now), scale, now)
+    memory = after_scale(after_rollout(after_states(memory, membership, now), target, now), scale, bounds, now)
     readings = _pod_readings(pods, membership)
     memory = replacing_step(memory, scale, readings)
     standings = _standings(policy, readings, memory, now)
@@ -82,61 +84,80 @@ def assess(
         counts=counts,
         metrics=tuple(m.assessment for m in measured),
         may_shrink=_may_shrink(policy, counts),
+        windows=windows(policy.schedules, now),
         conditions=_conditions(_distrust(policy, membership, roster, now), memory, readings, counts, measured),
         memory=after_samples(memory, readings, {m.assessment.name: m.gauges for m in measured}, now),
     )
     return _noting(assessment, scale, bounds, now)
 
 
-def decide(assessment: Assessment, scale: Scale, bounds: Bounds) -> Decision:
-    """The count the policy asks for, given the replica count of this moment.
+def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> Decision:
+    """The count the policy asks for, given the replica count of this moment. `now` is the API server's time in seconds.
 
     An error (a sentence, and no count) is answered where nothing may be decided; the HPA then holds.
     """
-    current = scale.replicas
+    current, policy = scale.replicas, assessment.policy
     outcomes = _outcomes(assessment, current, bounds)
     best = max(outcomes, key=lambda outcome: outcome.proposal, default=None)
-    if assessment.policy.mode is not Mode.ACTIVE:
-        return _decision(scale, bounds, current, best, outcomes, HeldBy.MODE)
+    if policy.mode is not Mode.ACTIVE:
+        return _decision(scale, Paced(current, HeldBy.MODE), best, outcomes)
+    open_now = limits(assessment.windows, now)
     error = _error(assessment, current, best)
     if error is not None or best is None:
-        return Decision(
-            desired=None,
-            served=None,
-            error=error or "no metric has an answer",
-            verdict=Verdict.ERROR,
-            held_by=None,
-            current=current,
-            outcomes=outcomes,
-        )
-    if current == 0:
-        return _decision(scale, bounds, best.proposal if bounds.minimum == 0 else 0, best, outcomes, None)
-    desired, held = best.proposal, best.held_by
-    if desired < current and not assessment.may_shrink:
-        desired, held = current, HeldBy.MIN_SERVING
-    if desired < current and len(outcomes) < len(assessment.metrics):
-        desired, held = current, HeldBy.METRIC_ERROR
-    return _decision(scale, bounds, desired, best, outcomes, held)
+        rescued = _rescued(assessment, current, open_now, now)
+        if rescued.desired == current or (current == 0 and bounds.minimum > 0):
+            return _no_decision(error or "no metric has an answer", current, outcomes)
+        return _decision(scale, _bounded(rescued, bounds), best, outcomes)
+    if current == 0 and bounds.minimum > 0:
+        return _decision(scale, Paced(0, None), best, outcomes)
+    wanted = _wanted(assessment, current, best, all_answer=len(outcomes) == len(assessment.metrics))
+    paced = pace(wanted, current, policy, open_now, assessment.memory.last_scale, now)
+    return _decision(scale, _bounded(paced, bounds), best, outcomes)
 
 
-def _decision(
-    scale: Scale,
-    bounds: Bounds,
-    desired: int,
-    best: Outcome | None,
-    outcomes: tuple[Outcome, ...],
-    held: HeldBy | None,
-) -> Decision:
-    """The last stage: the HPA's own bounds, which a policy that rests does not need."""
-    if held is not HeldBy.MODE and scale.replicas:
-        bounded = max(bounds.minimum, min(bounds.maximum, desired))
-        desired, held = bounded, held if bounded == desired else HeldBy.BOUNDS
+def _wanted(assessment: Assessment, current: int, best: Outcome, *, all_answer: bool) -> Paced:
+    """The count that the metrics ask for together. At zero nothing can be taken away."""
+    if best.proposal < current and not assessment.may_shrink:
+        return Paced(current, HeldBy.MIN_SERVING)
+    if best.proposal < current and not all_answer:
+        return Paced(current, HeldBy.METRIC_ERROR)
+    return Paced(best.proposal, best.held_by)
+
+
+def _rescued(assessment: Assessment, current: int, open_now: Limits, now: float) -> Paced:
+    """The count that stands in while no metric has an answer: the fallback's, or a schedule's, where that is more."""
+    fallback, since = assessment.policy.fallback, assessment.memory.error_since
+    rescued = Paced(current, None)
+    if fallback is not None and since is not None and now - since >= fallback.after and fallback.replicas > current:
+        rescued = Paced(fallback.replicas, HeldBy.METRIC_ERROR)
+    return raised(rescued, open_now.floor)
+
+
+def _bounded(paced: Paced, bounds: Bounds) -> Paced:
+    """The count within the HPA's own bounds, the last stage."""
+    bounded = max(bounds.minimum, min(bounds.maximum, paced.desired))
+    return paced if bounded == paced.desired else Paced(bounded, HeldBy.BOUNDS)
+
+
+def _no_decision(error: str, current: int, outcomes: tuple[Outcome, ...]) -> Decision:
     return Decision(
-        desired=desired,
-        served=shape(desired, scale.status_replicas),
+        desired=None,
+        served=None,
+        error=error,
+        verdict=Verdict.ERROR,
+        held_by=None,
+        current=current,
+        outcomes=outcomes,
+    )
+
+
+def _decision(scale: Scale, paced: Paced, best: Outcome | None, outcomes: tuple[Outcome, ...]) -> Decision:
+    return Decision(
+        desired=paced.desired,
+        served=shape(paced.desired, scale.status_replicas),
         error=None,
         verdict=best.reading.verdict if best else Verdict.ERROR,
-        held_by=held,
+        held_by=paced.held_by,
         current=scale.replicas,
         outcome=best,
         outcomes=outcomes,
@@ -330,7 +351,7 @@ def _undersized(counts: Mapping[PodState, int], metrics: Sequence[MetricAssessme
 
 def _noting(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> Assessment:
     """The assessment with the memory of what its own count, over the watched scale, would do."""
-    decision = decide(assessment, scale, bounds)
+    decision = decide(assessment, scale, bounds, now)
     replaced = decision.outcome.replaced if decision.outcome else 0
     memory = note_replacing(assessment.memory, scale.replicas, replaced, decision.desired, now)
     in_error = bool(assessment.metrics) and all(metric.error for metric in assessment.metrics)

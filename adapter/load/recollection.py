@@ -11,7 +11,7 @@ from adapter.load.membership import Membership, uses_registry
 from adapter.load.memory import LastSample, Memory, PodMemory, Replacement
 from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Roster
-from adapter.load.spec import Policy, Scale, Target
+from adapter.load.spec import Bounds, Policy, Scale, Target
 
 RECOVERY_SECONDS = 90.0
 COLLAPSE_PERCENT = 30
@@ -137,12 +137,14 @@ def rolling_out(memory: Memory, now: float) -> bool:
     return memory.rollout_since is not None and now - memory.rollout_since <= ROLLOUT_SECONDS
 
 
-def after_scale(memory: Memory, scale: Scale, now: float) -> Memory:
-    """The memory of the watched count and of when it last changed."""
-    if memory.last_replicas == scale.replicas:
+def after_scale(memory: Memory, scale: Scale, bounds: Bounds, now: float) -> Memory:
+    """The memory of the watched count and of when it last changed, as was seen or as the HPA says."""
+    changed = memory.last_replicas is not None and memory.last_replicas != scale.replicas
+    moments = (now if changed else memory.last_scale, bounds.last_scale)
+    last = max((moment for moment in moments if moment is not None), default=None)
+    if memory.last_replicas == scale.replicas and memory.last_scale == last:
         return memory
-    changed = memory.last_replicas is not None
-    return replace(memory, last_replicas=scale.replicas, last_scale=now if changed else memory.last_scale)
+    return replace(memory, last_replicas=scale.replicas, last_scale=last)
 
 
 def replacing_step(memory: Memory, scale: Scale, pods: Sequence[PodReading]) -> Memory:

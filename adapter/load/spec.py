@@ -1,6 +1,7 @@
 """A policy, a scale target and its bounds as the arithmetic sees them: defaults resolved, units exact."""
 
 from dataclasses import dataclass, field
+from datetime import tzinfo
 from enum import StrEnum
 from fractions import Fraction
 
@@ -125,6 +126,42 @@ class PulledOut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Velocity:
+    """How far the count may move in one decision, in percent of the current one; None: any way, 0: not at all."""
+
+    up: int | None = None
+    down: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cooldown:
+    """How long after a scaling in either direction the count stays (seconds), by the direction it would move in."""
+
+    up: float = 0.0
+    down: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """From each time of a cron expression on, for so many seconds, at least `minimum` and at most `maximum` pods."""
+
+    name: str
+    cron: str
+    zone: tzinfo
+    duration: float
+    minimum: int | None = None
+    maximum: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fallback:
+    """The count to have at least where no metric has had an answer for so many seconds."""
+
+    after: float
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """A WatermarkPolicy with every default resolved. `tolerance` is a ratio: 1 % is 1/100."""
 
@@ -140,6 +177,10 @@ class Policy:
     metrics: tuple[Metric, ...]
     registry: Registry | None = None
     pulled_out: PulledOut = field(default_factory=PulledOut)
+    velocity: Velocity = Velocity()
+    cooldown: Cooldown = Cooldown()
+    schedules: tuple[Schedule, ...] = ()
+    fallback: Fallback | None = None
     min_serving_percent: int = 50
     tolerate_zero: bool | None = None
     multiple_of: int = 1
@@ -173,7 +214,8 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """An HPA's min and max."""
+    """An HPA's min and max, and when it last scaled (seconds; None where it never did)."""
 
     minimum: int = 1
     maximum: int
+    last_scale: float | None = None

@@ -102,7 +102,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hpa:
-    """An HPA. `last_scale_at` is in seconds (epoch), None where it never scaled."""
+    """An HPA."""
 
     namespace: str
     name: str
@@ -110,7 +110,6 @@ class Hpa:
     generation: int = 0
     target: Reference
     bounds: Bounds
-    last_scale_at: float | None = None
     metrics: tuple[HpaMetric, ...] = ()
     scale_up: Pace = field(default_factory=Pace)
     scale_down: Pace = field(default_factory=Pace)
@@ -152,8 +151,7 @@ def _hpa(root: Form) -> Hpa:
         uid=_text(metadata, "uid"),
         generation=metadata.integer("generation", 0, 0, 2**63 - 1),
         target=_target(spec),
-        bounds=_bounds(spec),
-        last_scale_at=_time(status, "lastScaleTime"),
+        bounds=_bounds(spec, _time(status, "lastScaleTime")),
         metrics=tuple(_metrics(spec)),
         scale_up=_pace(behavior.section("scaleUp")),
         scale_down=_pace(behavior.section("scaleDown")),
@@ -169,14 +167,14 @@ def _target(spec: Form) -> Reference:
     )
 
 
-def _bounds(spec: Form) -> Bounds:
+def _bounds(spec: Form, last_scale: float | None) -> Bounds:
     minimum = spec.integer("minReplicas", 1, 0, _LARGEST)
     if not spec.has("maxReplicas"):
         spec.fault("maxReplicas", None, "is required")
     maximum = spec.integer("maxReplicas", max(1, minimum), 1, _LARGEST)
     if minimum > maximum:
         spec.fault("minReplicas", minimum, f"must be at most maxReplicas ({maximum})")
-    return Bounds(minimum=minimum, maximum=maximum)
+    return Bounds(minimum=minimum, maximum=maximum, last_scale=last_scale)
 
 
 def _metrics(spec: Form) -> list[HpaMetric]:

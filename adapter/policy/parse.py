@@ -26,6 +26,7 @@ from adapter.load.spec import (
     Resource,
     Strategy,
 )
+from adapter.policy import pacing
 from adapter.policy.form import Form, percent_as_quantity
 from adapter.policy.objects import PolicyError, Source, as_mapping
 
@@ -88,6 +89,10 @@ def _policy(root: Form) -> Policy:
         metrics=metrics,
         registry=_registry(spec.section("registry")) if spec.get("registry") is not None else None,
         pulled_out=_pulled_out(spec.section("pulledOut")),
+        velocity=pacing.velocity(spec.section("velocity")),
+        cooldown=pacing.cooldown(spec.section("cooldown")),
+        schedules=pacing.schedules(spec),
+        fallback=pacing.fallback(spec),
         min_serving_percent=spec.integer("minServingPercent", 50, 0, 100),
         tolerate_zero=spec.optional_flag("tolerateZero"),
         multiple_of=spec.integer("multipleOf", 1, 1, 1000),
@@ -243,7 +248,9 @@ def _registry(form: Form) -> Registry:
     )
     if registry.name and registry.name != KUBERNETES and not registry.service:
         form.fault("", registry.name, "a registry needs service, the name the pods register under")
-    if registry.name == KUBERNETES and any(form.has(key) for key in ("service", "namespace", "group", "port", "podNameKey")):
+    if registry.name == KUBERNETES and any(
+        form.has(key) for key in ("service", "namespace", "group", "port", "podNameKey")
+    ):
         form.fault(
             "",
             registry.name,

@@ -22,7 +22,7 @@ TARGET = f"{CUSTOM}/deployments.apps/web"
 PODS = f"{CUSTOM}/pods/%2A"
 
 
-def seven(_assessment: Assessment, scale: Scale, _bounds: Bounds) -> Decision:
+def seven(_assessment: Assessment, scale: Scale, _bounds: Bounds, _now: float) -> Decision:
     """Decides for seven pods, whatever the load."""
     return Decision(
         desired=7,

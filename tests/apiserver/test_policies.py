@@ -95,7 +95,7 @@ async def test_only_desired_replicas_reads_the_scale() -> None:
 async def test_the_decision_gets_what_was_read_and_the_hpas_bounds() -> None:
     seen: list[tuple[Assessment, Scale, Bounds]] = []
 
-    def decide(assessment: Assessment, scale: Scale, bounds: Bounds) -> Decision:
+    def decide(assessment: Assessment, scale: Scale, bounds: Bounds, _now: float) -> Decision:
         seen.append((assessment, scale, bounds))
         return Decision(desired=3, served=3000, error=None, verdict=Verdict.INSIDE, held_by=None, current=3)
 
@@ -112,7 +112,7 @@ async def refused(picture: Snapshot, target: str, **more: object) -> StatusError
 
 
 async def test_a_decision_in_error_is_a_503_with_its_sentence() -> None:
-    def decide(_assessment: Assessment, scale: Scale, _bounds: Bounds) -> Decision:
+    def decide(_assessment: Assessment, scale: Scale, _bounds: Bounds, _now: float) -> Decision:
         return Decision(
             desired=None, served=None, error="cpu: no fresh sample", verdict=Verdict.ERROR, held_by=None, current=5
         )

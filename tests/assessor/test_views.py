@@ -49,7 +49,7 @@ def desired(view: PolicyView) -> int | None:
     assert view.assessment is not None
     assert view.scale is not None
     assert view.bounds is not None
-    return decide(view.assessment, view.scale, view.bounds).desired
+    return decide(view.assessment, view.scale, view.bounds, view.assessment.at).desired
 
 
 def test_a_policy_is_assessed_from_its_pods_and_samples(stand: Stand) -> None:

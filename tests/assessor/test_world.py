@@ -7,6 +7,7 @@ from adapter.assessor.podindex import PodIndex, owners
 from adapter.assessor.world import TargetRef, World
 from adapter.load.pods import Owner
 from adapter.load.quantity import NANO
+from adapter.load.spec import Bounds
 from adapter.snapshot import Key, PodsMetricTarget, TargetKey
 from tests.assessor.kit import KEY, REF, entry, hpa, pods_metric, web_pods
 from tests.load.world import cpu, pod, queue
@@ -189,7 +190,7 @@ class TestNeeds:
 
     def test_an_hpa_that_scaled_marks_its_policy_and_needs_nothing_new(self, told: Told) -> None:
         before = told.links
-        told.world.hpa_changed(hpa(), replace(hpa(), last_scale_at=1.0))
+        told.world.hpa_changed(hpa(), replace(hpa(), bounds=Bounds(minimum=1, maximum=100, last_scale=1.0)))
         assert (told.since(), told.links) == ({KEY}, before)
         assert told.world.link(KEY) is not None
 

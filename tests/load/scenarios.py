@@ -73,7 +73,7 @@ class Scenario:
         assessment = assess(
             self.rule, pods, self._samples(), listed, at, self.bounds, self._memory(), NOW, target=TARGET
         )
-        return assessment, decide(assessment, at, self.bounds)
+        return assessment, decide(assessment, at, self.bounds, NOW)
 
     def desired(self) -> int:
         """The count asked for; an error leaves the HPA where it is."""

@@ -7,7 +7,7 @@ from adapter.load.explanation import explain, headline
 from adapter.load.pods import Pod
 from adapter.load.samples import Samples
 from adapter.load.spec import Average, Bounds, Mode, Policy
-from tests.load.world import BOUNDS, REGISTRY, cpu, out, pod, policy, queue, roster, same, see, total, usage
+from tests.load.world import BOUNDS, NOW, REGISTRY, cpu, out, pod, policy, queue, roster, same, see, total, usage
 
 BAND = policy(cpu("1200m", "400m"))
 
@@ -17,7 +17,7 @@ def told(
 ) -> tuple[str, str, Decision]:
     """The sentences in one text, the headline, and the decision."""
     assessment, decision = see(rule, pods, samples, bounds=bounds, **changes)  # type: ignore[arg-type]
-    return "\n".join(explain(assessment, decision, bounds)), headline(assessment, decision), decision
+    return "\n".join(explain(assessment, decision, bounds, NOW)), headline(assessment, decision), decision
 
 
 def service(count: int, load: str, *others: Pod, rule: Policy = BAND, **changes: object) -> tuple[str, str, Decision]:
@@ -118,7 +118,7 @@ def test_waking_from_zero_is_told() -> None:
 
 def test_a_value_is_said_in_whole_milli_units_where_those_tell_it() -> None:
     pods, loads = same(7, "1142857142n")
-    found = explain(*see(policy(cpu("1200m")), pods, usage(loads)), BOUNDS)
+    found = explain(*see(policy(cpu("1200m")), pods, usage(loads)), BOUNDS, NOW)
     assert any("use 1142m on average" in sentence for sentence in found)
-    small = explain(*see(policy(cpu("100u")), pods, usage(dict.fromkeys(loads, "57u"))), BOUNDS)
+    small = explain(*see(policy(cpu("100u")), pods, usage(dict.fromkeys(loads, "57u"))), BOUNDS, NOW)
     assert any("use 57u on average" in sentence for sentence in small)

@@ -209,14 +209,14 @@ class TestBoundsAndModes:
     def test_each_request_decides_on_the_count_of_its_moment(self) -> None:
         pods, loads = same(4, "1500m")
         assessment, _ = see(BAND, pods, usage(loads))
-        assert [decide(assessment, scale(n), BOUNDS).desired for n in (1, 4, 5, 6, 9)] == [5, 5, 5, 6, 9]
-        assert [decide(assessment, scale(n), BOUNDS).current for n in (1, 9)] == [1, 9]
+        assert [decide(assessment, scale(n), BOUNDS, NOW).desired for n in (1, 4, 5, 6, 9)] == [5, 5, 5, 6, 9]
+        assert [decide(assessment, scale(n), BOUNDS, NOW).current for n in (1, 9)] == [1, 9]
 
     def test_the_value_served_is_shaped_by_the_count_that_exists(self) -> None:
         pods, loads = same(4, "100m")
         assessment, _ = see(BAND, pods, usage(loads))
-        assert decide(assessment, scale(4), BOUNDS).served == 1
-        assert decide(assessment, scale(4, 0), BOUNDS).served == 1000
+        assert decide(assessment, scale(4), BOUNDS, NOW).served == 1
+        assert decide(assessment, scale(4, 0), BOUNDS, NOW).served == 1000
 
 
 class TestHeldByDoubt:

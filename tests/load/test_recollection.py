@@ -20,7 +20,23 @@ from adapter.load.recollection import (
 )
 from adapter.load.samples import Samples
 from adapter.load.spec import Registry, Target
-from tests.load.world import NOW, REGISTRY, TARGET, cpu, out, pod, policy, queue, roster, same, scale, see, total, usage
+from tests.load.world import (
+    BOUNDS,
+    NOW,
+    REGISTRY,
+    TARGET,
+    cpu,
+    out,
+    pod,
+    policy,
+    queue,
+    roster,
+    same,
+    scale,
+    see,
+    total,
+    usage,
+)
 
 REGISTERED = policy(registry=REGISTRY)
 PODS = [pod("a", ip="10.0.0.1"), pod("b", ip="10.0.0.2")]
@@ -127,11 +143,17 @@ class TestStates:
 
 class TestScale:
     def test_a_change_of_the_count_is_dated_when_it_is_seen(self) -> None:
-        memory = after_scale(Memory(), scale(3), NOW)
+        memory = after_scale(Memory(), scale(3), BOUNDS, NOW)
         assert (memory.last_replicas, memory.last_scale) == (3, None)
-        memory = after_scale(memory, scale(4), NOW + 5)
+        memory = after_scale(memory, scale(4), BOUNDS, NOW + 5)
         assert (memory.last_replicas, memory.last_scale) == (4, NOW + 5)
-        assert after_scale(memory, scale(4), NOW + 9).last_scale == NOW + 5
+        assert after_scale(memory, scale(4), BOUNDS, NOW + 9).last_scale == NOW + 5
+
+    def test_what_the_hpa_says_of_its_last_scaling_counts_where_it_is_later(self) -> None:
+        told = replace(BOUNDS, last_scale=NOW - 30)
+        assert after_scale(Memory(), scale(3), told, NOW).last_scale == NOW - 30
+        assert after_scale(Memory(last_replicas=3, last_scale=NOW - 10), scale(3), told, NOW).last_scale == NOW - 10
+        assert after_scale(Memory(last_replicas=3, last_scale=NOW - 60), scale(3), told, NOW).last_scale == NOW - 30
 
 
 class TestRollouts:

@@ -136,7 +136,7 @@ def see(
     """Assess and decide, with as many replicas as there are pods unless told otherwise."""
     at = scale(len(pods) if current is None else current)
     assessment = assess(rule, pods, samples, listed, at, bounds, memory or Memory(), now, target=target)
-    return assessment, decide(assessment, at, bounds)
+    return assessment, decide(assessment, at, bounds, now)
 
 
 def same(count: int, load: str | int | None, prefix: str = "web") -> tuple[list[Pod], dict[str, str | int | None]]:

@@ -50,7 +50,7 @@ def test_target_and_bounds_are_read() -> None:
     assert (read.namespace, read.name, read.uid, read.generation) == ("shop", "checkout", "u1", 3)
     assert read.target == Reference("apps/v1", "Deployment", "checkout")
     assert read.bounds == Bounds(minimum=2, maximum=50)
-    assert read.last_scale_at is None
+    assert read.bounds.last_scale is None
 
 
 def test_min_replicas_is_one_where_nothing_is_said_and_zero_where_zero_is_said() -> None:
@@ -60,7 +60,7 @@ def test_min_replicas_is_one_where_nothing_is_said_and_zero_where_zero_is_said()
 
 def test_the_last_scaling_is_read_as_seconds() -> None:
     document = hpa() | {"status": {"lastScaleTime": "2026-01-01T00:00:10Z", "currentReplicas": 3}}
-    assert parse_hpa(document).last_scale_at == 1767225610.0
+    assert parse_hpa(document).bounds.last_scale == 1767225610.0
 
 
 def test_tolerances_are_exact_and_absent_ones_stay_unknown() -> None:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
@@ -12,12 +13,25 @@ from hypothesis import strategies as st
 from adapter.faults import Fault
 from adapter.kube.objects import AnyObject
 from adapter.load.quantity import NANO
-from adapter.load.spec import Average, Capacity, Mode, Policy, PulledOut, Query, Registry, Strategy
+from adapter.load.spec import (
+    Average,
+    Capacity,
+    Cooldown,
+    Fallback,
+    Mode,
+    Policy,
+    PulledOut,
+    Query,
+    Registry,
+    Schedule,
+    Strategy,
+    Velocity,
+)
 from adapter.policy.objects import PolicyError, PolicyObject
 from adapter.policy.parse import parse_policy
 from tests.policy.conftest import PolicyApi
 from tests.policy.strategies import specs
-from tests.policy.wrong import CPU, MEMORY, NACOS, RPS, metric, policy
+from tests.policy.wrong import CPU, LUNCH, MEMORY, NACOS, RPS, metric, policy
 
 
 def test_absent_fields_have_the_defaults_of_the_specification() -> None:
@@ -38,6 +52,51 @@ def test_absent_fields_have_the_defaults_of_the_specification() -> None:
         multiple_of=1,
         converge_towards=None,
     )
+
+
+def test_the_pace_is_read() -> None:
+    read = parse_policy(
+        policy(
+            velocity={"scaleUpPercent": 100, "scaleDownPercent": 20},
+            cooldown={"scaleUpSeconds": 60, "scaleDownSeconds": 300},
+            schedules=[
+                {**LUNCH, "timeZone": "Asia/Shanghai"},
+                {"name": "night", "cron": "0 22 * * *", "durationSeconds": 3600, "maxReplicas": 5},
+            ],
+            fallback={"replicas": 10},
+        )
+    )
+    assert read.velocity == Velocity(up=100, down=20)
+    assert read.cooldown == Cooldown(up=60, down=300)
+    assert read.schedules == (
+        Schedule(name="lunch", cron="0 11 * * 1-5", zone=ZoneInfo("Asia/Shanghai"), duration=7200, minimum=20),
+        Schedule(name="night", cron="0 22 * * *", zone=ZoneInfo("UTC"), duration=3600, maximum=5),
+    )
+    assert read.fallback == Fallback(after=300, replicas=10)
+
+
+def test_a_pace_that_is_absent_is_no_limit() -> None:
+    read = parse_policy(policy())
+    assert (read.velocity, read.cooldown, read.schedules, read.fallback) == (Velocity(), Cooldown(), (), None)
+    assert parse_policy(policy(velocity={"scaleUpPercent": 0})).velocity == Velocity(up=0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "path", "words"),
+    [
+        ({"cron": "0 25 * * *"}, "spec.schedules[0].cron", "no cron expression"),
+        ({"timeZone": "Asia/Peking"}, "spec.schedules[0].timeZone", "IANA"),
+        ({"timeZone": "../../etc/passwd"}, "spec.schedules[0].timeZone", "IANA"),
+    ],
+)
+def test_what_only_the_adapter_can_judge_of_a_schedule_is_a_fault_of_the_policy(
+    wrong: dict[str, str], path: str, words: str
+) -> None:
+    with pytest.raises(PolicyError) as caught:
+        parse_policy(policy(schedules=[{**LUNCH, **wrong}]))
+    (fault,) = caught.value.faults
+    assert fault.path == path
+    assert words in str(fault)
 
 
 def test_a_registry_that_is_only_named_has_the_patience_of_the_specification() -> None:

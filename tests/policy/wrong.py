@@ -10,6 +10,7 @@ CPU: Object = {"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "120
 RPS: Object = {"name": "rps", "query": {"name": "http_requests_per_second"}, "highWatermark": 100}
 MEMORY: Object = {"name": "memory", "resource": {"name": "memory", "of": "Limit"}, "highWatermark": "80%"}
 NACOS: Object = {"name": "prod-nacos", "service": "com.shop.checkout"}
+LUNCH: Object = {"name": "lunch", "cron": "0 11 * * 1-5", "durationSeconds": 7200, "minReplicas": 20}
 
 
 def policy(name: str = "checkout", namespace: str = "shop", /, **spec: Any) -> Object:
@@ -190,6 +191,43 @@ WRONG = [
     Wrong("a share in words", {"minServingPercent": "half"}, "spec.minServingPercent", ("minServingPercent",)),
     Wrong("a flag in words", {"tolerateZero": "yes"}, "spec.tolerateZero", ("boolean",)),
     Wrong("a key that does not exist", {"lowWaterMark": 1}, "spec.lowWaterMark", ("unknown field",)),
-    Wrong("a field of a later version", {"velocity": {"scaleUpPercent": 1}}, "spec.velocity", ("unknown field",)),
+    Wrong("a field of a later version", {"stepUp": 2}, "spec.stepUp", ("unknown field",)),
+    Wrong(
+        "a velocity below zero",
+        {"velocity": {"scaleDownPercent": -1}},
+        "spec.velocity.scaleDownPercent",
+        ("greater than or equal to 0",),
+    ),
+    Wrong(
+        "a cooldown in words",
+        {"cooldown": {"scaleUpSeconds": "1m"}},
+        "spec.cooldown.scaleUpSeconds",
+        ("integer",),
+    ),
+    Wrong(
+        "a schedule for nothing",
+        {"schedules": [{"name": "lunch", "cron": "0 11 * * *", "durationSeconds": 60}]},
+        "spec.schedules[0]",
+        ("a schedule needs minReplicas, maxReplicas or both",),
+    ),
+    Wrong(
+        "a cron expression of four fields",
+        {"schedules": [{**LUNCH, "cron": "0 11 * * "}]},
+        "spec.schedules[0].cron",
+        ("it has not five fields",),
+    ),
+    Wrong(
+        "a schedule without a length",
+        {"schedules": [{"name": "lunch", "cron": "0 11 * * *", "minReplicas": 2}]},
+        "spec.schedules[0].durationSeconds",
+        ("Required value",),
+    ),
+    Wrong(
+        "two schedules of one name",
+        {"schedules": [LUNCH, LUNCH]},
+        "spec.schedules",
+        ("Duplicate value",),
+    ),
+    Wrong("a fallback to nothing", {"fallback": {}}, "spec.fallback.replicas", ("Required value",)),
     Wrong("a name longer than a label", {}, "metadata.name", ("at most 63 characters",), called="a" * 64),
 ]

@@ -88,7 +88,7 @@ class Service:
         listed = self.source.roster(self.key)
         assessment = assess(self.policy, self.pods, samples, listed, current, bounds, self.memory, now, target=TARGET)
         self.memory = assessment.memory
-        self.asked = decide(assessment, current, bounds).desired
+        self.asked = decide(assessment, current, bounds, now).desired
         return {reading.pod.name: reading.state for reading in assessment.pods}
 
     def out(self) -> list[str]:

@@ -182,7 +182,7 @@ class Service:
         if self.now % ANSWERS == 0:
             self.registry.ask(self.pods, ips, self.now)
         assessment = self._assess(ips)
-        decision = decide(assessment, self._scale(), self.hpa.bounds)
+        decision = decide(assessment, self._scale(), self.hpa.bounds, self.now)
         if self.now % SYNC == 0:
             self.replicas = self.hpa.sync(decision, self.now)
         return Moment(self.now, self.replicas, len(busy), load, decision, assessment)

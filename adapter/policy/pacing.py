@@ -1,0 +1,100 @@
+"""How fast a policy lets the count move: velocity, cooldown, schedules, fallback."""
+
+from datetime import UTC, datetime, tzinfo
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from adapter.load.spec import Cooldown, Fallback, Schedule, Velocity
+from adapter.policy.form import Form
+
+MOST_SCHEDULES = 20
+MOST_REPLICAS = 2**31 - 1
+_DAY = 86_400
+_WEEK = 7 * _DAY
+_LARGEST_PERCENT = 10_000
+_CRON_FIELDS = 5
+
+
+def velocity(form: Form) -> Velocity:
+    """The policy's velocity; a direction that is absent is not limited."""
+    found = Velocity(
+        up=form.optional_integer("scaleUpPercent", 0, _LARGEST_PERCENT),
+        down=form.optional_integer("scaleDownPercent", 0, 100),
+    )
+    form.close()
+    return found
+
+
+def cooldown(form: Form) -> Cooldown:
+    """The policy's cooldown; a direction that is absent has none."""
+    found = Cooldown(up=form.integer("scaleUpSeconds", 0, 0, _DAY), down=form.integer("scaleDownSeconds", 0, 0, _DAY))
+    form.close()
+    return found
+
+
+def schedules(spec: Form) -> tuple[Schedule, ...]:
+    """The policy's schedules, in their order."""
+    found = tuple(_schedule(form) for form in spec.sections("schedules", MOST_SCHEDULES))
+    names = [schedule.name for schedule in found if schedule.name]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        spec.fault("schedules", name, "Duplicate value; name each schedule once")
+    return found
+
+
+def _schedule(form: Form) -> Schedule:
+    schedule = Schedule(
+        name=form.text("name", required="Required value: a schedule needs a name"),
+        cron=_cron(form),
+        zone=_zone(form),
+        duration=form.integer("durationSeconds", 3600, 60, _WEEK),
+        minimum=form.optional_integer("minReplicas", 0, MOST_REPLICAS),
+        maximum=form.optional_integer("maxReplicas", 1, MOST_REPLICAS),
+    )
+    if not form.has("durationSeconds"):
+        form.fault("durationSeconds", None, "Required value: how long each time lasts")
+    if schedule.minimum is None and schedule.maximum is None:
+        form.fault("", schedule.name or None, "a schedule needs minReplicas, maxReplicas or both")
+    form.close()
+    return schedule
+
+
+def _cron(form: Form) -> str:
+    text = form.text("cron", required="Required value: when it begins, such as 0 11 * * 1-5")
+    reason = _fault_of(text) if text else ""
+    if reason:
+        form.fault("cron", text, f"is no cron expression ({reason}); write five fields, such as 0 11 * * 1-5")
+    return text if text and not reason else "0 0 * * *"
+
+
+def _fault_of(cron: str) -> str:
+    if len(cron.split()) != _CRON_FIELDS:
+        return "it has not five fields"
+    try:
+        CronSim(cron, datetime(2000, 1, 1, tzinfo=UTC))
+    except CronSimError as error:
+        return str(error)
+    return ""
+
+
+def _zone(form: Form) -> tzinfo:
+    name = form.text("timeZone") or "UTC"
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, LookupError):
+        form.fault("timeZone", name, "is no time zone; write a name of the IANA database, such as Asia/Shanghai")
+        return UTC
+
+
+def fallback(spec: Form) -> Fallback | None:
+    """The policy's fallback, None where it has none."""
+    if spec.get("fallback") is None:
+        return None
+    form = spec.section("fallback")
+    if not form.has("replicas"):
+        form.fault("replicas", None, "Required value: the count to have at least")
+    found = Fallback(
+        after=form.integer("afterSeconds", 300, 0, _DAY), replicas=form.integer("replicas", 1, 1, MOST_REPLICAS)
+    )
+    form.close()
+    return found

@@ -1,0 +1,211 @@
+"""Pacing: velocity, cooldown, schedules and fallback, in their order."""
+
+from dataclasses import replace
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapter.load.assessment import Decision, HeldBy, Verdict
+from adapter.load.memory import Memory
+from adapter.load.pacing import Paced, pace
+from adapter.load.samples import ResourceSamples, Samples
+from adapter.load.schedule import Limits
+from adapter.load.spec import Bounds, Cooldown, Fallback, Mode, Policy, Schedule, Velocity
+from tests.load.world import NOW, cpu, out, policy, queue, same, see, total, usage
+
+BAND = policy(cpu("1200m", "400m"))
+NO_LIMITS = Limits()
+
+
+def paced(
+    wanted: int, current: int, rule: Policy = BAND, limits: Limits = NO_LIMITS, last: float | None = None
+) -> tuple[int, HeldBy | None]:
+    return pace(Paced(wanted, None), current, rule, limits, last, NOW)
+
+
+def up(percent: int) -> Policy:
+    return replace(BAND, velocity=Velocity(up=percent))
+
+
+def down(percent: int) -> Policy:
+    return replace(BAND, velocity=Velocity(down=percent))
+
+
+class TestVelocity:
+    @pytest.mark.parametrize(
+        ("rule", "current", "wanted", "desired"),
+        [
+            (up(20), 3, 6, 4),
+            (down(1), 7, 3, 6),
+            (up(100), 5, 20, 10),
+            (up(50), 5, 20, 7),
+            (down(20), 10, 1, 8),
+            (down(100), 10, 1, 1),
+            (up(0), 5, 20, 5),
+            (down(0), 5, 1, 5),
+        ],
+    )
+    def test_so_many_percent_of_the_current_count_but_a_pod_at_least(
+        self, rule: Policy, current: int, wanted: int, desired: int
+    ) -> None:
+        expected = None if desired == wanted else HeldBy.VELOCITY
+        assert paced(wanted, current, rule) == (desired, expected)
+
+    def test_a_direction_that_is_not_limited_moves_at_once(self) -> None:
+        assert paced(1, 100, up(10)) == (1, None)
+        assert paced(100, 1, down(10)) == (100, None)
+
+    @given(st.integers(0, 1000), st.integers(0, 1000), st.integers(0, 1000))
+    def test_it_never_moves_away_from_what_is_wanted_nor_past_it(self, current: int, wanted: int, percent: int) -> None:
+        desired, _ = paced(wanted, current, replace(BAND, velocity=Velocity(up=percent, down=min(percent, 100))))
+        assert min(current, wanted) <= desired <= max(current, wanted)
+        assert desired != current or wanted == current or percent == 0
+
+
+class TestCooldown:
+    RULE = replace(BAND, cooldown=Cooldown(up=60, down=300))
+
+    @pytest.mark.parametrize(
+        ("wanted", "ago", "desired"), [(8, 59, 5), (8, 60, 8), (2, 299, 5), (2, 300, 2), (8, -500, 5), (5, 1, 5)]
+    )
+    def test_nothing_moves_in_a_direction_before_its_seconds_are_over(
+        self, wanted: int, ago: float, desired: int
+    ) -> None:
+        expected = None if desired == wanted else HeldBy.COOLDOWN
+        assert paced(wanted, 5, self.RULE, last=NOW - ago) == (desired, expected)
+
+    def test_a_count_that_never_changed_cools_nothing(self) -> None:
+        assert paced(8, 5, self.RULE) == (8, None)
+
+    def test_without_a_cooldown_the_last_scaling_does_not_matter(self) -> None:
+        assert paced(8, 5, last=NOW) == (8, None)
+
+
+class TestSchedules:
+    def test_a_floor_raises_and_a_cap_lowers_what_is_wanted(self) -> None:
+        assert paced(5, 5, limits=Limits(floor=20)) == (20, HeldBy.SCHEDULE)
+        assert paced(50, 5, limits=Limits(cap=8)) == (8, HeldBy.SCHEDULE)
+        assert paced(6, 5, limits=Limits(floor=3, cap=8)) == (6, None)
+
+    def test_a_floor_beats_a_cap(self) -> None:
+        assert paced(5, 5, limits=Limits(floor=20, cap=8)) == (20, HeldBy.SCHEDULE)
+
+    def test_a_floor_waits_for_nothing(self) -> None:
+        slow = replace(up(10), cooldown=Cooldown(up=600))
+        assert paced(5, 5, slow, Limits(floor=20), last=NOW) == (20, HeldBy.SCHEDULE)
+
+    def test_above_the_floor_the_pace_holds(self) -> None:
+        assert paced(100, 30, up(10), Limits(floor=20)) == (33, HeldBy.VELOCITY)
+
+    def test_a_cap_is_reached_at_the_policys_pace(self) -> None:
+        assert paced(30, 30, down(10), Limits(cap=20)) == (27, HeldBy.VELOCITY)
+
+
+def lunch(low: int | None = 20, high: int | None = None) -> Policy:
+    """A policy with a schedule that is open now."""
+    schedule = Schedule(name="lunch", cron="* * * * *", zone=ZoneInfo("UTC"), duration=3600, minimum=low, maximum=high)
+    return replace(BAND, schedules=(schedule,))
+
+
+def decided(rule: Policy, load: str = "800m", pods: int = 5, **changes: object) -> Decision:
+    made, loads = same(pods, load)
+    _, decision = see(rule, made, usage(loads), **changes)  # type: ignore[arg-type]
+    return decision
+
+
+def without_metrics(rule: Policy, **changes: object) -> Decision:
+    made, _ = same(5, "1")
+    _, decision = see(rule, made, Samples(ResourceSamples(error="metrics.k8s.io: 503")), **changes)  # type: ignore[arg-type]
+    return decision
+
+
+class TestDecisions:
+    def test_the_hpas_bounds_come_after_the_pace(self) -> None:
+        rule = replace(BAND, velocity=Velocity(up=20))
+        assert decided(rule, "2400m", 3, bounds=Bounds(maximum=7)).desired == 4
+        decision = decided(rule, "2400m", 3, bounds=Bounds(maximum=3))
+        assert (decision.desired, decision.held_by) == (3, HeldBy.BOUNDS)
+
+    def test_a_schedule_is_bounded_by_the_hpa_too(self) -> None:
+        decision = decided(lunch(20), bounds=Bounds(maximum=10))
+        assert (decision.desired, decision.held_by) == (10, HeldBy.BOUNDS)
+
+    def test_a_schedule_that_is_open_is_the_count(self) -> None:
+        decision = decided(lunch(20))
+        assert (decision.desired, decision.held_by, decision.verdict) == (20, HeldBy.SCHEDULE, Verdict.INSIDE)
+
+    def test_the_hpas_last_scaling_counts_for_the_cooldown(self) -> None:
+        rule = replace(BAND, cooldown=Cooldown(up=60))
+        held = decided(rule, "2400m", bounds=Bounds(maximum=100, last_scale=NOW - 59))
+        assert (held.desired, held.held_by) == (5, HeldBy.COOLDOWN)
+        assert decided(rule, "2400m", bounds=Bounds(maximum=100, last_scale=NOW - 60)).desired == 10
+
+    def test_a_remembered_scaling_counts_after_a_restart(self) -> None:
+        rule = replace(BAND, cooldown=Cooldown(up=60))
+        memory = Memory(last_replicas=5, last_scale=NOW - 10)
+        assert decided(rule, "2400m", memory=memory).desired == 5
+
+    @pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.PAUSED])
+    def test_a_policy_that_rests_minds_no_schedule(self, mode: Mode) -> None:
+        decision = decided(replace(lunch(20), mode=mode))
+        assert (decision.desired, decision.held_by) == (5, HeldBy.MODE)
+
+    def test_pods_that_are_out_are_no_reason_to_be_slower(self) -> None:
+        pods, loads = same(5, "1500m")
+        _, decision = see(up(20), [*pods, *(out(f"out-{n}") for n in range(5))], usage(loads))
+        assert decision.desired == 12
+
+
+class TestErrors:
+    def test_a_floor_is_kept_even_where_no_metric_answers(self) -> None:
+        decision = without_metrics(lunch(20))
+        assert (decision.desired, decision.held_by, decision.verdict) == (20, HeldBy.SCHEDULE, Verdict.ERROR)
+        assert decision.served == 20_000
+
+    def test_a_floor_below_the_count_leaves_the_error(self) -> None:
+        assert "503" in (without_metrics(lunch(5)).error or "")
+
+    def test_a_cap_shrinks_nothing_that_no_metric_speaks_of(self) -> None:
+        assert without_metrics(lunch(None, 2)).desired is None
+
+    def test_the_fallback_raises_once_the_error_has_lasted(self) -> None:
+        rule = replace(BAND, fallback=Fallback(after=300, replicas=10))
+        assert without_metrics(rule, memory=Memory(error_since=NOW - 299)).desired is None
+        decision = without_metrics(rule, memory=Memory(error_since=NOW - 300))
+        assert (decision.desired, decision.held_by) == (10, HeldBy.METRIC_ERROR)
+
+    def test_the_fallback_never_lowers(self) -> None:
+        rule = replace(BAND, fallback=Fallback(after=300, replicas=3))
+        assert without_metrics(rule, memory=Memory(error_since=NOW - 3000)).desired is None
+
+    def test_the_larger_of_floor_and_fallback_is_kept(self) -> None:
+        rule = replace(lunch(20), fallback=Fallback(after=0, replicas=30))
+        assert without_metrics(rule, memory=Memory(error_since=NOW - 1)).desired == 30
+        rule = replace(lunch(20), fallback=Fallback(after=0, replicas=10))
+        assert without_metrics(rule, memory=Memory(error_since=NOW - 1)).desired == 20
+
+    def test_the_hpas_bounds_hold_for_the_fallback(self) -> None:
+        rule = replace(BAND, fallback=Fallback(after=0, replicas=30))
+        decision = without_metrics(rule, memory=Memory(error_since=NOW - 1), bounds=Bounds(maximum=8))
+        assert (decision.desired, decision.held_by) == (8, HeldBy.BOUNDS)
+
+
+class TestZero:
+    def asleep(self, rule: Policy, load: str = "0", minimum: int = 0) -> Decision:
+        _, decision = see(rule, [], total(load), current=0, bounds=Bounds(minimum=minimum, maximum=50))
+        return decision
+
+    def test_a_floor_wakes_a_service_that_may_sleep(self) -> None:
+        rule = replace(lunch(3), metrics=(queue("100"),))
+        assert self.asleep(rule).desired == 3
+
+    def test_a_service_that_somebody_else_put_to_sleep_sleeps_on(self) -> None:
+        rule = replace(lunch(3), metrics=(queue("100"),))
+        assert self.asleep(rule, "50", minimum=1).desired == 0
+
+    def test_the_first_pod_comes_at_any_velocity_but_zero(self) -> None:
+        rule = replace(up(10), metrics=(queue("100"),))
+        assert self.asleep(rule, "500").desired == 1
+        assert self.asleep(replace(rule, velocity=Velocity(up=0)), "500").desired == 0

@@ -1,0 +1,112 @@
+"""Schedules: when their windows are open, across time zones and the change of the clocks."""
+
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapter.load.schedule import Limits, limits, windows
+from adapter.load.spec import Schedule
+
+BERLIN, SHANGHAI = ZoneInfo("Europe/Berlin"), ZoneInfo("Asia/Shanghai")
+
+
+def schedule(
+    cron: str, hours: float = 2, zone: ZoneInfo = SHANGHAI, low: int | None = 20, high: int | None = None
+) -> Schedule:
+    return Schedule(name=cron, cron=cron, zone=zone, duration=hours * 3600, minimum=low, maximum=high)
+
+
+def at(text: str, zone: ZoneInfo = SHANGHAI) -> float:
+    """Epoch seconds of a local time; `fold` 1 (the second of two) is written with a trailing +."""
+    return datetime.fromisoformat(text.rstrip("+")).replace(tzinfo=zone, fold=int(text.endswith("+"))).timestamp()
+
+
+def floor(now: float, *schedules: Schedule) -> int | None:
+    return limits(windows(schedules, now), now).floor
+
+
+LUNCH = schedule("0 11 * * 1-5")
+
+
+@pytest.mark.parametrize(
+    ("when", "expected"),
+    [
+        ("2026-11-20T10:59:59", None),
+        ("2026-11-20T11:00:00", 20),
+        ("2026-11-20T12:59:59", 20),
+        ("2026-11-20T13:00:00", None),
+        ("2026-11-21T11:30:00", None),  # a Saturday
+        ("2026-11-23T11:30:00", 20),
+    ],
+)
+def test_a_window_is_open_from_its_start_to_before_its_end(when: str, expected: int | None) -> None:
+    assert floor(at(when), LUNCH) == expected
+
+
+def test_the_time_zone_is_the_schedules_own() -> None:
+    assert floor(at("2026-11-20T03:30:00", ZoneInfo("UTC")), LUNCH) == 20
+    assert floor(at("2026-11-20T11:30:00", ZoneInfo("UTC")), LUNCH) is None
+
+
+def test_the_next_window_is_known_beforehand() -> None:
+    now = at("2026-11-20T10:59:00")
+    known = windows([LUNCH], now)
+    assert [window.start for window in known] == [at("2026-11-20T11:00:00")]
+    assert limits(known, now + 60) == Limits(floor=20, floor_of=LUNCH.name)
+
+
+def test_a_window_that_outlasts_the_next_start_stays_open() -> None:
+    long = schedule("0 * * * *", hours=3)
+    for minutes in (0, 30, 59, 119):
+        assert floor(at("2026-11-20T11:00:00") + 60 * minutes, long) == 20
+
+
+def test_of_several_windows_the_largest_floor_and_the_smallest_cap_hold() -> None:
+    others = [
+        schedule("0 11 * * *", low=5, high=60),
+        schedule("30 11 * * *", low=30, high=50),
+        schedule("0 20 * * *", low=99, high=1),
+    ]
+    now = at("2026-11-20T11:45:00")
+    assert limits(windows(others, now), now) == Limits(30, 50, "30 11 * * *", "30 11 * * *")
+
+
+def test_where_the_clocks_are_put_forward_over_the_start_it_is_the_first_moment_after() -> None:
+    night = schedule("30 2 * * *", hours=1, zone=BERLIN)
+    assert floor(at("2026-03-29T01:59:59", BERLIN), night) is None
+    assert floor(at("2026-03-29T03:00:00", BERLIN), night) == 20
+    assert floor(at("2026-03-29T04:00:00", BERLIN), night) is None
+
+
+def test_where_the_clocks_are_put_back_the_start_comes_once() -> None:
+    night = schedule("30 2 * * *", hours=0.5, zone=BERLIN)
+    assert floor(at("2026-10-25T02:40:00", BERLIN), night) == 20
+    assert floor(at("2026-10-25T02:40:00+", BERLIN), night) is None
+
+
+def test_a_duration_is_so_long_even_where_the_clocks_change_in_it() -> None:
+    night = schedule("0 1 * * *", hours=3, zone=BERLIN)
+    start = at("2026-10-25T01:00:00", BERLIN)
+    assert floor(start + 3 * 3600 - 1, night) == 20
+    assert floor(start + 3 * 3600, night) is None
+
+
+@given(st.integers(0, 2_000_000_000), st.floats(0, 0.999), st.sampled_from([BERLIN, SHANGHAI]))
+def test_every_moment_is_in_an_hourly_window_of_an_hour(second: int, part: float, zone: ZoneInfo) -> None:
+    assert floor(second + part, schedule("0 * * * *", hours=1, zone=zone)) == 20
+
+
+@given(st.integers(0, 2_000_000_000))
+def test_what_is_known_beforehand_is_what_is_found_then(second: int) -> None:
+    half = schedule("*/30 * * * *", hours=0.2, zone=BERLIN)
+    known = windows([half], second)
+    for later in range(0, 1800, 97):
+        assert limits(known, second + later) == limits(windows([half], second + later), second + later)
+
+
+def test_epoch_seconds_are_what_comes_out() -> None:
+    [window] = windows([schedule("0 0 1 1 *", zone=ZoneInfo("UTC"))], datetime(2026, 1, 1, tzinfo=UTC).timestamp())[:1]
+    assert (window.start, window.end) == (1767225600.0, 1767232800.0)
