@@ -82,6 +82,10 @@ class Followed:
         found = self.source.roster(self.key)
         return len(found.instances) if found is not None and found.valid else -1
 
+    def reconnected(self) -> bool:
+        """Whether the roster tells of a reconnect, or of a restart."""
+        return self.roster.reconnected_at is not None
+
     async def until(self, told: Callable[[], object], seconds: float = 30) -> None:
         """Wait until that is so; looked at whenever something may have come."""
         try:

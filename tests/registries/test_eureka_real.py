@@ -240,7 +240,7 @@ class TestIllness:
             await do(register_pods, mortal, f"other-{service}")
             await followed.until_listed(0)
             assert await followed.aged(80) == set()
-            assert followed.roster.reconnected_at is not None
+            assert followed.reconnected()
             await do(register_pods, mortal, service)
             await followed.until_listed(4)
             assert states(followed) == [SERVING] * 4
@@ -310,9 +310,9 @@ class TestPeers:
             async with following(one.url, other.url, service=service) as followed:
                 await followed.until_listed(4)
                 assert states(followed) == [SERVING] * 4
-                assert followed.roster.reconnected_at is None
+                assert not followed.reconnected()
                 await do(one.kill)
-                await followed.until(lambda: followed.roster.reconnected_at is not None)
+                await followed.until(lambda: followed.reconnected())
                 assert (followed.error, followed.listed) == ("", 4)
                 await do(other.set_status, service, f"{service}-3", "OUT_OF_SERVICE")
                 await followed.until_out("web-3")

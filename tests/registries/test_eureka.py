@@ -1,0 +1,501 @@
+"""Eureka's protocol where a real server cannot be made to show it: when the list is read anew, what is odd in JSON."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapter.load.pods import PodState
+from adapter.registries import eureka as source_module
+from adapter.registries.eureka import LONGEST_GAP_SECONDS, RELIST_SECONDS
+from adapter.registries.eureka_state import CACHED_SECONDS, EVICTION_SECONDS, RegistryCopy
+from adapter.registries.eureka_wire import Registration, applications, entries, registrations
+from adapter.registries.roster import ServiceKey
+from tests.registries.eureka_kit import REGISTRY, FakeEureka, Followed, following, hash_of, instance, raw
+from tests.registries.trust import Clock
+
+NOW = 1_767_268_800.0
+
+KEYS = st.sampled_from(["applications", "application", "instance", "name", "port", "$", "status", "metadata"])
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner)
+)
+"""Documents that resemble Eureka's now and then."""
+
+
+def states(followed: Followed) -> list[PodState]:
+    return [state for _, state in sorted(followed.pods.look().items())]
+
+
+def four(*out: int) -> list[dict[str, Any]]:
+    return [instance(number, "OUT_OF_SERVICE" if number in out else "UP") for number in range(4)]
+
+
+async def several_answers(followed: Followed, count: int = 3) -> None:
+    for _ in range(count):
+        await followed.asked_again()
+
+
+class TestWhenTheListIsRead:
+    async def test_once_at_the_start_and_then_changes_are_asked_for(self) -> None:
+        async with FakeEureka() as fake:
+            fake.apps = {"WEB": four()}
+            async with following(fake.url) as followed:
+                await followed.until_listed(4)
+                await several_answers(followed)
+        assert fake.asked[0] == "apps/"
+        assert fake.lists == 1
+        assert fake.deltas >= 3
+
+    async def test_changes_are_taken_from_the_delta(self) -> None:
+        async with FakeEureka() as fake:
+            fake.apps = {"WEB": four()}
+            async with following(fake.url) as followed:
+                await followed.until_listed(4)
+                fake.apps = {"WEB": [*four(1)[:3], instance(4)]}
+                fake.changes = {
+                    "WEB": [
+                        instance(1, "OUT_OF_SERVICE", action="MODIFIED"),
+                        instance(3, action="DELETED"),
+                        instance(4, action="ADDED"),
+                    ]
+                }
+                await followed.until(lambda: "web-4" in followed.statuses)
+                expected = {"web-0": "UP", "web-1": "OUT_OF_SERVICE", "web-2": "UP", "web-4": "UP"}
+                assert followed.statuses == expected
+        assert fake.lists == 1
+
+    async def test_an_instance_that_left_and_came_back_within_one_delta_is_there(self) -> None:
+        async with FakeEureka() as fake:
+            fake.apps = {"WEB": four()}
+            async with following(fake.url) as followed:
+                await followed.until_listed(4)
+                back = instance(3, metadata={"zone": "b"})
+                fake.apps = {"WEB": [*four()[:3], back]}
+                fake.changes = {"WEB": [instance(3, action="DELETED"), back]}
+                await followed.until(lambda: followed.roster.instances[3].metadata.get("zone") == "b")
+                assert followed.listed == 4
+        assert fake.lists == 1
+
+    async def test_again_where_the_hash_shows_that_a_change_was_missed(self) -> None:
+        async with FakeEureka() as fake:
+            fake.apps = {"WEB": four()}
+            async with following(fake.url) as followed:
+                await followed.until_listed(4)
+                followed.clock.jump(source_module.LEAST_RELIST_SECONDS)
+                fake.apps = {"WEB": four(2)}
+                await followed.until_out("web-2")
+        assert fake.lists == 2
+
+    async def test_a_change_of_an_application_that_nobody_follows_counts_for_the_hash(self) -> None:
+        async with FakeEureka() as fake:
+            fake.apps = {"WEB": four(), "OTHER": [instance(9)]}
+            async with following(fake.url) as followed:
+                await followed.until_listed(4)
+                fake.apps = {"WEB": four(), "OTHER": [instance(9, "DOWN")]}
+                fake.changes = {"OTHER": [instance(9, "DOWN", action="MODIFIED")]}
+                followed.clock.jump(source_module.LEAST_RELIST_SECONDS)
+                await several_answers(followed)
+        assert fake.lists == 1
+
+    async def test_a_hash_that_never_matches_is_no_reason_to_read_the_list_all_the_time(self) -> None:
+        async with FakeEureka() as fake:
+            fake.apps, fake.hash = {"WEB": four()}, "UP_9_"
+            async with following(fake.url) as followed:
+                await followed.until_listed(4)
+                deltas = fake.deltas
+                fake.apps = {"WEB": four(0)}
+                fake.changes = {"WEB": [instance(0, "OUT_OF_SERVICE", action="MODIFIED")]}
+                await followed.until_out("web-0")  # a delta is believed all the same
+                await followed.until(lambda: fake.deltas > deltas + 3)
+                assert fake.lists == 1
+                followed.clock.jump(source_module.LEAST_RELIST_SECONDS)
+                await followed.until(lambda: fake.lists == 2)
+
+    async def test_what_the_hash_does_not_confirm_grows_old(self) -> None:
+        async with FakeEureka() as fake:
+            fake.apps = {"WEB": four()}
+            async with following(fake.url) as followed:
+                await followed.until_listed(4)
+                await several_answers(followed)
+                fake.hash = "UP_9_"
+                deltas = fake.deltas
+                await followed.until(lambda: fake.deltas > deltas + 1)
+                heard_at = followed.roster.at
+                await followed.until(lambda: fake.deltas > deltas + 3)
+                assert followed.roster.at == heard_at
+
+    async def test_again_after_a_gap_longer_than_deltas_are_kept(self) -> None:
+        async with FakeEureka() as fake:
+            fake.apps = {"WEB": four()}
+            async with following(fake.url) as followed:
+                await followed.until_listed(4)
+                followed.clock.jump(LONGEST_GAP_SECONDS + 1)
+                await followed.until(lambda: fake.lists == 2)
+
+    async def test_again_once_in_a_while_for_the_hash_does_not_see_exchanged_statuses(self) -> None:
+        async with FakeEureka() as fake:
+            fake.apps = {"WEB": four(1)}
+            async with following(fake.url) as followed:
+                await followed.until_out("web-1")
+                fake.apps = {"WEB": four(2)}  # and no delta tells of it
+                for _ in range(int(RELIST_SECONDS / 40)):
+                    await followed.asked_again()
+                    assert followed.statuses["web-1"] == "OUT_OF_SERVICE"
+                    followed.clock.jump(40)
+                await followed.until_out("web-2")
+        assert fake.lists == 2
+
+    async def test_again_where_a_new_service_is_asked_for(self) -> None:
+        async with FakeEureka() as fake:
+            fake.apps = {"WEB": four(), "OTHER": [instance(9)]}
+            async with following(fake.url, interval_seconds=3600) as followed:
+                await followed.until_listed(4)
+                other = ServiceKey(REGISTRY, "other")
+                followed.source.watch([followed.key, other])  # it is not waited for the end of the interval
+                await followed.until(lambda: followed.source.roster(other) is not None)
+                assert followed.source.roster(other).instances[0].ip == "10.0.0.19"  # type: ignore[union-attr]
+        assert fake.lists == 2
+
+    async def test_a_second_name_for_a_known_application_needs_no_list(self) -> None:
+        async with FakeEureka() as fake:
+            fake.apps = {"WEB": four()}
+            async with following(fake.url) as followed:
+                await followed.until_listed(4)
+                again = ServiceKey(REGISTRY, "Web", "shop")
+                followed.source.watch([followed.key, again])
+                await followed.until(lambda: followed.source.roster(again) is not None)
+                assert followed.source.roster(again).instances == followed.roster.instances  # type: ignore[union-attr]
+        assert fake.lists == 1
+
+    async def test_nothing_is_asked_for_while_nobody_follows_anything(self) -> None:
+        async with FakeEureka() as fake:
+            fake.apps = {"WEB": four()}
+            async with following(fake.url) as followed:
+                await followed.until_listed(4)
+                followed.source.watch([])
+                asked = len(fake.asked)
+                followed.source.watch([followed.key])
+                await followed.until_listed(4)
+                assert len(fake.asked) <= asked + 2
+
+    @pytest.mark.parametrize("status", [403, 404])
+    async def test_each_time_from_a_server_that_offers_no_deltas(self, status: int) -> None:
+        async with FakeEureka() as fake:
+            fake.apps = {"WEB": four()}
+            fake.handlers["apps/delta"] = lambda: raw({}, status)
+            async with following(fake.url) as followed:
+                await followed.until_listed(4)
+                fake.apps = {"WEB": four(3)}
+                await followed.until_out("web-3")
+                assert not followed.error
+
+    async def test_where_a_delta_cannot_be_read(self) -> None:
+        async with FakeEureka() as fake:
+            fake.apps = {"WEB": four()}
+            async with following(fake.url) as followed:
+                await followed.until_listed(4)
+                fake.apps = {"WEB": four(3)}
+                fake.handlers["apps/delta"] = lambda: raw({"applications": None})
+                await followed.until_out("web-3")
+
+    async def test_where_a_delta_breaks_off_in_the_midst_no_half_of_it_stays(self) -> None:
+        async with FakeEureka() as fake:
+            fake.apps = {"AAA": [instance(7)], "WEB": four()}
+            async with following(fake.url) as followed:
+                await followed.until_listed(4)
+                fake.changes = {"WEB": [instance(0, action="DELETED")], "AAA": [{"instanceId": 7}]}
+                await followed.until(lambda: fake.lists >= 2)
+                fake.changes = {}
+                await several_answers(followed)
+                assert followed.listed == 4
+
+
+class TestEmptiness:
+    async def test_a_registry_without_instances_is_a_restarted_one(self) -> None:
+        async with FakeEureka() as fake:
+            fake.apps = {"WEB": four()}
+            async with following(fake.url) as followed:
+                await followed.until_listed(4)
+                assert not followed.reconnected()
+                assert states(followed) == [PodState.SERVING] * 4
+                with followed.pods.nobody_turns_out():
+                    followed.clock.jump(11)
+                    fake.apps = {}
+                    await followed.until_listed(0)
+                    assert followed.roster.valid
+                    assert not followed.roster.alive
+                    assert followed.reconnected()
+                    assert await followed.aged(600) == set()
+
+    async def test_an_empty_service_in_a_registry_with_others_that_nobody_follows_is_a_living_one(self) -> None:
+        async with FakeEureka() as fake:
+            fake.apps = {"OTHER": [instance(9)]}
+            async with following(fake.url) as followed:
+                await followed.until(lambda: followed.listed == 0 and followed.roster.alive)
+                fake.apps, fake.changes = {}, {"OTHER": [instance(9, action="DELETED")]}
+                await followed.until(lambda: not followed.roster.alive)
+
+
+class TestFailures:
+    @pytest.mark.parametrize(
+        ("answer", "words"),
+        [
+            (lambda: web.Response(status=401), "HTTP 401: wrong user or password; check username and passwordFile"),
+            (lambda: web.Response(status=404), "HTTP 404: no Eureka here; check the prefix"),
+            (lambda: web.Response(status=503, text="2026-01-01 sorry"), "HTTP 503: the server is in trouble itself"),
+            (lambda: web.Response(status=429), "HTTP 429: the server is in trouble itself"),
+            (lambda: web.Response(status=302, headers={"Location": "/login"}), "HTTP 302: this is no answer of Eureka"),
+            (lambda: web.Response(text="<applications/>"), "not the JSON of Eureka"),
+            (lambda: web.Response(text='{"applications": {"apps__hashcode": ""'), "not the JSON of Eureka"),
+            (lambda: raw({"error": "?"}), "not the JSON of Eureka"),
+        ],
+    )
+    async def test_an_answer_that_is_none_keeps_what_was_heard_and_says_why(
+        self, answer: Callable[[], web.Response], words: str
+    ) -> None:
+        async with FakeEureka() as fake:
+            fake.apps = {"WEB": four(1)}
+            async with following(fake.url) as followed:
+                await followed.until_out("web-1")
+                with followed.pods.nobody_turns_out():
+                    fake.handlers = {"apps/": answer, "apps/delta": answer}
+                    await followed.until_error(words)
+                    assert fake.url in followed.error
+                    assert followed.listed == 4
+
+    async def test_while_it_waits_for_its_peers_a_server_refuses_and_the_next_is_asked(self) -> None:
+        async with FakeEureka() as starting, FakeEureka() as fake:
+            fake.apps = {"WEB": four()}
+            starting.handlers = {path: lambda: web.Response(status=403) for path in ("apps/", "apps/delta")}
+            async with following(starting.url, fake.url) as followed:
+                await followed.until_listed(4)
+                assert starting.asked == ["apps/"]
+            async with following(starting.url) as followed:
+                await followed.until_error("HTTP 403: it has just started and waits for its peers")
+
+    async def test_a_wrong_password_is_not_tried_on_the_next_server(self) -> None:
+        async with FakeEureka() as refusing, FakeEureka() as fake:
+            refusing.handlers = {"apps/": lambda: web.Response(status=401)}
+            async with following(refusing.url, fake.url) as followed:
+                await followed.until_error("HTTP 401")
+        assert fake.asked == []
+
+    async def test_another_peer_is_read_in_full_and_a_reconnect_is_noted(self) -> None:
+        async with FakeEureka() as one, FakeEureka() as other:
+            one.apps, other.apps = {"WEB": four()}, {"WEB": four(1)}
+            async with following(one.url, other.url) as followed:
+                await followed.until_listed(4)
+                one.handlers = {path: lambda: web.Response(status=503) for path in ("apps/", "apps/delta")}
+                await followed.until_out("web-1")
+                assert followed.reconnected()
+                await several_answers(followed)
+        assert other.lists == 1
+
+    async def test_the_first_answer_after_an_outage_counts_as_a_reconnect(self) -> None:
+        async with FakeEureka() as fake:
+            fake.apps = {"WEB": four()}
+            async with following(fake.url) as followed:
+                await followed.until_listed(4)
+                fake.handlers = {"apps/delta": lambda: web.Response(status=500)}
+                await followed.until_error("HTTP 500")
+                assert not followed.reconnected()
+                fake.handlers = {}
+                await followed.until_listed(4)
+                assert followed.reconnected()
+
+    async def test_an_error_is_told_once_however_often_it_comes(self) -> None:
+        async with FakeEureka() as fake:
+            fake.apps = {"WEB": four()}
+            async with following(fake.url) as followed:
+                await followed.until_listed(4)
+                followed.ears.heard.clear()
+                said = (web.Response(status=500, text=f"at {n}") for n in range(1000))
+                fake.handlers = {"apps/delta": lambda: next(said)}
+                deltas = fake.deltas
+                await followed.until(lambda: fake.deltas > deltas + 2)
+                assert len(followed.ears.heard) == 1
+
+
+def registration(**more: Any) -> Registration:
+    """What is read of one instance, which Eureka writes with these fields."""
+    return read([{**instance(1), **more}])[0]
+
+
+def read(instances: object) -> list[Registration]:
+    body = json.dumps({"applications": {"application": {"name": "WEB", "instance": instances}}}).encode()
+    [application] = applications(body)[1]
+    return registrations(application)
+
+
+class TestJson:
+    def test_one_of_a_list_may_stand_alone(self) -> None:
+        assert [one.id for one in read(instance(1))] == ["web-1"]
+        assert read(None) == []
+        assert applications(b'{"applications": {"application": null}}') == (None, [])
+
+    @pytest.mark.parametrize(
+        ("port", "secure", "expected"),
+        [
+            ({"$": 8080, "@enabled": "true"}, {"$": 8443, "@enabled": "false"}, 8080),
+            ({"$": "8080", "@enabled": True}, None, 8080),
+            ({"$": 8080, "@enabled": "false"}, {"$": "8443", "@enabled": "true"}, 8443),
+            ({"$": 8080, "@enabled": "true"}, {"$": 8443, "@enabled": "true"}, 8080),
+            ({"$": 8080, "@enabled": "false"}, {"$": 8443, "@enabled": "false"}, None),
+            ({"$": 0, "@enabled": "true"}, None, None),
+            ({"$": 8080}, {"$": 8443}, 8080),
+            (8080, None, 8080),
+            ("8080", 8443, 8080),
+            (None, None, None),
+            ({"$": "http", "@enabled": "true"}, None, None),
+        ],
+    )
+    def test_the_port_is_the_one_in_use(self, port: object, secure: object, expected: int | None) -> None:
+        assert registration(port=port, securePort=secure).instance("").port == expected
+
+    @pytest.mark.parametrize("at", [1_767_268_800_000, "1767268800000"])
+    def test_times_are_milliseconds_as_numbers_or_text(self, at: object) -> None:
+        found = registration(leaseInfo={"registrationTimestamp": at})
+        assert found.instance("").registered_at == NOW
+
+    @pytest.mark.parametrize("lease", [None, {}, {"registrationTimestamp": 0}, {"registrationTimestamp": "?"}])
+    def test_a_time_that_is_not_known_is_none(self, lease: object) -> None:
+        found = registration(leaseInfo=lease)
+        assert found.instance("").registered_at is None
+        assert found.lease is None
+
+    def test_metadata_are_text_without_the_marks_of_the_format(self) -> None:
+        told = {"@class": "java.util.Collections$EmptyMap", "weight": 3, "zone": "a", "hostName": "mine"}
+        metadata = registration(metadata=told).instance("").metadata
+        assert metadata == {"hostName": "mine", "instanceId": "web-1", "weight": "3", "zone": "a"}
+        assert registration(metadata=None).instance("").metadata == {"hostName": "web-1", "instanceId": "web-1"}
+
+    @pytest.mark.parametrize(
+        ("key", "expected"), [("", ""), ("podName", "web-7"), ("hostName", "web-1"), ("absent", "")]
+    )
+    def test_the_pod_is_named_by_metadata_or_by_the_host_name_where_the_settings_say_so(
+        self, key: str, expected: str
+    ) -> None:
+        assert registration(metadata={"podName": "web-7"}).instance(key).pod_name == expected
+
+    def test_without_an_id_the_host_name_tells_instances_apart(self) -> None:
+        assert registration(instanceId=None).id == "web-1"
+
+    @pytest.mark.parametrize(
+        ("status", "override", "word"),
+        [
+            ("UP", "UNKNOWN", "UP"),
+            ("OUT_OF_SERVICE", "UNKNOWN", "OUT_OF_SERVICE"),  # as Polaris writes it
+            ("STARTING", "OUT_OF_SERVICE", "OUT_OF_SERVICE"),
+            ("UNKNOWN", "DOWN", "DOWN"),
+            ("UP", "OUT_OF_SERVICE", "UP"),  # what clients go by
+            ("STARTING", "UP", "STARTING"),
+            ("DOWN", "UP", "DOWN"),
+            ("out_of_service", None, "OUT_OF_SERVICE"),
+            (None, None, "UNKNOWN"),
+        ],
+    )
+    @pytest.mark.parametrize("key", ["overriddenStatus", "overriddenstatus"])
+    def test_the_word_is_the_status_or_an_override_that_waits(
+        self, status: str | None, override: str | None, word: str, key: str
+    ) -> None:
+        entry = {"instanceId": "web-1", "status": status, key: override}
+        assert read([entry])[0].instance("").status == word
+
+    @given(ANYTHING)
+    def test_whatever_comes_is_read_or_refused(self, document: Any) -> None:
+        try:
+            _, found = applications(json.dumps(document).encode())
+            for one in found:
+                entries(one)
+                for each in registrations(one):
+                    each.instance("podName")
+        except msgspec.MsgspecError:
+            return
+
+
+class TestCopy:
+    @given(
+        st.lists(
+            st.tuples(
+                st.sampled_from(["WEB", "OTHER", "THIRD"]),
+                st.integers(0, 3),
+                st.sampled_from(["UP", "DOWN", "OUT_OF_SERVICE", "STARTING"]),
+                st.booleans(),
+            ),
+            max_size=20,
+        )
+    )
+    async def test_after_any_changes_it_has_the_hash_and_the_instances_of_the_server(
+        self, changes: list[tuple[str, int, str, bool]]
+    ) -> None:
+        server: dict[str, dict[int, dict[str, Any]]] = {}
+        copy = RegistryCopy(["WEB"], "")
+        for name, number, status, leaves in changes:
+            one = instance(number, status, action="DELETED" if leaves else "MODIFIED")
+            if leaves:
+                server.get(name, {}).pop(number, None)
+            else:
+                server.setdefault(name, {})[number] = one
+            await copy.apply(parsed({name: [one]}))
+        apps = {name: list(rows.values()) for name, rows in server.items()}
+        assert copy.hashcode == hash_of(apps)
+        assert copy.count == sum(len(rows) for rows in server.values())
+        expected = [(f"web-{n}", one["status"]) for n, one in sorted(server.get("WEB", {}).items())]
+        assert [(one.metadata["instanceId"], one.status) for one in copy.instances("WEB")] == expected
+        assert copy.instances("OTHER") == ()
+
+    async def test_only_real_changes_are_named(self) -> None:
+        copy = RegistryCopy(["WEB"], "")
+        await copy.fill(parsed({"WEB": four(), "OTHER": [instance(9)]}), NOW)
+        assert await copy.apply(parsed({"WEB": four(), "OTHER": [instance(9, "DOWN")]})) == frozenset()
+        assert await copy.apply(parsed({"WEB": [instance(8, action="DELETED")]})) == frozenset()
+        assert await copy.apply(parsed({"WEB": four(2)})) == {"WEB"}
+
+
+def parsed(apps: dict[str, list[dict[str, Any]]]) -> Any:
+    rows = [{"name": name, "instance": instances} for name, instances in apps.items()]
+    return applications(json.dumps({"applications": {"application": rows}}).encode())[1]
+
+
+def leased(number: int, heard: float, *, renewed: bool = True, duration: int = 90) -> dict[str, Any]:
+    """An instance that gave its last sign of life at that time. A renewal is dated ahead by the duration."""
+    stamp = int((heard + duration * renewed) * 1000)
+    return instance(number, leaseInfo={"durationInSecs": duration, "lastRenewalTimestamp": stamp})
+
+
+class TestSelfPreservation:
+    @pytest.mark.parametrize(
+        ("ended_for", "protected"), [(-200, False), (0, False), (EVICTION_SECONDS, False), (EVICTION_SECONDS + 1, True)]
+    )
+    @pytest.mark.parametrize("renewed", [True, False])
+    async def test_it_shows_by_a_lease_that_ended_long_before_the_last_sign_of_life(
+        self, ended_for: float, protected: bool, renewed: bool
+    ) -> None:
+        last_heard = NOW - ended_for - 90 * (1 + renewed)
+        copy = RegistryCopy(["WEB", "OTHER"], "")
+        await copy.fill(parsed({"WEB": [leased(1, last_heard, renewed=renewed)], "OTHER": [leased(2, NOW)]}), NOW)
+        assert copy.protected == ({"WEB"} if protected else set())
+
+    @pytest.mark.parametrize(("beyond", "protected"), [(0, False), (1, True)])
+    async def test_where_nobody_gives_a_sign_of_life_the_age_of_the_list_is_allowed_for(
+        self, beyond: float, protected: bool
+    ) -> None:
+        heard = NOW - CACHED_SECONDS - EVICTION_SECONDS - 180 - beyond
+        copy = RegistryCopy(["WEB"], "")
+        await copy.fill(parsed({"WEB": [leased(1, heard)]}), NOW)
+        assert copy.protected == ({"WEB"} if protected else set())
+
+    async def test_a_service_whose_dead_linger_is_told_as_protected_and_all_stay_in(self) -> None:
+        async with FakeEureka() as fake:
+            now = Clock()()
+            fake.apps = {"WEB": [leased(0, now), leased(1, now), leased(2, now - 900), leased(3, now - 900)]}
+            async with following(fake.url) as followed:
+                await followed.until_listed(4)
+                assert followed.roster.protected
+                assert states(followed) == [PodState.SERVING] * 4
