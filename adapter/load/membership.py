@@ -175,6 +175,8 @@ class _RegistryView:
         found = self._records.get(pod.uid, ())
         if found:
             return self._registered(found)
+        if not self._roster.absence_counts:
+            return Standing(PodState.SERVING, f"Ready, and registry {name} says nothing of it")
         if self.remembered(pod).seen is None:
             return self._never_registered(pod, self._roster)
         return self._absent(pod, self._roster)
@@ -261,5 +263,7 @@ def out_word(instance: Instance) -> str:
 def _set_aside(memory: Memory, registry: Registry) -> bool:
     """Whether enough answers over enough time named no pod of the target: then the service name matches nothing."""
     if memory.ever_in_roster or memory.last_valid is None or memory.rosters_since is None:
+        return False
+    if not memory.last_valid.absence_counts:
         return False
     return memory.rosters >= CONFIRMING_ROSTERS and memory.last_valid.at - memory.rosters_since >= registry.grace

@@ -34,6 +34,8 @@ class Roster:
     independent sign of life accompanies an empty answer. `registry_total`: instances of all services watched in this
     registry. `reconnected_at`: the last reconnect or restart that was seen. `error`
     says why the latest answer is not valid; where `valid` is True, these are the instances of the last one that was.
+    `absence_counts`: False where the registry does not promise to list every pod that serves; one that it does not list
+    serves then.
     """
 
     at: float
@@ -43,4 +45,5 @@ class Roster:
     registry_total: int | None = None
     reconnected_at: float | None = None
     error: str | None = None
+    absence_counts: bool = True
     instances: tuple[Instance, ...] = ()

@@ -86,7 +86,7 @@ class Answer:
     `error`: no answer, or none that can be read; `reason` is the word it is counted by. `filtered`: the registry says
     that it left something out (rights). `partial`: pages are lacking. `index`: the registry's own revision, which only
     grows while it lives. `protected`: it reports unhealthy instances as healthy just now. `alive`: the source has a
-    sign of life of its own, beside the list.
+    sign of life of its own, beside the list. `absence_counts`: False where pods that serve may be missing.
     """
 
     at: float
@@ -98,6 +98,7 @@ class Answer:
     index: int | None = None
     protected: bool = False
     alive: bool = False
+    absence_counts: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +183,7 @@ def _roster(ledger: Ledger, key: ServiceKey, answer: Answer, fault: str) -> Rost
         registry_total=ledger.total,
         reconnected_at=ledger.reconnected_at,
         error=fault or None,
+        absence_counts=answer.absence_counts,
         instances=() if fault else answer.instances,
     )
 

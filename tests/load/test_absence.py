@@ -14,6 +14,35 @@ from tests.load.world import NOW, REGISTRY, out, pod, policy, roster
 S = PodState
 
 
+class TestUnspokenOf:
+    """A registry that does not promise to list every pod that serves."""
+
+    def test_a_pod_that_is_no_longer_listed_serves(self) -> None:
+        shop = service()
+        found = [shop.answer("p0", "p1", after=30, absence_counts=False) for _ in range(10)]
+        assert {state for answer in found for state in answer.values()} == {S.SERVING}
+
+    def test_a_pod_that_was_never_listed_serves_from_the_start(self) -> None:
+        shop = Registering(REGISTERED, [pod("new", ip="10.0.0.9", age=5, ready_for=1), pod("old", ip="10.0.0.8")])
+        assert shop.answer("new", after=10, absence_counts=False) == {"new": S.SERVING, "old": S.SERVING}
+        assert shop.answer("new", after=10)["new"] is not S.SERVING, "with any other registry it would have to register"
+
+    def test_an_empty_answer_turns_nobody_out_and_sets_no_registry_aside(self) -> None:
+        pods = [pod("p0", ip="10.0.0.1"), pod("p1", ip="10.0.0.2")]
+        shop = Registering(REGISTERED, pods)
+        for _ in range(20):
+            assert set(shop.answer("p0", "p1", after=30, absence_counts=False, alive=True).values()) == {S.SERVING}
+        assert not classify(shop.rule, pods, shop.memory, shop.now).set_aside
+
+    def test_what_it_says_outright_counts(self) -> None:
+        shop = service(3)
+        said = roster("10.0.0.0", at=shop.now + 10)
+        one = replace(said.instances[0], ip=shop.pods[1].ips[0], isolated=True)
+        shop.now += 10
+        found = shop.hear(replace(said, instances=(one,), absence_counts=False))
+        assert found == {"p0": S.SERVING, "p1": S.PULLED_OUT, "p2": S.SERVING}
+
+
 class TestAbsence:
     def test_it_needs_three_rosters_in_a_row_over_45_s(self) -> None:
         shop = service()
