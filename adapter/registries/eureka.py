@@ -165,7 +165,7 @@ class EurekaSource:
         before, copy = self._copy, RegistryCopy(self._wanted, self._settings.pod_name_key)
         self._copy = None
         try:
-            await copy.fill(applications(body)[1], self._book.clock())
+            await copy.fill(applications(body)[1], self._book.clock(), before)
         except msgspec.MsgspecError as error:
             raise _unreadable(server, error) from error
         if before is not None and before.count and not copy.count:

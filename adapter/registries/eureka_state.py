@@ -18,7 +18,9 @@ CACHED_SECONDS = 210.0
 """How old the renewals in a list may be: a list nothing of which changed is kept for 180 s, and its copy for 30 s."""
 
 
-class _Row(NamedTuple):
+class Row(NamedTuple):
+    """An instance: its status as the server counts it, and for kept applications the rest."""
+
     status: str
     instance: Instance | None = None
 
@@ -32,11 +34,14 @@ class RegistryCopy:
     def __init__(self, kept: Iterable[str], pod_name_key: str) -> None:
         self.kept = frozenset(kept)
         self.protected: frozenset[str] = frozenset()
-        """Kept applications with instances that are listed although their leases ended long ago."""
+        """Those with an instance that would have been evicted long ago if the server did not protect itself."""
         self._pod_name_key = pod_name_key
-        self._rows: dict[str, dict[str, _Row]] = {}
+        self._rows: dict[str, dict[str, Row]] = {}
         self._counts: Counter[str] = Counter()
-        self._leases: dict[str, list[Lease]] = {}
+        self._ends: dict[str, float] = {}
+        """When the first lease of an application ends or ended, by the list that was read last."""
+        self._heard = 0.0
+        """The last sign of life in that list."""
 
     @property
     def count(self) -> int:
@@ -52,16 +57,28 @@ class RegistryCopy:
         """Whether the application has instances."""
         return name in self._rows
 
+    def row(self, name: str, entry: Entry) -> Row | None:
+        """What is known of this instance."""
+        return self._rows.get(name, {}).get(entry.id)
+
     def instances(self, name: str) -> tuple[Instance, ...]:
         """The instances of a kept application, in the order of their ids."""
         rows = self._rows.get(name, {})
         return tuple(row.instance for _, row in sorted(rows.items()) if row.instance is not None)
 
-    async def fill(self, applications: Iterable[Application], now: float) -> None:
-        """Take over the whole list. `now` is in epoch seconds. Raises msgspec.MsgspecError."""
-        await self._each(applications, self._put)
-        self.protected = self._lingering(now)
-        self._leases.clear()
+    async def fill(self, applications: Iterable[Application], now: float, before: "RegistryCopy | None" = None) -> None:
+        """Take over the whole list. `now` is in epoch seconds; what is as in `before` is shared with it.
+
+        Raises msgspec.MsgspecError.
+        """
+
+        def put(name: str, entry: Entry) -> None:
+            self._put(name, entry, before.row(name, entry) if before is not None else None)
+
+        await self._each(applications, put)
+        # The list may be older than it seems, but surely not older than the youngest sign of life in it.
+        then = max(now - CACHED_SECONDS, self._heard) - EVICTION_SECONDS
+        self.protected = frozenset(name for name, ends in self._ends.items() if ends < then)
 
     async def apply(self, applications: Iterable[Application]) -> frozenset[str]:
         """Take over what changed; the answer are the kept applications that are not what they were.
@@ -71,16 +88,16 @@ class RegistryCopy:
         changed: set[str] = set()
 
         def change(name: str, entry: Entry) -> None:
-            before = self._rows.get(name, {}).get(entry.id)
-            (self._drop if (entry.action_type or "").upper() == "DELETED" else self._put)(name, entry)
-            if name in self.kept and before != self._rows.get(name, {}).get(entry.id):
+            before = self._drop(name, entry)
+            leaves = (entry.action_type or "").upper() == "DELETED"
+            after = None if leaves else self._put(name, entry, before)
+            if name in self.kept and before != after:
                 changed.add(name)
 
         await self._each(applications, change)
-        self._leases.clear()
         return frozenset(changed)
 
-    async def _each(self, applications: Iterable[Application], take: Callable[[str, Entry], None]) -> None:
+    async def _each(self, applications: Iterable[Application], take: Callable[[str, Entry], object]) -> None:
         slices = Slices()
         for application in applications:
             name = application.name.upper()
@@ -88,31 +105,28 @@ class RegistryCopy:
                 take(name, entry)
                 await slices.breathe()
 
-    def _put(self, name: str, entry: Entry) -> None:
-        self._drop(name, entry)
-        instance = None
+    def _put(self, name: str, entry: Entry, known: Row | None) -> Row:
+        """List an instance. What is known of it already is used again where it is the same."""
+        row = Row(entry.state)
         if isinstance(entry, Registration):
-            instance = entry.instance(self._pod_name_key)
-            if entry.lease is not None:
-                self._leases.setdefault(name, []).append(entry.lease)
-        self._rows.setdefault(name, {})[entry.id] = _Row(entry.state, instance)
-        self._counts[entry.state] += 1
+            row = Row(entry.state, entry.instance(self._pod_name_key))
+            self._note(name, entry.lease)
+        row = known if known is not None and known == row else row
+        self._drop(name, entry)
+        self._rows.setdefault(name, {})[entry.id] = row
+        self._counts[row.status] += 1
+        return row
 
-    def _drop(self, name: str, entry: Entry) -> None:
+    def _note(self, name: str, lease: Lease | None) -> None:
+        if lease is not None:
+            self._ends[name] = min(lease.ends, self._ends.get(name, lease.ends))
+            self._heard = max(lease.heard, self._heard)
+
+    def _drop(self, name: str, entry: Entry) -> Row | None:
         rows = self._rows.get(name, {})
         row = rows.pop(entry.id, None)
         if row is not None:
             self._counts[row.status] -= 1
             if not rows:
                 del self._rows[name]
-
-    def _lingering(self, now: float) -> frozenset[str]:
-        """Where instances are listed that a server which evicts would have evicted: it protects itself.
-
-        The list may be older than it seems, but surely not older than the youngest sign of life in it.
-        """
-        leases = [lease for of_one in self._leases.values() for lease in of_one]
-        if not leases:
-            return frozenset()
-        then = max(now - CACHED_SECONDS, *(lease.heard for lease in leases)) - EVICTION_SECONDS
-        return frozenset(name for name, of_one in self._leases.items() if any(lease.ends < then for lease in of_one))
+        return row

@@ -68,11 +68,10 @@ class Registration(Entry):
 
     @property
     def lease(self) -> "Lease | None":
-        """Its lease; None where the server does not say (Polaris does not)."""
-        lease = self.lease_info
-        duration, renewed = (
-            (_number(lease.duration_in_secs), _number(lease.last_renewal_timestamp)) if lease else (None, None)
-        )
+        """Its lease; None where the server does not say, as Polaris does not."""
+        if self.lease_info is None:
+            return None
+        duration, renewed = _number(self.lease_info.duration_in_secs), _number(self.lease_info.last_renewal_timestamp)
         return Lease(duration, renewed / 1000) if duration and renewed else None
 
     def instance(self, pod_name_key: str) -> Instance:

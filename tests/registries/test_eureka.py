@@ -457,6 +457,13 @@ class TestCopy:
         assert await copy.apply(parsed({"WEB": [instance(8, action="DELETED")]})) == frozenset()
         assert await copy.apply(parsed({"WEB": four(2)})) == {"WEB"}
 
+    async def test_a_list_shares_what_it_has_in_common_with_the_one_before(self) -> None:
+        before, copy = RegistryCopy(["WEB"], ""), RegistryCopy(["WEB"], "")
+        await before.fill(parsed({"WEB": four()}), NOW)
+        await copy.fill(parsed({"WEB": four(2)}), NOW, before)
+        shared = [one is other for one, other in zip(copy.instances("WEB"), before.instances("WEB"), strict=True)]
+        assert shared == [True, True, False, True]
+
 
 def parsed(apps: dict[str, list[dict[str, Any]]]) -> Any:
     rows = [{"name": name, "instance": instances} for name, instances in apps.items()]

@@ -312,7 +312,7 @@ class TestPeers:
                 assert states(followed) == [SERVING] * 4
                 assert not followed.reconnected()
                 await do(one.kill)
-                await followed.until(lambda: followed.reconnected())
+                await followed.until(followed.reconnected)
                 assert (followed.error, followed.listed) == ("", 4)
                 await do(other.set_status, service, f"{service}-3", "OUT_OF_SERVICE")
                 await followed.until_out("web-3")
