@@ -2,60 +2,24 @@
 
 import asyncio
 import gc
-import math
 import signal
-from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import structlog
 
 from adapter.apiserver.manager import TlsOptions
 from adapter.apiserver.server import ApiServer, ServerOptions
-from adapter.assessor.entries import decode_endpoints, decode_hpa, decode_policy
-from adapter.assessor.marks import Marks
-from adapter.assessor.rows import rows
-from adapter.assessor.targets import Found, Targets
-from adapter.assessor.views import Views
-from adapter.assessor.worker import Worker
-from adapter.assessor.world import Link, TargetRef, World
-from adapter.kube.pods import PodDecoder
-from adapter.kube.reflector import Reflector
+from adapter.engine import Engine
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
-from adapter.load.roster import Roster
-from adapter.load.samples import QuerySamples, ResourceSamples
-from adapter.load.spec import Policy, Query
-from adapter.registries.hub import Registries
-from adapter.registries.kubernetes import Endpoints
-from adapter.registries.roster import service_of
-from adapter.settings import Server, Settings, SettingsError, SettingsFile, load, needs_restart
-from adapter.snapshot import Key, Picture, QueryView
+from adapter.settings import Server as ServerSettings
+from adapter.settings import Settings, load
 from adapter.telemetry import logs
 from adapter.telemetry import server as telemetry
 from adapter.telemetry.metrics import Metrics
-from adapter.usage.prometheus import NamedQueryResult, Prometheus
-from adapter.usage.questions import Wanted
-from adapter.usage.resource_metrics import ResourceMetrics
 
 log = structlog.get_logger(__name__)
-
-PROOF_SECONDS = 90.0
-"""A watch that has shown no life for so long is not believed."""
-SETTINGS_SECONDS = 5.0
-LINKS_SECONDS = 0.2
-"""So long after a look at what all policies need another one waits: changes come in bursts."""
-YOUNG = (1_000, 3, 1_000_000)
-"""When the garbage collector looks at young objects: a thousand take half a millisecond, and most of them live on.
-At all objects, which takes tenths of a second, it never looks by itself."""
-COLLECT_SECONDS = 300.0
-LOOK_SECONDS = 0.25
-POLICIES = ("/apis/effective-load.io/v1alpha1", "watermarkpolicies")
-HPAS = ("/apis/autoscaling/v2", "horizontalpodautoscalers")
-PODS = ("/api/v1", "pods")
-SLICES = ("/apis/discovery.k8s.io/v1", "endpointslices")
 
 
 async def serve(settings_path: str | None, kubeconfig: str | None) -> int:
@@ -69,7 +33,7 @@ async def serve(settings_path: str | None, kubeconfig: str | None) -> int:
         loop.add_signal_handler(name, stop.set)
     metrics = Metrics()
     async with await Session.open(kubeconfig, metrics=metrics) as session:
-        server = Adapter(settings, session, metrics)
+        server = Server(settings, session, metrics)
         async with telemetry.serve(metrics, settings.telemetry.address, settings.telemetry.port) as port:
             log.info("telemetry is served", port=port)
             running = asyncio.create_task(server.run(settings_path))
@@ -89,245 +53,32 @@ async def _end(running: asyncio.Task[None], stopping: asyncio.Task[Any]) -> int:
     return 0
 
 
-class Adapter:
-    """All rooms, joined. `run` runs them."""
+class Server:
+    """The metrics API over the engine's picture. `run` runs both."""
 
     def __init__(self, settings: Settings, session: Session, metrics: Metrics) -> None:
-        self._settings = settings
-        self._session = session
-        self._metrics = metrics
-        self._picture = Picture()
-        self._looked_at = -math.inf
-        self._staleness: str | None = None
-        self._marks = Marks(asyncio.get_running_loop().time)
-        self._links_changed = asyncio.Event()
-        self._world = World(self._marks.mark, self._links_changed.set, partial(self._marks.mark, soon=True))
-        namespaces = settings.kubernetes.namespaces
-        self._endpoints = Endpoints(self._world.endpoint_changed)
-        self._feeds = self._reflectors(namespaces)
-        self._targets = Targets(session, namespaces, self._world.target_changed, self._look_again, metrics)
-        self._usage = ResourceMetrics(
-            session,
-            self._world.namespaces_with_resources,
-            settings.resource_metrics,
-            self._world.usage_changed,
-            metrics,
-        )
-        self._prometheus = Prometheus(
-            settings.prometheus.servers,
-            settings.prometheus.queries,
-            inline_allowed=settings.prometheus.inline_queries,
-            on_change=self._queries_changed,
-            clock=session.now,
-            metrics=metrics,
-        )
-        self._registries = Registries(settings.registries, self._world.roster_changed, session.now, metrics)
-        inputs = _Inputs(self._targets, self._usage, self._prometheus, self._endpoints, self._registries)
-        self._views = Views(self._world, inputs, session.now)
-        self._worker = Worker(self._marks, self._picture, self._views.view, metrics)
+        self._engine = Engine(settings, session, metrics)
         self._scales = ScaleReader(session, metrics)
         self._api = ApiServer(
-            picture=self._picture,
+            picture=self._engine.picture,
             session=session,
             scales=self._scales,
-            stale=self.stale,
+            stale=self._engine.stale,
             metrics=metrics,
             options=_server_options(settings.server),
         )
-        metrics.registry_rows = self._registries.rows
-        metrics.policy_rows = lambda: rows(self._picture.current, session.now())
-
-    def _reflectors(self, namespaces: Iterable[str]) -> list[Reflector[Any]]:
-        kinds: tuple[tuple[tuple[str, str], Callable[[msgspec.Raw], Any], Callable[[Any, Any], None]], ...] = (
-            (POLICIES, decode_policy, self._world.policy_changed),
-            (HPAS, decode_hpa, self._world.hpa_changed),
-            (PODS, PodDecoder(), self._world.pod_changed),
-            (SLICES, decode_endpoints, self._endpoints.change),
-        )
-        return [
-            Reflector(self._session, path, decode, name=plural, on_event=on_event, metrics=self._metrics)
-            for (prefix, plural), decode, on_event in kinds
-            for path in _paths(prefix, plural, namespaces)
-        ]
 
     async def run(self, settings_path: str | None) -> None:
-        """Run every room until cancelled."""
+        """Serve until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                for feed in self._feeds:
-                    tasks.create_task(feed.run(), name=f"watch {feed.name}")
-                tasks.create_task(self._targets.run(), name="watch targets")
-                tasks.create_task(self._usage.run(), name="metrics.k8s.io")
-                tasks.create_task(self._prometheus.run(), name="prometheus")
-                tasks.create_task(self._registries.run(), name="registries")
+                tasks.create_task(self._engine.run(settings_path), name="engine")
                 tasks.create_task(self._api.run(), name="api")
-                tasks.create_task(self._assess(), name="assess")
-                tasks.create_task(self._collect(), name="garbage")
-                if settings_path is not None:
-                    tasks.create_task(self._follow_settings(SettingsFile(Path(settings_path))), name="settings")
         finally:
             await self._scales.close()
 
-    async def _collect(self) -> None:
-        """Keep the garbage collector's pauses short: young objects often, all that came after the caches rarely."""
-        await self._filled()
-        gc.freeze()
-        gc.set_threshold(*YOUNG)
-        gc.enable()
-        while True:
-            await asyncio.sleep(COLLECT_SECONDS)
-            gc.collect()
 
-    async def _filled(self, *names: str) -> None:
-        """Wait for the caches of these names, of all where none is named."""
-        for feed in self._feeds:
-            if not names or feed.name in names:
-                await feed.synced.wait()
-
-    async def _assess(self) -> None:
-        """Assess only once every cache is filled: half of the pods would look like a small service."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._follow_links())
-            await self._filled()
-            self._publish()
-            tasks.create_task(self._worker.run())
-
-    async def _follow_links(self) -> None:
-        """Ask the outside for what policies need, whenever that may have changed; at first beside the pods' list."""
-        await self._filled(POLICIES[1], HPAS[1])
-        self._links_changed.set()
-        while True:
-            await self._links_changed.wait()
-            self._links_changed.clear()
-            links = tuple(self._world.links())
-            self._targets.want(link.ref for link in links)
-            await asyncio.sleep(0)
-            self._prometheus.want(_wanted(links))
-            self._usage.refresh()
-            self._registries.watch(self._world.services())
-            await asyncio.sleep(0)
-            self._publish_again()
-            await asyncio.sleep(LINKS_SECONDS)
-
-    def _publish_again(self) -> None:
-        if self._picture.current.synced:
-            self._publish()
-
-    def _publish(self) -> None:
-        self._worker.publish_world(
-            self._world.pods_metric_targets(self._targets.resource), self._world.pods.namespaces(), synced=True
-        )
-
-    def _look_again(self) -> None:
-        """A kind of target was resolved, or can be no longer, or the settings are new: look at every policy again."""
-        for key in tuple(self._world.policies):
-            self._marks.mark(key)
-        self._publish_again()
-
-    def _queries_changed(self, users: Iterable[Wanted]) -> None:
-        """Queries were answered: whoever uses them is looked at again, and those of general use are published."""
-        self._world.queries_changed(Key(user.namespace, user.workload) for user in users)
-        results = (self._prometheus.series(name) for name in self._prometheus.named())
-        self._worker.publish_queries({result.name: _query_view(result) for result in results if result is not None})
-
-    def stale(self) -> str | None:
-        """The sentence why nothing may be decided: a watch that has shown no life for 90 s. None where all is well.
-
-        Every request asks; it is looked up four times a second.
-        """
-        moment = self._session.clock.monotonic()
-        if moment - self._looked_at >= LOOK_SECONDS:
-            self._looked_at, self._staleness = moment, self._stale()
-        return self._staleness
-
-    def _stale(self) -> str | None:
-        now = self._session.now()
-        for feed in (*self._feeds, *self._targets.reflectors):
-            if feed.synced.is_set() and (feed.proven_at is None or now - feed.proven_at > PROOF_SECONDS):
-                age = f"{now - feed.proven_at:.0f} s" if feed.proven_at is not None else "ever"
-                return f"the watch of {feed.name} has shown no life for {age}; nothing is decided on what it last said"
-        return None
-
-    async def _follow_settings(self, file: SettingsFile) -> None:
-        """Take over what changes in the settings file; a broken file changes nothing and is complained about once."""
-        while True:
-            try:
-                wanted = await asyncio.to_thread(file.changed)
-            except SettingsError as error:
-                self._metrics.settings_reloads.labels(result="refused").inc()
-                log.warning("the settings file is not taken over", error=str(error))
-                wanted = None
-            if wanted is not None and wanted != self._settings:
-                self._take_over(wanted)
-            await asyncio.sleep(SETTINGS_SECONDS)
-
-    def _take_over(self, wanted: Settings) -> None:
-        waiting = needs_restart(self._settings, wanted)
-        if waiting:
-            log.warning("some settings are taken over at the next start only", keys=list(waiting))
-        logs.configure(wanted.logging.level, wanted.logging.format)
-        self._usage.options = wanted.resource_metrics
-        prometheus = wanted.prometheus
-        self._prometheus.reload(prometheus.servers, prometheus.queries, inline_allowed=prometheus.inline_queries)
-        self._registries.reload(wanted.registries)
-        self._settings = wanted
-        self._metrics.settings_reloads.labels(result="taken").inc()
-        log.info("the settings file is taken over")
-        self._links_changed.set()
-        self._look_again()
-
-
-class _Inputs:
-    """Where the views find samples, rosters and targets."""
-
-    def __init__(
-        self,
-        targets: Targets,
-        usage: ResourceMetrics,
-        prometheus: Prometheus,
-        endpoints: Endpoints,
-        registries: Registries,
-    ) -> None:
-        self._registries = registries
-        self.find: Callable[[TargetRef], Found | str] = targets.find
-        self.resources: Callable[[str], ResourceSamples] = usage.samples
-        self.query: Callable[[Query, str, str], QuerySamples] = prometheus.samples
-        self.endpoint_serving: Callable[[str, str, str], bool | None] = endpoints.endpoint_serving
-        self.registry_refusal: Callable[[str, str, str], str] = registries.refusal
-
-    def roster(self, policy: Policy) -> Roster | None:
-        """The registry's latest answer; Kubernetes' own facts need none."""
-        service = service_of(policy)
-        return self._registries.roster(service) if service is not None else None
-
-
-def _wanted(links: Iterable[Link]) -> list[tuple[Query, str, str]]:
-    return [
-        (metric.query, link.policy.namespace, link.ref.name)
-        for link in links
-        for metric in link.policy.metrics
-        if metric.query is not None
-    ]
-
-
-def _query_view(result: NamedQueryResult) -> QueryView:
-    return QueryView(
-        name=result.name,
-        by_pod=result.by_pod,
-        pod_label=result.pod_label,
-        namespace_label=result.namespace_label,
-        max_age=result.max_age,
-        series=result.series,
-        fetched_at=result.fetched_at,
-        error=result.error,
-    )
-
-
-def _paths(prefix: str, plural: str, namespaces: Iterable[str]) -> list[str]:
-    return [f"{prefix}/namespaces/{namespace}/{plural}" for namespace in namespaces] or [f"{prefix}/{plural}"]
-
-
-def _server_options(server: Server) -> ServerOptions:
+def _server_options(server: ServerSettings) -> ServerOptions:
     versions = ("v1beta2.custom", "v1beta1.custom", *(("v1beta1.external",) if server.external_metrics else ()))
     files = server.tls.mode == "Files"
     return ServerOptions(
