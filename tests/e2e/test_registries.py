@@ -1,0 +1,149 @@
+"""Pods pulled out in real registries, on the real control plane: what is asked for, how soon, and what an ill registry
+changes (nothing).
+"""
+
+import contextlib
+import random
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.cluster.prometheus import Exporter, Prometheus
+from tests.cluster.workloads import Workloads, until
+from tests.e2e.conftest import MakeAdapter
+from tests.e2e.kit import Load, prometheus_settings, query_watermarks
+from tests.e2e.registries import Platform, platform
+
+PODS = 10
+CHANGES = 100
+OUTAGE_SECONDS = 35
+"""Longer than an answer counts as fresh."""
+AFTERWARDS_SECONDS = 20
+
+CALM = {"scaleUp": {"selectPolicy": "Disabled"}, "scaleDown": {"selectPolicy": "Disabled"}}
+"""An HPA that lets a test look at what is asked for, and sets nothing."""
+
+pytestmark = pytest.mark.builds("consul", "polaris")
+
+
+class Scene:
+    """Ten pods of a service `web` in one registry, one of which is nearly idle; the nine are just above the watermark
+    without it, and all ten below it. So ten are asked for while it counts, and eleven when it was pulled out.
+    """
+
+    def __init__(self, workloads: Workloads, load: Load, name: str, registry: Platform) -> None:
+        self._workloads, self._load, self.name, self.registry = workloads, load, name, registry
+
+    def begin(self, *, behavior: dict[str, Any] | None) -> None:
+        work, name = self._workloads, self.name
+        work.deployment(name, PODS)
+        pods = work.pods(name)
+        self.registry.register(self.service, {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in pods})
+        self.idle = pods[0]["metadata"]["name"]
+        self._load.each(name, 1.3, but={self.idle: 0.02})
+        work.policy(
+            name,
+            [query_watermarks("load", "1200m", "400m")],
+            registry={"name": self.registry.settings["name"], "service": self.service},
+            pulledOut={"replaceAfterSeconds": 0},
+        )
+        work.hpa(name, behavior=behavior)
+
+    @property
+    def service(self) -> str:
+        return f"shop.{self.name}"
+
+    def pull(self, *, out: bool) -> None:
+        self.registry.pull(self.service, self.idle, out=out)
+
+    def asked(self) -> int | None:
+        """What the aggregated API answers for `desired_replicas`, None where that is an error."""
+        group = "/apis/custom.metrics.k8s.io/v1beta2"
+        where = f"namespaces/{self._workloads.namespace}/watermarkpolicies.effective-load.io/{self.name}"
+        answer = self._workloads.client.raw(f"{group}/{where}/desired_replicas")
+        return int(answer.json()["items"][0]["value"]) if answer.status == 200 else None
+
+    def wait_asked(self, count: int, seconds: float = 60, *, every: float = 0.1) -> None:
+        until(lambda: self.asked() == count, seconds, lambda: f"{self.name} asks for {self.asked()}", every)
+
+
+@pytest.mark.timeout(420)
+@pytest.mark.parametrize("name", ["consul", "zookeeper", "polaris", "eureka", "nacos"])
+def test_a_pod_that_is_pulled_out_changes_the_answer_in_time(
+    make_adapter: MakeAdapter,
+    workloads: Workloads,
+    exporter: Exporter,
+    prometheus: Prometheus,
+    record_property: Callable[[str, object], None],
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+) -> None:
+    with platform(name) as registry:
+        scene = Scene(workloads, Load(exporter, workloads), "web", registry)
+        make_adapter({**prometheus_settings(prometheus), "registries": [registry.settings]})
+        scene.begin(behavior=CALM)
+        scene.wait_asked(PODS)
+        delays = []
+        for change in range(CHANGES):
+            time.sleep(random.random())  # at any phase of whatever comes once a second
+            began = time.monotonic()
+            out = change % 2 == 0
+            scene.pull(out=out)
+            scene.wait_asked(PODS + 1 if out else PODS, every=0.005)
+            delays.append(time.monotonic() - began)
+    found = figures(delays)
+    record_property("seconds_from_registry_to_answer", found)
+    with capsys.disabled():
+        print(f"\n{name}: from the registry's API call to the changed answer: {found}")
+    assert found["p99"] <= registry.bound
+
+
+def figures(delays: list[float]) -> dict[str, float]:
+    """Percentiles by nearest rank, seconds."""
+    ordered = sorted(delays)
+    p99 = ordered[-(-99 * len(ordered) // 100) - 1]
+    return {
+        "changes": len(ordered),
+        "p50": round(statistics.median(ordered), 3),
+        "p99": round(p99, 3),
+        "longest": round(ordered[-1], 3),
+    }
+
+
+@pytest.mark.timeout(420)
+def test_an_outage_and_a_registry_that_forgot_everything_change_no_count(
+    make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus
+) -> None:
+    load = Load(exporter, workloads)
+    with contextlib.ExitStack() as stack:
+        found = {name: stack.enter_context(platform(name)) for name in ("consul", "zookeeper", "polaris")}
+        scenes = [Scene(workloads, load, name, registry) for name, registry in found.items()]
+        make_adapter({**prometheus_settings(prometheus), "registries": [one.settings for one in found.values()]})
+        for scene in scenes:
+            scene.begin(behavior=None)
+            scene.wait_asked(PODS)
+        for scene in scenes:
+            scene.pull(out=True)
+            workloads.wait_replicas(scene.name, PODS + 1)
+        for registry in found.values():
+            registry.kill()
+        hold_all(workloads, scenes, OUTAGE_SECONDS)
+        for registry in found.values():
+            registry.resume(wiped=True)
+        hold_all(workloads, scenes, AFTERWARDS_SECONDS)
+
+
+def hold_all(workloads: Workloads, scenes: list[Scene], seconds: float) -> None:
+    """Asserts that no count moves for so long, and that the HPAs are at work meanwhile."""
+    until_then = time.monotonic() + seconds
+    before = {scene.name: len(workloads.syncs(scene.name)) for scene in scenes}
+    while time.monotonic() < until_then:
+        assert {scene.name: workloads.replicas(scene.name) for scene in scenes} == {
+            scene.name: PODS + 1 for scene in scenes
+        }
+        time.sleep(0.2)
+    for scene in scenes:
+        assert len(workloads.syncs(scene.name)) >= before[scene.name] + 3
