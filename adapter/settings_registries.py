@@ -79,7 +79,7 @@ class NacosRegistry(_Registry):
 
 
 class EurekaRegistry(_Registry):
-    """Eureka, of Netflix or Spring Cloud."""
+    """Eureka, of Netflix or Spring Cloud. An instance's `hostName` and `instanceId` count as metadata here."""
 
     type: Literal["Eureka"]
     """`Eureka`."""
@@ -90,7 +90,8 @@ class EurekaRegistry(_Registry):
     password_file: str = ""
     """File with the user's password; read again when it changes."""
     interval_seconds: Seconds = 1
-    """How often changes are asked for, all services in one request."""
+    """How often changes are asked for, all services in one request. A server shows them up to 30 s late unless it has
+    `eureka.server.use-read-only-response-cache: false`."""
     tls: RegistryTls = RegistryTls()
     """TLS, for addresses with `https`."""
 
