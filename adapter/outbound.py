@@ -167,7 +167,7 @@ def _open(access: Access, known: _Opened | None, secure: bool) -> _Opened:
         stamp = tuple(_stamp(file) for file in (*files, *access.secret_headers.values()) if file)
         if known is not None and known.stamp == stamp and (known.tls is not None or not secure):
             return known
-        return _Opened(stamp, _headers(access), tls_context(access) if secure else None)
+        return _Opened(stamp, credentials(access), tls_context(access) if secure else None)
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
         raise Unreachable(f"credentials: cannot use{where}: {error.strerror or error}") from error
@@ -178,7 +178,8 @@ def _stamp(file: str) -> tuple[int, ...]:
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def _headers(access: Access) -> dict[str, str]:
+def credentials(access: Access) -> dict[str, str]:
+    """The request headers of an access. Reads files. Raises OSError."""
     headers = dict(access.headers)
     if access.username:
         pair = f"{access.username}:{secret(access.password_file) if access.password_file else ''}"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
-from adapter.outbound import Access, tls_context
+from adapter.outbound import Access, credentials, tls_context
 from adapter.registries.errors import RegistryUnreachable, WrongRegistryAnswer
 
 LARGEST_HEAD = 64 * 1024
@@ -21,16 +21,25 @@ _END_OF_HEAD = b"\r\n\r\n"
 _BODILESS = {204, 304}
 
 
+class Request(NamedTuple):
+    """A question: `target` is what follows the server's address, path and query."""
+
+    method: str
+    target: str
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+
+
 class RawReply(NamedTuple):
-    """An answer of whatever status; `head` is its status line and headers, in lower case."""
+    """An answer of whatever status; `head` is its status line and headers."""
 
     status: int
     head: bytes
     body: bytes
 
     def header(self, name: bytes) -> bytes | None:
-        """A header's value, in lower case too; None where it is not there. `name` in lower case."""
-        at = self.head.find(b"\r\n%b:" % name)
+        """A header's value; None where it is not there. `name` in lower case."""
+        at = self.head.lower().find(b"\r\n%b:" % name)
         if at < 0:
             return None
         begin = at + len(name) + 3
@@ -53,23 +62,34 @@ class Pipeline:
         self._on_loss = on_loss
         self._connection: _Connection | None = None
 
-    async def ask(self, requests: Sequence[bytes]) -> list[RawReply]:
-        """The answers to whole requests, each with its head, in their order. Only reads: lost ones are put again.
+    async def ask(self, requests: Sequence[Request]) -> list[RawReply]:
+        """The answers, in the order of the requests. These may only read: lost ones are put again.
 
         Raises RegistryUnreachable and WrongRegistryAnswer; what else ends it (cancellation) ends the connection too.
         """
         try:
             async with asyncio.timeout(self._timeout):
-                return await self._ask(requests)
+                head = await self._head()
+                return await self._ask([_written(request, head, self._url.path.rstrip("/")) for request in requests])
         except TimeoutError as error:
             self.close()
             raise RegistryUnreachable(f"{self._server}: no answer within {self._timeout:g} s") from error
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # Unicode: of a credential that fits in no header
             self.close()
             raise RegistryUnreachable(f"{self._server}: {error}") from error
         except BaseException:
             self.close()  # the next question would get the answers to this one
             raise
+
+    async def _head(self) -> str:
+        """The lines that all requests share. Files with credentials are read each time: they are replaced."""
+        try:
+            known = await asyncio.to_thread(credentials, self._access)
+        except (OSError, UnicodeError) as error:
+            where = getattr(error, "filename", None) or ""
+            raise RegistryUnreachable(f"credentials: cannot use {where}: {error}") from error
+        lines = {"Host": self._url.netloc.rpartition("@")[2], "Accept": "application/json", **known}
+        return "".join(f"{name}: {value}\r\n" for name, value in lines.items())
 
     async def _ask(self, requests: Sequence[bytes]) -> list[RawReply]:
         replies: list[RawReply] = []
@@ -173,7 +193,7 @@ class _Connection(asyncio.Protocol):
 
     def _take(self, reply: RawReply) -> None:
         self._replies.append(reply)
-        if reply.header(b"connection") == b"close":
+        if (reply.header(b"connection") or b"").lower() == b"close":
             self.close()
             self._tell()
 
@@ -184,6 +204,13 @@ class _Connection(asyncio.Protocol):
             self._told.set_exception(error)
         else:
             self._told.set_result(None)
+
+
+def _written(request: Request, head: str, prefix: str) -> bytes:
+    own = "".join(f"{name}: {value}\r\n" for name, value in request.headers)
+    length = f"Content-Length: {len(request.body)}\r\n" if request.body else ""
+    first = f"{request.method} {prefix}{request.target} HTTP/1.1\r\n"
+    return f"{first}{head}{own}{length}\r\n".encode("latin-1") + request.body
 
 
 def port_of(url: SplitResult) -> int:
@@ -198,27 +225,24 @@ def _reply(data: bytearray, at: int) -> tuple[RawReply, int] | None:
         if len(data) - at > LARGEST_HEAD:
             raise WrongRegistryAnswer("the answer's headers are too long: this is no HTTP server")
         return None
-    head = RawReply(0, bytes(data[at:end]).lower(), b"")
-    status = _status(head.head)
-    body = _body(data, end + len(_END_OF_HEAD), head, status)
-    if body is None:
-        return None
-    content, after = body
-    return RawReply(status, head.head, content), after
+    head = bytes(data[at:end])
+    reply = RawReply(_status(head), head, b"")
+    body = _body(data, end + len(_END_OF_HEAD), reply)
+    return None if body is None else (reply._replace(body=body[0]), body[1])
 
 
 def _status(head: bytes) -> int:
     parts = head.split(_END, 1)[0].split(b" ", 2)
-    if len(parts) < 2 or not parts[0].startswith(b"http/1.") or not parts[1].isdigit():
+    if len(parts) < 2 or not parts[0].startswith(b"HTTP/1.") or not parts[1].isdigit():
         raise WrongRegistryAnswer("the answer is not HTTP/1.1")
     return int(parts[1])
 
 
-def _body(data: bytearray, begin: int, head: RawReply, status: int) -> tuple[bytes, int] | None:
+def _body(data: bytearray, begin: int, head: RawReply) -> tuple[bytes, int] | None:
     """The body that begins there, and where it ends; None where it is not all there yet."""
-    if status in _BODILESS:
+    if head.status in _BODILESS:
         return b"", begin
-    if head.header(b"transfer-encoding") == b"chunked":
+    if (head.header(b"transfer-encoding") or b"").lower() == b"chunked":
         return _chunks(data, begin)
     length = head.header(b"content-length")
     if length is None or not length.isdigit():

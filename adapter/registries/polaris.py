@@ -10,24 +10,20 @@ one of that address.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Iterable, Sequence
 
 from adapter.kube.backoff import Backoff
 from adapter.load.roster import Roster
-from adapter.outbound import Access, secret
+from adapter.outbound import Access
 from adapter.registries import polaris_wire as wire
 from adapter.registries.book import Book
-from adapter.registries.errors import RegistryError, RegistryUnreachable
+from adapter.registries.errors import RegistryError
 from adapter.registries.peers import Peers
 from adapter.registries.pipelined import Pipeline
 from adapter.registries.roster import ServiceKey
+from adapter.registries.turns import Turns
 from adapter.settings_registries import PolarisRegistry
 
-STEPS = 20
-"""Into so many parts an interval is divided, that the questions of many services are spread over."""
-TOGETHER = 50
-"""How many new services are asked for at a time."""
 LONGEST_PAUSE = 5.0
 """Seconds between questions to a Polaris that cannot be reached."""
 
@@ -39,9 +35,7 @@ class PolarisSource:
         self._settings = settings
         self._book = book
         self._peers = Peers(settings.servers, book.reconnected)
-        self._turns: deque[ServiceKey] = deque()
-        self._new: list[ServiceKey] = []
-        self._news = asyncio.Event()
+        self._turns = Turns(settings.interval_seconds)
         self._revisions: dict[ServiceKey, str] = {}
         self._pipelines: dict[str, Pipeline] = {}
         self._failing = False
@@ -51,11 +45,9 @@ class PolarisSource:
         before = self._book.keys
         self._book.watch(keys)
         after = self._book.keys
-        self._turns = deque(key for key in self._turns if key in after)
-        self._new = [*(key for key in self._new if key in after), *sorted(after - before)]
         for key in self._revisions.keys() - after:
             del self._revisions[key]
-        self._news.set()
+        self._turns.change(after - before, after)
 
     def roster(self, key: ServiceKey) -> Roster | None:
         """The latest answer about a service, from memory."""
@@ -66,41 +58,16 @@ class PolarisSource:
         backoff = Backoff()
         try:
             while True:
-                self._news.clear()
                 began = asyncio.get_running_loop().time()
-                keys = self._take()
-                if await self._look(keys):
+                if await self._look(self._turns.take()):
                     backoff.reset()
-                    await self._rest(began)
+                    await self._turns.rest(began)
                 else:
                     await asyncio.sleep(min(backoff.next(), LONGEST_PAUSE))
         finally:
             for pipeline in self._pipelines.values():
                 pipeline.close()
             self._pipelines.clear()
-
-    def _take(self) -> Sequence[ServiceKey]:
-        """Whose turn it is: new services first, then a share of all, so that each comes once in an interval."""
-        if self._new:
-            keys, self._new = self._new[:TOGETHER], self._new[TOGETHER:]
-            self._turns.extend(keys)
-            return keys
-        share = -(-len(self._turns) // STEPS)
-        keys = [self._turns[place] for place in range(share)]
-        self._turns.rotate(-share)
-        return keys
-
-    async def _rest(self, began: float) -> None:
-        """Wait for the next step, or for services that are new."""
-        if self._new:
-            return
-        step = self._settings.interval_seconds / min(len(self._turns), STEPS) if self._turns else None
-        until = None if step is None else began + step
-        try:
-            async with asyncio.timeout_at(until):
-                await self._news.wait()
-        except TimeoutError:
-            return
 
     async def _look(self, keys: Sequence[ServiceKey]) -> bool:
         """Ask for these services, and write down what is answered. False where Polaris cannot be asked."""
@@ -120,8 +87,7 @@ class PolarisSource:
 
     async def _ask(self, server: str, keys: Sequence[ServiceKey]) -> Sequence[wire.Answer]:
         """What one server says of these services. Raises RegistryError where it says nothing of any."""
-        token = await self._token()
-        requests = [wire.request(server, token, *self._name(key), self._revisions.get(key, "")) for key in keys]
+        requests = [wire.request(*self._name(key), self._revisions.get(key, "")) for key in keys]
         replies = await self._pipeline(server).ask(requests)
         return [wire.answer(reply, server) for reply in replies]
 
@@ -151,17 +117,9 @@ class PolarisSource:
                 cert_file=tls.cert_file,
                 key_file=tls.key_file,
                 insecure_skip_verify=tls.insecure_skip_verify,
+                secret_headers={wire.ACCESS_HEADER: self._settings.token_file} if self._settings.token_file else {},
             )
             self._pipelines[server] = Pipeline(
                 server, access, timeout=self._settings.timeout_seconds, on_loss=self._book.reconnected
             )
         return self._pipelines[server]
-
-    async def _token(self) -> str:
-        """The access token, read anew each time: it is replaced by replacing the file. Raises RegistryUnreachable."""
-        if not self._settings.token_file:
-            return ""
-        try:
-            return await asyncio.to_thread(secret, self._settings.token_file)
-        except (OSError, UnicodeError) as error:
-            raise RegistryUnreachable(f"credentials: cannot use {self._settings.token_file}: {error}") from error

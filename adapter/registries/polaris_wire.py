@@ -1,8 +1,7 @@
-"""Polaris' discovery API: requests as bytes, and what the answers mean."""
+"""Polaris' discovery API: its questions, and what the answers mean."""
 
 from collections.abc import Iterator
 from typing import Final
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -10,8 +9,9 @@ from adapter.load.roster import Instance
 from adapter.outbound import Reply
 from adapter.registries.errors import NotAllowed, NotAuthenticated, RegistryError, RegistryFailing, WrongRegistryAnswer
 from adapter.registries.peers import refusal
-from adapter.registries.pipelined import RawReply
+from adapter.registries.pipelined import RawReply, Request
 
+ACCESS_HEADER = "X-Polaris-Token"
 INSTANCES = 1
 """The kind of question that is put."""
 
@@ -21,6 +21,7 @@ NO_SUCH_SERVICE = 400202
 _NO_CHANGE_HEADER = b"200001"
 _TOO_MANY = {403001, 403002}
 _MILLE = 1000
+_JSON = (("Content-Type", "application/json"),)
 
 
 class Unchanged:
@@ -64,20 +65,10 @@ _decode = msgspec.json.Decoder(_Answer).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def request(server: str, token: str, service: str, namespace: str, revision: str) -> bytes:
-    """The whole HTTP request for a service's instances; `revision` is the one heard last, empty where none was."""
+def request(service: str, namespace: str, revision: str) -> Request:
+    """The question for a service's instances; `revision` is the one heard last, empty where none was."""
     named = {"name": service, "namespace": namespace, "revision": revision}
-    body = _encode({"type": INSTANCES, "service": named})
-    url = urlsplit(server)
-    lines = [
-        f"POST {url.path.rstrip('/')}/v1/Discover HTTP/1.1",
-        f"Host: {url.netloc.rpartition('@')[2]}",
-        "Accept: application/json",
-        "Content-Type: application/json",
-        f"Content-Length: {len(body)}",
-        *([f"X-Polaris-Token: {token}"] if token else []),
-    ]
-    return "\r\n".join([*lines, "\r\n"]).encode() + body
+    return Request("POST", "/v1/Discover", _JSON, _encode({"type": INSTANCES, "service": named}))
 
 
 def answer(reply: RawReply, server: str) -> Answer:
