@@ -162,17 +162,21 @@ class CpuAndMemory(Mapping[str, int]):
 
 def _amounts(usage: Mapping[str, str | int | float]) -> Mapping[str, int]:
     """Nano-units by resource; what cannot be read is left out, so that the pod counts as missing for it alone."""
+    try:
+        if usage.keys() == _BOTH:
+            return CpuAndMemory(_nano(usage["cpu"]), _nano(usage["memory"]))
+    except QuantityError:
+        pass
     amounts = {}
     for resource, text in usage.items():
-        try:
-            amounts[resource] = _nano(str(text))
-        except QuantityError:
-            continue
-    return CpuAndMemory(**amounts) if amounts.keys() == _BOTH else amounts
+        with suppress(QuantityError):
+            amounts[resource] = _nano(text)
+    return amounts
 
 
-def _nano(text: str) -> int:
+def _nano(found: str | float) -> int:
     """As `parse_nano`, with a short way for what metrics-server writes: `250m`, `12345678n`, `120336Ki`."""
+    text = str(found)
     number = text.rstrip("nmKi")
     factor = _USUAL.get(text[len(number) :])
     if factor and number.isdecimal() and number.isascii() and len(number) <= _SAFE_DIGITS:
