@@ -50,6 +50,7 @@ class Meter:
         self._now = now
         self._of, self._share_of, self._is_whole = _share(metric)
         self._max_age = _max_age(metric, samples)
+        self._warms = metric.resource is not None and metric.resource.name == "cpu"
         self._usages = samples.resources.pods
         self._points = query_samples(metric, samples).pods if metric.resource is None else {}
         self._containers: tuple[Container, ...] | None = None
@@ -105,8 +106,7 @@ class Meter:
             return ""
         if sample.at < since:
             return "its last sample is from before its readiness changed"
-        is_cpu = self._metric.resource is not None and self._metric.resource.name == "cpu"
-        if is_cpu and self._now - pod.created_at < WARMING_SECONDS and sample.at < since + (window or 0.0):
+        if self._warms and self._now - pod.created_at < WARMING_SECONDS and sample.at < since + (window or 0.0):
             return "warming up"
         return ""
 

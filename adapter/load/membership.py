@@ -39,6 +39,9 @@ class Standing:
     by_absence: bool = False
 
 
+_READY = Standing(PodState.SERVING, "Ready")
+
+
 @dataclass(frozen=True, slots=True)
 class Membership:
     """The standing of every pod, by UID, and what is wrong with the registry (empty: nothing)."""
@@ -82,7 +85,7 @@ def _standing(pod: Pod, view: "_RegistryView | None") -> Standing:
 def _by_endpoints(pod: Pod) -> Standing:
     if pod.endpoint_serving is False:
         return Standing(PodState.PULLED_OUT, "Ready, but its endpoints do not serve", "EndpointSlice conditions")
-    return Standing(PodState.SERVING, "Ready")
+    return _READY
 
 
 def _gone(pod: Pod) -> Standing | None:

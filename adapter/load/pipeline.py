@@ -248,21 +248,15 @@ def _pod_readings(pods: Iterable[Pod], membership: Membership) -> list[PodReadin
 
 
 def _with_usage(reading: PodReading, measured: Sequence[Measured]) -> PodReading:
-    usage, missing = {}, {}
+    usage: dict[str, int] = {}
+    missing: dict[str, str] = {}
     for each in measured:
         gauge = each.gauges.get(reading.pod.uid)
         if gauge is not None and gauge.usage is not None:
             usage[each.assessment.name] = gauge.usage
         elif gauge is not None:
             missing[each.assessment.name] = gauge.missing
-    return PodReading(
-        pod=reading.pod,
-        state=reading.state,
-        reason=reading.reason,
-        evidence=reading.evidence,
-        usage=usage,
-        missing=missing,
-    )
+    return reading._replace(usage=usage, missing=missing or reading.missing)
 
 
 def _standings(policy: Policy, readings: Sequence[PodReading], memory: Memory, now: float) -> Standings:

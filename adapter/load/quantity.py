@@ -5,6 +5,7 @@ suffix (Ki … Ei), a decimal suffix (n, u, m, none, k … E) or an exponent; wr
 suffix that divides.
 """
 
+import functools
 import math
 import re
 from fractions import Fraction
@@ -28,6 +29,7 @@ class QuantityError(ValueError):
     """The text is no usable quantity; the message names the text and what would be one."""
 
 
+@functools.lru_cache(1024)  # the same few watermarks and tolerances stand in most policies
 def parse(text: str) -> Fraction:
     """Read a quantity exactly, sign included.
 

@@ -81,7 +81,7 @@ class Endpoints:
 
     def endpoint_serving(self, namespace: str, pod_name: str, pod_uid: str) -> bool | None:
         """True where a listed copy of the pod serves, False where none does, None where no slice lists it."""
-        return _verdict((filed.copy for filed in self._filed(namespace, pod_name)), pod_uid)
+        return _verdict([filed.copy for filed in self._filed(namespace, pod_name)], pod_uid)
 
     def _filed(self, namespace: str, pod_name: str) -> tuple["_Filed", ...]:
         return self._pods.get(namespace, {}).get(pod_name, ())
@@ -117,9 +117,14 @@ def _words(filed: Iterable[_Filed]) -> dict[str, bool]:
 
 
 def _verdict(copies: Iterable[_Copy], uid: str) -> bool | None:
-    # A copy without a UID, or a caller without one, is matched by name; a copy with another UID is of an earlier pod.
-    words = [copy.serving for copy in copies if not copy.uid or not uid or copy.uid == uid]
-    return any(words) if words else None
+    found = None
+    for copy in copies:
+        # A copy without a UID, or a caller without one, is matched by name; one with another UID is of an earlier pod.
+        if not copy.uid or not uid or copy.uid == uid:
+            if copy.serving:
+                return True
+            found = False
+    return found
 
 
 def _listed(one: EndpointSlice) -> _Listed:
