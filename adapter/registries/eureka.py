@@ -92,7 +92,8 @@ class EurekaSource:
         self._copy = None  # an earlier run may have ended in the midst of a change
         try:
             while True:
-                if not self._wanted:
+                while not self._wanted:
+                    self._news.clear()
                     await self._news.wait()
                 self._news.clear()
                 await self._rest(await self._turn(client, backoff))

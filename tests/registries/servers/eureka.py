@@ -82,6 +82,8 @@ def _build(scratch: Path) -> Path:
 
 
 def _run(command: Sequence[str], cwd: Path) -> None:
+    if shutil.which(command[0]) is None:
+        raise binaries.BuildError(f"{command[0]} is not installed; building Eureka needs Java 17 and Maven")
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
     if done.returncode:
         end = "\n".join((done.stdout + done.stderr).splitlines()[-40:])
