@@ -1,0 +1,246 @@
+"""What following 500 services costs at rest, for every registry whose real server can hold them.
+
+    python -m benchmarks.registries [--only consul,nacos] [--services 500] [--instances 10] [--seconds 60] [--out FILE]
+
+A real server on loopback holds the services; a process of its own runs the adapter's hub with one connection, and its
+processor time is taken over a minute in which nothing changes. Afterwards every roster must be full and fresh, or the
+figure would be that of a connection that died.
+"""
+
+import argparse
+import asyncio
+import gc
+import json
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from adapter.engine import YOUNG
+from adapter.registries.hub import Registries
+from adapter.registries.roster import FRESH_SECONDS, ServiceKey
+from adapter.settings_registries import Registry
+from adapter.telemetry import logs
+from adapter.telemetry.metrics import Metrics
+from benchmarks.processes import cpu_seconds, memory
+from tests.registries.servers.consul import Consul
+from tests.registries.servers.eureka import EurekaServer
+from tests.registries.servers.polaris import Polaris
+from tests.registries.servers.zookeeper import ZooKeeper
+
+AIM = 0.02
+"""Share of a processor."""
+SETTLE_SECONDS = 10
+_PATIENCE_SECONDS = 240
+_RESULTS = Path(__file__).parent / "results" / "registries.json"
+
+Services = Mapping[str, list[str]]
+"""Addresses by service."""
+
+
+# --- servers that hold the services ---
+
+
+@contextmanager
+def consul(services: Services) -> Iterator[dict[str, Any]]:
+    with Consul(limits={"http_max_conns_per_client": 1000}) as server:  # by default 200
+        server.call("PUT", "/v1/catalog/register", {"Node": "outside", "Address": "127.0.0.2"})
+        for chunk in _chunks(_flat(services), 64):
+            server.call("PUT", "/v1/txn", [_consul_service(name, ip) for name, ip in chunk])
+        yield {"type": "Consul", "servers": [server.url]}
+
+
+def _consul_service(name: str, ip: str) -> dict[str, Any]:
+    service = {"ID": f"{name}-{ip}", "Service": name, "Address": ip, "Port": 8080}
+    return {"Service": {"Verb": "set", "Node": "outside", "Service": service}}
+
+
+@contextmanager
+def _polaris(services: Services) -> Iterator[Polaris]:
+    with Polaris() as server:
+        for chunk in _chunks(_flat(services), 100):
+            found = [{"service": name, "namespace": "default", "host": ip, "port": 8080} for name, ip in chunk]
+            server.call("POST", "/naming/v1/instances", found)
+        server.restart()  # its caches are filled before it answers
+        yield server
+
+
+@contextmanager
+def polaris(services: Services) -> Iterator[dict[str, Any]]:
+    with _polaris(services) as server:
+        yield {"type": "Polaris", "servers": [server.http]}
+
+
+@contextmanager
+def nacos(services: Services) -> Iterator[dict[str, Any]]:
+    with _polaris(services) as server:
+        yield {"type": "Nacos", "servers": [server.nacos]}
+
+
+@contextmanager
+def zookeeper(services: Services) -> Iterator[dict[str, Any]]:
+    with ZooKeeper() as server, server.session() as client:
+        made = []
+        for name, ips in services.items():
+            client.ensure_path(f"/services/{name}")
+            made += [client.create_async(f"/services/{name}/{ip}", _curator(name, ip), ephemeral=True) for ip in ips]
+        for one in made:
+            one.get(timeout=60)
+        yield {"type": "ZooKeeper", "servers": [server.address], "layout": "Curator"}
+
+
+def _curator(name: str, ip: str) -> bytes:
+    metadata = {"instance_status": "UP"}
+    instance = {"name": name, "id": ip, "address": ip, "port": 8080, "serviceType": "DYNAMIC"}
+    return json.dumps({**instance, "payload": {"metadata": metadata}}).encode()
+
+
+@contextmanager
+def eureka(services: Services) -> Iterator[dict[str, Any]]:
+    with EurekaServer() as server:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda one: server.register(one[0], "-".join(one), one[1], lease=7200), _flat(services)))
+        yield {"type": "Eureka", "servers": [server.url]}
+
+
+HELD: dict[str, Callable[[Services], Any]] = {
+    "consul": consul,
+    "nacos": nacos,
+    "zookeeper": zookeeper,
+    "eureka": eureka,
+    "polaris": polaris,
+}
+
+
+def _flat(services: Services) -> list[tuple[str, str]]:
+    return [(name, ip) for name, ips in services.items() for ip in ips]
+
+
+def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
+    for first in range(0, len(items), size):
+        yield items[first : first + size]
+
+
+def _services(count: int, instances: int) -> Services:
+    return {
+        f"shop-{n}": [f"10.{n >> 8}.{n & 255}.{instance + 1}" for instance in range(instances)] for n in range(count)
+    }
+
+
+# --- the process that is measured ---
+
+
+async def follow(entry: dict[str, Any], services: int, instances: int) -> None:
+    """Follow the services; print a line once all are known, and one about how they stand for each line that comes."""
+    logs.configure("error")
+    settings: Registry = TypeAdapter(Registry).validate_python({**entry, "name": "main"})
+    changed = asyncio.Event()
+    hub = Registries([settings], lambda _: changed.set(), time.time, Metrics())
+    keys = [ServiceKey("main", name) for name in _services(services, instances)]
+    hub.watch(keys)
+    running = asyncio.create_task(hub.run())
+    while _known(hub, keys, instances)["known"] != services:
+        changed.clear()
+        await changed.wait()
+        await asyncio.sleep(0.25)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*YOUNG)
+    print("ready", flush=True)
+    while await asyncio.to_thread(sys.stdin.readline):
+        print(json.dumps(_known(hub, keys, instances)), flush=True)
+    running.cancel()
+
+
+def _known(hub: Registries, keys: list[ServiceKey], instances: int) -> dict[str, float]:
+    rosters = [roster for key in keys if (roster := hub.roster(key)) is not None]
+    known = [one for one in rosters if one.valid and not one.error and len(one.instances) == instances]
+    oldest = max((time.time() - one.at for one in known), default=0.0)
+    return {"known": len(known), "oldest_seconds": round(oldest, 1)}
+
+
+# --- the measurement ---
+
+
+def measure(name: str, services: int, instances: int, seconds: float) -> dict[str, Any]:
+    with HELD[name](_services(services, instances)) as entry:
+        command = [sys.executable, "-m", "benchmarks.registries", "--follow", json.dumps(entry)]
+        command += ["--services", str(services), "--instances", str(instances)]
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            return {"registry": name, **_measured(child, services, seconds)}
+        finally:
+            child.kill()
+            child.wait()
+
+
+def _measured(child: "subprocess.Popen[str]", services: int, seconds: float) -> dict[str, Any]:
+    assert child.stdin is not None
+    assert child.stdout is not None
+    began = time.monotonic()
+    with ThreadPoolExecutor(1) as pool:
+        said = pool.submit(child.stdout.readline)
+        try:
+            line = said.result(_PATIENCE_SECONDS)
+        except TimeoutError:
+            child.kill()
+            raise RuntimeError(f"not all services are known after {_PATIENCE_SECONDS} s") from None
+    if line != "ready\n":
+        raise RuntimeError("the measured process ended")
+    known_after, to_know = time.monotonic() - began, cpu_seconds(child.pid)
+    time.sleep(SETTLE_SECONDS)
+    before, since = cpu_seconds(child.pid), time.monotonic()
+    time.sleep(seconds)
+    used, took = cpu_seconds(child.pid) - before, time.monotonic() - since
+    child.stdin.write("how\n")
+    child.stdin.flush()
+    stands = json.loads(child.stdout.readline())
+    if stands["known"] != services or stands["oldest_seconds"] > FRESH_SECONDS:
+        raise RuntimeError(f"the rosters are not all full and fresh: {stands}")
+    return {
+        "cpu_share": round(used / took, 4),
+        "meets_aim": used / took < AIM,
+        "seconds": round(took, 1),
+        "oldest_answer_seconds": stands["oldest_seconds"],
+        "first_answers_seconds": round(known_after, 1),
+        "first_answers_cpu_seconds": round(to_know, 2),
+        "memory_mib": memory(child.pid)["now"],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(HELD), help="registries, separated by commas")
+    parser.add_argument("--services", type=int, default=500)
+    parser.add_argument("--instances", type=int, default=10)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--out", type=Path, default=_RESULTS)
+    parser.add_argument("--follow", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.follow:
+        asyncio.run(follow(json.loads(asked.follow), asked.services, asked.instances))
+        return
+    kept = json.loads(asked.out.read_text())["registries"] if asked.out.exists() else []
+    found = {one["registry"]: one for one in kept}
+    for name in asked.only.split(","):
+        found[name] = measure(name, asked.services, asked.instances, asked.seconds)
+        print(json.dumps(found[name]))
+        _write(asked.out, asked.services, asked.instances, list(found.values()))
+
+
+def _write(out: Path, services: int, instances: int, found: list[dict[str, Any]]) -> None:
+    scene = {"services": services, "instances_each": instances, "aim_cpu_share": AIM}
+    machine = {"architecture": platform.machine(), "python": platform.python_version()}
+    out.parent.mkdir(exist_ok=True)
+    out.write_text(json.dumps({"scene": scene, "machine": machine, "registries": found}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
