@@ -3,14 +3,19 @@
 import asyncio
 import gc
 import signal
+import socket
+import uuid
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
 from adapter.apiserver.manager import TlsOptions
 from adapter.apiserver.server import ApiServer, ServerOptions
+from adapter.companion.companion import Companion
 from adapter.engine import Engine
+from adapter.kube.lease import Lease
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
 from adapter.settings import Server as ServerSettings
@@ -22,8 +27,26 @@ from adapter.telemetry.metrics import Metrics
 log = structlog.get_logger(__name__)
 
 
+class Process(Protocol):
+    """What a command runs."""
+
+    async def run(self, settings_path: str | None) -> None:
+        """Run until cancelled."""
+
+
 async def serve(settings_path: str | None, kubeconfig: str | None) -> int:
     """Run the server until SIGTERM or SIGINT. Raises SettingsError where the settings cannot be used."""
+    return await _run(Server, settings_path, kubeconfig)
+
+
+async def accompany(settings_path: str | None, kubeconfig: str | None) -> int:
+    """Run the companion until SIGTERM or SIGINT. Raises SettingsError where the settings cannot be used."""
+    return await _run(Companionship, settings_path, kubeconfig)
+
+
+async def _run(
+    process: Callable[[Settings, Session, Metrics], Process], settings_path: str | None, kubeconfig: str | None
+) -> int:
     settings = await asyncio.to_thread(load, settings_path) if settings_path else Settings()
     logs.configure(settings.logging.level, settings.logging.format)
     gc.disable()  # until the caches are filled: what is made by then stays
@@ -33,10 +56,10 @@ async def serve(settings_path: str | None, kubeconfig: str | None) -> int:
         loop.add_signal_handler(name, stop.set)
     metrics = Metrics()
     async with await Session.open(kubeconfig, metrics=metrics) as session:
-        server = Server(settings, session, metrics)
+        made = process(settings, session, metrics)
         async with telemetry.serve(metrics, settings.telemetry.address, settings.telemetry.port) as port:
             log.info("telemetry is served", port=port)
-            running = asyncio.create_task(server.run(settings_path))
+            running = asyncio.create_task(made.run(settings_path))
             stopping = asyncio.create_task(stop.wait())
             await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
             return await _end(running, stopping)
@@ -76,6 +99,35 @@ class Server:
                 tasks.create_task(self._api.run(), name="api")
         finally:
             await self._scales.close()
+
+
+class Companionship:
+    """The companion over the engine's picture. `run` runs both."""
+
+    def __init__(self, settings: Settings, session: Session, metrics: Metrics) -> None:
+        self._engine = Engine(settings, session, metrics)
+        where = settings.companion
+        self._companion = Companion(
+            session,
+            Lease(session, where.namespace, where.lease, f"{socket.gethostname()}_{uuid.uuid4()}"),
+            self._engine.picture,
+            self._engine.hpa,
+            self._engine.stale,
+            where,
+            settings.kubernetes.namespaces,
+            metrics,
+        )
+        self._engine.follow_views(self._companion.changed)
+        self._engine.on_settings = self._take_over
+
+    def _take_over(self, settings: Settings) -> None:
+        self._companion.settings = settings.companion
+
+    async def run(self, settings_path: str | None) -> None:
+        """Accompany until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._engine.run(settings_path), name="engine")
+            tasks.create_task(self._companion.run(), name="companion")
 
 
 def _server_options(server: ServerSettings) -> ServerOptions:

@@ -1,10 +1,10 @@
-"""The command line: `effective-load serve | decide | check`."""
+"""The command line: `effective-load serve | companion | decide | check`."""
 
 import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {package_version()}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_serve(commands)
+    _add_companion(commands)
     _add_decide(commands)
     _add_check(commands)
     return parser
@@ -39,13 +40,28 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_serve(commands: Any) -> None:
     serve = commands.add_parser("serve", help="serve the metrics API", description="Serve the metrics API.")
-    serve.add_argument(
+    _add_where(serve)
+    serve.set_defaults(run=_serve)
+
+
+def _add_companion(commands: Any) -> None:
+    companion = commands.add_parser(
+        "companion",
+        help="run the companion",
+        description="Run the companion: the leader among its replicas writes the policies' status, and what else the "
+        "settings switch on.",
+    )
+    _add_where(companion)
+    companion.set_defaults(run=_companion)
+
+
+def _add_where(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
         "--settings", metavar="FILE", help="settings file (YAML); without it every setting is the default"
     )
-    serve.add_argument(
+    command.add_argument(
         "--kubeconfig", metavar="FILE", help="default: in-cluster, else $KUBECONFIG, else ~/.kube/config"
     )
-    serve.set_defaults(run=_serve)
 
 
 def _add_decide(commands: Any) -> None:
@@ -80,12 +96,25 @@ def _add_check(commands: Any) -> None:
 
 def _serve(parsed: argparse.Namespace) -> int:
     from adapter.assembly import serve
+
+    return _run("serve", serve, parsed)
+
+
+def _companion(parsed: argparse.Namespace) -> int:
+    from adapter.assembly import accompany
+
+    return _run("accompany", accompany, parsed)
+
+
+def _run(
+    what: str, process: Callable[[str | None, str | None], Coroutine[Any, Any, int]], parsed: argparse.Namespace
+) -> int:
     from adapter.kube.errors import KubeError
 
     try:
-        return asyncio.run(serve(parsed.settings, parsed.kubeconfig))
+        return asyncio.run(process(parsed.settings, parsed.kubeconfig))
     except (KubeError, OSError) as error:
-        print(f"effective-load cannot serve: {error}", file=sys.stderr)
+        print(f"effective-load cannot {what}: {error}", file=sys.stderr)
         return FAILED
 
 

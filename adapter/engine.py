@@ -24,6 +24,7 @@ from adapter.kube.session import Session
 from adapter.load.roster import Roster
 from adapter.load.samples import QuerySamples, ResourceSamples
 from adapter.load.spec import Policy, Query
+from adapter.policy.hpa import Hpa
 from adapter.registries.hub import Registries
 from adapter.registries.kubernetes import Endpoints
 from adapter.registries.roster import service_of
@@ -184,6 +185,15 @@ class Engine:
         self._world.queries_changed(Key(user.namespace, user.workload) for user in users)
         results = (self._prometheus.series(name) for name in self._prometheus.named())
         self._worker.publish_queries({result.name: _query_view(result) for result in results if result is not None})
+
+    def follow_views(self, listener: Callable[[Iterable[Key]], None]) -> None:
+        """Have the listener hear of the policies whose views are new."""
+        self._worker.on_views = listener
+
+    def hpa(self, key: Key) -> Hpa | None:
+        """The HPA that a policy names; None where the policy is not valid or the HPA does not exist."""
+        link = self._world.link(key)
+        return link.hpa if link is not None else None
 
     def stale(self) -> str | None:
         """The sentence why nothing may be decided: a watch that has shown no life for 90 s. None where all is well.

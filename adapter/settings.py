@@ -172,6 +172,26 @@ class Prometheus(Section):
     """The named queries."""
 
 
+class CompanionFeatures(Section):
+    """What the companion may write; each has rights of its own in the manifests. With all of them off it only reads."""
+
+    status: bool = True
+    """Whether policies get a status: conditions, counts, the decision, and what replicas have to remember together."""
+
+
+class Companion(Section):
+    """The companion, of which one replica leads."""
+
+    namespace: str = Field(default_factory=own_namespace, min_length=1)
+    """Namespace of the Lease. Default: as for `server.tls.namespace`."""
+    lease: str = Field(default="effective-load-companion", min_length=1)
+    """Name of the Lease by which the leader is elected."""
+    writes_per_second: Annotated[float, Field(ge=1, le=1000, allow_inf_nan=False)] = 20
+    """How many requests that write are sent to the API server at most, scaling left aside."""
+    features: CompanionFeatures = CompanionFeatures()
+    """What the companion may write."""
+
+
 class Settings(Section):
     """The whole file."""
 
@@ -187,6 +207,8 @@ class Settings(Section):
     """CPU and memory from metrics.k8s.io."""
     prometheus: Prometheus = Prometheus()
     """Prometheus servers and queries."""
+    companion: Companion = Field(default_factory=Companion)
+    """The companion. *The Lease needs a restart.*"""
     registries: tuple[Annotated[Registry, Field(discriminator="type")], ...] = ()
     """Service registries that policies may name."""
 

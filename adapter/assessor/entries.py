@@ -4,6 +4,7 @@ import functools
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -11,35 +12,52 @@ from adapter.faults import FaultyDocument
 from adapter.kube.objects import Endpoint, EndpointConditions, EndpointSlice, Metadata, ObjectReference
 from adapter.load.spec import Policy
 from adapter.policy.hpa import Hpa, parse_hpa
-from adapter.policy.objects import PolicyObject
+from adapter.policy.objects import PolicyMetadata, PolicyObject
 from adapter.policy.parse import parse_policy
 from adapter.registries.kubernetes import decode_slice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyEntry:
-    """A WatermarkPolicy object: `policy` where it is valid, else `fault`."""
+    """A WatermarkPolicy object: `policy` where it is valid, else `fault`. `memory` is its status's, still JSON."""
 
     namespace: str
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
     policy: Policy | None = None
     fault: str = ""
+    memory: bytes = b""
 
 
-_DECODER = msgspec.json.Decoder(PolicyObject)
+class _Status(msgspec.Struct, frozen=True):
+    memory: msgspec.Raw = msgspec.Raw()
+
+
+class _Watched(msgspec.Struct, frozen=True):
+    metadata: PolicyMetadata = PolicyMetadata()
+    spec: dict[str, Any] | None = None
+    status: _Status | None = None
+
+
+_DECODER = msgspec.json.Decoder(_Watched)
 
 
 def decode_policy(body: bytes | msgspec.Raw) -> PolicyEntry:
     """Read a WatermarkPolicy; one that is not valid keeps its name and says why. Raises msgspec.MsgspecError."""
     wire = _DECODER.decode(body)
     metadata, policy, fault = wire.metadata, None, ""
+    memory = bytes(wire.status.memory) if wire.status is not None else b""
     try:
-        policy = parse_policy(wire)
+        policy = parse_policy(PolicyObject(metadata=metadata, spec=wire.spec))
     except FaultyDocument as error:
         fault = str(error)
     return PolicyEntry(
-        namespace=metadata.namespace, name=metadata.name, labels=metadata.labels or {}, policy=policy, fault=fault
+        namespace=metadata.namespace,
+        name=metadata.name,
+        labels=metadata.labels or {},
+        policy=policy,
+        fault=fault,
+        memory=memory,
     )
 
 

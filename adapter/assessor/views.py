@@ -2,7 +2,10 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
+
+import msgspec
+import structlog
 
 from adapter.assessor.targets import Found
 from adapter.assessor.world import Link, TargetRef, World
@@ -16,7 +19,11 @@ from adapter.load.pods import Pod
 from adapter.load.roster import Roster
 from adapter.load.samples import QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Policy, Query, Scale, Target
+from adapter.policy import travelling
+from adapter.policy.memory import RecollectionError
 from adapter.snapshot import Key, PolicyView, Problem
+
+log = structlog.get_logger(__name__)
 
 
 class Inputs(Protocol):
@@ -122,9 +129,20 @@ class Views:
         return replace(view, assessment=assessment)
 
     def _memory(self, key: Key, policy: Policy) -> Memory:
-        """What is remembered of this very policy; one that was deleted and made anew starts afresh."""
+        """What is remembered of this very policy, by this process or else by its status, where another left it."""
         uid, memory = self._memories.get(key, ("", Memory()))
-        return memory if uid == policy.uid else Memory()
+        return memory if uid == policy.uid else self._left_behind(key)
+
+    def _left_behind(self, key: Key) -> Memory:
+        """The memory in the policy's status. One that cannot be read is none: what is not known decides nothing."""
+        entry = self._world.policies.get(key)
+        if entry is None or not entry.memory:
+            return Memory()
+        try:
+            return travelling.load(msgspec.json.decode(entry.memory, type=dict[str, Any]))
+        except (msgspec.MsgspecError, RecollectionError) as error:
+            log.warning("a policy's memory cannot be read", namespace=key.namespace, policy=key.name, error=str(error))
+            return Memory()
 
     def _pods(self, ref: TargetRef, selector_text: str, target: Target) -> list[Pod]:
         """The target's pods, by selector and owner. Raises SelectorError where the scale has no usable selector."""

@@ -1,7 +1,7 @@
 """Assesses marked policies in slices of about 2 ms, and swaps the results into the picture."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from time import perf_counter
 
@@ -24,7 +24,10 @@ are fetched every 10 s and are 15 s apart, touch nearly every policy before."""
 
 
 class Worker:
-    """One task that keeps the picture current. `view` makes a policy's view, None where the policy is gone."""
+    """One task that keeps the picture current. `view` makes a policy's view, None where the policy is gone.
+
+    `on_views` hears of the policies whose views were swapped in.
+    """
 
     def __init__(
         self, marks: Marks, picture: Picture, view: Callable[[Key], PolicyView | None], metrics: Metrics
@@ -33,6 +36,7 @@ class Worker:
         self._picture = picture
         self._view = view
         self._metrics = metrics
+        self.on_views: Callable[[Iterable[Key]], None] = _nobody
 
     async def run(self) -> None:
         """Assess what is marked, for ever."""
@@ -96,6 +100,7 @@ class Worker:
                 moved[key] = known
         by_target = _retargeted(current.by_target, moved, views) if moved else current.by_target
         self._picture.swap(replace(current, policies=policies, by_target=by_target))
+        self.on_views(views)
 
     def publish_queries(self, queries: Mapping[str, QueryView]) -> None:
         """Swap the named queries' answers into the picture."""
@@ -111,6 +116,10 @@ class Worker:
         """Swap in which HPAs ask for Pods metrics, the pods by namespace, and whether every cache is filled."""
         current = self._picture.current
         self._picture.swap(replace(current, pods_metric_targets=targets, pods=pods, synced=synced))
+
+
+def _nobody(_keys: Iterable[Key]) -> None:
+    pass
 
 
 def _retargeted(

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 from adapter.assessor.entries import PolicyEntry
@@ -66,6 +66,8 @@ class World:
     def policy_changed(self, old: PolicyEntry | None, new: PolicyEntry | None) -> None:
         """A policy came, changed or went."""
         key = _key_of(old, new)
+        if old is not None and new is not None and replace(old, memory=b"") == replace(new, memory=b""):
+            return  # a new status decides nothing here
         if old is not None and old.policy is not None:
             self._by_hpa[Key(key.namespace, old.policy.hpa)].discard(key)
             if (service := service_of(old.policy)) is not None:

@@ -41,6 +41,7 @@ class Metrics:
         self._serving()
         self._inputs()
         self._registries()
+        self._companion()
         self._caches()
         self.build_info = self._gauge("build_info", "1, labelled with what runs", "version", "python")
         self.build_info.labels(version=package_version(), python=platform.python_version()).set(1)
@@ -86,6 +87,12 @@ class Metrics:
         )
         self.registry_reconnects = self._counter(
             "registry_reconnects_total", "Connections to a service registry made anew, and restarts seen", "registry"
+        )
+
+    def _companion(self) -> None:
+        self.companion_leads = self._gauge("companion_leads", "1 where this replica of the companion leads")
+        self.companion_writes = self._counter(
+            "companion_writes_total", "Actions of the companion by kind and how they ended", "action", "result"
         )
 
     def _caches(self) -> None:

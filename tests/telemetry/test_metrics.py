@@ -24,6 +24,8 @@ FOR_EVER = {
     "effective_load_build_info": ("gauge", "version", "python"),
     "effective_load_certificate_expiry_timestamp_seconds": ("gauge", "certificate"),
     "effective_load_clock_skew_seconds": ("gauge",),
+    "effective_load_companion_leads": ("gauge",),
+    "effective_load_companion_writes_total": ("counter", "action", "result"),
     "effective_load_errors_total": ("counter", "reason"),
     "effective_load_policy_condition": ("gauge", "namespace", "policy", "condition"),
     "effective_load_policy_current_replicas": ("gauge", "namespace", "policy"),

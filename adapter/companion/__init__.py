@@ -1,0 +1,1 @@
+"""The companion: the only one that writes. `plan` (pure) says what to do, `writer` does it."""

@@ -1,0 +1,165 @@
+"""A policy's status: what was found and decided, for people and for whoever takes over."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from math import floor
+from typing import Any, NamedTuple
+
+from adapter.companion.actions import WriteStatus
+from adapter.companion.situation import Past, Situation, Written
+from adapter.load.assessment import Decision, MetricAssessment, Outcome
+from adapter.load.explanation import headline
+from adapter.load.pods import PodState
+from adapter.load.quantity import nano_text
+from adapter.policy import travelling
+from adapter.policy.memory import time_text
+
+REFRESH_SECONDS = 120.0
+"""A status that says the same is written again after so long, for its times and its memory."""
+SHORTEST_SECONDS = 10.0
+"""No policy's status is written more often."""
+LONGEST = 1024
+
+_UNCHANGING = {"assessedAt", "effective", "raw", "metrics", "memory", "decision"}
+"""What moves with every sample is no reason to write by itself."""
+_TROUBLES = {
+    "InputsFresh": ("SamplesFresh", "InputsMissing", "every metric has fresh samples"),
+    "RegistryTrusted": ("RegistryAnswers", "RegistryDistrusted", "the registry's answers are valid and recent"),
+}
+"""Conditions that are True unless the assessment found trouble: reason of True, reason of False, sentence of True."""
+_FINDINGS = ("ReplacementIneffective", "UndersizedByUnready")
+"""Conditions that are shown while they are found, as True."""
+
+
+def plan(situation: Situation) -> Iterator[WriteStatus]:
+    """Write the status where it says something new, else once a minute."""
+    past, policy = situation.past.written, situation.view.policy
+    if not policy.uid or (past.at is not None and situation.now - past.at < SHORTEST_SECONDS):
+        return
+    status = status_of(situation)
+    is_old = past.at is None or situation.now - past.at >= REFRESH_SECONDS
+    if is_old or _news(status) != _news(past.status):
+        yield WriteStatus(key=situation.key, uid=policy.uid, status=status)
+
+
+def after(past: Past, action: WriteStatus, now: float) -> Past:
+    """The past once the status was written."""
+    return replace(past, written=Written(status=action.status, at=now))
+
+
+def _news(status: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in status.items() if key not in _UNCHANGING} | {
+        "conditions": [(one["type"], one["status"], one["reason"]) for one in status.get("conditions", ())]
+    }
+
+
+def status_of(situation: Situation) -> dict[str, Any]:
+    """The whole status, as the API takes it; what is not known is left out."""
+    view, decision = situation.view, situation.decision
+    assessment = view.assessment
+    status: dict[str, Any] = {
+        "observedGeneration": view.policy.generation,
+        "assessedAt": time_text(assessment.at if assessment else situation.now),
+        "conditions": _conditions(situation),
+    }
+    if view.scale is not None:
+        status["current"] = view.scale.replicas
+    if assessment is None or decision is None:
+        return status | {"verdict": "Error", "decision": _shortened(_problem(situation))}
+    status |= {
+        "verdict": decision.verdict.value,
+        "decision": _shortened(headline(assessment, decision)),
+        "pods": {state.value: assessment.counts.get(state, 0) for state in PodState},
+        "metrics": [_metric(metric, _outcome(decision, metric)) for metric in assessment.metrics],
+        "memory": travelling.dump(assessment.memory),
+    }
+    if decision.desired is not None:
+        status["desired"] = decision.desired
+    if decision.held_by is not None:
+        status["heldBy"] = decision.held_by.value
+    if decision.outcome is not None:
+        status |= {"metric": decision.outcome.metric.name, **_figures(decision.outcome.metric)}
+    return status
+
+
+def _problem(situation: Situation) -> str:
+    problem = situation.view.problem
+    return problem.message if problem is not None else "it has not been assessed yet"
+
+
+class _Finding(NamedTuple):
+    """A condition as it stands now."""
+
+    type: str
+    is_true: bool
+    reason: str
+    message: str
+
+
+def _conditions(situation: Situation) -> list[dict[str, Any]]:
+    known = {one["type"]: one for one in situation.past.written.status.get("conditions", ())}
+    return [_condition(situation, finding, known.get(finding.type)) for finding in _findings(situation)]
+
+
+def _findings(situation: Situation) -> Iterator[_Finding]:
+    yield _ready(situation)
+    assessment = situation.view.assessment
+    if assessment is None:
+        return
+    for name, (well, ill, sentence) in _TROUBLES.items():
+        trouble = assessment.conditions.get(name)
+        yield _Finding(name, trouble is None, ill if trouble else well, trouble or sentence)
+    for name in _FINDINGS:
+        if name in assessment.conditions:
+            yield _Finding(name, True, name, assessment.conditions[name])
+
+
+def _ready(situation: Situation) -> _Finding:
+    decision, problem = situation.decision, situation.view.problem
+    if decision is None:
+        return _Finding("Ready", False, problem.reason if problem else "NotAssessed", _problem(situation))
+    if decision.error is not None:
+        return _Finding("Ready", False, "NoDecision", decision.error)
+    return _Finding("Ready", True, "Decided", "a count is decided")
+
+
+def _condition(situation: Situation, finding: _Finding, known: Mapping[str, Any] | None) -> dict[str, Any]:
+    status = "True" if finding.is_true else "False"
+    same = known is not None and known.get("status") == status
+    return {
+        "type": finding.type,
+        "status": status,
+        "observedGeneration": situation.view.policy.generation,
+        "lastTransitionTime": known["lastTransitionTime"] if known is not None and same else time_text(situation.now),
+        "reason": finding.reason,
+        "message": finding.message,
+    }
+
+
+def _outcome(decision: Decision, metric: MetricAssessment) -> Outcome | None:
+    return next((one for one in decision.outcomes if one.metric.name == metric.name), None)
+
+
+def _metric(metric: MetricAssessment, outcome: Outcome | None) -> dict[str, Any]:
+    known: dict[str, Any] = {"name": metric.name, **_figures(metric), "sampled": metric.n, "missing": metric.missing}
+    if outcome is not None:
+        known |= {"verdict": outcome.reading.verdict.value, "proposal": outcome.proposal}
+    if metric.error is not None:
+        known["error"] = _shortened(metric.error)
+    return known
+
+
+def _figures(metric: MetricAssessment) -> dict[str, str]:
+    figures = {"effective": metric.usage, "raw": metric.raw, "high": metric.high, "low": metric.low}
+    return {name: _quantity(value) for name, value in figures.items() if value is not None}
+
+
+def _quantity(nano: Fraction) -> str:
+    """A quantity for people: in whole milli-units from a tenth on, as it is below."""
+    whole = floor(nano)
+    return nano_text(whole - whole % 10**6 if whole >= 10**8 else whole)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"

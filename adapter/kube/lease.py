@@ -1,0 +1,183 @@
+"""Leader election on a Lease (coordination.k8s.io/v1), judged by this process's monotonic clock alone.
+
+A holder believes in its lease for less time than others wait before they take it, counted from before it asked for the
+renewal; so no two act at once, whatever the clocks of the machines say.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import msgspec
+import structlog
+
+from adapter.kube.errors import Conflict, KubeError, NotFound
+from adapter.kube.session import Session
+
+DURATION_SECONDS = 10
+"""A lease that was not renewed for so long may be taken."""
+BELIEVED_SECONDS = 5.0
+"""So long after it began to ask for the last renewal that was granted, a holder acts. What it then began may take 2 s,
+and another's first look at that renewal may be dated 2 s early: no acts overlap."""
+RETRY_SECONDS = 2.0
+ASK_SECONDS = 2.0
+
+_log = structlog.get_logger(__name__)
+
+
+class _Spec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class _Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+
+
+class _Lease(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    api_version: str = "coordination.k8s.io/v1"
+    kind: str = "Lease"
+    metadata: _Metadata = _Metadata()
+    spec: _Spec = _Spec()
+
+
+class _Seen(NamedTuple):
+    """A version of the lease, and when it was first seen here (monotonic seconds)."""
+
+    version: str
+    since: float
+
+
+_DECODER = msgspec.json.Decoder(_Lease)
+
+
+class Lease:
+    """One candidate for one lease. `identity` names this process, and differs from that of every other one."""
+
+    def __init__(self, session: Session, namespace: str, name: str, identity: str) -> None:
+        self._session = session
+        self._monotonic = session.clock.monotonic
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._metadata = _Metadata(name=name, namespace=namespace)
+        self._identity = identity
+        self._held: _Lease | None = None
+        self._believed_until = 0.0
+        self._seen = _Seen("", 0.0)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process may act at this moment."""
+        return self._held is not None and self._monotonic() < self._believed_until
+
+    async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run `work` whenever this process leads, until cancelled; the lease is given back at the end.
+
+        `work` is cancelled when the lease is lost, and run anew when it is won again.
+        """
+        try:
+            while True:
+                await self._win()
+                _log.info("leading", lease=self._metadata.name, identity=self._identity)
+                await self._work_while_leading(work)
+                _log.warning("no longer leading", lease=self._metadata.name, identity=self._identity)
+        finally:
+            await self._give_back()
+
+    async def _win(self) -> None:
+        while not await self._ask():  # noqa: ASYNC110  what is waited for happens elsewhere
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _work_while_leading(self, work: Callable[[], Awaitable[None]]) -> None:
+        working = asyncio.ensure_future(work())
+        renewing = asyncio.create_task(self._renew_while_leading())
+        try:
+            await asyncio.wait({working, renewing}, return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                await working
+        finally:
+            for task in (working, renewing):
+                task.cancel()
+            await asyncio.gather(working, renewing, return_exceptions=True)
+
+    async def _renew_while_leading(self) -> None:
+        while self.leads:
+            await asyncio.sleep(RETRY_SECONDS)
+            await self._ask()
+
+    async def _ask(self) -> bool:
+        """Take or renew the lease where that may be done; whether it is held. Failures are logged, and no answer."""
+        began = self._monotonic()
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
+                granted = await (self._renew() if self._held else self._take(began))
+        except Conflict:
+            granted = self._held = None
+        except (KubeError, TimeoutError, msgspec.MsgspecError) as error:
+            _log.warning("the lease cannot be asked for", lease=self._metadata.name, error=str(error))
+            return self.leads
+        if granted is not None:
+            self._held, self._believed_until = granted, began + BELIEVED_SECONDS
+        return granted is not None
+
+    async def _renew(self) -> _Lease:
+        assert self._held is not None
+        spec = msgspec.structs.replace(self._held.spec, renew_time=self._now())
+        return await self._put(msgspec.structs.replace(self._held, spec=spec))
+
+    async def _take(self, began: float) -> _Lease | None:
+        try:
+            found = _DECODER.decode(await self._session.get(f"{self._collection}/{self._metadata.name}"))
+        except NotFound:
+            lease = _Lease(metadata=self._metadata, spec=self._claim(0))
+            return await self._send("POST", self._collection, lease)
+        if found.spec.holder_identity and not self._is_over(found, began):
+            return None
+        claim = self._claim((found.spec.lease_transitions or 0) + 1)
+        return await self._put(msgspec.structs.replace(found, spec=claim))
+
+    def _is_over(self, lease: _Lease, now: float) -> bool:
+        """Whether its holder let it go stale: this very version has been seen here for the lease's duration."""
+        if lease.metadata.resource_version != self._seen.version:
+            self._seen = _Seen(lease.metadata.resource_version, now)
+        return now - self._seen.since >= max(lease.spec.lease_duration_seconds or 0, DURATION_SECONDS)
+
+    def _claim(self, transitions: int) -> _Spec:
+        now = self._now()
+        return _Spec(
+            holder_identity=self._identity,
+            lease_duration_seconds=DURATION_SECONDS,
+            acquire_time=now,
+            renew_time=now,
+            lease_transitions=transitions,
+        )
+
+    async def _give_back(self) -> None:
+        if not self.leads or self._held is None:
+            return
+        spec = _Spec(
+            lease_duration_seconds=1, renew_time=self._now(), lease_transitions=self._held.spec.lease_transitions
+        )
+        given, self._held = msgspec.structs.replace(self._held, spec=spec), None
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
+                await self._put(given)
+        except (KubeError, TimeoutError) as error:
+            _log.warning("the lease cannot be given back", lease=self._metadata.name, error=str(error))
+
+    async def _put(self, lease: _Lease) -> _Lease:
+        # With the version that was read: whoever wrote in between wins.
+        return await self._send("PUT", f"{self._collection}/{self._metadata.name}", lease)
+
+    async def _send(self, method: str, path: str, lease: _Lease) -> _Lease:
+        answer = await self._session.request(method, path, body=msgspec.json.encode(lease), timeout=ASK_SECONDS)
+        return _DECODER.decode(answer.body)
+
+    def _now(self) -> str:
+        moment = datetime.fromtimestamp(self._session.now(), UTC)
+        return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
