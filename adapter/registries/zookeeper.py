@@ -32,6 +32,8 @@ _log = structlog.get_logger(__name__)
 
 PULSE_SECONDS = 4.0
 """How often the server has to show that it lives."""
+SLOW_SECONDS = 1.0
+"""A server that takes so long may have been frozen."""
 WITNESSES = 8
 """Services that are looked at, at most, for a sign that others than an empty one have instances."""
 
@@ -62,7 +64,7 @@ class ZooKeeperSource:
         self._rules = _RuleBook(settings) if settings.layout != "Curator" else None
         self._session: Session | None = None
         self._tasks: asyncio.TaskGroup | None = None
-        self._was_connected = False
+        self._was_connected = self._hesitated = False
         self._witness = ""
 
     def watch(self, keys: Iterable[ServiceKey]) -> None:
@@ -163,12 +165,20 @@ class ZooKeeperSource:
                 continue
             session.review()
             try:
-                await session.exists("/")
-                if self._rules is None or self._rules.current:
-                    self._book.confirm([one.key for one in self._followed.values() if one.current])
+                await self._beat(session)
                 await self._vouch(session)
             except RegistryError as error:
+                self._hesitated = True
                 self._book.failed(error)
+
+    async def _beat(self, session: Session) -> None:
+        slow = await session.pulse() > SLOW_SECONDS
+        if slow or self._hesitated:
+            # The sessions of those who registered may have ended meanwhile, though this one did not.
+            self._book.reconnected()
+        self._hesitated = False
+        if self._rules is None or self._rules.current:
+            self._book.confirm([one.key for one in self._followed.values() if one.current])
 
     # Services
 

@@ -102,7 +102,7 @@ class Session:
             use_ssl=self._settings.use_tls,
         )
         self._client.add_listener(self._heard_state)
-        await asyncio.to_thread(self._client.start_async)
+        self._client.start_async()  # it starts threads, and waits for nothing
 
     async def end(self) -> RegistryError:
         """Wait until the client gives up for good: the server refused who asks, or the client broke."""
@@ -163,15 +163,24 @@ class Session:
         words = self._words.last or "no server has answered yet"
         return RegistryUnreachable(f"no connection to ZooKeeper at {servers}: {words}")
 
+    async def pulse(self) -> float:
+        """How many seconds a plain question takes. Raises RegistryError."""
+        began = self._loop.time()
+        await self._answer("/", "exists_async")
+        return self._loop.time() - began
+
     async def _ask(self, path: str, method: str, **more: Any) -> Any:
+        async with self._slots:
+            return await self._answer(path, method, **more)
+
+    async def _answer(self, path: str, method: str, **more: Any) -> Any:
         """Put a question to the server; None where there is no such node. Raises RegistryError."""
         seconds = self._settings.timeout_seconds
+        if not self.connected:
+            raise self.why_not()  # kazoo would keep the question until there is a connection
+        answer: asyncio.Future[Any] = self._loop.create_future()
         try:
-            async with asyncio.timeout(seconds), self._slots:
-                # kazoo would keep the question until there is a connection.
-                if not self.connected:
-                    raise self.why_not()
-                answer: asyncio.Future[Any] = self._loop.create_future()
+            async with asyncio.timeout(seconds):
                 getattr(self._client, method)(path, **more).rawlink(partial(self._settle_later, answer))
                 return await answer
         except NoNodeError:
@@ -297,7 +306,9 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
             return tls_context(self._access)
         except OSError as error:
             # kazoo shows the second argument only.
-            raise OSError(error.errno, f"TLS files: {error.filename or ''} {error.strerror or error}") from error
+            tls = self._access
+            files = ", ".join(filter(None, (tls.ca_file, tls.cert_file, tls.key_file)))
+            raise OSError(error.errno, f"cannot use {files} for TLS: {error.strerror or error}") from error
 
 
 class _LastWords(logging.Handler):
@@ -312,7 +323,8 @@ class _LastWords(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Keep what says why; transitions say nothing."""
         if not record.getMessage().startswith("Transition"):
-            self.last = record.getMessage()
+            words = record.getMessage().removeprefix("Connection dropped: ")
+            self.last = words.removeprefix("socket connection error: ")
 
 
 def _chroot(path: str) -> str:

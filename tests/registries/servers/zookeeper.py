@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from cryptography.hazmat.primitives import serialization
 from kazoo.client import KazooClient  # type: ignore[import-untyped]
 
 from tests.cluster import binaries
@@ -64,7 +65,7 @@ class ZooKeeper:
         client.create("/services/shop/1", b"{}", ephemeral=True, makepath=True)
 
     `tls`: a PEM file with certificate and key, and one with the CA that clients' certificates are checked by; then
-    there is a secure client port besides.
+    there is a secure client port besides, for clients with a certificate.
     """
 
     def __init__(
@@ -150,6 +151,16 @@ class ZooKeeper:
             connection.sendall(b"srvr")
             return connection.recv(9) == b"Zookeeper"  # in other words it does not serve yet
 
+    def _key_store(self, certificate: Path) -> Path:
+        """The same file with the key as PKCS 8, the one form that ZooKeeper reads."""
+        content = certificate.read_bytes()
+        key = serialization.load_pem_private_key(content, None).private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        store = self.folder / "server.pem"
+        store.write_bytes(key + content[content.index(b"-----BEGIN CERTIFICATE") :])
+        return store
+
     def _config(self) -> dict[str, str]:
         config = {
             "tickTime": str(TICK_MS),
@@ -168,9 +179,9 @@ class ZooKeeper:
                 "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
                 "secureClientPort": str(self.secure_port),
                 "secureClientPortAddress": LOOPBACK,
-                "ssl.keyStore.location": str(certificate),
+                "ssl.keyStore.location": str(self._key_store(certificate)),
                 "ssl.trustStore.location": str(authority),
-                "ssl.clientAuth": "want",
+                "ssl.clientAuth": "need",
                 "ssl.hostnameVerification": "false",
             }
         return config

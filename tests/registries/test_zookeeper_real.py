@@ -1,0 +1,431 @@
+"""Against a real ZooKeeper: every way to pull a pod out and put it back, in each layout, and who may read."""
+
+import asyncio
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import trustme
+from blockbuster import blockbuster_ctx
+from kazoo.security import make_acl, make_digest_acl  # type: ignore[import-untyped]
+
+from adapter.registries import zookeeper as source_module
+from adapter.registries.roster import ServiceKey
+from tests.registries.servers.zookeeper import ZooKeeper
+from tests.registries.zookeeper_kit import (
+    APPLICATION,
+    INTERFACE,
+    LAYOUTS,
+    PORT,
+    RULES,
+    SPRING,
+    Followed,
+    Pods,
+    following,
+    provider_url,
+)
+
+pytestmark = pytest.mark.integration
+
+CHANGES = 100
+
+
+@pytest.fixture(scope="module")
+def zookeeper() -> Iterator[ZooKeeper]:
+    """A ZooKeeper for this module; each test has a service of its own in it."""
+    with ZooKeeper() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(zookeeper: ZooKeeper) -> Iterator[Any]:
+    """The session by which pods register."""
+    with zookeeper.session() as session:
+        session.ensure_path("/dubbo")
+        session.ensure_path("/services")
+        yield session
+
+
+@pytest.fixture(autouse=True)
+def _quick_pulse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_module, "PULSE_SECONDS", 0.2)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_blocks() -> Iterator[None]:
+    with blockbuster_ctx(["adapter.registries", "kazoo"]):
+        yield
+
+
+def everyone_serves(followed: Followed) -> Callable[[], bool]:
+    return lambda: followed.serving() == 4
+
+
+def address(number: int) -> str:
+    return f"10.0.0.{10 + number}:{PORT}"
+
+
+def rule(key: str, scope: str, parameters: str, addresses: str = address(1)) -> bytes:
+    return (
+        f"configVersion: v2.7\nscope: {scope}\nkey: {key}\nenabled: true\n"
+        f"configs:\n- side: provider\n  addresses: ['{addresses}']\n  parameters: {{{parameters}}}\n"
+    ).encode()
+
+
+class TestPullingOut:
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    async def test_registered_pods_serve(self, zookeeper: ZooKeeper, client: Any, layout: str) -> None:
+        pods = Pods(client, layout)
+        await pods.register()
+        async with following(zookeeper, layout, pods.service) as followed:
+            await followed.until_listed(4)
+            assert followed.serving() == 4
+
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    async def test_a_service_that_comes_later_is_seen(self, zookeeper: ZooKeeper, client: Any, layout: str) -> None:
+        pods = Pods(client, layout)
+        async with following(zookeeper, layout, pods.service) as followed:
+            await followed.until_listed(0)
+            await pods.register()
+            await followed.until_listed(4)
+
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    async def test_a_removed_registration_counts_once_it_is_confirmed(
+        self, zookeeper: ZooKeeper, client: Any, layout: str
+    ) -> None:
+        pods = Pods(client, layout)
+        await pods.register()
+        async with following(zookeeper, layout, pods.service) as followed:
+            await followed.until(everyone_serves(followed))
+            await pods.deregister(1)
+            await followed.until_listed(3)
+            assert followed.aged(40) == set()
+            assert followed.aged(20) == {"web-1"}
+            await pods.register(1)
+            await followed.until(everyone_serves(followed))
+
+    @pytest.mark.parametrize(
+        ("layout", "means"),
+        [
+            (INTERFACE, {"disabled": "true"}),
+            (INTERFACE, {"enabled": "false"}),
+            (INTERFACE, {"weight": "0"}),
+            (SPRING, {"instance_status": "OUT_OF_SERVICE"}),
+            (SPRING, {"enabled": False}),
+            (APPLICATION, {"enabled": False}),
+        ],
+    )
+    async def test_a_registration_that_takes_no_traffic_is_out_until_it_is_changed_back(
+        self, zookeeper: ZooKeeper, client: Any, layout: str, means: dict[str, Any]
+    ) -> None:
+        pods = Pods(client, layout)
+        await pods.register()
+        async with following(zookeeper, layout, pods.service) as followed:
+            await followed.until_listed(4)
+            await pods.change(1, **means)
+            await followed.until_out("web-1")
+            await pods.change(1)
+            await followed.until(everyone_serves(followed))
+
+    @pytest.mark.parametrize("what", ["disabled=true", "weight=0"])
+    async def test_an_override_node_takes_a_provider_out_until_it_is_removed(
+        self, zookeeper: ZooKeeper, client: Any, what: str
+    ) -> None:
+        pods = Pods(client, INTERFACE)
+        await pods.register()
+        async with following(zookeeper, INTERFACE, pods.service) as followed:
+            await followed.until_listed(4)
+            node = pods.override(f"override://{address(1)}/{pods.service}?category=configurators&dynamic=false&{what}")
+            await pods.rule(node)
+            await followed.until_out("web-1")
+            await pods.remove(node)
+            await followed.until(everyone_serves(followed))
+
+    @pytest.mark.parametrize("what", ["disabled: true", "weight: 0"])
+    @pytest.mark.parametrize("layout", [INTERFACE, APPLICATION])
+    async def test_a_rule_for_the_application_takes_an_instance_out_until_it_is_removed(
+        self, zookeeper: ZooKeeper, client: Any, layout: str, what: str
+    ) -> None:
+        pods = Pods(client, layout)
+        application = f"app-{pods.service}" if layout == INTERFACE else pods.service
+        await pods.register(**({"application": application} if layout == INTERFACE else {}))
+        async with following(zookeeper, layout, pods.service) as followed:
+            await followed.until_listed(4)
+            node = f"{RULES}/{application}.configurators"
+            await pods.rule(node, rule(application, "application", what))
+            await followed.until_out("web-1")
+            await pods.rule(node, rule(application, "application", what, addresses=address(2)))
+            await followed.until_out("web-2")
+            await pods.remove(node)
+            await followed.until(everyone_serves(followed))
+
+    async def test_a_rule_for_the_interface_takes_a_provider_out(self, zookeeper: ZooKeeper, client: Any) -> None:
+        pods = Pods(client, INTERFACE)
+        await pods.register()
+        node = f"{RULES}/{pods.service}::.configurators"
+        await pods.rule(node, rule(pods.service, "service", "disabled: true"))
+        async with following(zookeeper, INTERFACE, pods.service) as followed:
+            await followed.until_out("web-1")
+            await pods.remove(node)
+            await followed.until(everyone_serves(followed))
+
+    async def test_a_rule_that_is_not_clear_pulls_nobody_out_and_is_told_of(
+        self, zookeeper: ZooKeeper, client: Any
+    ) -> None:
+        pods = Pods(client, INTERFACE)
+        await pods.register()
+        await pods.rule(pods.override(f"override://{address(1)}/{pods.service}?~zone=a&disabled=true"))
+        async with following(zookeeper, INTERFACE, pods.service) as followed:
+            await followed.until_listed(4)
+            assert followed.serving() == 4
+            [remark] = followed.source.remarks(followed.key)
+            assert "condition ~zone is not known here" in remark
+
+    async def test_a_change_arrives_within_a_second(
+        self, zookeeper: ZooKeeper, client: Any, record_property: Callable[[str, object], None]
+    ) -> None:
+        pods = Pods(client, SPRING)
+        await pods.register()
+        delays = []
+        async with following(zookeeper, SPRING, pods.service) as followed:
+            await followed.until_listed(4)
+            for number in range(CHANGES):
+                status = "OUT_OF_SERVICE" if number % 2 == 0 else "UP"
+                began = time.monotonic()
+                await pods.change(1, instance_status=status)
+                await followed.until(lambda s=status: followed.roster.instances[1].status == s)  # type: ignore[misc]
+                delays.append(followed.ears.heard[-1][1] - began)
+        p99 = statistics.quantiles(delays, n=100)[98]
+        record_property("zookeeper_delay_p50_ms", round(statistics.median(delays) * 1000, 1))
+        record_property("zookeeper_delay_p99_ms", round(p99 * 1000, 1))
+        print(f"{CHANGES} changes: p50 {statistics.median(delays) * 1000:.1f} ms, p99 {p99 * 1000:.1f} ms")
+        assert p99 <= 1.0
+
+
+class TestWhichInstances:
+    async def test_group_and_version_choose_among_the_providers_of_an_interface(
+        self, zookeeper: ZooKeeper, client: Any
+    ) -> None:
+        pods = Pods(client, INTERFACE)
+        await pods.register(0, group="blue", version="1")
+        await pods.register(1, group="blue", version="2")
+        await pods.register(2, group="green", version="1")
+        async with following(zookeeper, INTERFACE, pods.service) as followed:
+            keys = [
+                ServiceKey("zk", pods.service, group="blue"),
+                ServiceKey("zk", f"{pods.service}:1"),
+                ServiceKey("zk", f"{pods.service}:2", group="green"),
+            ]
+            followed.source.watch([followed.key, *keys])
+            await followed.until(lambda: all(followed.source.roster(key) for key in (*keys, followed.key)))
+            found = [followed.source.roster(key) for key in (followed.key, *keys)]
+            assert [len(one.instances) for one in found if one] == [3, 2, 2, 0]
+
+    async def test_a_service_that_is_followed_no_more_is_forgotten(self, zookeeper: ZooKeeper, client: Any) -> None:
+        pods, others = Pods(client, SPRING), Pods(client, SPRING)
+        await pods.register()
+        await others.register(0)
+        async with following(zookeeper, SPRING, pods.service) as followed:
+            await followed.until_listed(4)
+            other = ServiceKey("zk", others.service)
+            followed.source.watch([other])
+            await followed.until(lambda: followed.source.roster(other))
+            assert followed.source.roster(followed.key) is None
+            followed.source.watch([followed.key, other])
+            await followed.until_listed(4)
+
+    @pytest.mark.parametrize(
+        ("layout", "service", "place", "words"),
+        [
+            (SPRING, "a/b", {}, "cannot be the name of a node"),
+            (SPRING, "..", {}, "cannot be the name of a node"),
+            (SPRING, "order", {"group": "blue"}, "has no groups"),
+            (INTERFACE, "order", {"namespace": "prod"}, "has no namespaces"),
+        ],
+    )
+    async def test_a_name_that_cannot_be_is_an_error_at_once(
+        self, zookeeper: ZooKeeper, layout: str, service: str, place: dict[str, str], words: str
+    ) -> None:
+        async with following(zookeeper, layout, service, place=place) as followed:
+            assert words in followed.error
+
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    async def test_what_is_below_the_chroot_is_followed(self, zookeeper: ZooKeeper, client: Any, layout: str) -> None:
+        pods = Pods(client, layout, top="/env-a")
+        await pods.register()
+        async with following(zookeeper, layout, pods.service, chroot="/env-a") as followed:
+            await followed.until_listed(4)
+            await pods.deregister(0)
+            await followed.until_listed(3)
+
+    @pytest.mark.parametrize(("layout", "root"), [(SPRING, "/services"), (INTERFACE, "/dubbo")])
+    async def test_a_chroot_that_does_not_exist_is_no_empty_list(
+        self, zookeeper: ZooKeeper, layout: str, root: str
+    ) -> None:
+        async with following(zookeeper, layout, "com.shop.Order", chroot="/nowhere") as followed:
+            await followed.until_error(f"ZooKeeper has no node {root}; check chroot and root")
+            assert followed.listed == -1
+
+    async def test_another_root_is_followed_from_its_creation_on(self, zookeeper: ZooKeeper, client: Any) -> None:
+        async with following(zookeeper, SPRING, "order", root="/spring/apps") as followed:
+            await followed.until_error("no node /spring/apps")
+            pods = Pods(client, SPRING, "order")
+            pods.top = "/spring/apps"
+            await asyncio.to_thread(client.ensure_path, "/spring/apps/order")
+            await followed.until_listed(0)
+            assert followed.error == ""
+
+    @pytest.mark.parametrize("layout", [SPRING, APPLICATION])
+    async def test_a_spoilt_document_says_what_it_said_before(
+        self, zookeeper: ZooKeeper, client: Any, layout: str
+    ) -> None:
+        pods = Pods(client, layout)
+        await pods.register()
+        async with following(zookeeper, layout, pods.service) as followed:
+            await followed.until_listed(4)
+            with followed.pods.nobody_turns_out():
+                await asyncio.to_thread(client.set, pods.nodes[1], b"spoilt")
+                await pods.deregister(0)
+                await followed.until_listed(3)
+                assert followed.aged(40) == set()
+            assert "cannot be read" in followed.source.remarks(followed.key)[0]
+
+    async def test_a_provider_that_cannot_be_read_is_told_of(self, zookeeper: ZooKeeper, client: Any) -> None:
+        pods = Pods(client, INTERFACE)
+        await pods.register(0)
+        await asyncio.to_thread(client.create, f"{pods.folder}/{quote('no url', safe='')}")
+        async with following(zookeeper, INTERFACE, pods.service) as followed:
+            await followed.until_listed(1)
+            assert "cannot be read" in followed.source.remarks(followed.key)[0]
+
+    async def test_a_registration_made_anew_after_a_lost_session_is_the_same_pods(
+        self, zookeeper: ZooKeeper, client: Any
+    ) -> None:
+        pods = Pods(client, INTERFACE)
+        await pods.register()
+        name = quote(provider_url(1, pods.service, timestamp=str(int(time.time() * 1000) - 60_000)), safe="")
+        async with following(zookeeper, INTERFACE, pods.service) as followed:
+            await followed.until_listed(4)
+            await pods.deregister(1)
+            await asyncio.to_thread(client.create, f"{pods.folder}/{name}", b"", ephemeral=True)
+            await followed.until(everyone_serves(followed))
+
+
+class TestWhoMayRead:
+    @pytest.fixture
+    def password(self, tmp_path: Path) -> Path:
+        file = tmp_path / "password"
+        file.write_text("right\n")
+        return file
+
+    @pytest.fixture
+    async def guarded(self, client: Any) -> Pods:
+        """A service that only the user `reader` may read."""
+        pods = Pods(client, SPRING)
+        await pods.register()
+        acl = [make_digest_acl("reader", "right", read=True)]
+        await asyncio.to_thread(client.set_acls, pods.folder, acl)
+        return pods
+
+    async def test_the_user_reads(self, zookeeper: ZooKeeper, guarded: Pods, password: Path) -> None:
+        user = {"username": "reader", "password_file": str(password)}
+        async with following(zookeeper, SPRING, guarded.service, **user) as followed:
+            await followed.until_listed(4)
+
+    async def test_a_wrong_password_is_refused_and_says_who_may_not_read_what(
+        self, zookeeper: ZooKeeper, guarded: Pods, password: Path
+    ) -> None:
+        await asyncio.to_thread(password.write_text, "wrong")
+        user = {"username": "reader", "password_file": str(password)}
+        async with following(zookeeper, SPRING, guarded.service, **user) as followed:
+            await followed.until_error(f"ZooKeeper does not let user reader read {guarded.folder}; check username")
+            assert followed.listed == -1
+            await asyncio.to_thread(password.write_text, "right")
+            await followed.until_listed(4)
+
+    async def test_nobody_is_refused_by_name_too(self, zookeeper: ZooKeeper, guarded: Pods) -> None:
+        async with following(zookeeper, SPRING, guarded.service) as followed:
+            await followed.until_error("does not let a client without a user read")
+
+    async def test_a_right_that_is_withdrawn_keeps_the_last_list(self, zookeeper: ZooKeeper, client: Any) -> None:
+        pods = Pods(client, SPRING)
+        await pods.register()
+        async with following(zookeeper, SPRING, pods.service) as followed:
+            await followed.until(everyone_serves(followed))
+            with followed.pods.nobody_turns_out():
+                acl = [make_acl("world", "anyone", create=True, delete=True)]
+                await asyncio.to_thread(client.set_acls, pods.folder, acl)
+                await pods.deregister(1)
+                await followed.until_error("does not let a client")
+            assert followed.listed == 4
+
+    async def test_a_password_file_that_is_not_there_is_an_error(self, zookeeper: ZooKeeper, tmp_path: Path) -> None:
+        user = {"username": "reader", "password_file": str(tmp_path / "none")}
+        async with following(zookeeper, SPRING, "order", **user) as followed:
+            await followed.until_error("the password file")
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def secured(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    folder = tmp_path_factory.mktemp("tls")
+    certificate, root = folder / "server.pem", folder / "ca.pem"
+    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(certificate))
+    authority.cert_pem.write_to_path(str(root))
+    with ZooKeeper(tls=(certificate, root)) as server:
+        yield server
+
+
+class TestTls:
+    @pytest.fixture
+    def pods(self, secured: ZooKeeper) -> Iterator[Pods]:
+        with secured.session() as session:
+            yield Pods(session, SPRING)
+
+    @pytest.fixture
+    def files(self, authority: trustme.CA, tmp_path: Path) -> dict[str, str]:
+        """The settings of a client that is let in."""
+        ca, mine = tmp_path / "ca.pem", tmp_path / "client.pem"
+        authority.cert_pem.write_to_path(str(ca))
+        authority.issue_cert("adapter").private_key_and_cert_chain_pem.write_to_path(str(mine))
+        return {"ca_file": str(ca), "cert_file": str(mine)}
+
+    async def test_the_secure_port_is_read(self, secured: ZooKeeper, pods: Pods, files: dict[str, str]) -> None:
+        await pods.register()
+        async with following(secured.secure_address, SPRING, pods.service, use_tls=True, tls=files) as followed:
+            await followed.until_listed(4)
+            await pods.change(1, instance_status="OUT_OF_SERVICE")
+            await followed.until_out("web-1")
+
+    async def test_a_client_without_a_certificate_is_refused(self, secured: ZooKeeper, files: dict[str, str]) -> None:
+        tls = {"ca_file": files["ca_file"]}
+        async with following(secured.secure_address, SPRING, "order", use_tls=True, tls=tls) as followed:
+            await followed.until_error("no connection to ZooKeeper at localhost:")
+
+    async def test_an_unknown_authority_is_refused(self, secured: ZooKeeper, tmp_path: Path) -> None:
+        trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))
+        tls = {"use_tls": True, "tls": {"ca_file": str(tmp_path / "other.pem")}}
+        async with following(secured.secure_address, SPRING, "order", **tls) as followed:
+            await followed.until_error("certificate verify failed")
+
+    async def test_a_certificate_for_another_name_is_refused(self, secured: ZooKeeper, files: dict[str, str]) -> None:
+        address = f"127.0.0.1:{secured.secure_port}"
+        async with following(address, SPRING, "order", use_tls=True, tls=files) as followed:
+            await followed.until_error("certificate verify failed")
+
+    async def test_a_file_that_is_not_there_is_named(self, secured: ZooKeeper, tmp_path: Path) -> None:
+        tls = {"use_tls": True, "tls": {"ca_file": str(tmp_path / "none.pem")}}
+        async with following(secured.secure_address, SPRING, "order", **tls) as followed:
+            await followed.until_error(f"cannot use {tmp_path / 'none.pem'} for TLS: No such file")
+
+    async def test_speaking_plainly_to_the_secure_port_is_an_error(self, secured: ZooKeeper) -> None:
+        async with following(secured.secure_address, SPRING, "order") as followed:
+            await followed.until_error("no connection to ZooKeeper at localhost:")

@@ -1,0 +1,212 @@
+"""Dubbo's rules beside the registrations: which are applied to whom, and which are told of instead."""
+
+from urllib.parse import quote
+
+import pytest
+
+from adapter.load.roster import Instance
+from adapter.registries.zookeeper_layouts import Registration, provider
+from adapter.registries.zookeeper_rules import LARGEST_RULE, Rules, applied, documents, overrides, subject
+
+PROVIDER = "dubbo://10.0.0.7:20880/com.shop.Order?application=shop&interface=com.shop.Order"
+
+
+def registration(more: str = "") -> Registration:
+    return provider(quote(PROVIDER + more, safe=""), "")
+
+
+def rules(*urls: str) -> Rules:
+    return overrides(quote(url, safe="") for url in urls)
+
+
+def after(found: Rules, more: str = "") -> tuple[bool, float | None]:
+    [one] = applied([registration(more)], found.rules)
+    return one.instance.enabled, one.instance.weight
+
+
+HERE = "override://10.0.0.7:20880/com.shop.Order?category=configurators&dynamic=false"
+EVERYWHERE = "override://0.0.0.0/com.shop.Order?category=configurators&dynamic=false"
+
+
+class TestOverrides:
+    @pytest.mark.parametrize(
+        "base", [HERE, EVERYWHERE, "override://0.0.0.0:20880/com.shop.Order?category=configurators"]
+    )
+    def test_an_address_or_any_host_is_disabled(self, base: str) -> None:
+        assert after(rules(f"{base}&disabled=true")) == (False, 100.0)
+
+    @pytest.mark.parametrize("base", [HERE, EVERYWHERE])
+    def test_a_weight_is_replaced(self, base: str) -> None:
+        assert after(rules(f"{base}&weight=0")) == (True, 0.0)
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "override://10.0.0.8:20880/com.shop.Order?disabled=true",
+            "override://10.0.0.7:20881/com.shop.Order?disabled=true",
+            "override://0.0.0.0:20881/com.shop.Order?disabled=true",
+            f"{HERE}&enabled=false&disabled=true",
+            f"{HERE}&group=blue&disabled=true",
+            f"{HERE}&version=2&disabled=true",
+            f"{HERE}&timeout=1000",
+            "override://10.9.9.9/com.shop.Order?disabled=true",
+        ],
+    )
+    def test_another_place_a_rule_that_is_off_and_other_parameters_change_nothing(self, url: str) -> None:
+        found = rules(url)
+        assert after(found) == (True, 100.0)
+        assert found.remarks == ()
+
+    def test_group_and_version_are_those_of_the_provider(self) -> None:
+        found = rules(f"{HERE}&group=blue&version=2&disabled=true")
+        assert after(found, "&group=blue&version=2") == (False, 100.0)
+
+    def test_what_was_registered_as_disabled_can_be_enabled_by_a_rule(self) -> None:
+        assert after(rules(f"{HERE}&disabled=false"), "&disabled=true") == (True, 100.0)
+
+    def test_what_was_registered_as_not_enabled_stays_so(self) -> None:
+        assert after(rules(f"{HERE}&disabled=false"), "&enabled=false") == (False, 100.0)
+
+    def test_a_rule_for_one_address_beats_one_for_all(self) -> None:
+        assert after(rules(f"{HERE}&weight=100", f"{EVERYWHERE}&weight=0")) == (True, 100.0)
+
+    def test_of_equal_rules_the_one_of_higher_priority_wins(self) -> None:
+        assert after(rules(f"{HERE}&weight=7&priority=2", f"{HERE}&weight=0&priority=1")) == (True, 7.0)
+
+    def test_absent_leaves_what_the_provider_says(self) -> None:
+        found = rules("absent://0.0.0.0/com.shop.Order?weight=0")
+        assert after(found, "&weight=5") == (True, 5.0)
+        assert after(found) == (True, 0.0)
+
+    @pytest.mark.parametrize(
+        ("url", "why"),
+        [
+            (f"{HERE}&~zone=a&disabled=true", "condition ~zone"),
+            (f"{HERE}&application=checkout&disabled=true", "the application checkout alone"),
+            (f"{HERE}&weight=half", "weight half is no number"),
+            (f"{HERE}&priority=high&weight=0", "invalid literal"),
+            ("route://0.0.0.0/com.shop.Order?disabled=true", "protocol is route"),
+            ("10.0.0.7", "no URL"),
+        ],
+    )
+    def test_what_is_not_clear_is_told_of_and_not_applied(self, url: str, why: str) -> None:
+        found = rules(url)
+        assert after(found) == (True, 100.0)
+        assert why in found.remarks[0]
+
+    def test_any_application_is_no_condition(self) -> None:
+        assert after(rules(f"{HERE}&application=*&disabled=true")) == (False, 100.0)
+
+
+def yaml_rule(entry: str, head: str = "scope: service\nkey: com.shop.Order\nenabled: true") -> Rules:
+    return documents("com.shop.Order::.configurators", f"configVersion: v2.7\n{head}\nconfigs:\n{entry}".encode())
+
+
+DISABLED = "  parameters: {disabled: true}\n"
+
+
+class TestDocuments:
+    @pytest.mark.parametrize("address", ["10.0.0.7:20880", "10.0.0.7", "0.0.0.0", "0.0.0.0:20880", "0.0.0.0:*"])
+    def test_an_address_is_disabled(self, address: str) -> None:
+        assert after(yaml_rule(f'- side: provider\n  addresses: ["{address}"]\n{DISABLED}')) == (False, 100.0)
+
+    def test_no_address_means_all(self) -> None:
+        assert after(yaml_rule(f"- side: provider\n{DISABLED}")) == (False, 100.0)
+
+    def test_a_weight_of_nothing_is_read(self) -> None:
+        assert after(yaml_rule("- side: provider\n  parameters: {weight: 0}\n")) == (True, 0.0)
+
+    def test_all_consumers_of_a_provider_are_the_provider(self) -> None:
+        entry = f'- side: consumer\n  addresses: ["0.0.0.0"]\n  providerAddresses: ["10.0.0.7:20880"]\n{DISABLED}'
+        assert after(yaml_rule(entry)) == (False, 100.0)
+
+    def test_an_application_is_disabled_by_its_own_document(self) -> None:
+        head = "scope: application\nkey: shop\nenabled: true"
+        assert after(yaml_rule(f"- side: provider\n{DISABLED}", head)) == (False, 100.0)
+
+    def test_an_application_without_interfaces_is_disabled_too(self) -> None:
+        head = "scope: application\nkey: shop\nenabled: true"
+        found = yaml_rule(f'- side: provider\n  addresses: ["10.0.0.7:20880"]\n{DISABLED}', head)
+        one = Registration(instance=Instance(ip="10.0.0.7", port=20880, enabled=True), application="shop")
+        assert [each.instance.enabled for each in applied([one], found.rules)] == [False]
+
+    def test_a_disabled_instance_of_curator_is_not_enabled_by_a_rule(self) -> None:
+        head = "scope: application\nkey: shop\nenabled: true"
+        found = yaml_rule("- side: provider\n  parameters: {disabled: false}\n", head)
+        one = Registration(instance=Instance(ip="10.0.0.7", port=20880, enabled=False), application="shop")
+        assert [each.instance.enabled for each in applied([one], found.rules)] == [False]
+
+    def test_one_interface_of_an_application_is_named(self) -> None:
+        head = "scope: application\nkey: shop\nenabled: true"
+        entry = "- side: provider\n  services: [{}]\n  parameters: {{disabled: true}}\n"
+        assert after(yaml_rule(entry.format("com.shop.Order"), head)) == (False, 100.0)
+        assert after(yaml_rule(entry.format("com.shop.Other"), head)) == (True, 100.0)
+
+    @pytest.mark.parametrize(
+        ("entry", "head"),
+        [
+            (f"- side: provider\n{DISABLED}", "scope: service\nkey: com.shop.Order\nenabled: false"),
+            (f"- side: provider\n{DISABLED}", "scope: service\nkey: com.shop.Order:2\nenabled: true"),
+            (f"- side: provider\n{DISABLED}", "scope: service\nkey: blue/com.shop.Order\nenabled: true"),
+            (f"- side: provider\n{DISABLED}", "scope: application\nkey: other\nenabled: true"),
+            ('- side: provider\n  addresses: ["10.0.0.8:20880"]\n' + DISABLED, "key: com.shop.Order"),
+            ("- side: provider\n  applications: [other]\n" + DISABLED, "key: com.shop.Order"),
+            ("- side: provider\n  type: weight\n  enabled: false\n" + DISABLED, "key: com.shop.Order"),
+            ("- side: provider\n  parameters: {timeout: 1000}\n", "key: com.shop.Order"),
+        ],
+    )
+    def test_what_is_off_or_about_others_changes_nothing(self, entry: str, head: str) -> None:
+        found = yaml_rule(entry, head)
+        assert after(found) == (True, 100.0)
+        assert found.remarks == ()
+
+    @pytest.mark.parametrize(
+        ("body", "why"),
+        [
+            (f"key: com.shop.Order\nconfigs:\n- side: provider\n  match: {{app: a}}\n{DISABLED}", "`match`"),
+            (f"key: com.shop.Order\nconfigs:\n- addresses: ['10.0.0.7']\n{DISABLED}", "side"),
+            (
+                f"key: com.shop.Order\nconfigs:\n- side: consumer\n  addresses: ['10.9.9.9']\n{DISABLED}",
+                "some consumers",
+            ),
+            (f"key: com.shop.Order\nconfigs:\n- side: consumer\n  applications: [x]\n{DISABLED}", "some consumers"),
+            (f"scope: application\nkey: shop\nconfigs:\n- side: consumer\n{DISABLED}", "some consumers"),
+            (f"configs:\n- side: provider\n{DISABLED}", "no key"),
+            ("key: com.shop.Order\nconfigs:\n- side: provider\n  parameters: {weight: heavy}\n", "no number"),
+            ("key: com.shop.Order\nconfigs: none\n", "Expected `array"),
+            ("just text", "Expected `object"),
+            ("a: b: c", "mapping values"),
+            ("[" * 20_000, "not applied"),
+            ("x" * (LARGEST_RULE + 1), "larger than 64 KiB"),
+            ('["override://10.0.0.7:20880/com.shop.Order?~zone=a&disabled=true"]', "condition ~zone"),
+        ],
+    )
+    def test_what_is_not_clear_is_told_of_and_not_applied(self, body: str, why: str) -> None:
+        found = documents("x.configurators", body.encode())
+        assert after(found) == (True, 100.0)
+        assert why in found.remarks[0]
+
+    def test_a_list_of_overrides_is_read_too(self) -> None:
+        found = documents("x.configurators", f'["{HERE}&disabled=true"]'.encode())
+        assert after(found) == (False, 100.0)
+
+    @pytest.mark.parametrize("body", ["", "# nothing", "key: com.shop.Order\nconfigs:\n"])
+    def test_an_empty_document_is_no_rule(self, body: str) -> None:
+        assert documents("x.configurators", body.encode()) == Rules()
+
+    def test_bytes_that_are_no_text_are_told_of(self) -> None:
+        assert "not applied" in documents("x.configurators", b"\xff\xfe").remarks[0]
+
+
+@pytest.mark.parametrize(
+    ("node", "name"),
+    [
+        ("shop.configurators", "shop"),
+        ("com.shop.Order.configurators", "com.shop.Order"),
+        ("com.shop.Order::.configurators", "com.shop.Order"),
+        ("com.shop.Order:1.0:blue.configurators", "com.shop.Order"),
+        ("blue*com.shop.Order:1.0.configurators", "com.shop.Order"),
+    ],
+)
+def test_a_nodes_name_says_what_it_is_about(node: str, name: str) -> None:
+    assert subject(node) == name

@@ -1,0 +1,219 @@
+"""A real ZooKeeper that is restarted, killed, frozen and wiped: nothing of it pulls a pod out."""
+
+import asyncio
+import signal
+import threading
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+
+import pytest
+from kazoo.security import make_digest_acl  # type: ignore[import-untyped]
+
+from adapter.load.pods import PodState
+from adapter.registries import zookeeper as source_module
+from adapter.registries import zookeeper_readers as readers_module
+from adapter.registries.roster import ServiceKey
+from tests.registries.servers.zookeeper import ZooKeeper
+from tests.registries.zookeeper_kit import INTERFACE, LAYOUTS, RULES, SPRING, Followed, Pods, following
+
+pytestmark = pytest.mark.integration
+
+STALE, FORGOTTEN = 400, 2000
+"""Seconds after which absence, and after which anything, is doubted in a list that was not confirmed."""
+
+
+class Crowd:
+    """A server, and sessions of pods that may outlive it or not."""
+
+    def __init__(self, server: ZooKeeper, stack: ExitStack) -> None:
+        self.server, self._stack = server, stack
+
+    async def pods(self, layout: str, *, session: float = 20, service: str = "") -> Pods:
+        """Pods with a session of their own, that lasts so many seconds without a server."""
+        client = await asyncio.to_thread(self._stack.enter_context, self.server.session(session))
+        return Pods(client, layout, service)
+
+
+@pytest.fixture
+async def crowd() -> AsyncIterator[Crowd]:
+    with ExitStack() as stack:
+        server = stack.enter_context(ZooKeeper())
+        yield Crowd(server, stack)
+        await asyncio.to_thread(server.resume)  # or those who take leave of it wait
+
+
+@pytest.fixture(autouse=True)
+def _quick_pulse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_module, "PULSE_SECONDS", 0.2)
+
+
+async def registered(crowd: Crowd, followed: Followed, pods: Pods) -> None:
+    await pods.register()
+    await followed.until_listed(4)
+    assert followed.serving() == 4
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+async def test_a_restart_pulls_nobody_out_and_changes_are_seen_again(crowd: Crowd, layout: str) -> None:
+    pods = await crowd.pods(layout)
+    async with following(crowd.server, layout, pods.service) as followed:
+        await registered(crowd, followed, pods)
+        assert followed.roster.reconnected_at is None
+        with followed.pods.nobody_turns_out():
+            await asyncio.to_thread(crowd.server.restart)
+            await followed.until(lambda: followed.book.roster(followed.key).reconnected_at)  # type: ignore[union-attr]
+            await followed.until_listed(4)
+        # By another session: the pods' own may not have found back yet.
+        anew = await crowd.pods(layout, service=pods.service)
+        await asyncio.to_thread(anew.client.delete, pods.nodes[0])
+        await followed.until_listed(3)
+
+
+@pytest.mark.parametrize("silence", [STALE, FORGOTTEN])
+async def test_a_dead_server_keeps_the_last_list(crowd: Crowd, silence: int) -> None:
+    pods = await crowd.pods(SPRING)
+    async with following(crowd.server, SPRING, pods.service) as followed:
+        await registered(crowd, followed, pods)
+        with followed.pods.nobody_turns_out():
+            await asyncio.to_thread(crowd.server.kill)
+            await followed.until_error(f"no connection to ZooKeeper at {crowd.server.address}: ")
+            followed.clock.jump(silence)
+        assert followed.listed == 4
+
+
+async def test_a_pod_that_was_out_stays_so_while_the_server_is_dead_and_is_doubted_later(crowd: Crowd) -> None:
+    pods = await crowd.pods(SPRING)
+    async with following(crowd.server, SPRING, pods.service) as followed:
+        await registered(crowd, followed, pods)
+        await pods.change(1, instance_status="OUT_OF_SERVICE")
+        await followed.until_out("web-1")
+        await asyncio.to_thread(crowd.server.kill)
+        await followed.until_error("no connection")
+        followed.clock.jump(STALE)
+        assert followed.pods.out() == ["web-1"]
+        followed.clock.jump(FORGOTTEN)
+        assert followed.pods.look()["web-1"] is PodState.DOUBTFUL
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+async def test_a_frozen_server_and_sessions_that_ended_meanwhile_pull_nobody_out(crowd: Crowd, layout: str) -> None:
+    pods = await crowd.pods(layout, session=2)
+    async with following(crowd.server, layout, pods.service) as followed:
+        await registered(crowd, followed, pods)
+        with followed.pods.nobody_turns_out():
+            with crowd.server.frozen():
+                await followed.until(lambda: followed.error)
+                await asyncio.sleep(4)  # what is tested is that this much time passes
+            await followed.until_listed(0)
+            assert followed.aged(80) == set()
+
+
+async def test_a_server_that_froze_for_less_than_a_session_makes_absence_doubtful(crowd: Crowd) -> None:
+    pods, theirs = await crowd.pods(SPRING), await crowd.pods(SPRING, session=1)
+    theirs.service = pods.service
+    async with following(crowd.server, SPRING, pods.service, session_seconds=30) as followed:
+        await pods.register(0, 1, 2)
+        await theirs.register(3)
+        await followed.until_listed(4)
+        with crowd.server.frozen():
+            await followed.until_error("ZooKeeper did not answer within 1 s")
+            await asyncio.sleep(1)
+        await followed.until(lambda: followed.roster.reconnected_at and not followed.error)
+        assert followed.aged(80) == set()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+async def test_a_server_that_lost_everything_pulls_nobody_out(crowd: Crowd, layout: str) -> None:
+    pods = await crowd.pods(layout)
+    async with following(crowd.server, layout, pods.service) as followed:
+        await registered(crowd, followed, pods)
+        with followed.pods.nobody_turns_out():
+            await asyncio.to_thread(crowd.server.restart, wipe=True)
+            await followed.until_error("ZooKeeper has no node")
+            assert followed.listed == 4
+        anew = await crowd.pods(layout, service=pods.service)
+        with followed.pods.nobody_turns_out():
+            await anew.register(3)
+            await followed.until_listed(1)
+            assert followed.aged(80) == set()
+            await anew.register(0, 1, 2)
+            await followed.until_listed(4)
+
+
+async def test_an_empty_list_is_believed_only_while_others_have_instances(crowd: Crowd) -> None:
+    pods, others = await crowd.pods(SPRING), await crowd.pods(SPRING)
+    await pods.register()
+    async with following(crowd.server, SPRING, pods.service, session_seconds=1) as followed:
+        await followed.until_listed(4)
+        await pods.deregister(0, 1, 2, 3)
+        await followed.until_listed(0)
+        await asyncio.sleep(2.5)  # older than two sessions, and still nobody else is there
+        assert not followed.roster.alive
+        await others.register(0)
+        await followed.until_alive()
+
+
+async def test_the_rules_of_before_count_again_after_a_restart(crowd: Crowd) -> None:
+    pods = await crowd.pods(INTERFACE)
+    await pods.rule(
+        f"{RULES}/{pods.service}::.configurators",
+        f"key: {pods.service}\nenabled: true\nconfigs:\n- side: provider\n"
+        "  addresses: ['10.0.0.11:8080']\n  parameters: {disabled: true}\n".encode(),
+    )
+    async with following(crowd.server, INTERFACE, pods.service) as followed:
+        await pods.register()
+        await followed.until_out("web-1")
+        with followed.pods.nobody_turns_out():
+            await asyncio.to_thread(crowd.server.restart)
+            await followed.until(lambda: followed.roster.reconnected_at and not followed.error)
+
+
+async def test_rules_that_may_not_be_read_are_no_missing_rules(crowd: Crowd) -> None:
+    pods = await crowd.pods(INTERFACE)
+    await asyncio.to_thread(pods.client.ensure_path, "/dubbo/config")
+    acl = [make_digest_acl("admin", "x", all=True)]
+    await asyncio.to_thread(pods.client.create, "/dubbo/config/dubbo", b"", acl)
+    await pods.register()
+    async with following(crowd.server, INTERFACE, pods.service) as followed:
+        await followed.until_error(f"read {readers_module.DUBBO_RULES}")
+        assert followed.listed == -1
+
+
+async def test_another_server_is_asked_where_one_is_gone(crowd: Crowd) -> None:
+    pods = await crowd.pods(SPRING)
+    await pods.register()
+    servers = ("127.0.0.1:1", crowd.server.address)
+    async with following(crowd.server, SPRING, pods.service, servers=servers) as followed:
+        await followed.until_listed(4)
+
+
+async def test_what_is_no_zookeeper_is_an_error(unused_tcp_port: int) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", unused_tcp_port)
+    async with server, following(f"127.0.0.1:{unused_tcp_port}", SPRING, "order") as followed:
+        await followed.until_error("no connection to ZooKeeper at 127.0.0.1")
+
+
+async def test_nothing_that_runs_is_left_behind(crowd: Crowd) -> None:
+    before = set(threading.enumerate())
+    async with following(crowd.server, SPRING, "order") as followed:
+        await followed.until(lambda: followed.error)
+        begun = set(threading.enumerate()) - before
+        assert begun
+        crowd.server.component.signal(signal.SIGSTOP)  # frozen, it does not agree to the session's end
+    assert not [thread for thread in begun if thread.is_alive()]
+    crowd.server.component.signal(signal.SIGCONT)
+
+
+async def test_many_services_are_followed_over_one_session(crowd: Crowd) -> None:
+    pods = await crowd.pods(SPRING)
+    await pods.register()
+    async with following(crowd.server, SPRING, pods.service) as followed:
+        keys = [ServiceKey("zk", f"{pods.service}-{number}") for number in range(40)]
+        followed.source.watch([followed.key, *keys])
+        await followed.until(lambda: all(followed.source.roster(key) for key in keys))
+        assert followed.listed == 4
