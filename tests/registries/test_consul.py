@@ -102,12 +102,16 @@ class TestEntries:
     def test_lan_addresses_count_and_virtual_ones_do_not(self) -> None:
         tagged = {
             "lan_ipv4": {"Address": "10.0.0.10", "Port": 8080},
-            "lan_ipv6": {"Address": "fd00::10", "Port": 0},
+            "lan_ipv6": {"Address": "fd00::10", "Port": 8081},
             "wan_ipv4": {"Address": "203.0.113.1", "Port": 1},
             "virtual": {"Address": "240.0.0.1", "Port": 1},
         }
         found = read([entry(TaggedAddresses=tagged)])
-        assert [(one.ip, one.port) for one in found] == [("10.0.0.10", 8080), ("fd00::10", 8080)]
+        assert [(one.ip, one.port) for one in found] == [("10.0.0.10", 8080), ("fd00::10", 8081)]
+
+    def test_an_address_without_a_port_has_the_services(self) -> None:
+        found = read([entry(TaggedAddresses={"lan_ipv6": {"Address": "fd00::10"}})])
+        assert [one.port for one in found] == [8080, 8080]
 
     @pytest.mark.parametrize(
         "body", [b"", b"null", b"{}", b"[1]", b"no service here", b"\xff\xfe", b'[{"Node": {}}]', b'{"Nodes": []}']
@@ -167,6 +171,10 @@ class FakeConsul:
         self.fault: dict[str, web.Response] = {}
         self.more: dict[str, str] = {}
         """Further headers."""
+        self.ahead = 0
+        """How much newer waiting queries say that they are."""
+        self.stuck = False
+        """Whether waiting queries never end."""
         self.asked: list[web.Request] = []
         self.waiting: dict[str, int] = {}
         self._news = asyncio.Condition()
@@ -217,12 +225,14 @@ class FakeConsul:
         service = request.match_info["name"]
         self.asked.append(request)
         self.came.set()
-        if asked := int(request.query.get("index", 0)):
+        asked = int(request.query.get("index", 0))
+        if asked:
             await self._hold(service, asked, float(request.query["wait"].removesuffix("ms")) / 1000)
         if service in self.fault:
             fault = self.fault[service]
             return web.Response(status=fault.status, text=fault.text, headers=fault.headers)
-        headers = {"X-Consul-Index": str(self.index(service)), "X-Consul-KnownLeader": "true", **self.more}
+        index = self.index(service) + (self.ahead if asked else 0)
+        headers = {"X-Consul-Index": str(index), "X-Consul-KnownLeader": "true", **self.more}
         return web.json_response(self.lists.get(service, []), headers=headers)
 
     async def _hold(self, service: str, asked: int, seconds: float) -> None:
@@ -231,8 +241,10 @@ class FakeConsul:
         self.waiting[service] = self.waiting.get(service, 0) + 1
         self.came.set()
         try:
-            async with asyncio.timeout(seconds), self._news:
-                await self._news.wait_for(lambda: self.index(service) > asked or service in self.fault or self.ended)
+            async with asyncio.timeout(None if self.stuck else seconds), self._news:
+                await self._news.wait_for(
+                    lambda: self.index(service) + self.ahead > asked or service in self.fault or self.ended
+                )
         except TimeoutError:
             pass
         finally:
@@ -298,6 +310,14 @@ class TestAsking:
             followed.source.watch([api, followed.key])
             await followed.until_listed(1)
 
+    async def test_a_new_one_is_asked_for_at_once(self, fake: FakeConsul, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(source_module, "PULSE_SECONDS", 1000)
+        async with following([fake.url], "web") as followed:
+            await fake.until_waiting()
+            api = followed.key._replace(service="api")
+            followed.source.watch([api, followed.key])
+            await followed.until(lambda: followed.source.roster(api))
+
     async def test_one_that_goes_and_comes_back_at_once_is_heard_anew(self, fake: FakeConsul) -> None:
         async with following([fake.url], "web") as followed:
             await fake.until_waiting()
@@ -359,6 +379,14 @@ class TestIndex:
             await followed.until_error("no X-Consul-Index")
             assert len(followed.roster.instances) == 1
 
+    async def test_a_stream_that_is_ahead_is_waited_for_from_there(self, fake: FakeConsul) -> None:
+        fake.ahead = 5
+        async with following([fake.url], "web") as followed:
+            await fake.until(lambda: [one.query.get("index") for one in fake.of("web")] == [None, "10", None, "15"])
+            await fake.until_waiting()
+            await fake.tell("web", entry(), entry("10.0.0.11"))
+            await followed.until_listed(2)
+
     async def test_another_cluster_is_seen_by_its_servers_while_queries_hang(self, fake: FakeConsul) -> None:
         async with following([fake.url], "web", wait_seconds=200) as followed:
             await fake.until_waiting()
@@ -366,6 +394,8 @@ class TestIndex:
             with followed.pods.nobody_turns_out():
                 fake.indexes["web"] = 3
                 fake.lists["web"] = []
+                fake.lists["consul"] = []  # as long as it has no leader
+                await beats(fake, 2)
                 fake.lists["consul"] = [entry(node="n2")]
                 await followed.until_listed(0)
                 assert followed.roster.reconnected_at is not None
@@ -412,11 +442,14 @@ class TestProof:
             fake.fault["consul"] = web.Response(status=500, text="No cluster leader")
             await followed.until_error("No cluster leader")
             followed.clock.jump(500)
+            asked = len(fake.of("web"))
+            await fake.tell("web", entry(), entry("10.0.0.11"))
             await beats(fake, 2)
+            assert len(fake.of("web")) == asked
             assert followed.listed == 1
             assert followed.clock() - followed.roster.at >= 500
             del fake.fault["consul"]
-            await followed.until(lambda: not followed.error)
+            await followed.until_listed(2)
             assert followed.roster.reconnected_at is not None
 
     async def test_one_service_that_fails_leaves_the_others_alone(self, fake: FakeConsul) -> None:
@@ -438,6 +471,16 @@ class TestProof:
                 waiting.transport.abort()
             await followed.until(lambda: followed.roster.reconnected_at is not None and not followed.error)
             assert followed.listed == 1
+
+    async def test_a_wait_outlasts_the_deadline_of_a_request_but_not_its_own(self, fake: FakeConsul) -> None:
+        fake.stuck = True
+        async with following([fake.url], "web", wait_seconds=1, timeout_seconds=0.1) as followed:
+            await fake.until_waiting()
+            await beats(fake, 6)
+            assert not followed.error
+            await followed.until_error("/web: no answer within")
+            await followed.until(lambda: not followed.error)
+            assert followed.roster.reconnected_at is not None
 
     async def test_an_answer_that_does_not_come_ends_at_the_deadline(self, fake: FakeConsul) -> None:
         over = asyncio.Event()
