@@ -19,6 +19,8 @@ from adapter.apiserver.authz import Authorizer
 from adapter.apiserver.connections import Connection
 from adapter.apiserver.discovery import JSON, Discovery, Document
 from adapter.apiserver.health import Health
+from adapter.apiserver.identity import Identity
+from adapter.apiserver.platforms import Platforms
 from adapter.apiserver.routes import CUSTOM, EXTERNAL, Kind, Route, route
 from adapter.apiserver.status import StatusError
 from adapter.apiserver.trust import NOBODY, Peer
@@ -41,6 +43,7 @@ class Handler:
         answers: Answers,
         discovery: Discovery,
         health: Health,
+        platforms: Platforms,
         metrics: Metrics,
         *,
         external: bool,
@@ -51,6 +54,7 @@ class Handler:
         self._answers = answers
         self._discovery = discovery
         self._health = health
+        self._platforms = platforms
         self._external = external
         self._clock = clock
         self._errors = metrics.errors
@@ -78,6 +82,8 @@ class Handler:
         identity = self._authenticator.knows(request.raw_headers, _peer(request))
         if identity is None:
             identity = await self._authenticator.by_token(headers.get("Authorization", ""))
+        if asked.kind is Kind.REGISTRY:
+            return await self._hear(request, asked, identity)
         if request.method != "GET":
             raise status.not_allowed(f"{request.method} is not supported: metrics can only be read")
         await self._authorizer.check(identity, asked.attributes)
@@ -90,6 +96,15 @@ class Handler:
         if asked.kind is Kind.EXTERNAL and self._external:
             return _json(await self._answers.external(asked))
         return self._document(request, asked)
+
+    async def _hear(self, request: web.BaseRequest, asked: Route, identity: Identity) -> web.Response:
+        if request.method != "PUT":
+            raise status.not_allowed(f"{request.method} is not supported: tell which pods serve by PUT")
+        await self._authorizer.check(identity, asked.attributes)
+        if asked.fault is not None:
+            raise StatusError(asked.fault.code, asked.fault.reason, asked.fault.message)
+        await self._platforms.hear(asked, request.content)
+        return web.Response(status=HTTPStatus.NO_CONTENT, headers={"Server": _SERVER})
 
     def _document(self, request: web.BaseRequest, asked: Route) -> web.Response:
         found: Document | None = None

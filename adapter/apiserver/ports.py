@@ -1,6 +1,7 @@
 """What this room needs of the API server's client (`adapter.kube.session.Session`), and nothing more."""
 
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Protocol
 
 JSON = "application/json"
@@ -12,6 +13,16 @@ class Response(Protocol):
 
     @property
     def body(self) -> bytes: ...
+
+
+class Registries(Protocol):
+    """Where the word of platforms goes that tell which pods serve."""
+
+    def tell(
+        self, registry: str, service: str, namespace: str, group: str, document: bytes
+    ) -> tuple[HTTPStatus, str] | None:
+        """Take a platform's word about one service; where it is not taken, the status and the sentence to answer."""
+        ...
 
 
 class Api(Protocol):

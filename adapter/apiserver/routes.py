@@ -38,6 +38,7 @@ class Kind(StrEnum):
     PODS = "pods"
     TARGET = "target"
     EXTERNAL = "external"
+    REGISTRY = "registry"
     OTHER = "other"
 
 
@@ -58,8 +59,9 @@ class Attributes(NamedTuple):
 class Route:
     """A parsed request target.
 
-    `labels` selects objects (External: series), `series` the series of an object; None selects everything. `fault` is
-    what is answered to somebody who is known and may ask; a route with a fault keeps its attributes for that.
+    `registry_group` is a service's group in its registry. `labels` selects objects (External: series), `series` the
+    series of an object; None selects everything. `fault` is what is answered to somebody who is known and may ask; a
+    route with a fault keeps its attributes for that.
     """
 
     kind: Kind
@@ -72,6 +74,7 @@ class Route:
     resource: str = ""
     name: str = ""
     metric: str = ""
+    registry_group: str = ""
     labels: Selector | None = None
     series: Selector | None = None
     fault: StatusError | None = None
@@ -202,6 +205,8 @@ def _selector(parameters: dict[str, str], name: str) -> Selector | None:
 
 def _plain_route(segments: tuple[str, ...], parameters: dict[str, str]) -> Route:
     kind = _plain_kind(segments)
+    if kind is Kind.REGISTRY:
+        return _registry_route(segments, parameters)
     fault = None
     if kind is Kind.OTHER and segments[:2] in {("apis", CUSTOM), ("apis", EXTERNAL)}:
         fault = bad_request("invalid request path")
@@ -216,11 +221,28 @@ def _plain_route(segments: tuple[str, ...], parameters: dict[str, str]) -> Route
     )
 
 
+def _registry_route(segments: tuple[str, ...], parameters: dict[str, str]) -> Route:
+    """`/registries/{registry}/{service}`, where a platform tells which pods of a service serve."""
+    unknown = sorted(parameters.keys() - {"namespace", "group"})
+    return Route(
+        kind=Kind.REGISTRY,
+        attributes=Attributes(verb="put", path="/" + "/".join(segments)),
+        segments=segments,
+        namespace=parameters.get("namespace", ""),
+        resource=segments[1],
+        name=segments[2],
+        registry_group=parameters.get("group", ""),
+        fault=bad_request(f"there is no parameter {unknown[0]!r}; there are namespace, group") if unknown else None,
+    )
+
+
 def _plain_kind(segments: tuple[str, ...]) -> Kind:
     if segments[0] in _HEALTH and len(segments) <= 2:
         return Kind.HEALTH
     if segments[0] == "apis" and len(segments) <= 3 and all(segments):
         return (Kind.GROUPS, Kind.GROUP, Kind.RESOURCES)[len(segments) - 1]
+    if segments[0] == "registries" and len(segments) == 3 and all(segments):
+        return Kind.REGISTRY
     if segments == ("version",):
         return Kind.VERSION
     return Kind.OPENAPI if segments[0] == "openapi" else Kind.OTHER

@@ -17,7 +17,8 @@ from adapter.apiserver.discovery import Discovery
 from adapter.apiserver.handler import Handler
 from adapter.apiserver.health import TICK_SECONDS, Check, Health, Heart
 from adapter.apiserver.manager import CertificateManager, TlsOptions
-from adapter.apiserver.ports import Api
+from adapter.apiserver.platforms import Platforms
+from adapter.apiserver.ports import Api, Registries
 from adapter.apiserver.status import CertificateError
 from adapter.apiserver.trust import Trust
 from adapter.apiserver.trustwatch import TrustWatch
@@ -43,7 +44,7 @@ class ServerOptions:
 class ApiServer:
     """Serves the picture. `ready` and `live` are more checks for `/readyz` and `/livez`, by name.
 
-    `stale` gives the sentence why nothing may be decided, None where it may.
+    `stale` gives the sentence why nothing may be decided, None where it may. `registries` take the word of platforms.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class ApiServer:
         ready: Mapping[str, Check] | None = None,
         live: Mapping[str, Check] | None = None,
         decide: Decide = decide,
+        registries: Registries | None = None,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -90,6 +92,7 @@ class ApiServer:
             answers,
             Discovery(external=options.external),
             health,
+            Platforms(registries),
             metrics,
             external=options.external,
         )

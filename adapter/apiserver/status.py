@@ -53,6 +53,18 @@ def not_allowed(message: str) -> StatusError:
     return StatusError(HTTPStatus.METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
 
 
+def too_large(message: str) -> StatusError:
+    return StatusError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "RequestEntityTooLarge", message)
+
+
+def timed_out(message: str) -> StatusError:
+    return StatusError(HTTPStatus.REQUEST_TIMEOUT, "Timeout", message)
+
+
+def conflict(message: str) -> StatusError:
+    return StatusError(HTTPStatus.CONFLICT, "Conflict", message)
+
+
 def not_acceptable() -> StatusError:
     return StatusError(HTTPStatus.NOT_ACCEPTABLE, "NotAcceptable", "only application/json is served")
 

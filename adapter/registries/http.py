@@ -90,7 +90,8 @@ class HttpSource:
             self._book.failed(error)
             return False
         unchanged = [key for key, reply in zip(keys, replies, strict=True) if self._note(key, reply)]
-        self._book.confirm(unchanged)
+        if unchanged:
+            self._book.confirm(unchanged)
         return True
 
     def _note(self, key: ServiceKey, reply: RawReply) -> bool:
@@ -106,6 +107,7 @@ class HttpSource:
         except RegistryError as error:
             self._book.failed(error, [key])
             return False
+        self._holds_until.pop(key, None)
         self._etags.pop(key, None)
         # An answer that was not believed shall not be confirmed by its tag.
         if self._book.trouble(key) is None and (etag := reply.header(b"etag")):
@@ -127,6 +129,7 @@ class HttpSource:
         self._hear(key, found)
         if trouble := self._book.trouble(key):
             raise RegistryFailing(trouble.sentence)
+        self._etags.pop(key, None)  # what is answered next is a word of its own
         self._holds_until[key] = self._book.clock() + found.ttl_seconds
 
     async def _keep(self) -> None:
@@ -144,7 +147,8 @@ class HttpSource:
             self._book.heard(key, (), absence_counts=False)
             silent = "the platform's word has expired; it has to tell again before its ttlSeconds are over"
             self._book.failed(RegistryUnreachable(silent), [key])
-        self._book.confirm(list(self._holds_until))
+        if self._holds_until:
+            self._book.confirm(list(self._holds_until))
 
 
 def _refused(reply: RawReply) -> RegistryError:

@@ -1,4 +1,4 @@
-"""The contract with a platform of one's own: the document that it answers or tells (`docs/registry-http.schema.json`)."""
+"""The contract with a platform of one's own: what it answers or tells (`docs/registry-http.schema.json`)."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal

@@ -3,13 +3,15 @@
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
+from http import HTTPStatus
 from typing import NamedTuple
 
 import structlog
 
 from adapter.load.roster import Roster
 from adapter.registries.book import Book
-from adapter.registries.errors import RegistryError
+from adapter.registries.errors import RegistryError, RegistryFailing
+from adapter.registries.http import HttpSource
 from adapter.registries.roster import OnChange, RosterSource, ServiceKey
 from adapter.registries.rows import row
 from adapter.settings_registries import (
@@ -79,6 +81,29 @@ class Registries:
         """The registry's latest word about a service; None where there was none yet."""
         connection = self._connections.get(key.registry)
         return connection.source.roster(key) if connection is not None else None
+
+    def tell(
+        self, registry: str, service: str, namespace: str, group: str, document: bytes
+    ) -> tuple[HTTPStatus, str] | None:
+        """Take a platform's own word about a service; where it is not taken, the status and the sentence to answer."""
+        settings = self._settings.get(registry)
+        if not isinstance(settings, HttpRegistry) or not settings.push:
+            needed = "the adapter's settings need a registry of that name with type: HTTP and push: true"
+            return HTTPStatus.NOT_FOUND, f"nobody is told of registry {registry!r}; {needed}"
+        key = ServiceKey(registry, service, namespace, group)
+        connection = self._connections.get(registry)
+        if connection is None or key not in connection.book.keys or not isinstance(connection.source, HttpSource):
+            return (
+                HTTPStatus.NOT_FOUND,
+                f"no policy follows service {str(key)!r} of registry {registry}; it is not kept",
+            )
+        try:
+            connection.source.tell(key, document)
+        except RegistryFailing as error:
+            return HTTPStatus.CONFLICT, str(error)
+        except RegistryError as error:
+            return HTTPStatus.BAD_REQUEST, str(error)
+        return None
 
     def refusal(self, registry: str, service: str, namespace: str) -> str:
         """Why a policy of this namespace may not name this service there; empty where it may."""
@@ -197,8 +222,6 @@ def source(settings: Registry, book: Book) -> RosterSource:
 
             return PolarisSource(settings, book)
         case HttpRegistry():
-            from adapter.registries.http import HttpSource
-
             return HttpSource(settings, book)
 
 

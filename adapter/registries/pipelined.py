@@ -70,7 +70,7 @@ class Pipeline:
         try:
             async with asyncio.timeout(self._timeout):
                 head = await self._head()
-                return await self._ask([_written(request, head, self._url.path.rstrip("/")) for request in requests])
+                return await self._ask([_written(request, head, self._url.path) for request in requests])
         except TimeoutError as error:
             self.close()
             raise RegistryUnreachable(f"{self._server}: no answer within {self._timeout:g} s") from error
@@ -111,7 +111,7 @@ class Pipeline:
         self._connection = None
         tls = await asyncio.to_thread(tls_context, self._access) if self._url.scheme == "https" else None
         _, connection = await asyncio.get_running_loop().create_connection(
-            _Connection, self._url.hostname, port_of(self._url), ssl=tls
+            _Connection, self._url.hostname or "", port_of(self._url), ssl=tls
         )
         self._connection = connection
         return connection
@@ -209,7 +209,8 @@ class _Connection(asyncio.Protocol):
 def _written(request: Request, head: str, prefix: str) -> bytes:
     own = "".join(f"{name}: {value}\r\n" for name, value in request.headers)
     length = f"Content-Length: {len(request.body)}\r\n" if request.body else ""
-    first = f"{request.method} {prefix}{request.target} HTTP/1.1\r\n"
+    path = f"{prefix}{request.target}"
+    first = f"{request.method} {path if path.startswith('/') else f'/{path}'} HTTP/1.1\r\n"
     return f"{first}{head}{own}{length}\r\n".encode("latin-1") + request.body
 
 

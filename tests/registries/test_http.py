@@ -1,0 +1,381 @@
+"""A platform of one's own that is asked, as a stand-in whose answers a test sets."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]  # no stubs in the lock
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from adapter.load.roster import Roster
+from adapter.registries.errors import RegistryError, WrongRegistryAnswer
+from adapter.registries.http import HttpSource
+from adapter.registries.http_wire import document, instances
+from adapter.registries.roster import ServiceKey
+from adapter.settings_registries import HttpRegistry
+from tests.registries.trust import Clock, Ears, Service, book
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "registry-http.schema.json").read_text())
+
+
+def said(*listed: Mapping[str, object], **more: object) -> dict[str, Any]:
+    return {"complete": True, "instances": list(listed), **more}
+
+
+def out(number: int, **more: object) -> dict[str, object]:
+    return {"ip": f"10.0.0.{10 + number}", "state": "out", **more}
+
+
+class Platform:
+    """Answers every service with `answer`, or with `status` where that is set; remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.answer: Any = said()
+        self.status = 200
+        self.etag = ""
+        self.asked: list[web.Request] = []
+        self.news = asyncio.Event()
+
+    async def handle(self, request: web.Request) -> web.Response:
+        self.asked.append(request)
+        self.news.set()
+        if self.status != 200:
+            return web.Response(status=self.status, text="not now")
+        headers = {"ETag": self.etag} if self.etag else {}
+        if self.etag and request.headers.get("If-None-Match") == self.etag:
+            return web.Response(status=304, headers=headers)
+        body = self.answer if isinstance(self.answer, str) else json.dumps(self.answer)
+        return web.Response(text=body, headers=headers)
+
+    async def questions(self, count: int) -> list[web.Request]:
+        """The next so many."""
+        before = len(self.asked)
+        async with asyncio.timeout(20):
+            while len(self.asked) < before + count:
+                self.news.clear()
+                await self.news.wait()
+        return self.asked[before:]
+
+
+class World:
+    """A source that follows one service of four pods."""
+
+    def __init__(self, url: str = "", **settings: Any) -> None:
+        place = settings.pop("place", {})
+        given = {"name": "own", "type": "HTTP", "url": url, "interval_seconds": 0.05, "timeout_seconds": 2, **settings}
+        self.key = ServiceKey("own", "shop", **place)
+        self.clock, self.ears = Clock(), Ears()
+        self.book = book("own", self.clock, self.ears)
+        self.source = HttpSource(HttpRegistry(**given), self.book)
+        self.pods = Service(self.source, self.key, self.clock)
+        self.source.watch([self.key])
+
+    @property
+    def roster(self) -> Roster:
+        found = self.source.roster(self.key)
+        assert found is not None
+        return found
+
+    @property
+    def error(self) -> str:
+        found = self.source.roster(self.key)
+        return found.error or "" if found is not None else ""
+
+    @property
+    def listed(self) -> int:
+        """How many instances the last valid answer has."""
+        found = self.source.roster(self.key)
+        return len(found.instances) if found is not None and found.valid else -1
+
+    async def until(self, told: Callable[[], object]) -> None:
+        await self.ears.until(lambda: bool(told()), 20)
+
+    async def until_out(self, *names: str) -> None:
+        await self.until(lambda: self.source.roster(self.key) is not None and self.pods.out() == list(names))
+
+
+@contextlib.asynccontextmanager
+async def running(world: World) -> AsyncIterator[World]:
+    task = asyncio.create_task(world.source.run())
+    try:
+        yield world
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+async def platform() -> Platform:
+    return Platform()
+
+
+@pytest.fixture
+async def url(platform: Platform) -> AsyncIterator[str]:
+    app = web.Application()
+    app.router.add_route("*", "/roster", platform.handle)
+    async with TestServer(app) as server:
+        yield str(server.make_url("/roster"))
+
+
+class TestStates:
+    async def test_a_pod_that_is_said_to_be_out_is_out_and_comes_back(self, platform: Platform, url: str) -> None:
+        async with running(World(url)) as world:
+            await world.until_out()
+            platform.answer = said(out(1, reason="canary failed"), {"ip": "10.0.0.10", "state": "in"})
+            await world.until_out("web-1")
+            assert world.roster.instances[1].metadata == {"reason": "canary failed"}
+            platform.answer = said()
+            await world.until_out()
+
+    @pytest.mark.parametrize("one", [{"pod": "web-2"}, {"uid": "uid-web-2"}, {"ip": "10.0.0.12", "port": 8080}])
+    async def test_a_pod_is_named_by_name_uid_or_address(
+        self, platform: Platform, url: str, one: dict[str, object]
+    ) -> None:
+        platform.answer = said({**one, "state": "out"})
+        async with running(World(url)) as world:
+            await world.until_out("web-2")
+
+    async def test_a_weight_of_0_is_out(self, platform: Platform, url: str) -> None:
+        platform.answer = said({"pod": "web-0", "state": "in", "weight": 0})
+        async with running(World(url)) as world:
+            await world.until_out("web-0")
+
+    async def test_an_unknown_state_is_no_evidence(self, platform: Platform, url: str) -> None:
+        platform.answer = said({"pod": "web-0", "state": "unknown"}, out(1))
+        async with running(World(url)) as world:
+            await world.until_out("web-1")
+
+    async def test_pods_that_are_missing_serve_for_as_long_as_they_like(self, platform: Platform, url: str) -> None:
+        platform.answer = said(*({"pod": f"web-{n}", "state": "in"} for n in range(4)))
+        async with running(World(url)) as world:
+            await world.until(lambda: world.listed == 4)
+            with world.pods.nobody_turns_out():
+                platform.answer = said({"pod": "web-0", "state": "in"})
+                await world.until(lambda: world.listed == 1)
+                for _ in range(60):
+                    world.clock.jump(10)
+                    await platform.questions(1)
+                    assert set(world.pods.look().values()) == {"serving"}
+
+
+class TestQuestions:
+    async def test_service_namespace_and_group_are_asked_for(self, platform: Platform, url: str) -> None:
+        place = {"namespace": "prod/α", "group": "g&h"}
+        async with running(World(url, place=place)):
+            [request] = await platform.questions(1)
+        assert dict(request.query) == {"service": "shop", **place}
+        assert request.method == "GET"
+
+    async def test_what_is_empty_is_not_asked_for(self, platform: Platform, url: str) -> None:
+        async with running(World(url)):
+            [request] = await platform.questions(1)
+        assert dict(request.query) == {"service": "shop"}
+
+    async def test_an_address_without_a_path_is_asked_at_its_root(self, platform: Platform) -> None:
+        app = web.Application()
+        app.router.add_get("/", platform.handle)
+        async with TestServer(app) as server, running(World(f"http://127.0.0.1:{server.port}")) as world:
+            await world.until_out()
+
+    async def test_headers_and_credentials_go_along(self, platform: Platform, url: str, tmp_path: Path) -> None:
+        token = tmp_path / "token"
+        token.write_text("one\n")
+        async with running(World(url, bearer_token_file=str(token), headers={"X-Tenant": "a"})):
+            [request] = await platform.questions(1)
+            assert (request.headers["Authorization"], request.headers["X-Tenant"]) == ("Bearer one", "a")
+            token.write_text("two")
+            request = (await platform.questions(2))[-1]
+            assert request.headers["Authorization"] == "Bearer two"
+
+    async def test_an_unchanged_answer_is_confirmed_by_its_tag(self, platform: Platform, url: str) -> None:
+        platform.answer, platform.etag = said(out(0)), '"A-Tag"'
+        async with running(World(url)) as world:
+            await world.until_out("web-0")
+            listed, at = world.roster.instances, world.roster.at
+            world.clock.jump(1)
+            asked = await platform.questions(2)
+            assert asked[-1].headers["If-None-Match"] == '"A-Tag"'
+            assert world.roster.instances is listed
+            assert world.roster.at > at
+            platform.answer, platform.etag = said(), '"B"'
+            await world.until_out()
+
+    async def test_a_service_that_is_let_go_is_asked_for_no_more(self, platform: Platform, url: str) -> None:
+        other = ServiceKey("own", "other")
+        async with running(World(url)) as world:
+            world.source.watch([other])
+            await world.until(lambda: world.source.roster(other))
+            asked = await platform.questions(3)
+        assert {request.query["service"] for request in asked} == {"other"}
+        assert world.source.roster(world.key) is None
+
+
+class TestTrouble:
+    """None of it turns a pod out or puts one back."""
+
+    @pytest.mark.parametrize(
+        ("answer", "words"),
+        [
+            ("<html>", "not what docs/registries.md asks for"),
+            ({"instances": []}, "missing required field `complete`"),
+            ({"complete": True, "instances": [{"ip": "10.0.0.11"}]}, "missing required field `state`"),
+            ({"complete": True, "instances": [{"state": "out"}]}, "instances[0] names no pod"),
+            ({"complete": True, "instances": [{"pod": "web-1", "state": "OUT"}]}, "Invalid enum value 'OUT'"),
+            ({"complete": True, "instances": [{"pod": "a", "state": "in", "weight": -1}]}, "`float` >= 0"),
+            ({"complete": False, "instances": []}, "incomplete"),
+            ({"complete": True, "instances": [], "revision": 6}, "went back from 7 to 6"),
+        ],
+    )
+    async def test_a_document_that_is_not_believed_leaves_the_last_one(
+        self, platform: Platform, url: str, answer: object, words: str
+    ) -> None:
+        platform.answer, platform.etag = said(out(0), revision=7), '"good"'
+        async with running(World(url)) as world:
+            await world.until_out("web-0")
+            platform.answer, platform.etag = answer if isinstance(answer, str) else dict(answer), '"bad"'  # type: ignore[call-overload]
+            await world.until(lambda: words in world.error)
+            assert world.pods.out() == ["web-0"]
+
+    async def test_a_tag_of_a_document_that_was_not_believed_confirms_nothing(
+        self, platform: Platform, url: str
+    ) -> None:
+        platform.answer, platform.etag = said(out(0)), '"good"'
+        async with running(World(url)) as world:
+            await world.until_out("web-0")
+            platform.answer, platform.etag = said(complete=False), '"bad"'
+            await world.until(lambda: world.error)
+            asked = await platform.questions(3)
+            assert all("If-None-Match" not in request.headers for request in asked[1:])
+            assert world.error
+
+    @pytest.mark.parametrize(
+        ("status", "words"),
+        [
+            (401, "HTTP 401: not now"),
+            (403, "HTTP 403"),
+            (404, "knows no such service"),
+            (302, "302"),
+            (503, "HTTP 503"),
+        ],
+    )
+    async def test_a_refusal_is_quoted_and_mends(self, platform: Platform, url: str, status: int, words: str) -> None:
+        platform.answer = said(out(0))
+        async with running(World(url)) as world:
+            await world.until_out("web-0")
+            with world.pods.nobody_turns_out():
+                platform.status = status
+                await world.until(lambda: words in world.error)
+            platform.status = 200
+            await world.until(lambda: not world.error)
+
+
+class TestTold:
+    async def test_a_word_holds_until_its_time_is_over_and_then_everybody_serves(self) -> None:
+        world = World(push=True)
+        world.source.tell(world.key, json.dumps(said(out(1), ttlSeconds=400)).encode())
+        assert world.pods.out() == ["web-1"]
+        for _ in range(39):
+            world.clock.jump(10)
+            world.source.look_at_clock()
+            assert world.pods.out() == ["web-1"]
+            assert not world.error
+        world.clock.jump(11)
+        world.source.look_at_clock()
+        assert world.pods.out() == []
+        assert "has expired" in world.error
+        world.source.tell(world.key, json.dumps(said(out(2), ttlSeconds=60)).encode())
+        assert world.pods.out() == ["web-2"]
+        assert not world.error
+
+    async def test_expiry_is_noticed_without_anybody_asking(self) -> None:
+        world = World(push=True)
+        async with running(world):
+            world.source.tell(world.key, json.dumps(said(out(1), ttlSeconds=1)).encode())
+            assert world.pods.out() == ["web-1"]
+            await world.until(lambda: "has expired" in world.error)
+            assert world.pods.out() == []
+
+    @pytest.mark.parametrize(
+        ("document", "words"),
+        [
+            (said(out(0)), "no ttlSeconds"),
+            (said(out(0), ttlSeconds=0), "`float` >= 1"),
+            (said(complete=False, ttlSeconds=9), "incomplete"),
+            (said(revision=6, ttlSeconds=9), "went back from 7 to 6"),
+        ],
+    )
+    async def test_a_word_that_is_not_taken_leaves_the_last_one(self, document: object, words: str) -> None:
+        world = World(push=True)
+        world.source.tell(world.key, json.dumps(said(out(1), revision=7, ttlSeconds=60)).encode())
+        with pytest.raises(RegistryError, match=words.replace("`", ".")):
+            world.source.tell(world.key, json.dumps(document).encode())
+        assert world.pods.out() == ["web-1"]
+
+    async def test_what_is_asked_after_a_word_replaces_it_and_does_not_expire(
+        self, platform: Platform, url: str
+    ) -> None:
+        platform.answer = said(out(0))
+        world = World(url, push=True)
+        world.source.tell(world.key, json.dumps(said(out(1), ttlSeconds=5)).encode())
+        assert world.pods.out() == ["web-1"]
+        async with running(world):
+            await world.until_out("web-0")
+            world.clock.jump(10)
+            world.source.look_at_clock()
+            assert world.pods.out() == ["web-0"]
+
+
+GOOD: list[Any] = [
+    said(),
+    said(out(0, port=8080, weight=0.5, reason="by hand"), revision=3, ttlSeconds=60),
+    said({"pod": "a", "state": "in"}, {"uid": "b", "state": "unknown"}),
+    said({"ip": "fd00::1", "state": "in", "port": None, "weight": None}, more="is passed over"),
+]
+BAD: list[Any] = [
+    {},
+    [],
+    {"complete": True},
+    {"instances": []},
+    said(complete="yes"),
+    said({"state": "out"}),
+    said({"ip": "", "state": "out"}),
+    said({"ip": "10.0.0.1"}),
+    said({"ip": "10.0.0.1", "state": "OUT"}),
+    said({"ip": "10.0.0.1", "state": "in", "port": 0}),
+    said({"ip": "10.0.0.1", "state": "in", "weight": -1}),
+    said({"ip": 7, "state": "in"}),
+    said(revision=-1),
+    said(revision="seven"),
+    said(ttlSeconds=0),
+    said(ttlSeconds=90_000),
+]
+
+
+class TestSchema:
+    def test_it_is_a_schema(self) -> None:
+        jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+    @pytest.mark.parametrize("good", GOOD)
+    def test_what_it_allows_can_be_read(self, good: object) -> None:
+        jsonschema.validate(good, SCHEMA)
+        found = document(json.dumps(good).encode())
+        assert len(list(instances(found))) == len(found.instances)
+
+    @pytest.mark.parametrize("bad", BAD)
+    def test_what_it_does_not_allow_is_refused(self, bad: object) -> None:
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(bad, SCHEMA)
+        with pytest.raises(WrongRegistryAnswer):
+            document(json.dumps(bad).encode())
+
+    def test_a_list_in_another_order_is_no_change(self) -> None:
+        one, other = out(1), out(2)
+        found = [
+            tuple(instances(document(json.dumps(said(*listed)).encode()))) for listed in ((one, other), (other, one))
+        ]
+        assert found[0] == found[1]
