@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 from adapter.check.cluster import Cluster, ClusterFault, Named
-from adapter.check.findings import matching, registry_section, roster_of, service_section
+from adapter.check.findings import PROBE, matching, registry_section, roster_of, service_section
 from adapter.check.report import Section
 from adapter.kube.errors import KubeError
 from adapter.kube.session import Session
@@ -20,9 +20,6 @@ from adapter.registries.roster import ServiceKey, service_of
 from adapter.settings import Settings
 from adapter.settings_registries import Registry
 from adapter.telemetry.metrics import Metrics
-
-PROBE = "effective-load-check"
-"""The service that a registry is asked about where nobody names one: that it is not known is an answer too."""
 
 
 class Unusable(Exception):  # noqa: N818  an error is called what happened

@@ -16,6 +16,8 @@ from adapter.registries.roster import ServiceKey
 from adapter.registries.rows import row
 from adapter.settings_registries import Registry
 
+PROBE = "effective-load-check"
+"""The service that a registry is asked about where nobody names one: that it is not known is an answer too."""
 LISTED = 20
 """Instances without a pod that are listed; of more, the number is told."""
 
@@ -46,6 +48,8 @@ def _server(section: Section, one: Look, *, has_credentials: bool) -> None:
     elif trouble and reason in {"forbidden", "filtered"}:
         section.ok(_accepted(server, has_credentials=has_credentials))
         section.wrong(f"{server} does not let the adapter read: {trouble.sentence}")
+    elif trouble and reason == "malformed" and any(key.service == PROBE for key in one.troubles):
+        section.note(f"{server} was asked about a service that does not exist; name one that does: {trouble.sentence}")
     elif trouble:
         section.wrong(f"{server} gives no answer that is of use: {trouble.sentence}")
     else:

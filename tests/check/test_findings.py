@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.check.findings import LISTED, matching, registry_section, service_section
+from adapter.check.findings import LISTED, PROBE, matching, registry_section, service_section
 from adapter.check.report import Section, as_data, is_well, lines
 from adapter.load.pods import Pod
 from adapter.load.roster import Instance, Roster
@@ -64,6 +64,12 @@ class TestRegistry:
             "ok: http://a accepts the credentials",
             "ok: http://a lets the adapter read",
         ]
+
+    def test_that_an_invented_service_is_not_known_is_no_fault(self) -> None:
+        key = ServiceKey("main", PROBE)
+        unknown = Look(server="http://a", rosters={}, troubles={key: Trouble("malformed", "no such service")})
+        section = registry_section(CONSUL, [unknown])
+        assert text(section)[1].startswith("note: http://a was asked about a service that does not exist")
 
     def test_one_dead_server_of_two_is_wrong(self) -> None:
         assert not is_well([registry_section(CONSUL, [heard(), failed("unreachable", "http://b")])])
