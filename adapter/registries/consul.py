@@ -181,14 +181,14 @@ class ConsulSource:
             raise NotAllowed(
                 f"{server}: the token may not see all of {key}; give it service:read on the service and node:read"
             )
-        self._hear(key, server, reply, found.index)
+        await self._hear(key, server, reply, found.index)
         went_back = found.index < self._indexes.get(key, 0)
         self._indexes[key] = found.index
         return 0 if went_back else found.index
 
-    def _hear(self, key: ServiceKey, server: str, reply: Reply, index: int) -> None:
+    async def _hear(self, key: ServiceKey, server: str, reply: Reply, index: int) -> None:
         settings = self._settings
-        heard = wire.instances(
+        heard = await wire.instances(
             reply.body, server, pod_name_key=settings.pod_name_key, warning_is_out=settings.warning_is_out
         )
         if not heard and self._hidden:

@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from adapter.kube.slices import Slices
 from adapter.load.roster import Instance
 from adapter.outbound import Reply
 from adapter.registries.errors import NotAllowed, NotAuthenticated, RegistryError, RegistryFailing, WrongRegistryAnswer
@@ -61,7 +62,8 @@ class _Server(msgspec.Struct, rename="pascal"):
     node: _Node
 
 
-_ENTRIES = msgspec.json.Decoder(list[_Entry])
+_ENTRIES = msgspec.json.Decoder(list[msgspec.Raw])
+_ENTRY = msgspec.json.Decoder(_Entry)
 _SERVERS = msgspec.json.Decoder(list[_Server])
 
 
@@ -98,13 +100,17 @@ def headers(reply: Reply, server: str) -> Headers:
     )
 
 
-def instances(body: bytes, server: str, *, pod_name_key: str, warning_is_out: bool) -> tuple[Instance, ...]:
+async def instances(body: bytes, server: str, *, pod_name_key: str, warning_is_out: bool) -> tuple[Instance, ...]:
     """The registrations of a service, one for each LAN address of each. Raises WrongRegistryAnswer."""
+    slices = Slices()
+    found: list[Instance] = []
     try:
-        entries = _ENTRIES.decode(body)
+        for raw in _ENTRIES.decode(body):
+            found.extend(_instances(_ENTRY.decode(raw), pod_name_key, warning_is_out))
+            await slices.breathe()
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise _not_consul(server, error) from error
-    return tuple(one for entry in entries for one in _instances(entry, pod_name_key, warning_is_out))
+    return tuple(found)
 
 
 def server_ids(body: bytes, server: str) -> frozenset[str]:
@@ -141,7 +147,11 @@ def _addresses(entry: _Entry) -> Iterator[tuple[str, int]]:
 
 
 def _status(checks: list[_Check]) -> str:
-    """Consul's own aggregate: maintenance of node or service beats critical, that beats warning."""
+    """Consul's own aggregate: maintenance of node or service beats critical, that beats warning.
+
+    The check `serfHealth` of a node counts like any other. It takes all pods of an agent out at once, truly so: Consul
+    gives their addresses to nobody then. Where that would be every pod, it is doubt (`load.membership`).
+    """
     if any(check.id == _NODE_MAINTENANCE or check.id.startswith(_SERVICE_MAINTENANCE) for check in checks):
         return "MAINTENANCE"
     statuses = {check.status for check in checks}

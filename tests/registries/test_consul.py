@@ -43,7 +43,7 @@ def entry(ip: str = "10.0.0.10", *checks: Document, node: str = "n1", **service:
 
 def read(document: object, *, pod_name_key: str = "", warning_is_out: bool = False) -> tuple[Instance, ...]:
     body = document if isinstance(document, bytes) else json.dumps(document).encode()
-    return wire.instances(body, "http://consul", pod_name_key=pod_name_key, warning_is_out=warning_is_out)
+    return asyncio.run(wire.instances(body, "http://consul", pod_name_key=pod_name_key, warning_is_out=warning_is_out))
 
 
 class TestEntries:
