@@ -89,6 +89,7 @@ class Server:
             stale=self._engine.stale,
             metrics=metrics,
             options=_server_options(settings.server),
+            registries=self._engine.registries,
         )
 
     async def run(self, settings_path: str | None) -> None:

@@ -90,11 +90,11 @@ class Engine:
             clock=session.now,
             metrics=metrics,
         )
-        self._registries = Registries(settings.registries, self._world.roster_changed, session.now, metrics)
-        inputs = _Inputs(self._targets, self._usage, self._prometheus, self._endpoints, self._registries)
+        self.registries = Registries(settings.registries, self._world.roster_changed, session.now, metrics)
+        inputs = _Inputs(self._targets, self._usage, self._prometheus, self._endpoints, self.registries)
         self._views = Views(self._world, inputs, session.now)
         self._worker = Worker(self._marks, self.picture, self._views.view, metrics)
-        metrics.registry_rows = self._registries.rows
+        metrics.registry_rows = self.registries.rows
         metrics.policy_rows = lambda: rows(self.picture.current, session.now())
 
     def _reflectors(self, namespaces: Iterable[str]) -> list[Reflector[Any]]:
@@ -118,7 +118,7 @@ class Engine:
             tasks.create_task(self._targets.run(), name="watch targets")
             tasks.create_task(self._usage.run(), name="metrics.k8s.io")
             tasks.create_task(self._prometheus.run(), name="prometheus")
-            tasks.create_task(self._registries.run(), name="registries")
+            tasks.create_task(self.registries.run(), name="registries")
             tasks.create_task(self._assess(), name="assess")
             tasks.create_task(self._collect(), name="garbage")
             if settings_path is not None:
@@ -160,7 +160,7 @@ class Engine:
             await asyncio.sleep(0)
             self._prometheus.want(_wanted(links))
             self._usage.refresh()
-            self._registries.watch(self._world.services())
+            self.registries.watch(self._world.services())
             await asyncio.sleep(0)
             self._publish_again()
             await asyncio.sleep(LINKS_SECONDS)
@@ -234,7 +234,7 @@ class Engine:
         self._usage.options = wanted.resource_metrics
         prometheus = wanted.prometheus
         self._prometheus.reload(prometheus.servers, prometheus.queries, inline_allowed=prometheus.inline_queries)
-        self._registries.reload(wanted.registries)
+        self.registries.reload(wanted.registries)
         self._settings = wanted
         self.on_settings(wanted)
         self._metrics.settings_reloads.labels(result="taken").inc()
