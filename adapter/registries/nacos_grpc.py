@@ -122,7 +122,8 @@ class Connection:
     async def pushes(self) -> AsyncIterator[Notification]:
         """What the server tells about services, each acknowledged. Ends with an error, when the stream does."""
         try:
-            async for message in self._stream:
+            # Not as an iterator, which would refer to the stream, and the stream to it, when it is left early.
+            while (message := await self._stream.read()) is not grpc.aio.EOF:
                 payload = decode(message)
                 told = reading(_NOTIFICATION, payload.body, self.name)
                 await self._acknowledge(payload.type, told)
@@ -136,7 +137,11 @@ class Connection:
 
     async def close(self) -> None:
         """End the stream and the connection."""
-        await self._channel.close()
+        channel = self._channel
+        # gRPC ends its TCP connection when nothing refers to the channel any more, and to wait for a collection of
+        # garbage could be long: an error that is kept somewhere refers to this object.
+        self._channel = self._request = self._stream = None
+        await channel.close()
 
     async def _acknowledge(self, kind: str, told: Notification) -> None:
         # Every request of the server has its response by this rule; what it waits for is the id.

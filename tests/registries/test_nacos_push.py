@@ -1,6 +1,7 @@
 """Nacos by push: subscriptions, what ends a connection, and that lists take its place meanwhile."""
 
 import asyncio
+import gc
 import ssl
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -51,6 +52,12 @@ async def eventually(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
         while not holds():  # noqa: ASYNC110  there is no event to wait for
             await asyncio.sleep(0.01)
+
+
+def established(port: int) -> int:
+    """How many TCP connections to this port there are, by the kernel's own tables."""
+    rows = [line.split() for table in ("tcp", "tcp6") for line in Path(f"/proc/net/{table}").read_text().splitlines()]
+    return sum(row[2].endswith(f":{port:04X}") and row[3] == "01" for row in rows[1:])
 
 
 class TestPushes:
@@ -197,6 +204,22 @@ class TestLoss:
             nacos.ask_to_reconnect()
             await nacos.until(lambda: nacos.calls.count("ConnectionSetupRequest") == 2)
             await subscribed(nacos, world)
+
+    @pytest.mark.parametrize("loss", ["drop", "forget", "ask_to_reconnect"])
+    async def test_lost_connections_are_really_closed(self, nacos: FakeNacos, loss: str) -> None:
+        """Not when garbage happens to be collected: a server may end over connections that are silent."""
+        gc.disable()
+        try:
+            async with following(pushed(nacos)) as world:
+                for number in range(1, 4):
+                    await nacos.until(lambda number=number: nacos.calls.count("ConnectionSetupRequest") >= number)
+                    await subscribed(nacos, world)
+                    getattr(nacos, loss)()
+                await subscribed(nacos, world)
+                await eventually(lambda: established(nacos.grpc_port) == 1)
+            await eventually(lambda: established(nacos.grpc_port) == 0)
+        finally:
+            gc.enable()
 
     async def test_a_silent_server_is_left(self, nacos: FakeNacos) -> None:
         async with following(pushed(nacos, timeout_seconds=0.3)) as world:
