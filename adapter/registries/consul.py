@@ -37,7 +37,7 @@ class ConsulSource:
         self._settings = settings
         self._book = book
         self._peers = Peers(settings.servers, self._lose)
-        self._look = asyncio.Event()
+        self._wake = asyncio.Event()
         self._looks = asyncio.Semaphore(AT_ONCE)
         self._followers: dict[ServiceKey, asyncio.Task[None]] = {}
         self._waiting: set[ServiceKey] = set()
@@ -55,7 +55,7 @@ class ConsulSource:
         self._end([key for key in self._followers if key not in self._book.keys])
         for key in self._indexes.keys() - self._book.keys:
             del self._indexes[key]
-        self._look.set()
+        self._wake.set()
 
     def roster(self, key: ServiceKey) -> Roster | None:
         """The latest answer about a service, from memory."""
@@ -66,7 +66,7 @@ class ConsulSource:
         access, timeout = _access(self._settings), self._settings.timeout_seconds
         # The pulse has a connection of its own: where Consul allows no more of them, it is not the one to go without.
         pulse = Client(access, timeout=timeout, at_once=1)
-        client = Client(access, timeout=timeout, at_once=0)
+        client = Client(access, timeout=timeout, at_once=0)  # as many as there are services
         try:
             async with asyncio.TaskGroup() as group:
                 await self._keep_pulse(pulse, client, group)
@@ -80,7 +80,7 @@ class ConsulSource:
     async def _keep_pulse(self, pulse: Client, client: Client, group: asyncio.TaskGroup) -> None:
         backoff = Backoff()
         while True:
-            self._look.clear()
+            self._wake.clear()
             try:
                 await self._peers.ask(lambda server: self._beat(pulse, server))
             except RegistryError as error:
@@ -114,7 +114,7 @@ class ConsulSource:
         """Wait for the next beat, or for a service that is new, or failed."""
         try:
             async with asyncio.timeout(PULSE_SECONDS):
-                await self._look.wait()
+                await self._wake.wait()
         except TimeoutError:
             return
         await asyncio.sleep(GAP_SECONDS)  # when a server dies, all services fail one after the other
@@ -131,6 +131,7 @@ class ConsulSource:
     def _end(self, keys: Iterable[ServiceKey]) -> None:
         for key in keys:
             self._followers.pop(key).cancel()
+            self._waiting.discard(key)
 
     # --- one service ---
 
@@ -143,7 +144,7 @@ class ConsulSource:
                 index = await self._ask(client, key, index)
             except RegistryError as error:
                 self._book.failed(error, [key])
-                self._look.set()
+                self._wake.set()
                 if index and isinstance(error, RegistryUnreachable):
                     self._lose()  # a restart can be over before the next beat, which begins anew
                     return

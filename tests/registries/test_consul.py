@@ -401,6 +401,16 @@ class TestIndex:
                 assert followed.roster.reconnected_at is not None
                 assert followed.aged(80) == set()
 
+    async def test_another_cluster_does_not_confirm_what_the_first_one_said(self, fake: FakeConsul) -> None:
+        async with following([fake.url], "web", wait_seconds=200) as followed:
+            await fake.until_waiting()
+            fake.fault["web"] = web.Response(status=500, text="rpc error")
+            fake.lists["consul"] = [entry(node="n2")]
+            await followed.until_error("rpc error")
+            ledger = followed.book._ledger
+            assert ledger.reconnected_at is not None
+            assert ledger.heard[followed.key].at < ledger.reconnected_at
+
     async def test_a_server_that_joins_is_no_other_cluster(self, fake: FakeConsul) -> None:
         async with following([fake.url], "web") as followed:
             await fake.until_waiting()
