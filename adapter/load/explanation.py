@@ -1,6 +1,7 @@
 """A decision in sentences, in the order of its stages."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from fractions import Fraction
 from math import floor
 
@@ -8,7 +9,7 @@ from adapter.load.assessment import Assessment, Decision, HeldBy, MetricAssessme
 from adapter.load.pods import PodState
 from adapter.load.quantity import milli_text, nano_text
 from adapter.load.schedule import limits
-from adapter.load.spec import Average, Bounds, Policy
+from adapter.load.spec import Average, Bounds, Mode, Policy
 
 _NAMED_AT_MOST = 20
 _READ_IN_MILLI = 100 * 10**6
@@ -138,11 +139,18 @@ def _held(assessment: Assessment, decision: Decision, bounds: Bounds, now: float
         case HeldBy.COOLDOWN:
             yield _cooldown(assessment, now)
         case HeldBy.MODE:
-            yield f"the policy is in mode {policy.mode.value}: the current count is kept"
+            yield _rest(policy)
         case HeldBy.BOUNDS:
             yield f"the HPA allows {bounds.minimum} to {bounds.maximum}"
         case _:
             pass
+
+
+def _rest(policy: Policy) -> str:
+    if policy.mode is not Mode.ACTIVE or policy.hold_until is None:
+        return f"the policy is in mode {policy.mode.value}: the current count is kept"
+    until = datetime.fromtimestamp(policy.hold_until, UTC).isoformat().replace("+00:00", "Z")
+    return f"the policy is held until {until}: the current count is kept"
 
 
 def _schedules(assessment: Assessment, now: float) -> Iterator[str]:

@@ -36,7 +36,7 @@ from adapter.load.roster import Roster
 from adapter.load.samples import Samples
 from adapter.load.schedule import Limits, limits, windows
 from adapter.load.shaping import shape
-from adapter.load.spec import Bounds, Mode, Policy, Scale, Target
+from adapter.load.spec import Bounds, Policy, Scale, Target
 
 OLD_DOUBT_SECONDS = 300.0
 """A pod doubtful for so long may be replaced in the readings that have it out."""
@@ -99,7 +99,7 @@ def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> 
     current, policy = scale.replicas, assessment.policy
     outcomes = _outcomes(assessment, current, bounds)
     best = max(outcomes, key=lambda outcome: outcome.proposal, default=None)
-    if policy.mode is not Mode.ACTIVE:
+    if policy.rests(now):
         return _decision(scale, Paced(current, HeldBy.MODE), best, outcomes)
     open_now = limits(assessment.windows, now)
     error = _error(assessment, current, best)

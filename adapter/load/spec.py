@@ -163,7 +163,10 @@ class Fallback:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """A WatermarkPolicy with every default resolved. `tolerance` is a ratio: 1 % is 1/100."""
+    """A WatermarkPolicy with every default resolved. `tolerance` is a ratio: 1 % is 1/100.
+
+    `hold_until`: the count stays until then (seconds), as in mode Paused.
+    """
 
     namespace: str
     name: str
@@ -171,6 +174,7 @@ class Policy:
     generation: int = 0
     hpa: str
     mode: Mode = Mode.ACTIVE
+    hold_until: float | None = None
     strategy: Strategy = Strategy.WATERMARK
     average: Average = Average.PER_POD
     tolerance: Fraction = Fraction(1, 100)
@@ -185,6 +189,10 @@ class Policy:
     tolerate_zero: bool | None = None
     multiple_of: int = 1
     converge_towards: Converge | None = None
+
+    def rests(self, now: float) -> bool:
+        """Whether the policy leaves the count as it is at this time, by its mode or because it is held."""
+        return self.mode is not Mode.ACTIVE or (self.hold_until is not None and now < self.hold_until)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ class PolicyMetadata(msgspec.Struct, frozen=True, kw_only=True):
     uid: str = ""
     generation: int = 0
     labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
 
 
 class PolicyObject(msgspec.Struct, frozen=True, kw_only=True):

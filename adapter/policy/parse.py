@@ -7,6 +7,7 @@ the API server would read it; the tests hold both against each other.
 import math
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from enum import StrEnum
 from fractions import Fraction
 
@@ -33,6 +34,8 @@ from adapter.policy.objects import PolicyError, Source, as_mapping
 GROUP = "effective-load.io"
 API_VERSION = f"{GROUP}/v1alpha1"
 KIND = "WatermarkPolicy"
+HOLD_UNTIL = f"{GROUP}/hold-until"
+"""The annotation that holds a policy until a time."""
 KUBERNETES = "kubernetes"
 """The registry that needs no service name: readiness gates, EndpointSlices and the annotation."""
 
@@ -83,6 +86,7 @@ def _policy(root: Form) -> Policy:
         generation=metadata.integer("generation", 0, 0, 2**63 - 1),
         hpa=spec.text("hpa") or name,
         mode=spec.choice("mode", Mode) or Mode.ACTIVE,
+        hold_until=_hold_until(metadata),
         strategy=spec.choice("strategy", Strategy) or Strategy.WATERMARK,
         average=average,
         tolerance=_tolerance(spec),
@@ -100,6 +104,23 @@ def _policy(root: Form) -> Policy:
     )
     spec.close()
     return policy
+
+
+def _hold_until(metadata: Form) -> float | None:
+    """Until when somebody holds the policy by annotation, in seconds; None where nobody does."""
+    annotations = metadata.get("annotations")
+    text = annotations.get(HOLD_UNTIL) if isinstance(annotations, Mapping) else None
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(str(text))
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        advice = "is no time; write one with its offset, such as 2026-01-01T12:00:00Z, or take the annotation away"
+        metadata.fault(f"annotations[{HOLD_UNTIL}]", text, advice)
+        return None
+    return moment.timestamp()
 
 
 def _identity(root: Form) -> None:

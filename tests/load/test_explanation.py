@@ -1,12 +1,14 @@
 """A decision in sentences: what a user reads must say what was done, and why."""
 
 from dataclasses import replace
+from datetime import UTC
 
 from adapter.load.assessment import Decision
 from adapter.load.explanation import explain, headline
+from adapter.load.memory import Memory
 from adapter.load.pods import Pod
-from adapter.load.samples import Samples
-from adapter.load.spec import Average, Bounds, Mode, Policy
+from adapter.load.samples import ResourceSamples, Samples
+from adapter.load.spec import Average, Bounds, Cooldown, Fallback, Mode, Policy, Schedule, Velocity
 from tests.load.world import BOUNDS, NOW, REGISTRY, cpu, out, pod, policy, queue, roster, same, see, total, usage
 
 BAND = policy(cpu("1200m", "400m"))
@@ -122,3 +124,34 @@ def test_a_value_is_said_in_whole_milli_units_where_those_tell_it() -> None:
     assert any("use 1142m on average" in sentence for sentence in found)
     small = explain(*see(policy(cpu("100u")), pods, usage(dict.fromkeys(loads, "57u"))), BOUNDS, NOW)
     assert any("use 57u on average" in sentence for sentence in small)
+
+
+def test_a_hold_is_told_with_its_end() -> None:
+    text, line, _ = service(5, "800m", rule=replace(BAND, hold_until=NOW + 3600))
+    assert "the policy is held until 2026-01-01T13:00:00Z: the current count is kept" in text
+    assert line.endswith("(held by Mode)")
+
+
+def test_a_velocity_that_limits_is_told() -> None:
+    text, _, _ = service(10, "2400m", rule=replace(BAND, velocity=Velocity(up=20)))
+    assert "the policy's velocity allows 20 % of 10 at a time" in text
+
+
+def test_a_cooldown_is_told_with_the_time_of_the_last_scaling() -> None:
+    rule = replace(BAND, cooldown=Cooldown(up=60, down=300))
+    text, _, _ = service(5, "2400m", rule=rule, memory=Memory(last_replicas=5, last_scale=NOW - 10))
+    assert "the policy's cooldown is 60 s up and 300 s down, and the count last changed 10 s ago" in text
+
+
+def test_a_schedule_is_told_by_name() -> None:
+    lunch = Schedule(name="lunch", cron="* * * * *", zone=UTC, duration=60, minimum=20, maximum=30)
+    text, _, _ = service(5, "800m", rule=replace(BAND, schedules=(lunch,)))
+    assert "schedule lunch keeps at least 20" in text
+
+
+def test_a_fallback_is_told() -> None:
+    pods, _ = same(5, "1")
+    rule = replace(BAND, fallback=Fallback(after=300, replicas=10))
+    blind = Samples(ResourceSamples(error="metrics.k8s.io: 503"))
+    text, _, _ = told(rule, pods, blind, memory=Memory(error_since=NOW - 300))
+    assert "no metric has had an answer for 300 s: the fallback is 10" in text

@@ -152,6 +152,11 @@ class TestDecisions:
         decision = decided(replace(lunch(20), mode=mode))
         assert (decision.desired, decision.held_by) == (5, HeldBy.MODE)
 
+    def test_a_policy_that_is_held_keeps_the_count_until_then(self) -> None:
+        decision = decided(replace(lunch(20), hold_until=NOW + 1), "2400m")
+        assert (decision.desired, decision.held_by) == (5, HeldBy.MODE)
+        assert decided(replace(BAND, hold_until=NOW), "2400m").desired == 10
+
     def test_pods_that_are_out_are_no_reason_to_be_slower(self) -> None:
         pods, loads = same(5, "1500m")
         _, decision = see(up(20), [*pods, *(out(f"out-{n}") for n in range(5))], usage(loads))

@@ -75,6 +75,29 @@ def test_the_pace_is_read() -> None:
     assert read.fallback == Fallback(after=300, replicas=10)
 
 
+def held(until: str) -> dict[str, Any]:
+    document = policy()
+    document["metadata"]["annotations"] = {"effective-load.io/hold-until": until, "other": "x"}
+    return document
+
+
+@pytest.mark.parametrize("text", ["2026-01-01T12:00:00Z", "2026-01-01T13:00:00+01:00"])
+def test_a_policy_is_held_until_the_time_of_its_annotation(text: str) -> None:
+    read = parse_policy(held(text))
+    assert read.hold_until == 1767268800
+    assert read.rests(1767268799)
+    assert not read.rests(1767268800)
+
+
+@pytest.mark.parametrize("text", ["tomorrow", "2026-01-01T12:00:00", ""])
+def test_a_hold_without_a_time_is_a_fault_that_names_the_annotation(text: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        parse_policy(held(text))
+    (fault,) = caught.value.faults
+    assert fault.path == "metadata.annotations[effective-load.io/hold-until]"
+    assert "2026-01-01T12:00:00Z" in str(fault)
+
+
 def test_a_pace_that_is_absent_is_no_limit() -> None:
     read = parse_policy(policy())
     assert (read.velocity, read.cooldown, read.schedules, read.fallback) == (Velocity(), Cooldown(), (), None)
