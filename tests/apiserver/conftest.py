@@ -16,6 +16,7 @@ from aiohttp.test_utils import TestServer
 from yarl import URL
 
 from adapter.apiserver.manager import TlsOptions
+from adapter.apiserver.ports import Registries
 from adapter.apiserver.server import ApiServer, ServerOptions
 from adapter.kube.credentials import Access
 from adapter.kube.errors import KubeError
@@ -78,7 +79,9 @@ class Clock:
 class Service:
     """The server under test, with clients."""
 
-    def __init__(self, cluster: Cluster, session: Session, options: ServerOptions) -> None:
+    def __init__(
+        self, cluster: Cluster, session: Session, options: ServerOptions, registries: Registries | None = None
+    ) -> None:
         self.cluster = cluster
         self.session = session
         self.picture = Picture()
@@ -94,6 +97,7 @@ class Service:
             stale=lambda: self.sentence,
             metrics=self.metrics,
             options=options,
+            registries=registries,
             wall=self.wall,
             monotonic=self.monotonic,
         )
@@ -131,10 +135,11 @@ class Service:
         leaf: trustme.LeafCert | None = None,
         headers: Mapping[str, str] | None = None,
         method: str = "GET",
+        body: object = None,
     ) -> Answer:
         """One request whose target goes out exactly as given."""
         url = URL(self.url + target, encoded=True)
-        async with self.client(leaf).request(method, url, headers=headers) as response:
+        async with self.client(leaf).request(method, url, headers=headers, data=body) as response:
             return Answer(response.status, response.headers, await response.read())
 
     async def close(self) -> None:
