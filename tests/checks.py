@@ -28,6 +28,8 @@ EXAMPLES = sorted((MANIFESTS / "examples").glob("*.yaml"))
 _LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 _METRIC = re.compile(r"\beffective_load_[a-z0-9_]+")
 _SUFFIX = re.compile(r"_(bucket|sum|count)$")
+_TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
+REGISTRIES = ROOT / "docs" / "registries.md"
 _SKIPPED = {".venv", ".git", "node_modules"}
 
 
@@ -85,7 +87,37 @@ def links() -> Iterator[str]:
                 yield f"{path.relative_to(ROOT)} links to {target}, which does not exist"
 
 
-CHECKS: tuple[Callable[[], Iterator[str]], ...] = (made_from_code, schemas, own_objects, wiring, metric_names, links)
+def named_tests() -> Iterator[str]:
+    """Tests that documents name are there, and each row of the tables of registries names one."""
+    for path in _texts("*.md"):
+        for file, name in _TEST.findall(path.read_text(encoding="utf-8")):
+            found = ROOT / "tests" / file
+            if not found.is_file() or not re.search(rf"\bdef {name}\(", found.read_text(encoding="utf-8")):
+                yield f"{path.relative_to(ROOT)} names {file}::{name}, which does not exist"
+    yield from (f"docs/registries.md: no test in: {row}" for row in rows_without_test(REGISTRIES.read_text("utf-8")))
+
+
+def rows_without_test(text: str) -> Iterator[str]:
+    """The rows of tables whose last column is for tests, but names none."""
+    of_tests = False
+    for line in text.splitlines():
+        if not line.startswith("|"):
+            of_tests = False
+        elif re.search(r"\| tests? \|$", line):
+            of_tests = True
+        elif of_tests and not line.startswith("|---") and not _TEST.search(line.rsplit("|", 2)[1]):
+            yield line
+
+
+CHECKS: tuple[Callable[[], Iterator[str]], ...] = (
+    made_from_code,
+    schemas,
+    own_objects,
+    wiring,
+    metric_names,
+    links,
+    named_tests,
+)
 
 
 def schema_faults(item: Object) -> Iterator[str]:
