@@ -5,6 +5,7 @@ as one of these, and most answers are "not modified".
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
@@ -19,6 +20,7 @@ LARGEST_BODY = 32 * 1024 * 1024
 _END = b"\r\n"
 _END_OF_HEAD = b"\r\n\r\n"
 _BODILESS = {204, 304}
+_CHUNK_LENGTH = re.compile(rb"([0-9a-fA-F]{1,16})[ \t]*(?:;|$)")
 
 
 class Request(NamedTuple):
@@ -271,10 +273,10 @@ def _chunks(data: bytearray, at: int) -> tuple[bytes, int] | None:
 
 
 def _chunk_length(line: bytes) -> int:
-    try:
-        return int(line.split(b";", 1)[0], 16)
-    except ValueError:
-        raise WrongRegistryAnswer("the answer's chunks cannot be read") from None
+    found = _CHUNK_LENGTH.match(line)
+    if found is None:
+        raise WrongRegistryAnswer("the answer's chunks cannot be read")
+    return int(found[1], 16)
 
 
 def _bounded(length: int) -> int:

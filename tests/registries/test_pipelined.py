@@ -1,0 +1,229 @@
+"""Questions written together and answered in order, against a server of bytes."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from adapter.outbound import Access
+from adapter.registries.errors import RegistryUnreachable, WrongRegistryAnswer
+from adapter.registries.pipelined import LARGEST_BODY, LARGEST_HEAD, Pipeline, RawReply, Request
+
+Answering = Callable[[int, str], bytes]
+"""The bytes for the n-th request on a connection, and its path. Empty: the server hangs up instead."""
+
+
+def reply(body: str, *headers: str, status: str = "200 OK") -> bytes:
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers, "", body]
+    return "\r\n".join(lines).encode()
+
+
+def chunked(*chunks: str, trailer: str = "") -> bytes:
+    parts = "".join(f"{len(chunk):x};x=y\r\n{chunk}\r\n" for chunk in chunks)
+    return f"HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n{parts}0\r\n{trailer}\r\n".encode()
+
+
+class Server:
+    """Answers each request with what the test says; `split` sends every answer byte by byte."""
+
+    def __init__(self, answering: Answering, *, split: bool = False) -> None:
+        self.answering, self.split = answering, split
+        self.connections = 0
+        self.heads: list[str] = []
+        self.losses = 0
+        self.hung = asyncio.Event()
+        self.writers: list[asyncio.StreamWriter] = []
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.writers.append(writer)
+        count = 0
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                self.heads.append(head)
+                length = next((int(line[15:]) for line in head.split("\r\n") if line.startswith("Content-Length")), 0)
+                await reader.readexactly(length)
+                answer = self.answering(count, head.split(" ")[1])
+                count += 1
+                if not answer:
+                    break
+                for part in [answer[at : at + 1] for at in range(len(answer))] if self.split else [answer]:
+                    writer.write(part)
+                    await writer.drain()
+                    if self.split:
+                        await asyncio.sleep(0)
+                if b"connection: close" in answer.lower():
+                    break
+        writer.close()
+        self.hung.set()
+
+    def lose(self) -> None:
+        self.losses += 1
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    answering: Answering, path: str = "", *, seconds: float = 5, access: Access | None = None, split: bool = False
+) -> AsyncIterator[tuple[Pipeline, Server]]:
+    server = Server(answering, split=split)
+    listening = await asyncio.start_server(server.handle, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    pipeline = Pipeline(f"http://127.0.0.1:{port}{path}", access or Access(), timeout=seconds, on_loss=server.lose)
+    try:
+        yield pipeline, server
+    finally:
+        pipeline.close()
+        listening.close()
+        for writer in server.writers:
+            writer.close()
+        await asyncio.sleep(0)
+
+
+def questions(count: int) -> list[Request]:
+    return [Request("GET", f"/{number}") for number in range(count)]
+
+
+def bodies(replies: list[RawReply]) -> list[str]:
+    return [one.body.decode() for one in replies]
+
+
+async def test_many_questions_are_answered_in_order_over_one_connection() -> None:
+    async with serving(lambda _, path: reply(path)) as (pipeline, server):
+        for _ in range(3):
+            assert bodies(await pipeline.ask(questions(30))) == [f"/{number}" for number in range(30)]
+    assert (server.connections, server.losses) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "body"),
+    [
+        (reply("plain"), "plain"),
+        (chunked("first,", "second"), "first,second"),
+        (chunked("a" * 300, trailer="X-Sum: 7\r\n"), "a" * 300),
+        (chunked(), ""),
+        (b"HTTP/1.1 304 Not Modified\r\nETag: x\r\n\r\n", ""),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", ""),
+        (reply(""), ""),
+    ],
+)
+@pytest.mark.parametrize("split", [False, True])
+async def test_a_body_is_whole_however_it_is_sent(answer: bytes, body: str, *, split: bool) -> None:
+    async with serving(lambda _, __: answer, split=split) as (pipeline, _):
+        assert bodies(await pipeline.ask(questions(3))) == [body] * 3
+
+
+async def test_headers_are_found_by_name_in_any_case_and_keep_theirs() -> None:
+    async with serving(lambda _, __: reply("", 'eTaG:  W/"Abc" ', "X-ETag: no")) as (pipeline, _):
+        [found] = await pipeline.ask(questions(1))
+    assert found.header(b"etag") == b'W/"Abc"'
+    assert found.header(b"tag") is None
+
+
+async def test_a_request_has_path_host_credentials_and_body(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    access = Access(bearer_token_file=str(token), headers={"X-Tenant": "a"})
+    async with serving(lambda _, __: reply("ok"), "/base", access=access) as (pipeline, server):
+        await pipeline.ask([Request("POST", "/x?y=z", (("X-Own", "b"),), b"body")])
+        token.write_text("newer")
+        await pipeline.ask([Request("GET", "?y=z")])
+    first = server.heads[0].split("\r\n")
+    assert first[0] == "POST /base/x?y=z HTTP/1.1"
+    assert {"X-Tenant: a", "X-Own: b", "Authorization: Bearer secret", "Content-Length: 4"} < set(first)
+    assert first[1].startswith("Host: 127.0.0.1:")
+    assert server.heads[1].startswith("GET /base?y=z HTTP/1.1\r\n")
+    assert "Bearer newer" in server.heads[1]
+
+
+async def test_what_an_announced_end_left_unanswered_is_asked_again_and_is_no_loss() -> None:
+    def answering(count: int, path: str) -> bytes:
+        return reply(path, *(["Connection: Close"] if count == 2 else []))
+
+    async with serving(answering) as (pipeline, server):
+        assert bodies(await pipeline.ask(questions(7))) == [f"/{number}" for number in range(7)]
+    assert (server.connections, server.losses) == (3, 0)
+
+
+async def test_an_unannounced_end_is_a_loss_and_what_is_left_is_asked_again() -> None:
+    async with serving(lambda count, path: reply(path) if count < 3 else b"") as (pipeline, server):
+        assert bodies(await pipeline.ask(questions(5))) == [f"/{number}" for number in range(5)]
+    assert (server.connections, server.losses) == (2, 1)
+
+
+async def test_a_connection_lost_while_nothing_is_asked_is_a_loss() -> None:
+    async with serving(lambda _, path: reply(path)) as (pipeline, server):
+        await pipeline.ask(questions(2))
+        server.writers[0].close()
+        await server.hung.wait()
+        assert bodies(await pipeline.ask(questions(2))) == ["/0", "/1"]
+    assert (server.connections, server.losses) == (2, 1)
+
+
+async def test_a_server_that_hangs_up_without_an_answer_is_not_asked_for_ever() -> None:
+    async with serving(lambda _, __: b"") as (pipeline, server):
+        with pytest.raises(RegistryUnreachable, match="closed without an answer"):
+            await pipeline.ask(questions(1))
+    assert server.connections == 1
+
+
+async def test_a_server_that_is_not_there_is_named() -> None:
+    pipeline = Pipeline("http://127.0.0.1:1", Access(), timeout=5, on_loss=lambda: None)
+    with pytest.raises(RegistryUnreachable, match=r"http://127\.0\.0\.1:1: .*Connect call failed"):
+        await pipeline.ask(questions(1))
+
+
+async def test_a_credential_that_cannot_be_read_is_named() -> None:
+    pipeline = Pipeline("http://127.0.0.1:1", Access(bearer_token_file="/nowhere"), timeout=5, on_loss=lambda: None)
+    with pytest.raises(RegistryUnreachable, match="credentials: cannot use /nowhere"):
+        await pipeline.ask(questions(1))
+
+
+async def test_a_late_answer_is_not_taken_for_the_next_questions() -> None:
+    late = asyncio.Event()
+
+    def answering(count: int, path: str) -> bytes:
+        # The head alone: the body never comes.
+        return b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n" if path == "/0" and not late.is_set() else reply(path)
+
+    async with serving(answering, seconds=0.2) as (pipeline, server):
+        with pytest.raises(RegistryUnreachable, match=r"no answer within 0\.2 s"):
+            await pipeline.ask(questions(1))
+        late.set()
+        assert bodies(await pipeline.ask([Request("GET", "/next")])) == ["/next"]
+    assert server.connections == 2
+
+
+async def test_a_cancelled_question_ends_its_connection() -> None:
+    async with serving(lambda _, path: reply(path) if path != "/0" else b"HTTP/1.1 200") as (pipeline, server):
+        asking = asyncio.create_task(pipeline.ask(questions(1)))
+        while not server.heads:  # noqa: ASYNC110  the server has no event for it
+            await asyncio.sleep(0.01)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        assert bodies(await pipeline.ask([Request("GET", "/next")])) == ["/next"]
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"SSH-2.0-OpenSSH\r\n\r\n", "is not HTTP/1.1"),
+        (b"HTTP/1.1 200 OK\r\n\r\nbody", "does not say how long it is"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "does not say how long it is"),
+        (f"HTTP/1.1 200 OK\r\nContent-Length: {LARGEST_BODY + 1}\r\n\r\n".encode(), "larger than 32 MiB"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "chunks cannot be read"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n", "chunks cannot be read"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n", "larger than 32 MiB"),
+        (b"x" * (LARGEST_HEAD + 1), "headers are too long"),
+    ],
+)
+async def test_what_is_no_answer_is_an_error_and_ends_the_connection(answer: bytes, words: str) -> None:
+    answers = iter([answer])
+    async with serving(lambda _, path: next(answers, reply(path))) as (pipeline, server):
+        with pytest.raises(WrongRegistryAnswer, match=words):
+            await pipeline.ask(questions(1))
+        assert bodies(await pipeline.ask(questions(1))) == ["/0"]
+    assert server.connections == 2

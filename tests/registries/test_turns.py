@@ -1,0 +1,65 @@
+"""Whose turn it is to be asked about."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from adapter.registries.roster import ServiceKey
+from adapter.registries.turns import STEPS, TOGETHER, Turns
+
+
+def keys(count: int) -> list[ServiceKey]:
+    return [ServiceKey("r", f"s{number:03}") for number in range(count)]
+
+
+async def test_new_services_come_first_and_together() -> None:
+    turns = Turns(10)
+    every = keys(TOGETHER + 10)
+    turns.change(every, every)
+    assert list(turns.take()) == every[:TOGETHER]
+    await turns.rest(asyncio.get_running_loop().time())  # without a pause
+    assert list(turns.take()) == every[TOGETHER:]
+
+
+@pytest.mark.parametrize("count", [1, 3, STEPS, STEPS + 1, 45, 500])
+async def test_each_service_has_its_turn_once_in_an_interval(count: int) -> None:
+    turns = Turns(10)
+    every = keys(count)
+    turns.change(every, every)
+    while len(turns.take()) == TOGETHER:
+        pass
+    asked = Counter(key for _ in range(min(count, STEPS)) for key in turns.take())
+    assert asked.keys() == set(every)
+    assert sum(asked.values()) < count + STEPS
+
+
+async def test_a_service_that_is_let_go_has_no_turn() -> None:
+    turns = Turns(10)
+    every = keys(4)
+    turns.change(every, every)
+    turns.take()
+    turns.change([], every[:2])
+    assert {key for _ in range(5) for key in turns.take()} == set(every[:2])
+
+
+async def test_a_new_service_ends_the_wait() -> None:
+    turns = Turns(1000)
+    every = keys(2)
+    turns.change(every[:1], every[:1])
+    turns.take()
+    resting = asyncio.create_task(turns.rest(asyncio.get_running_loop().time()))
+    await asyncio.sleep(0)
+    turns.change(every[1:], every)
+    await asyncio.wait_for(resting, 5)
+    assert list(turns.take()) == every[1:]
+
+
+async def test_without_services_it_waits_for_some() -> None:
+    turns = Turns(0.001)
+    assert list(turns.take()) == []
+    resting = asyncio.create_task(turns.rest(0.0))
+    await asyncio.sleep(0.01)
+    assert not resting.done()
+    turns.change(keys(1), keys(1))
+    await asyncio.wait_for(resting, 5)
