@@ -19,7 +19,6 @@ SUCCESS = 200000
 NO_CHANGE = 200001
 NO_SUCH_SERVICE = 400202
 _NO_CHANGE_HEADER = b"200001"
-_TOO_MANY = {403001, 403002}
 _MILLE = 1000
 _JSON = (("Content-Type", "application/json"),)
 
@@ -109,7 +108,7 @@ def _refusal(found: _Answer) -> RegistryError:
     if found.code == NO_SUCH_SERVICE:
         return WrongRegistryAnswer("Polaris knows no such service there; check the service's name and its namespace")
     status = found.code // _MILLE
-    if status >= 500 or found.code in _TOO_MANY:
+    if status == 429 or status >= 500:
         raise RegistryFailing(info)
     if status == 401:
         return NotAuthenticated(f"{info}; check tokenFile")

@@ -88,8 +88,8 @@ async def test_the_revision_that_was_heard_last_is_asked_with(fakes: Any) -> Non
         (500, json.dumps({"code": 500000, "info": "execute exception"}), "Polaris answers 500000: execute exception"),
         (502, "bad gateway", "HTTP 502"),
         (401, json.dumps({"code": 401001, "info": "invalid token"}), "invalid token; check tokenFile"),
-        (403, json.dumps({"code": 403003, "info": "not open"}), "give the adapter's token the right"),
-        (429, json.dumps({"code": 403001, "info": "too fast"}), "Polaris answers 403001: too fast"),
+        (403, json.dumps({"code": 403001, "info": "forbidden"}), "give the adapter's token the right"),
+        (429, json.dumps({"code": 429002, "info": "too fast"}), "Polaris answers 429002: too fast"),
         (400, json.dumps({"code": 400100, "info": "bad"}), "Polaris answers 400100: bad"),
     ],
 )
@@ -105,7 +105,7 @@ async def test_what_is_no_list_leaves_the_last_one(fakes: Any, status: int, body
         await world.until(lambda: not world.error)
 
 
-@pytest.mark.parametrize("code", [500000, 403001])
+@pytest.mark.parametrize("code", [500000, 429002])
 async def test_a_server_in_trouble_is_left_for_the_next(fakes: Any, code: int) -> None:
     first, one = await fakes()
     second, other = await fakes()
