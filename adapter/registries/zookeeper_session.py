@@ -76,7 +76,7 @@ class Session:
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._words = _LastWords()
         self._password = ""
-        self._handler = _Handler(settings)
+        self._handler = _Handler(settings, self._loop.time)
         self._client: Any = None
         self.since: float | None = None
         """When the session began, by the event loop's clock; None where there is none."""
@@ -109,12 +109,15 @@ class Session:
         return await self._ended
 
     def review(self) -> None:
-        """End the session where it must long be over and there still is no connection.
+        """Help kazoo out of what it would stay in for long, or for ever. To be called every few seconds.
 
-        A server that lost its data refuses clients that saw more of it than it has, and never tells them that their
-        session is over.
+        A server that is just starting may take a connection and never answer on it. One that lost its data refuses
+        clients that saw more of it than it has, and never tells them that their session is over.
         """
-        alone = 0.0 if self.connected else self._loop.time() - self._alone_since
+        if self.connected:
+            return
+        self._handler.hang_up(after=self._settings.timeout_seconds)
+        alone = self._loop.time() - self._alone_since
         if alone > 2 * self._settings.session_seconds and not self._ended.done():
             self._ended.set_result(self.why_not())
 
@@ -258,10 +261,12 @@ class Session:
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
     """kazoo's threads, with sockets of our own making."""
 
-    def __init__(self, settings: ZooKeeperRegistry) -> None:
+    def __init__(self, settings: ZooKeeperRegistry, clock: Callable[[], float]) -> None:
         super().__init__()
         tls = settings.tls
         self._timeout = settings.timeout_seconds
+        self._clock = clock
+        self._connected_at = 0.0
         self._connection: socket.socket | None = None
         self._access = Access(
             ca_file=tls.ca_file,
@@ -285,12 +290,13 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
             self._connection = self._secured(connection, hostname) if use_ssl else connection
         except TimeoutError as error:
             raise OSError(errno.ETIMEDOUT, f"{hostname} did not answer in time") from error
+        self._connected_at = self._clock()
         self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return self._connection
 
-    def hang_up(self) -> None:
-        """Break the connection, so that whoever waits for an answer waits no longer."""
-        if self._connection is not None:
+    def hang_up(self, *, after: float = 0.0) -> None:
+        """Break a connection that is older than so many seconds: whoever waits for an answer waits no longer."""
+        if self._connection is not None and self._clock() - self._connected_at >= after:
             with suppress(OSError):
                 self._connection.shutdown(socket.SHUT_RDWR)
 

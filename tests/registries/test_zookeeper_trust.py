@@ -187,6 +187,32 @@ async def test_another_server_is_asked_where_one_is_gone(crowd: Crowd) -> None:
         await followed.until_listed(4)
 
 
+async def test_a_server_that_takes_a_connection_and_never_answers_is_left(crowd: Crowd, unused_tcp_port: int) -> None:
+    pods = await crowd.pods(SPRING)
+    await pods.register()
+    taken: list[asyncio.StreamWriter] = []
+
+    async def silent_at_first(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        taken.append(writer)
+        if len(taken) > 1:
+            there, back = await asyncio.open_connection("127.0.0.1", crowd.server.port)
+            await asyncio.gather(_pipe(reader, back), _pipe(there, writer))
+
+    server = await asyncio.start_server(silent_at_first, "127.0.0.1", unused_tcp_port)
+    address = f"127.0.0.1:{unused_tcp_port}"
+    async with server:
+        async with following(address, SPRING, pods.service, session_seconds=60) as followed:
+            await followed.until_listed(4)
+        for writer in taken:
+            writer.close()
+
+
+async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(65536):
+        writer.write(data)
+    writer.close()
+
+
 async def test_what_is_no_zookeeper_is_an_error(unused_tcp_port: int) -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
