@@ -18,6 +18,7 @@ INSTANCES = 1
 SUCCESS = 200000
 NO_CHANGE = 200001
 NO_SUCH_SERVICE = 400202
+API_RATE_LIMIT = 403003
 _NO_CHANGE_HEADER = b"200001"
 _MILLE = 1000
 _JSON = (("Content-Type", "application/json"),)
@@ -108,10 +109,10 @@ def _refusal(found: _Answer) -> RegistryError:
     if found.code == NO_SUCH_SERVICE:
         return WrongRegistryAnswer("Polaris knows no such service there; check the service's name and its namespace")
     status = found.code // _MILLE
-    if status == 429 or status >= 500:
+    if status == 429 or status >= 500 or found.code == API_RATE_LIMIT:
         raise RegistryFailing(info)
     if status == 401:
-        return NotAuthenticated(f"{info}; check tokenFile")
+        return NotAuthenticated(f"{info}; check tokenFile, and whether its user may read this service")
     if status == 403:
         return NotAllowed(f"{info}; give the adapter's token the right to read this service")
     return WrongRegistryAnswer(info)

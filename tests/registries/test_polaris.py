@@ -105,7 +105,7 @@ async def test_what_is_no_list_leaves_the_last_one(fakes: Any, status: int, body
         await world.until(lambda: not world.error)
 
 
-@pytest.mark.parametrize("code", [500000, 429002])
+@pytest.mark.parametrize("code", [500000, 429002, 403003])
 async def test_a_server_in_trouble_is_left_for_the_next(fakes: Any, code: int) -> None:
     first, one = await fakes()
     second, other = await fakes()
