@@ -1,6 +1,7 @@
 """Pods from the bytes of the API: decoded narrowly, then turned into what the arithmetic sees."""
 
 import functools
+import re
 import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -14,10 +15,12 @@ from adapter.load import quantity
 from adapter.load.pods import Condition, Container, Owner, Pod
 
 PULLED_OUT_ANNOTATION = "effective-load.io/pulled-out"
+DELETION_COST_ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"
 _TEMPLATE_HASHES = ("pod-template-hash", "rollouts-pod-template-hash")
 _SHARED_AT_MOST = 4096
 
 _NULL = msgspec.Raw(b"null")
+_COST = re.compile(r"0|-?[1-9][0-9]{0,9}", re.ASCII)
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -29,6 +32,7 @@ class _Narrow(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=Fals
 
 class _Annotations(msgspec.Struct, frozen=True, gc=False):
     pulled_out: str = msgspec.field(name=PULLED_OUT_ANNOTATION, default="")
+    deletion_cost: str = msgspec.field(name=DELETION_COST_ANNOTATION, default="")
 
 
 class _Metadata(_Narrow, frozen=True):
@@ -150,6 +154,7 @@ class PodDecoder:
             containers_ready=_is_true(conditions.get("ContainersReady")),
             gates=_gates(spec.readiness_gates, conditions),
             pulled_out_annotation=meta.annotations is not None and meta.annotations.pulled_out == "true",
+            deletion_cost=_cost(meta.annotations.deletion_cost) if meta.annotations is not None else 0,
             ips=_ips(status),
             host_ip=sys.intern(status.host_ip or ""),
             host_network=bool(spec.host_network),
@@ -228,6 +233,13 @@ def _ready(condition: WireCondition | None) -> Condition | None:
 
 def _is_true(condition: WireCondition | None) -> bool:
     return condition is not None and condition.status == "True"
+
+
+def _cost(text: str) -> int:
+    """A deletion cost as the ReplicaSet controller reads it: what is no 32-bit integer is 0."""
+    if not _COST.fullmatch(text):
+        return 0
+    return cost if -(2**31) <= (cost := int(text)) < 2**31 else 0
 
 
 def _gates(gates: Iterable[_Gate] | None, conditions: Mapping[str, WireCondition]) -> Mapping[str, bool]:

@@ -14,6 +14,7 @@ from adapter.load.assessment import (
     Reading,
     Verdict,
 )
+from adapter.load.deletion import out_goes_first
 from adapter.load.membership import Membership, classify
 from adapter.load.memory import Memory, PodMemory
 from adapter.load.pacing import Paced, pace, raised
@@ -72,7 +73,7 @@ def assess(
     memory = after_scale(after_rollout(after_states(memory, membership, now), target, now), scale, bounds, now)
     readings = _pod_readings(pods, membership)
     memory = replacing_step(memory, scale, readings)
-    standings = _standings(policy, readings, memory, now)
+    standings = _standings(policy, target, readings, memory, now)
     measured = [measure(policy, metric, standings, samples, memory, now) for metric in policy.metrics]
     readings = [_with_usage(reading, measured) for reading in readings]
     counts = Counter(reading.state for reading in readings)
@@ -259,14 +260,22 @@ def _with_usage(reading: PodReading, measured: Sequence[Measured]) -> PodReading
     return reading._replace(usage=usage, missing=missing or reading.missing)
 
 
-def _standings(policy: Policy, readings: Sequence[PodReading], memory: Memory, now: float) -> Standings:
+def _standings(
+    policy: Policy, target: Target | None, readings: Sequence[PodReading], memory: Memory, now: float
+) -> Standings:
     """The pods by what they count for, with those that may be replaced and the doubts that are old."""
     old = frozenset(
         uid
         for uid, known in memory.pods.items()
         if known.doubt_since is not None and now - known.doubt_since >= OLD_DOUBT_SECONDS
     )
-    return select(readings, now, replaceable=_replaceable(policy, readings, memory, now, old), old=old)
+    return select(
+        readings,
+        now,
+        replaceable=_replaceable(policy, readings, memory, now, old),
+        old=old,
+        out_goes_first=out_goes_first(policy, target, readings),
+    )
 
 
 def _replaceable(

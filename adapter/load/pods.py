@@ -55,7 +55,8 @@ class Pod:
     """A pod as far as its load and its place in the service matter. Times are seconds since the epoch.
 
     `ready` is None where the pod has no Ready condition. `gates` are the readiness gates with a known status (a gate
-    whose condition is missing counts as False, as the kubelet counts it). `endpoint_serving` is False where an
+    whose condition is missing counts as False, as the kubelet counts it). `deletion_cost`: the ReplicaSet controller
+    deletes pods of lower cost first, of those that are Ready. `endpoint_serving` is False where an
     EndpointSlice lists the pod as not serving, True where one lists it as serving, None where none lists it.
     """
 
@@ -70,6 +71,7 @@ class Pod:
     containers_ready: bool = False
     gates: Mapping[str, bool] = field(default_factory=dict)
     pulled_out_annotation: bool = False
+    deletion_cost: int = 0
     endpoint_serving: bool | None = None
     ips: tuple[str, ...] = ()
     host_ip: str = ""

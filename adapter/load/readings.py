@@ -247,9 +247,17 @@ def _error(metric: Metric, standings: Standings, gauges: dict[str, Gauge], sampl
 
 
 def select(
-    readings: Sequence[PodReading], now: float, *, replaceable: frozenset[str], old: frozenset[str]
+    readings: Sequence[PodReading],
+    now: float,
+    *,
+    replaceable: frozenset[str],
+    old: frozenset[str],
+    out_goes_first: bool = False,
 ) -> Standings:
-    """Sort pods into those that serve, may serve, and do not, with what the latter are worth."""
+    """Sort pods into those that serve, may serve, and do not, with what the latter are worth.
+
+    Pods that are out are kept in the count on the way down, but where they go first.
+    """
     by_state: dict[PodState, list[PodReading]] = {state: [] for state in PodState}
     for reading in readings:
         by_state[reading.state].append(reading)
@@ -260,7 +268,7 @@ def select(
         doubtful=by_state[PodState.DOUBTFUL],
         young=[reading for reading in idle if is_young(reading.pod, now)],
         running=[r for r in readings if r.state not in {PodState.TERMINATING, PodState.FINISHED}],
-        out=len(out),
+        out=0 if out_goes_first else len(out),
         replaceable=sum(1 for reading in out if reading.pod.uid in replaceable),
         reserved=len(by_state[PodState.STARTING]),
         old_doubts=old,

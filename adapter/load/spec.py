@@ -117,12 +117,13 @@ class Registry:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PulledOut:
     """What happens for pods that were pulled out: replaced on the way up after so many seconds; the share (percent) of
-    ready pods that absence alone may turn out.
+    ready pods that absence alone may turn out. `delete_first`: whether they are to go first on the way down.
     """
 
     replace: bool = True
     replace_after: float = 60.0
     max_percent: int = 50
+    delete_first: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

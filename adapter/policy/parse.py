@@ -286,6 +286,7 @@ def _pulled_out(form: Form) -> PulledOut:
         replace=form.flag("replace", default=True),
         replace_after=form.integer("replaceAfterSeconds", 60, 0, _DAY),
         max_percent=form.integer("maxPercent", 50, 0, 100),
+        delete_first=form.flag("deleteFirst", default=False),
     )
     form.close()
     return pulled_out

@@ -291,3 +291,15 @@ def _encodable(amounts: dict[str, Any]) -> bool:
     except (msgspec.MsgspecError, OverflowError, UnicodeEncodeError):
         return False
     return all(amount is not None for amount in msgspec.json.decode(msgspec.json.encode(amounts)).values())
+
+
+@pytest.mark.parametrize(
+    ("written", "cost"),
+    [
+        ("-2147483648", -(2**31)), ("7", 7), ("0", 0), ("", 0), ("2147483648", 0), ("1.5", 0), ("07", 0), ("+7", 0),
+        ("much", 0), ("9" * 40, 0),
+    ],
+)  # fmt: skip
+def test_a_deletion_cost_is_what_the_replica_set_controller_reads(written: str, cost: int) -> None:
+    body = {"metadata": {"name": "web", "annotations": {"controller.kubernetes.io/pod-deletion-cost": written}}}
+    assert PodDecoder()(msgspec.json.encode(body)).deletion_cost == cost
