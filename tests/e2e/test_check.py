@@ -1,0 +1,135 @@
+"""`effective-load check` on the real control plane, with the rights that the manifests give the adapter."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cluster.workloads import Workloads, cpu_watermarks
+from tests.e2e.registries import Platform, platform
+
+pytestmark = pytest.mark.builds("consul")
+
+SERVICE = "shop.web"
+
+
+class Check:
+    """Runs the command against this cluster, with one registry in the settings."""
+
+    def __init__(self, folder: Path, kubeconfig: Path, entry: dict[str, Any]) -> None:
+        self._kubeconfig, self._entry = kubeconfig, entry
+        self._settings = folder / "settings.yaml"
+
+    def __call__(self, *arguments: str, **entry: Any) -> tuple[int, dict[str, list[str]]]:
+        """The exit status, and what was found about each thing; `entry` are further keys of the registry."""
+        self._settings.write_text(yaml.safe_dump({"registries": [{**self._entry, **entry}]}))
+        command: list[str | Path] = [
+            sys.executable,
+            "-m",
+            "adapter.cli",
+            "check",
+            "--settings",
+            self._settings,
+            "-o",
+            "json",
+        ]
+        done = subprocess.run(
+            [*command, "--kubeconfig", self._kubeconfig, *arguments], capture_output=True, text=True, check=False
+        )
+        assert not done.stderr
+        sections = json.loads(done.stdout)["sections"]
+        return done.returncode, {
+            one["about"]: [f"{finding['verdict']}: {finding['text']}" for finding in one["findings"]]
+            for one in sections
+        }
+
+
+@pytest.fixture(scope="module")
+def consul() -> Iterator[Platform]:
+    with platform("consul") as server:
+        yield server
+
+
+@pytest.fixture
+def check(tmp_path: Path, crds: None, adapter_kubeconfig: Path, consul: Platform) -> Check:
+    return Check(tmp_path, adapter_kubeconfig, consul.settings)
+
+
+def policy(workloads: Workloads, name: str = "web", service: str = SERVICE) -> None:
+    workloads.policy(name, [cpu_watermarks("1200m", "400m")], registry={"name": "consul", "service": service})
+
+
+def addresses(workloads: Workloads) -> dict[str, str]:
+    return {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in workloads.pods("web")}
+
+
+def test_pods_that_match_are_counted_and_those_that_do_not_are_told_with_the_reason(
+    check: Check, workloads: Workloads, consul: Platform
+) -> None:
+    workloads.deployment("web", 3)
+    policy(workloads)
+    workloads.hpa("web")
+    pods = addresses(workloads)
+    out, well, lost = pods
+    consul.register(SERVICE, {name: pods[name] for name in (out, well)} | {"gone": "10.99.0.1"})
+    consul.pull(SERVICE, out, out=True)
+    status, found = check("--policy", f"{workloads.namespace}/web")
+    assert found[f"policy {workloads.namespace}/web"] == [
+        f"ok: the settings let it name service {SERVICE} of registry consul",
+        "ok: 2 of 3 pods of Deployment web match an instance",
+        f"note: pod {out} is out: MAINTENANCE",
+        f"wrong: pod {lost} matches none: no instance is registered at its address ({pods[lost]})",
+        "note: instance 10.99.0.1:8080 counts for no pod: its address is no pod's of the target",
+    ]
+    assert found[f"service {SERVICE} of registry consul"] == ["ok: it is known: 3 instances (2 in, 1 out)"]
+    assert status == 1
+    consul.pull(SERVICE, out, out=False)
+    consul.register("shop.whole", pods)
+    policy(workloads, "whole", "shop.whole")
+    workloads.hpa("whole", target=("apps/v1", "Deployment", "web"))
+    status, found = check("--policy", f"{workloads.namespace}/whole")
+    assert found[f"policy {workloads.namespace}/whole"][1:] == ["ok: 3 of 3 pods of Deployment web match an instance"]
+    assert status == 0
+
+
+def test_a_policy_that_the_settings_do_not_cover_is_refused_with_their_sentence(
+    check: Check, workloads: Workloads
+) -> None:
+    policy(workloads)
+    allow = [{"namespaces": ["elsewhere"], "services": ["*"]}]
+    status, found = check("--policy", f"{workloads.namespace}/web", allow=allow)
+    [sentence] = found[f"policy {workloads.namespace}/web"]
+    assert sentence.startswith(f"wrong: policies in namespace {workloads.namespace} may not name service")
+    assert status == 1
+
+
+def test_what_is_missing_between_a_policy_and_its_pods_is_named(check: Check, workloads: Workloads) -> None:
+    where = f"{workloads.namespace}/web"
+    assert check("--policy", where)[1]["cluster"] == [
+        f"wrong: policies cannot be read: there is no WatermarkPolicy web in namespace {workloads.namespace}"
+    ]
+    policy(workloads)
+    assert (
+        "wrong: there is no HorizontalPodAutoscaler web, which the policy names"
+        in check("--policy", where)[1][f"policy {where}"]
+    )
+    workloads.hpa("web")
+    assert (
+        "wrong: Deployment web, that HorizontalPodAutoscaler web scales, does not exist"
+        in check("--policy", where)[1][f"policy {where}"]
+    )
+
+
+def test_without_a_policy_all_that_name_a_registry_are_checked(check: Check, workloads: Workloads) -> None:
+    policy(workloads)
+    policy(workloads, "cart", "shop.cart")
+    workloads.policy("plain", [cpu_watermarks("1200m", "400m")])
+    found = check()[1]
+    assert {f"policy {workloads.namespace}/{name}" for name in ("web", "cart")} <= found.keys()
+    assert f"policy {workloads.namespace}/plain" not in found
+    assert "service shop.cart of registry consul" in found
