@@ -110,7 +110,9 @@ class Identity:
                 return reply
             if reply.status not in MOVED:
                 raise _login_refused(server, reply)
-        raise WrongRegistryAnswer(f"{server} has no login; does the address end with Nacos' context path (/nacos)?")
+        raise WrongRegistryAnswer(
+            f"{server} has no login: end the address with Nacos' context path (/nacos), or name no `username`"
+        )
 
     # --- signature ---
 

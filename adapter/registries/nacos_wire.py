@@ -124,8 +124,10 @@ class Reader:
         self._pod_name_key = pod_name_key
 
     def instances(self, hosts: Iterable[Host] | None) -> tuple[Instance, ...]:
-        """The instances that count."""
-        return tuple(self._instance(host) for host in hosts or () if self._counts(host))
+        """The instances that count, in an order of their own: some servers give them in another one each time."""
+        counting = [host for host in hosts or () if self._counts(host)]
+        counting.sort(key=lambda host: (host.ip, host.port, host.cluster_name))
+        return tuple(self._instance(host) for host in counting)
 
     def listed(self, info: ServiceInfo) -> Listed:
         """What a service's own description says."""

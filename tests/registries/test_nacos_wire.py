@@ -63,6 +63,12 @@ def test_only_the_clusters_of_the_settings_count() -> None:
     assert [one.ip for one in Reader([], "").instances(hosts)] == ["a", "b"]
 
 
+def test_the_same_hosts_in_another_order_are_no_change() -> None:
+    hosts = [Host(ip="b", port=1), Host(ip="a", port=2), Host(ip="a", port=1)]
+    reader = Reader([], "")
+    assert reader.instances(hosts) == reader.instances(reversed(hosts))
+
+
 def test_a_name_may_hold_the_group_or_stand_beside_it() -> None:
     assert ServiceInfo(hosts=[], name="shop", group_name="G").grouped == "G@@shop"
     assert ServiceInfo(hosts=[], name="G@@shop", group_name="G").grouped == "G@@shop"
