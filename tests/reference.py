@@ -98,7 +98,9 @@ def _default(field: FieldInfo) -> str:
         return "`{}`"
     if field.default is PydanticUndefined:
         return "*required*"
-    written = {True: "true", False: "false", "": '""', (): "[]"}.get(field.default, field.default)
+    if isinstance(field.default, bool):
+        return f"`{str(field.default).lower()}`"
+    written = {"": '""', (): "[]"}.get(field.default, field.default)
     return f"`{written}`"
 
 
