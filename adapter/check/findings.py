@@ -65,22 +65,31 @@ def service_section(key: ServiceKey, looks: Sequence[Look]) -> Section:
     """Whether a registry knows a service, and how many instances it lists."""
     places = [f"namespace {key.namespace}"] * bool(key.namespace) + [f"group {key.group}"] * bool(key.group)
     section = Section(" ".join([f"service {key.service} of registry {key.registry}", *places]))
-    heard = {one.server: one.rosters[key] for one in looks if key in one.rosters}
     for one in looks:
         if key in one.troubles and one.rosters:
             section.wrong(f"{one.server}: {one.troubles[key].sentence}")
-    if not heard:
-        section.wrong("nothing is known of it: no server gave an answer")
-    elif not any(roster.instances for roster in heard.values()):
-        section.wrong("no instance is registered under this name; check service, namespace and group")
-    for server, roster in heard.items() if len({_count(one) for one in heard.values()}) > 1 else ():
-        section.note(f"{server} lists {_count(roster)}: servers differ")
+    counts = {one.server: _count(one.rosters[key]) for one in looks if key in one.rosters}
+    for server, count in counts.items() if len(set(counts.values())) > 1 else ():
+        section.note(f"{server} lists {count}: servers differ")
     best = roster_of(key, looks)
-    if best is not None and best.instances:
-        section.ok(f"it is known: {_count(best)}")
-        if best.protected:
-            section.note("the registry protects itself: it calls unhealthy instances healthy, so health says nothing")
+    if not looks:
+        section.note("only a running adapter knows what the platform told of it")
+    elif best is None:
+        section.wrong("nothing is known of it: no server gave an answer")
+    else:
+        _instances(section, best)
     return section
+
+
+def _instances(section: Section, roster: Roster) -> None:
+    if roster.instances:
+        section.ok(f"it is known: {_count(roster)}")
+    elif roster.absence_counts:
+        section.wrong("no instance is registered under this name; check service, namespace and group")
+    else:
+        section.ok("it is known, and no pod is listed, so all of them serve")
+    if roster.protected:
+        section.note("the registry protects itself: it calls unhealthy instances healthy, so health says nothing")
 
 
 def roster_of(key: ServiceKey, looks: Sequence[Look]) -> Roster | None:
@@ -105,14 +114,14 @@ def matching(section: Section, registry: PolicyRegistry, target: Target, pods: S
     living = [pod for pod in pods if not pod.deleting and pod.phase not in {"Failed", "Succeeded"}]
     matched = [pod for pod in living if pod.uid in by_pod]
     told = f"{len(matched)} of {len(living)} pods of {target.kind} {target.name} match an instance"
-    (section.ok if matched or not living else section.wrong)(told)
+    (section.ok if matched or not living or not roster.absence_counts else section.wrong)(told)
     for pod in matched:
         word = out_word_of(by_pod[pod.uid], registry, protected=roster.protected)
         if word:
             section.note(f"pod {pod.name} is out: {word}")
     for pod in living:
         if pod.uid not in by_pod:
-            tell = section.wrong if pod.is_ready else section.note
+            tell = section.wrong if pod.is_ready and roster.absence_counts else section.note
             tell(f"pod {pod.name} matches none: {why_unmatched(pod, found, registry)}")
     _leftovers(section, [claim for claim in found if claim.miss is not None])
 

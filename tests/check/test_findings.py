@@ -94,6 +94,14 @@ class TestService:
             "wrong: nothing is known of it: no server gave an answer"
         ]
 
+    def test_a_registry_that_need_not_list_all_may_list_none(self) -> None:
+        look = Look(server="http://a", rosters={KEY: Roster(at=NOW, absence_counts=False)}, troubles={})
+        assert text(service_section(KEY, [look])) == ["ok: it is known, and no pod is listed, so all of them serve"]
+
+    def test_what_a_platform_told_is_not_known_here(self) -> None:
+        [line] = text(service_section(KEY, []))
+        assert line.startswith("note: only a running adapter knows")
+
     def test_servers_that_differ_are_told_apart(self) -> None:
         section = service_section(KEY, [heard(Instance()), heard(Instance(), Instance(ip="b"), server="http://b")])
         assert text(section) == [
@@ -138,6 +146,11 @@ class TestMatching:
     def test_pods_that_are_gone_are_not_looked_for(self) -> None:
         gone = [replace(pod("web-0", ip="10.0.0.1"), deleting=True), pod("web-1", phase="Failed")]
         assert self.match(pods=gone) == ["ok: 0 of 0 pods of Deployment web match an instance"]
+
+    def test_where_absence_says_nothing_pods_may_be_missing(self) -> None:
+        section = Section("policy")
+        matching(section, REGISTRY, TARGET, [pod("web-0", ip="10.0.0.1")], Roster(at=NOW, absence_counts=False))
+        assert [line.partition(":")[0] for line in text(section)] == ["ok", "note"]
 
     def test_no_match_at_all_is_wrong(self) -> None:
         assert self.match(pods=[pod("web-0")])[0] == "wrong: 0 of 1 pods of Deployment web match an instance"
