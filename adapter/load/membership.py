@@ -25,6 +25,8 @@ NEWLY_OUT_PERCENT = 30
 EMPTY_CONFIRMED_SECONDS = 120.0
 
 KUBERNETES = "kubernetes"
+_STARTING = "STARTING"
+"""Eureka's word for a registration that takes no traffic yet."""
 _OUT_STATUSES = {"OUT_OF_SERVICE", "DOWN", "MAINTENANCE", "CRITICAL"}
 _NOTHING = PodMemory()
 
@@ -177,16 +179,21 @@ class _RegistryView:
             return Standing(PodState.SERVING, f"registry {name} is set aside: it never listed a pod of this target")
         found = self._records.get(pod.uid, ())
         if found:
-            return self._registered(found)
+            return self._registered(pod, found)
         if not self._roster.absence_counts:
             return Standing(PodState.SERVING, f"Ready, and registry {name} says nothing of it")
         if self.remembered(pod).seen is None:
             return self._never_registered(pod, self._roster)
         return self._absent(pod, self._roster)
 
-    def _registered(self, found: tuple[Instance, ...]) -> Standing:
+    def _registered(self, pod: Pod, found: tuple[Instance, ...]) -> Standing:
         word = out_word_of(found, self._registry, protected=self._roster is not None and self._roster.protected)
         if not word:
+            starting = all(instance.status.upper() == _STARTING for instance in found)
+            if starting and self._now - _ready_at(pod) < self._registry.grace:
+                return Standing(
+                    PodState.STARTING, "Ready, but registered as STARTING", f"registry {self._registry.name}"
+                )
             return Standing(PodState.SERVING, "registered", f"registry {self._registry.name}")
         evidence = f"registry {self._registry.name}: {word}"
         if self._age > EVIDENCE_TRUSTED_SECONDS:

@@ -83,6 +83,16 @@ class TestStartingAndUnready:
         fresh = pod(age=15, ready_for=10, ip="10.0.0.1")
         assert state(fresh, REGISTERED, roster("10.0.0.1", "10.0.0.99")).state is S.SERVING
 
+    def test_a_pod_registered_as_starting_takes_no_traffic_for_the_grace_period(self) -> None:
+        said = Roster(at=NOW - 1, instances=(Instance(ip="10.0.0.1", status="STARTING"),))
+        for ready_for, expected in ((179, S.STARTING), (180, S.SERVING)):
+            assert state(pod(age=ready_for + 5, ready_for=ready_for, ip="10.0.0.1"), REGISTERED, said).state is expected
+
+    def test_a_pod_that_is_up_elsewhere_is_not_starting(self) -> None:
+        both = tuple(Instance(ip="10.0.0.1", port=port, status=word) for port, word in ((80, "STARTING"), (81, "UP")))
+        fresh = pod(age=15, ready_for=10, ip="10.0.0.1")
+        assert state(fresh, REGISTERED, Roster(at=NOW - 1, instances=both)).state is S.SERVING
+
     def test_a_pod_once_registered_gets_no_second_grace_period(self) -> None:
         known = Memory(pods={"uid-web-0": PodMemory(seen=NOW - 100)}, ever_in_roster=True)
         again = pod(ready_for=10, ip="10.0.0.1")
