@@ -163,11 +163,9 @@ class ConsulSource:
             return await self._look_at(client, server, key)
         reply = await self._wait(client, server, key, index)
         found = wire.headers(reply, server)
-        if found.index == index and not _is_empty(reply):
-            self._book.confirm([key])
-            return index
-        # What has waited tells only that there is news: it is answered from a stream, which never says that it is
-        # filtered (1.13), and is an empty list for a token that lost its rights.
+        # What has waited tells only when to look: it is answered from a stream, which never says that it is filtered
+        # (1.13), and is an empty list for a token that lost its rights. Looked at without news, too: nothing that a
+        # stream missed stays unseen for longer than a wait, and a sign of life is as new as the list.
         later = await self._look_at(client, server, key)
         return max(later, found.index) if later and found.index >= index else 0
 
@@ -217,11 +215,6 @@ class ConsulSource:
 
     def _datacenter(self) -> Mapping[str, str]:
         return {"dc": self._settings.datacenter} if self._settings.datacenter else {}
-
-
-def _is_empty(reply: Reply) -> bool:
-    """Whether no instance is listed: heard anew each time, for what that means hangs on the sign of life just then."""
-    return reply.body.strip() == b"[]"
 
 
 def _access(settings: ConsulRegistry) -> Access:

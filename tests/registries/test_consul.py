@@ -349,13 +349,19 @@ class TestIndex:
     async def test_a_return_without_news_is_no_change(self, fake: FakeConsul) -> None:
         async with following([fake.url], "web") as followed:
             await fake.until_waiting()
-            fake.lists["web"] = [entry(), entry("10.0.0.11")]  # not looked at: the index is what it was
             heard, asked = len(followed.ears.heard), len(fake.of("web"))
             await fake.tell(end=True)
-            await fake.until_waiting(since=asked)
+            await fake.until_waiting(since=asked + 1)
             assert followed.listed == 1
             assert len(followed.ears.heard) == heard
-            assert fake.of("web")[-1].query["index"] == "10"
+            assert [one.query.get("index") for one in fake.of("web")[asked:]] == [None, "10"]
+
+    async def test_what_a_stream_missed_is_seen_when_the_wait_is_over(self, fake: FakeConsul) -> None:
+        async with following([fake.url], "web") as followed:
+            await fake.until_waiting()
+            fake.lists["web"] = [entry(), entry("10.0.0.11")]
+            await fake.tell(end=True)
+            await followed.until_listed(2)
 
     async def test_an_answer_that_went_back_is_not_valid_and_the_list_is_heard_again(self, fake: FakeConsul) -> None:
         async with following([fake.url], "web") as followed:
@@ -520,7 +526,7 @@ class TestWitness:
             await beats(fake, 3)
             asked = len(fake.of("web"))
             await fake.tell(end=True)
-            await fake.until_waiting(since=asked)
+            await fake.until_waiting(since=asked + 1)
             assert followed.roster.alive
 
     async def test_a_filtered_list_is_no_list(self, fake: FakeConsul) -> None:
