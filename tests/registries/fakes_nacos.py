@@ -65,6 +65,8 @@ class FakeNacos:
         self.moved = 404
         self.hold: asyncio.Event | None = None
         """Lists wait for it."""
+        self.hold_subscriptions: asyncio.Event | None = None
+        """Answers to subscriptions, which say how it was when they were asked for, wait for it."""
         self.calls: list[str] = []
         """Types of gRPC requests that arrived."""
         self.beats_answered = True
@@ -286,7 +288,10 @@ class FakeNacos:
             if not self.beats_answered:
                 await asyncio.Event().wait()
             return _message("HealthCheckResponse", {"resultCode": 200})
-        return self._subscribe(json.loads(body), context.peer(), _headers(message))
+        answer = self._subscribe(json.loads(body), context.peer(), _headers(message))
+        if self.hold_subscriptions is not None:
+            await self.hold_subscriptions.wait()
+        return answer
 
     def _subscribe(self, request: dict[str, Any], peer: str, headers: Mapping[str, str]) -> bytes:
         refusal = self._refusal(headers.get("accessToken", ""), headers)

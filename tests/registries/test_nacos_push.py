@@ -110,6 +110,31 @@ class TestPushes:
         assert world.listed() == ["web-1"]
         assert len(world.ears.heard) == changes
 
+    async def test_an_answer_to_a_subscription_that_was_overtaken_by_a_push_is_dropped(self, nacos: FakeNacos) -> None:
+        nacos.hold, nacos.hold_subscriptions = asyncio.Event(), asyncio.Event()
+        async with following(pushed(nacos)) as world:
+            await nacos.until(lambda: bool(nacos.subscriptions))
+            nacos.put(host(1))
+            await world.until_listed("web-1")
+            nacos.hold_subscriptions.set()
+            await subscribed(nacos, world)
+            assert world.listed() == ["web-1"]
+            nacos.hold.set()
+
+    async def test_what_could_not_be_listed_is_not_confirmed_by_a_live_connection(self, nacos: FakeNacos) -> None:
+        async with following(nacos.settings(admin=True)) as world:
+            await subscribed(nacos, world)
+            await world.until_listed("web-0", "web-1")
+            nacos.status = 500
+            nacos.put(host(1))
+            await world.until_error("HTTP 500")
+            at, beats = world.roster.at, nacos.calls.count("HealthCheckRequest")
+            await nacos.until(lambda: nacos.calls.count("HealthCheckRequest") > beats + 3)
+            assert world.error
+            assert world.roster.at == at
+            nacos.status = 0
+            await world.until_listed("web-1")
+
     async def test_services_are_subscribed_to_and_left_as_policies_come_and_go(self, nacos: FakeNacos) -> None:
         async with following(pushed(nacos)) as world:
             await subscribed(nacos, world)
