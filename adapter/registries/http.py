@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 
 from adapter.kube.backoff import Backoff
+from adapter.kube.slices import Slices
 from adapter.load.roster import Roster
 from adapter.outbound import Access, Reply
 from adapter.registries import http_wire as wire
@@ -89,7 +90,12 @@ class HttpSource:
         except RegistryError as error:
             self._book.failed(error)
             return False
-        unchanged = [key for key, reply in zip(keys, replies, strict=True) if self._note(key, reply)]
+        unchanged = []
+        slices = Slices()
+        for key, reply in zip(keys, replies, strict=True):
+            if self._note(key, reply):
+                unchanged.append(key)
+            await slices.breathe()
         if unchanged:
             self._book.confirm(unchanged)
         return True

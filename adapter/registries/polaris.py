@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 
 from adapter.kube.backoff import Backoff
+from adapter.kube.slices import Slices
 from adapter.load.roster import Roster
 from adapter.outbound import Access
 from adapter.registries import polaris_wire as wire
@@ -82,17 +83,22 @@ class PolarisSource:
         if self._failing:
             self._failing = False
             self._book.reconnected()
-        self._note(keys, answers)
+        await self._note(keys, answers)
         return True
 
     async def _ask(self, server: str, keys: Sequence[ServiceKey]) -> Sequence[wire.Answer]:
         """What one server says of these services. Raises RegistryError where it says nothing of any."""
         requests = [wire.request(*self._name(key), self._revisions.get(key, "")) for key in keys]
-        replies = await self._pipeline(server).ask(requests)
-        return [wire.answer(reply, server) for reply in replies]
+        answers = []
+        slices = Slices()
+        for reply in await self._pipeline(server).ask(requests):
+            answers.append(wire.answer(reply, server))
+            await slices.breathe()
+        return answers
 
-    def _note(self, keys: Sequence[ServiceKey], answers: Sequence[wire.Answer]) -> None:
+    async def _note(self, keys: Sequence[ServiceKey], answers: Sequence[wire.Answer]) -> None:
         unchanged = []
+        slices = Slices()
         for key, answer in zip(keys, answers, strict=True):
             if key not in self._book.keys:
                 continue  # it was let go while the question was under way
@@ -103,6 +109,7 @@ class PolarisSource:
                 self._book.heard(key, wire.instances(answer, self._settings.pod_name_key))
             elif isinstance(answer, RegistryError):
                 self._book.failed(answer, [key])
+            await slices.breathe()
         if unchanged:
             self._book.confirm(unchanged)
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from adapter.registries.roster import ServiceKey
 from adapter.settings_registries import HttpRegistry
 from tests.registries.trust import Clock, Ears, Service, book
 
-SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "registry-http.schema.json").read_text())
+DOCS = Path(__file__).parents[2] / "docs"
+SCHEMA = json.loads((DOCS / "registry-http.schema.json").read_text())
 
 
 def said(*listed: Mapping[str, object], **more: object) -> dict[str, Any]:
@@ -372,6 +374,14 @@ class TestSchema:
             jsonschema.validate(bad, SCHEMA)
         with pytest.raises(WrongRegistryAnswer):
             document(json.dumps(bad).encode())
+
+    @pytest.mark.parametrize("page", ["registries.md", "registries-http.md"])
+    def test_the_documents_in_the_docs_keep_to_it(self, page: str) -> None:
+        found = re.findall(r"```json\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+        assert found
+        for text in found:
+            jsonschema.validate(json.loads(text), SCHEMA)
+            assert document(text.encode()).instances
 
     def test_a_list_in_another_order_is_no_change(self) -> None:
         one, other = out(1), out(2)
