@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from adapter.assessor.entries import decode_endpoints, decode_hpa, decode_policy
+from adapter.assessor.entries import decode_hpa, decode_policy
 from adapter.assessor.marks import Marks
 from adapter.assessor.rows import rows
 from adapter.assessor.targets import Found, Targets
@@ -26,7 +26,7 @@ from adapter.load.samples import QuerySamples, ResourceSamples
 from adapter.load.spec import Policy, Query
 from adapter.policy.hpa import Hpa
 from adapter.registries.hub import Registries
-from adapter.registries.kubernetes import Endpoints
+from adapter.registries.kubernetes import Endpoints, decode_listing
 from adapter.registries.roster import service_of
 from adapter.settings import Settings, SettingsError, SettingsFile, needs_restart
 from adapter.snapshot import Key, Picture, QueryView
@@ -102,7 +102,7 @@ class Engine:
             (POLICIES, decode_policy, self._world.policy_changed),
             (HPAS, decode_hpa, self._world.hpa_changed),
             (PODS, PodDecoder(), self._world.pod_changed),
-            (SLICES, decode_endpoints, self._endpoints.change),
+            (SLICES, decode_listing, self._endpoints.change),
         )
         return [
             Reflector(self._session, path, decode, name=plural, on_event=on_event, metrics=self._metrics)

@@ -1,7 +1,5 @@
-"""Objects as the watches bring them: policies valid or with the sentence that says what is wrong, slices slimmed."""
+"""Objects as the watches bring them: policies valid or with the sentence that says what is wrong."""
 
-import functools
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,12 +7,10 @@ from typing import Any
 import msgspec
 
 from adapter.faults import FaultyDocument
-from adapter.kube.objects import Endpoint, EndpointConditions, EndpointSlice, Metadata, ObjectReference
 from adapter.load.spec import Policy
 from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.policy.objects import PolicyMetadata, PolicyObject
 from adapter.policy.parse import parse_policy
-from adapter.registries.kubernetes import decode_slice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,26 +63,3 @@ def decode_hpa(body: bytes | msgspec.Raw) -> Hpa:
         return parse_hpa(body)
     except FaultyDocument as error:
         raise msgspec.ValidationError(str(error)) from error
-
-
-def decode_endpoints(body: bytes | msgspec.Raw) -> EndpointSlice:
-    """Read what counts of an EndpointSlice, in half of the memory: which pods it lists, and how they stand.
-
-    Raises msgspec.MsgspecError.
-    """
-    wire = decode_slice(body)
-    metadata = Metadata(name=wire.metadata.name, namespace=sys.intern(wire.metadata.namespace))
-    return EndpointSlice(metadata=metadata, endpoints=[_slim(endpoint) for endpoint in wire.endpoints or ()])
-
-
-_NO_ADDRESSES: list[str] = []
-_once = functools.lru_cache(64)(lambda conditions: conditions)
-
-
-def _slim(endpoint: Endpoint) -> Endpoint:
-    conditions: EndpointConditions = _once(endpoint.conditions)
-    target = endpoint.target_ref
-    if target is not None:
-        kind, namespace = sys.intern(target.kind), sys.intern(target.namespace)
-        target = ObjectReference(kind=kind, namespace=namespace, name=target.name, uid=target.uid)
-    return Endpoint(addresses=_NO_ADDRESSES, conditions=conditions, target_ref=target)

@@ -6,6 +6,7 @@ moves between slices. It is out only where all copies say so, because any copy t
 Service with publishNotReadyAddresses `ready` is always true, and `serving` still tells the truth.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -18,19 +19,27 @@ PATH = "/apis/discovery.k8s.io/v1/endpointslices"
 
 
 class _Copy(NamedTuple):
+    """A slice's word about a pod."""
+
+    slice_name: str
     uid: str
     serving: bool
 
 
 class _Place(NamedTuple):
-    """A namespaced name, of a slice or of a pod."""
+    """The namespaced name of a pod."""
 
     namespace: str
     name: str
 
 
-_Listed = Mapping[str, tuple[_Copy, ...]]
-"""A slice's copies by pod name."""
+class Listing(NamedTuple):
+    """What counts of an EndpointSlice: its copies of the pods of its own namespace, by pod name."""
+
+    namespace: str
+    name: str
+    copies: Mapping[str, tuple[_Copy, ...]]
+
 
 _SLICE = msgspec.json.Decoder(EndpointSlice)
 
@@ -43,6 +52,20 @@ def namespaced_path(namespace: str) -> str:
 def decode_slice(body: bytes | msgspec.Raw) -> EndpointSlice:
     """An EndpointSlice. Raises msgspec.MsgspecError for anything else."""
     return _SLICE.decode(body)
+
+
+def decode_listing(body: bytes | msgspec.Raw) -> Listing:
+    """What counts of an EndpointSlice, in a third of its memory. Raises msgspec.MsgspecError for anything else."""
+    return listing(decode_slice(body))
+
+
+def listing(one: EndpointSlice) -> Listing:
+    """The pods that a slice lists."""
+    namespace = sys.intern(one.metadata.namespace)
+    copies: dict[str, tuple[_Copy, ...]] = {}
+    for name, copy in _copies(one, namespace):
+        copies[name] = (*copies.get(name, ()), copy)
+    return Listing(namespace, one.metadata.name, copies)
 
 
 def endpoints_serving(slices: Iterable[EndpointSlice], namespace: str, pod_name: str, pod_uid: str) -> bool | None:
@@ -65,31 +88,29 @@ class Endpoints:
 
     def __init__(self, on_change: Callable[[str, str], None]) -> None:
         self._on_change = on_change
-        self._pods: dict[str, dict[str, tuple[_Filed, ...]]] = {}
+        self._pods: dict[str, dict[str, tuple[_Copy, ...]]] = {}
         """By namespace and pod name: mostly one copy each, and there is one for every pod of the cluster."""
 
-    def change(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
+    def change(self, old: Listing | None, new: Listing | None) -> None:
         """A slice came (`old` None), changed, or went (`new` None)."""
         found = new or old
         assert found is not None
-        place = _Place(found.metadata.namespace, found.metadata.name)
-        before = _listed(old) if old is not None else {}
-        after = _listed(new) if new is not None else {}
+        before = old.copies if old is not None else {}
+        after = new.copies if new is not None else {}
         for name in before.keys() | after.keys():
             if before.get(name) != after.get(name):
-                self._file(_Place(place.namespace, name), place.name, after.get(name, ()))
+                self._file(_Place(found.namespace, name), found.name, after.get(name, ()))
 
     def endpoint_serving(self, namespace: str, pod_name: str, pod_uid: str) -> bool | None:
         """True where a listed copy of the pod serves, False where none does, None where no slice lists it."""
-        return _verdict([filed.copy for filed in self._filed(namespace, pod_name)], pod_uid)
+        return _verdict(self._filed(namespace, pod_name), pod_uid)
 
-    def _filed(self, namespace: str, pod_name: str) -> tuple["_Filed", ...]:
+    def _filed(self, namespace: str, pod_name: str) -> tuple[_Copy, ...]:
         return self._pods.get(namespace, {}).get(pod_name, ())
 
     def _file(self, pod: _Place, slice_name: str, copies: tuple[_Copy, ...]) -> None:
         before = self._filed(*pod)
-        others = tuple(filed for filed in before if filed.slice_name != slice_name)
-        after = others + tuple(_Filed(slice_name, copy) for copy in copies)
+        after = tuple(copy for copy in before if copy.slice_name != slice_name) + copies
         pods = self._pods.setdefault(pod.namespace, {})
         if after:
             pods[pod.name] = after
@@ -101,17 +122,10 @@ class Endpoints:
             self._on_change(*pod)
 
 
-class _Filed(NamedTuple):
-    """A copy, and the slice that lists it."""
-
-    slice_name: str
-    copy: _Copy
-
-
-def _words(filed: Iterable[_Filed]) -> dict[str, bool]:
+def _words(copies: Iterable[_Copy]) -> dict[str, bool]:
     """What is said of each UID that bore the pod's name."""
     words: dict[str, bool] = {}
-    for _, copy in filed:
+    for copy in copies:
         words[copy.uid] = words.get(copy.uid, False) or copy.serving
     return words
 
@@ -127,16 +141,9 @@ def _verdict(copies: Iterable[_Copy], uid: str) -> bool | None:
     return found
 
 
-def _listed(one: EndpointSlice) -> _Listed:
-    listed: dict[str, tuple[_Copy, ...]] = {}
-    for name, copy in _copies(one, one.metadata.namespace):
-        listed[name] = (*listed.get(name, ()), copy)
-    return listed
-
-
 def _copies(one: EndpointSlice, namespace: str) -> Iterator[tuple[str, _Copy]]:
     """The pods of this namespace that a slice lists."""
     for endpoint in one.endpoints or ():
         target = endpoint.target_ref
         if target is not None and target.kind == "Pod" and target.namespace in {"", namespace}:
-            yield target.name, _Copy(target.uid, endpoint.is_serving)
+            yield target.name, _Copy(one.metadata.name, target.uid, endpoint.is_serving)

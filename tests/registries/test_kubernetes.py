@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.kube.objects import EndpointSlice
-from adapter.registries.kubernetes import Endpoints, decode_slice, endpoints_serving, namespaced_path
+from adapter.registries.kubernetes import Endpoints, decode_slice, endpoints_serving, listing, namespaced_path
 
 UID = "uid-1"
 
@@ -113,7 +113,7 @@ class Heard:
     def change(self, old: EndpointSlice | None, new: EndpointSlice | None) -> list[tuple[str, str]]:
         """Who was heard of because of this change, sorted."""
         self.pods = []
-        self.endpoints.change(old, new)
+        self.endpoints.change(listing(old) if old else None, listing(new) if new else None)
         return sorted(self.pods)
 
     def word(self, pod: str = "web-1", uid: str = UID) -> bool | None:
@@ -137,7 +137,7 @@ class TestChanges:
     def test_the_word_can_be_asked_for_when_it_is_heard_of(self) -> None:
         words: list[bool | None] = []
         endpoints = Endpoints(lambda namespace, name: words.append(endpoints.endpoint_serving(namespace, name, UID)))
-        one, two = a_slice(endpoint()), a_slice(endpoint(ready=False))
+        one, two = listing(a_slice(endpoint())), listing(a_slice(endpoint(ready=False)))
         endpoints.change(None, one)
         endpoints.change(one, two)
         endpoints.change(two, None)
@@ -187,6 +187,12 @@ class TestChanges:
         heard.change(None, a_slice({**bare, "conditions": {}}, namespace="other"))
         assert heard.word() is False
         assert heard.endpoints.endpoint_serving("other", "web-1", UID) is True
+
+    def test_what_decides_nothing_is_no_part_of_a_listing(self) -> None:
+        """The reflector tells of a slice only where it differs from what it was."""
+        moved = {**endpoint(), "addresses": ["10.0.0.2"], "zone": "b"}
+        assert listing(a_slice(endpoint())) == listing(a_slice(moved))
+        assert listing(a_slice(endpoint())) != listing(a_slice(endpoint(ready=False)))
 
     def test_nothing_is_kept_of_what_has_gone(self) -> None:
         heard = Heard()

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from adapter.kube.objects import EndpointSlice
 from adapter.kube.reflector import Reflector
 from adapter.kube.session import Session
-from adapter.registries.kubernetes import PATH, Endpoints, decode_slice, namespaced_path
+from adapter.registries.kubernetes import PATH, Endpoints, Listing, decode_listing, namespaced_path
 from adapter.telemetry.metrics import Metrics
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.workloads import Workloads
@@ -26,8 +25,8 @@ class Watched:
     def __init__(self, session: Session, path: str) -> None:
         self._news = asyncio.Event()
         self.endpoints = Endpoints(lambda _namespace, _name: self._news.set())
-        self.reflector: Reflector[EndpointSlice] = Reflector(
-            session, path, decode_slice, name="endpointslices", on_event=self.endpoints.change, metrics=Metrics()
+        self.reflector: Reflector[Listing] = Reflector(
+            session, path, decode_listing, name="endpointslices", on_event=self.endpoints.change, metrics=Metrics()
         )
 
     async def until(self, holds: Callable[[Endpoints], bool]) -> None:
