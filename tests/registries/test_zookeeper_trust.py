@@ -102,6 +102,7 @@ async def test_a_frozen_server_and_sessions_that_ended_meanwhile_pull_nobody_out
         await registered(crowd, followed, pods)
         with followed.pods.nobody_turns_out():
             with crowd.server.frozen():
+                pods.client.set_hosts("127.0.0.1:1")  # the pods do not find back to their session
                 await followed.until(lambda: followed.error)
                 await asyncio.sleep(4)  # what is tested is that this much time passes
             await followed.until_listed(0)
@@ -205,6 +206,31 @@ async def test_a_server_that_takes_a_connection_and_never_answers_is_left(crowd:
             await followed.until_listed(4)
         for writer in taken:
             writer.close()
+
+
+async def test_a_connection_that_broke_between_two_signs_of_life_makes_absence_doubtful(
+    crowd: Crowd, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_module, "PULSE_SECONDS", 60)
+    pods = await crowd.pods(SPRING)
+    await pods.register(0, 1, 2)
+    taken: list[asyncio.StreamWriter] = []
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", crowd.server.port)
+        taken.extend((writer, back))
+        await asyncio.gather(_pipe(reader, back), _pipe(there, writer))
+
+    server = await asyncio.start_server(forward, "127.0.0.1", unused_tcp_port)
+    address = f"127.0.0.1:{unused_tcp_port}"
+    async with server, following(address, SPRING, pods.service, session_seconds=20) as followed:
+        await followed.until_listed(3)
+        assert followed.roster.reconnected_at is None
+        for writer in taken:
+            writer.close()
+        await pods.register(3)
+        await followed.until_listed(4)
+        assert followed.roster.reconnected_at is not None
 
 
 async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
