@@ -1,6 +1,7 @@
 """Against a real Polaris: every means of pulling a pod out of it, and what its failures look like."""
 
 import asyncio
+import signal
 import statistics
 import time
 from collections.abc import Callable
@@ -124,6 +125,23 @@ class TestTrust:
             await world.until(lambda: not world.error)
             await asyncio.to_thread(pods.isolate, 1, isolate=True)
             await world.until_out("web-1")
+
+    async def test_a_frozen_polaris_turns_nobody_out_and_is_doubted_for_a_while(
+        self, polaris: Polaris, pods: Pods
+    ) -> None:
+        async with following(polaris.http, timeout_seconds=0.5) as world:
+            await world.until_listed(4)
+            assert world.roster.reconnected_at is None
+            polaris.component.signal(signal.SIGSTOP)
+            await world.until(lambda: "no answer within 0.5 s" in world.error)
+            assert world.pods.out() == []
+            polaris.component.signal(signal.SIGCONT)
+            await world.until(lambda: not world.error)
+            assert world.roster.reconnected_at is not None
+            await asyncio.to_thread(pods.deregister, 3)
+            await world.until_listed(3)
+            assert world.aged(60) == set()
+            assert world.aged(60) == {"web-3"}
 
     async def test_a_wiped_polaris_turns_nobody_out(self, polaris: Polaris, pods: Pods) -> None:
         async with following(polaris.http) as world:
