@@ -42,6 +42,7 @@ class Miss(StrEnum):
 
     UID = "its pod UID is no pod's of the target"
     NAME = "its pod name is no pod's of the target"
+    NAMESPACE = "its pod is of another namespace"
     ADDRESS = "its address is no pod's of the target"
     OTHER_PORT = "its port is not the one that the policy names"
     UNDECLARED_PORT = "its address is not one pod's own, and no pod there declares its port"
@@ -103,7 +104,9 @@ class _Index:
         if instance.pod_uid:
             return self._by_uid.get(instance.pod_uid, Miss.UID)
         name = named_pod(instance, self._registry)
-        return self._by_name.get(name, Miss.NAME) if name else self._by_address(instance)
+        found = self._by_name.get(name, Miss.NAME) if name else self._by_address(instance)
+        elsewhere = instance.pod_namespace and isinstance(found, Pod) and found.namespace != instance.pod_namespace
+        return Miss.NAMESPACE if elsewhere else found
 
     def _by_address(self, instance: Instance) -> Pod | Miss:
         port = self._registry.port

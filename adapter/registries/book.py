@@ -85,6 +85,10 @@ class Book:
         if roster.error:
             reason = reason_of(answer)
             self._metrics.registry_errors.labels(registry=self.registry, reason=reason).inc()
+            if key not in self._troubles:
+                _log.warning(
+                    "registry answer is not valid", registry=self.registry, service=str(key), error=roster.error
+                )
             self._fail(key, Trouble(reason, roster.error))
             return
         self._metrics.registry_up.labels(registry=self.registry).set(1)
@@ -111,7 +115,10 @@ class Book:
         if keys is None:
             self._metrics.registry_up.labels(registry=self.registry).set(0)
         self._metrics.registry_errors.labels(registry=self.registry, reason=error.reason).inc()
-        for key in self.keys if keys is None else keys:
+        failing = [key for key in (self.keys if keys is None else keys) if key in self.keys]
+        if any(key not in self._troubles for key in failing):
+            _log.warning("registry failed", registry=self.registry, services=len(failing), error=str(error))
+        for key in failing:
             self._fail(key, Trouble(error.reason, str(error)))
 
     def reconnected(self) -> None:
@@ -126,13 +133,9 @@ class Book:
             yield key, heard.at if heard else None, page.answer.instances if page else ()
 
     def _fail(self, key: ServiceKey, trouble: Trouble) -> None:
-        if key not in self.keys or self._troubles.get(key) == trouble:
-            return
-        if key not in self._troubles:
-            sentence = trouble.sentence
-            _log.warning("registry answer is not valid", registry=self.registry, service=str(key), error=sentence)
-        self._troubles[key] = trouble
-        self._on_change(key)
+        if self._troubles.get(key) != trouble:
+            self._troubles[key] = trouble
+            self._on_change(key)
 
 
 def _differ(one: Answer, other: Answer) -> bool:

@@ -16,6 +16,7 @@ CONSUL = "consul"
 """The service under which every server of Consul lists itself."""
 POD_NAME = "pod-name"
 POD_UID = "pod-uid"
+POD_NAMESPACE = "k8s-namespace"
 """Metadata keys under which consul-k8s says which pod it registered."""
 
 _OK = 200
@@ -133,6 +134,7 @@ def _instances(entry: _Entry, pod_name_key: str, warning_is_out: bool) -> Iterat
             status=status,
             pod_uid=meta.get(POD_UID, ""),
             pod_name=meta.get(pod_name_key or POD_NAME, ""),
+            pod_namespace=meta.get(POD_NAMESPACE, ""),
             metadata=meta,
         )
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.load.matching import canonical_ip, owned_by, records
+from adapter.load.matching import Miss, canonical_ip, claims, owned_by, records
 from adapter.load.pods import Container, Owner, Pod
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Match, Registry, Target
@@ -156,6 +156,15 @@ class TestRegistrations:
         assert found(elsewhere, pods=pods, registry=by_key) == {"uid-b": (elsewhere,)}
         assert set(found(elsewhere, pods=pods)) == {"uid-a"}
         assert found(replace(elsewhere, metadata={"k8s.pod": "gone"}), pods=pods, registry=by_key) == {}
+
+    def test_a_namesake_in_another_namespace_is_another_pod(self) -> None:
+        assert found(Instance(pod_name="web-0", pod_namespace="shop"))
+        assert found(Instance(pod_name="web-0", pod_namespace="pay")) == {}
+        assert found(Instance(ip="10.0.0.1", pod_namespace="pay")) == {}
+        [claim] = claims(
+            [pod()], Roster(at=NOW, instances=(Instance(pod_name="web-0", pod_namespace="pay"),)), REGISTRY
+        )
+        assert claim.miss is Miss.NAMESPACE
 
     def test_an_instance_without_that_metadata_is_known_by_its_address(self) -> None:
         by_key = replace(REGISTRY, pod_name_key="k8s.pod")

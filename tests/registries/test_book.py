@@ -222,6 +222,22 @@ def test_only_the_first_of_a_row_of_failures_is_logged() -> None:
         stand.book.failed(DOWN, [WEB])
         stand.book.failed(NotAllowed("HTTP 403"), [WEB])
         stand.book.failed(DOWN, [WEB])
+    assert [(log["registry"], log["services"]) for log in logs] == [("nacos", 1)]
+
+
+def test_a_registry_that_is_down_is_one_line_in_the_log() -> None:
+    stand = Stand()
+    with capture_logs() as logs:
+        stand.book.failed(DOWN)
+        stand.book.failed(DOWN)
+    assert [(log["registry"], log["services"], log["error"]) for log in logs] == [("nacos", 2, str(DOWN))]
+
+
+def test_an_invalid_answer_is_logged_with_its_service_once() -> None:
+    stand = Stand()
+    with capture_logs() as logs:
+        stand.book.heard(WEB, [], filtered=True)
+        stand.book.heard(WEB, [], filtered=True)
     assert [(log["registry"], log["service"]) for log in logs] == [("nacos", "web")]
 
 
