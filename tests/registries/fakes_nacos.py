@@ -69,6 +69,8 @@ class FakeNacos:
         """Answers to subscriptions, which say how it was when they were asked for, wait for it."""
         self.calls: list[str] = []
         """Types of gRPC requests that arrived."""
+        self.hold_registration: asyncio.Event | None = None
+        """Connections that are set up are not known before it."""
         self.beats_answered = True
         self.push_disabled_for: set[str] = set()
         self.namespace_in_push = False
@@ -165,6 +167,11 @@ class FakeNacos:
     @property
     def subscriptions(self) -> set[tuple[str, str]]:
         return set().union(*(places for _, places in self._subscribers.values()))
+
+    @property
+    def connections(self) -> int:
+        """How many clients are known."""
+        return len(self._subscribers)
 
     # --- faults of connections ---
 
@@ -319,6 +326,8 @@ class FakeNacos:
             kind, body = decode(message)
             self.calls.append(kind)
             if kind == "ConnectionSetupRequest":
+                if self.hold_registration is not None:
+                    await self.hold_registration.wait()
                 self._subscribers[peer] = (queue, set())
                 queue.put_nowait(_message("SetupAckRequest", {"requestId": "setup", "abilityTable": {}}))
             elif (event := self._acknowledged.get(json.loads(body)["requestId"])) is not None:

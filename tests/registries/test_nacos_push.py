@@ -205,6 +205,32 @@ class TestLoss:
             await world.until_listed("web-1")
             assert world.doubted()
 
+    async def test_a_new_connection_makes_absence_doubtful_even_when_nothing_was_listed(self, nacos: FakeNacos) -> None:
+        async with following(pushed(nacos)) as world:
+            await subscribed(nacos, world)
+            await world.until_listed("web-0", "web-1")
+            nacos.hold = asyncio.Event()
+            nacos.drop()
+            await subscribed(nacos, world)
+            nacos.put(host(1))
+            await world.until_listed("web-1")
+            assert world.doubted()
+            nacos.hold.set()
+
+    async def test_a_server_may_take_its_time_to_know_a_connection(self, nacos: FakeNacos) -> None:
+        nacos.hold_registration = asyncio.Event()
+        async with following(pushed(nacos)) as world:
+            await nacos.until(lambda: nacos.calls.count("HealthCheckRequest") >= 2)
+            nacos.hold_registration.set()
+            await subscribed(nacos, world)
+        assert nacos.calls.count("ConnectionSetupRequest") == 1
+
+    async def test_two_registries_at_one_server_have_a_connection_each(self, nacos: FakeNacos) -> None:
+        async with following(pushed(nacos)) as one, following(pushed(nacos)) as other:
+            await subscribed(nacos, one)
+            await subscribed(nacos, other)
+            assert nacos.connections == 2
+
     async def test_lists_take_over_while_nothing_is_pushed(self, nacos: FakeNacos) -> None:
         async with following(nacos.settings()) as world:
             await subscribed(nacos, world)
@@ -266,12 +292,12 @@ class TestLoss:
         two.grpc_port = two.port + (nacos.grpc_port - nacos.port)
         async with two:
             two.put(host(0), host(1))
-            async with following(pushed(nacos, servers=(nacos.url, two.url))) as world:
+            async with following(pushed(nacos, servers=(nacos.url, two.url), admin=True)) as world:
                 await subscribed(nacos, world)
                 await nacos.stop_grpc()
                 await subscribed(two, world)
                 two.put(host(1))
-                await world.until_listed("web-1")
+                await world.until_listed("web-1")  # the lists, too, come from there now
                 await nacos.start_grpc()
 
     async def test_without_a_grpc_port_services_are_polled(self, nacos: FakeNacos) -> None:
