@@ -10,8 +10,8 @@ class Instance:
 
     `status` is the registry's own word where it has one (Eureka's UP, DOWN, OUT_OF_SERVICE …; Consul's warning,
     critical, maintenance); `registered_at` is when this registration was made (seconds), None where the registry does
-    not say. `pod_uid` and `pod_name` come from metadata and beat the address; with a `pod_namespace`, only pods of that one
-    are meant.
+    not say. `pod_uid` and `pod_name` come from metadata and beat the address; where there is a `pod_namespace`, only
+    pods of that one are meant.
     """
 
     ip: str = ""

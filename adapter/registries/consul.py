@@ -167,23 +167,23 @@ class ConsulSource:
         # (1.13), and is an empty list for a token that lost its rights. Looked at without news, too: nothing that a
         # stream missed stays unseen for longer than a wait, and a sign of life is as new as the list.
         later = await self._look_at(client, server, key)
-        return max(later, found.index) if later and found.index >= index else 0
+        return max(later, found.revision) if later and found.revision >= index else 0
 
     async def _look_at(self, client: Client, server: str, key: ServiceKey) -> int:
         """Hear what there is now. The index to wait with; 0 where it went back, and the list is to be heard again."""
         async with self._looks:
             reply = await send(client, "GET", server + wire.path(key.service), params=self._where(key))
         found = wire.headers(reply, server)
-        if found.index < 1:
+        if found.revision < 1:
             raise WrongRegistryAnswer(f"{server}: the answer carries no X-Consul-Index; ask Consul without a cache")
         if found.filtered:
             raise NotAllowed(
                 f"{server}: the token may not see all of {key}; give it service:read on the service and node:read"
             )
-        await self._hear(key, server, reply, found.index)
-        went_back = found.index < self._indexes.get(key, 0)
-        self._indexes[key] = found.index
-        return 0 if went_back else found.index
+        await self._hear(key, server, reply, found.revision)
+        went_back = found.revision < self._indexes.get(key, 0)
+        self._indexes[key] = found.revision
+        return 0 if went_back else found.revision
 
     async def _hear(self, key: ServiceKey, server: str, reply: Reply, index: int) -> None:
         settings = self._settings

@@ -71,11 +71,11 @@ _SERVERS = msgspec.json.Decoder(list[_Server])
 class Headers(NamedTuple):
     """What the headers of an answer say of it.
 
-    `index`: how new it is; 0 where the header is lacking or no number. `filtered`: the token may not see all of it.
+    `revision`: how new it is; 0 where the header is lacking or no number. `filtered`: the token may not see all of it.
     `default_deny`: what no token allows is hidden, and of a request without a token nothing tells that.
     """
 
-    index: int
+    revision: int
     filtered: bool
     default_deny: bool
 
@@ -95,7 +95,7 @@ def headers(reply: Reply, server: str) -> Headers:
         raise RegistryFailing(f"{server}: this Consul server knows no leader; look after the cluster's quorum")
     index = found.get("X-Consul-Index", "")
     return Headers(
-        index=int(index) if index.isdecimal() else 0,
+        revision=int(index) if index.isdecimal() else 0,
         filtered=found.get("X-Consul-Results-Filtered-By-ACLs") == "true",
         default_deny=found.get("X-Consul-Default-ACL-Policy") == "deny",
     )

@@ -127,14 +127,15 @@ class TestHeaders:
 
     @pytest.mark.parametrize("index", ["", "-1", "x", "0"])
     def test_an_index_that_is_none_is_0(self, index: str) -> None:
-        assert wire.headers(reply(200, index=index), "http://consul").index == 0
+        assert wire.headers(reply(200, index=index), "http://consul").revision == 0
 
     def test_a_server_that_knows_no_leader_is_no_witness(self) -> None:
         with pytest.raises(RegistryFailing, match="knows no leader"):
             wire.headers(reply(200, knownleader="false", backend="blocking-query"), "http://consul")
 
     def test_what_is_streamed_knows_none_and_is_believed(self) -> None:
-        assert wire.headers(reply(200, index="3", knownleader="false", backend="streaming"), "http://consul").index == 3
+        streamed = reply(200, index="3", knownleader="false", backend="streaming")
+        assert wire.headers(streamed, "http://consul").revision == 3
 
     @pytest.mark.parametrize(
         ("status", "body", "error", "words"),

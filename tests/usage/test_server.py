@@ -14,6 +14,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from blockbuster import blockbuster_ctx
 
+from adapter import outbound
 from adapter.kube.slices import Slices
 from adapter.settings import BasicAuth, PrometheusServer
 from adapter.usage import server as module
@@ -116,8 +117,8 @@ class TestCredentials:
         file = tmp_path / "token"
         file.write_text("one")
         read: list[str] = []
-        secret = module._secret
-        monkeypatch.setattr(module, "_secret", lambda name: read.append(name) or secret(name))
+        secret = outbound.secret
+        monkeypatch.setattr(outbound, "secret", lambda name: read.append(name) or secret(name))
         server = Server(fake.settings(bearer_token_file=str(file)))
         for _ in range(3):
             await server.query("x", max_age=90)
