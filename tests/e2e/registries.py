@@ -5,6 +5,7 @@ Nothing but registration and pulling out is asked of a pod, so none of them runs
 
 import contextlib
 import json
+import urllib.request
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
@@ -152,6 +153,12 @@ class OnNacos(OnPolaris):
 
     def pull(self, service: str, pod: str, *, out: bool) -> None:
         self._call("PUT", "", [{**self._of(service, pod), "port": PORT, "weight": 0 if out else 100}])
+
+    def lists(self, service: str, pod: str, *, out: bool) -> bool:
+        """Whether the server's own list for Nacos clients shows the pod so."""
+        with urllib.request.urlopen(f"{self._server.nacos}/v1/ns/instance/list?serviceName={service}") as answer:
+            hosts = json.loads(answer.read())["hosts"]
+        return [host["weight"] == 0 for host in hosts if host["ip"] == self._ips[pod]] == [out]
 
 
 class OnEureka:

@@ -15,7 +15,7 @@ from tests.cluster.prometheus import Exporter, Prometheus
 from tests.cluster.workloads import Workloads, until
 from tests.e2e.conftest import MakeAdapter
 from tests.e2e.kit import Load, prometheus_settings, query_watermarks
-from tests.e2e.registries import Platform, platform
+from tests.e2e.registries import OnNacos, Platform, platform
 
 PODS = 10
 CHANGES = 100
@@ -99,6 +99,38 @@ def test_a_pod_that_is_pulled_out_changes_the_answer_in_time(
     with capsys.disabled():
         print(f"\n{name}: from the registry's API call to the changed answer: {found}")
     assert found["p99"] <= registry.bound
+
+
+@pytest.mark.timeout(420)
+def test_what_a_nacos_server_pushes_changes_the_answer_within_a_second(
+    make_adapter: MakeAdapter,
+    workloads: Workloads,
+    exporter: Exporter,
+    prometheus: Prometheus,
+    record_property: Callable[[str, object], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The adapter's part of the way: Polaris takes up to a second until it lists to Nacos clients what it was told."""
+    with platform("nacos") as registry:
+        assert isinstance(registry, OnNacos)
+        scene = Scene(workloads, Load(exporter, workloads), "web", registry)
+        make_adapter({**prometheus_settings(prometheus), "registries": [registry.settings]})
+        scene.begin(behavior=CALM)
+        scene.wait_asked(PODS)
+        delays = []
+        for change in range(CHANGES):
+            out = change % 2 == 0
+            time.sleep(random.random())
+            scene.pull(out=out)
+            until(lambda out=out: registry.lists(scene.service, scene.idle, out=out), 10, lambda: "not listed", 0.005)  # type: ignore[misc]
+            listed = time.monotonic()
+            scene.wait_asked(PODS + 1 if out else PODS, every=0.005)
+            delays.append(time.monotonic() - listed)
+    found = figures(delays)
+    record_property("seconds_from_listed_to_answer", found)
+    with capsys.disabled():
+        print(f"\nnacos: from what the server lists itself to the changed answer: {found}")
+    assert found["p99"] <= 1
 
 
 def figures(delays: list[float]) -> dict[str, float]:
