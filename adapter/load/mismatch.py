@@ -38,6 +38,8 @@ def _of_its_address(pod: Pod, here: Iterable[Claim], registry: Registry) -> Iter
         if claim.pod is not None or claim.miss in {Miss.NAME, Miss.UID}:
             named = named_pod(instance, registry) or instance.pod_uid or (claim.pod.name if claim.pod else "")
             yield f"{where} is registered, but as pod {named}"
+        elif claim.miss is Miss.NAMESPACE:
+            yield f"{where} is registered, but as a pod of namespace {instance.pod_namespace}"
         elif claim.miss is Miss.OTHER_PORT:
             yield f"{where} is registered, but the policy counts port {registry.port} only (registry.port)"
         elif claim.miss is Miss.UNDECLARED_PORT:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.load.matching import Miss, claims
+from adapter.load.matching import Claim, Miss, claims
 from adapter.load.mismatch import address, why_unmatched
 from adapter.load.pods import Container, Pod
 from adapter.load.roster import Instance, Roster
@@ -28,6 +28,10 @@ def reason(*instances: Instance, of: Pod = WEB, beside: tuple[Pod, ...] = (), re
             "10.0.0.1:8080: it was made before the pod started: a leftover of another pod at this address",
         ),
         (Instance(ip="10.0.0.1", port=8080, pod_name="web-7"), "10.0.0.1:8080 is registered, but as pod web-7"),
+        (
+            Instance(ip="10.0.0.1", port=8080, pod_namespace="prod"),
+            "10.0.0.1:8080 is registered, but as a pod of namespace prod",
+        ),
         (Instance(ip="10.0.0.1", port=8080, pod_uid="uid-7"), "10.0.0.1:8080 is registered, but as pod uid-7"),
         (
             Instance(ip="10.0.0.9", metadata={"k8s.pod": "web-0"}),
@@ -66,6 +70,13 @@ def test_a_pod_that_is_not_ready_need_not_be_registered_yet() -> None:
 
 def test_a_pod_without_an_address_says_so() -> None:
     assert reason(of=pod("web-0")) == "it has no address yet"
+
+
+@pytest.mark.parametrize("miss", Miss)
+def test_every_reason_is_told_of_a_pod_at_that_address(miss: Miss) -> None:
+    claim = Claim(Instance(ip="10.0.0.1", port=8080, pod_name="web-7"), WEB if miss is Miss.OLDER else None, miss)
+    told = why_unmatched(WEB, [claim], REGISTRY)
+    assert told.startswith("10.0.0.1:8080") or miss is Miss.ADDRESS
 
 
 def test_a_claim_says_why_it_counts_for_no_pod() -> None:
