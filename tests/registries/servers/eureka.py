@@ -250,12 +250,12 @@ class EurekaServer:
         return self.request("GET", "/apps/")[0] == 200
 
 
-def peers(*, learns: bool = True) -> tuple[EurekaServer, EurekaServer]:
+def peers() -> tuple[EurekaServer, EurekaServer]:
     """Two servers that replicate to each other, not started yet.
 
-    `learns`: one that starts takes over all that the other knows. By default a server of Spring starts empty unless it
-    registers with its peer, and even then takes over none that is not UP: a pulled-out instance is missing there until
-    its next heartbeat.
+    One that starts takes over all that the other knows. By default a server of Spring starts empty unless it registers
+    with its peer, and even then takes over none that is not UP: a pulled-out instance is missing there until its next
+    heartbeat.
 
     A server takes an address with its own host name for itself, so the two go by different names of the same host.
     """
@@ -265,8 +265,8 @@ def peers(*, learns: bool = True) -> tuple[EurekaServer, EurekaServer]:
             "eureka.instance.hostname": server.host,
             "eureka.client.service-url.defaultZone": f"{peer.url}/",
             "eureka.client.fetch-registry": "true",
-            "eureka.client.filter-only-up-instances": str(not learns).lower(),
-            "eureka.server.registry-sync-retries": "5" if learns else "0",
+            "eureka.client.filter-only-up-instances": "false",
+            "eureka.server.registry-sync-retries": "5",
             "eureka.server.registry-sync-retry-wait-ms": "1000",
         }
     return one, other
