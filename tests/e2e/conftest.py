@@ -1,18 +1,20 @@
 """The adapter on the real control plane, for tests that see what the stock HPA makes of it."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cluster.adapter import AdapterProcess, account_kubeconfig, install_crds, manifests
+from tests.cluster.companion import CompanionProcess, companion_kubeconfig, reset_lease
 from tests.cluster.controlplane import ControlPlane
 
 FAST: dict[str, Any] = {"resourceMetrics": {"intervalSeconds": 2}}
 """So that a test waits for metrics-server only, not for the adapter's own interval on top."""
 
 MakeAdapter = Callable[..., AdapterProcess]
+MakeCompanion = Callable[..., CompanionProcess]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -70,3 +72,31 @@ def make_adapter(
         control_plane.watched.remove(process.component)
     _adapter.register()
     _adapter.wait_available()
+
+
+@pytest.fixture
+def make_companion(control_plane: ControlPlane, crds: None) -> Iterator[MakeCompanion]:
+    """Starts companions that have the rights of these features' components, `status` if none are named, and no other.
+
+    make_companion({"companion": {"features": {"fastScaleUp": True}}}, rights=("status", "fast-scale-up"))
+    """
+    made: list[CompanionProcess] = []
+    reset_lease(control_plane)
+
+    def make(
+        settings: Mapping[str, Any] | None = None, *, rights: Iterable[str] = ("status",), **more: Any
+    ) -> CompanionProcess:
+        more = {
+            "kubeconfig": companion_kubeconfig(control_plane, rights),
+            "name": f"companion-{len(made)}",
+            **more,
+        }
+        process = CompanionProcess(control_plane, settings or FAST, **more)
+        made.append(process)
+        process.start()
+        return process
+
+    yield make
+    for process in made:
+        process.stop()
+        control_plane.watched.remove(process.component)
