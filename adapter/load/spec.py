@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from datetime import tzinfo
 from enum import StrEnum
 from fractions import Fraction
+from typing import NamedTuple
 
 
 class Mode(StrEnum):
@@ -166,7 +167,8 @@ class Fallback:
 class Policy:
     """A WatermarkPolicy with every default resolved. `tolerance` is a ratio: 1 % is 1/100.
 
-    `hold_until`: the count stays until then (seconds), as in mode Paused.
+    `hold_until`: the count stays until then (seconds), as in mode Paused. `fast_scale_up`: whether the count is raised
+    without waiting for the HPA's next look.
     """
 
     namespace: str
@@ -190,6 +192,7 @@ class Policy:
     tolerate_zero: bool | None = None
     multiple_of: int = 1
     converge_towards: Converge | None = None
+    fast_scale_up: bool = False
 
     def rests(self, now: float) -> bool:
         """Whether the policy leaves the count as it is at this time, by its mode or because it is held."""
@@ -221,10 +224,21 @@ class Target:
     progressing_since: float | None = None
 
 
+class HpaTolerance(NamedTuple):
+    """How far (a ratio: 10 % is 1/10) a value may be above or below the HPA's target without a change."""
+
+    up: Fraction
+    down: Fraction
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """An HPA's min and max, and when it last scaled (seconds; None where it never did)."""
+    """An HPA's min and max, and when it last scaled (seconds; None where it never did).
+
+    `tolerance` is None where it is 0 both ways, or not known.
+    """
 
     minimum: int = 1
     maximum: int
     last_scale: float | None = None
+    tolerance: HpaTolerance | None = None

@@ -102,7 +102,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hpa:
-    """An HPA."""
+    """An HPA. `active`: whether it acts on its metrics, as it said at its last sync (condition ScalingActive)."""
 
     namespace: str
     name: str
@@ -113,6 +113,7 @@ class Hpa:
     metrics: tuple[HpaMetric, ...] = ()
     scale_up: Pace = field(default_factory=Pace)
     scale_down: Pace = field(default_factory=Pace)
+    active: bool = False
 
     @property
     def desired_metrics(self) -> tuple[HpaMetric, ...]:
@@ -155,6 +156,10 @@ def _hpa(root: Form) -> Hpa:
         metrics=tuple(_metrics(spec)),
         scale_up=_pace(behavior.section("scaleUp")),
         scale_down=_pace(behavior.section("scaleDown")),
+        active=any(
+            (one.get("type"), one.get("status")) == ("ScalingActive", "True")
+            for one in status.sections("conditions", _MOST)
+        ),
     )
 
 

@@ -101,6 +101,7 @@ def _policy(root: Form) -> Policy:
         tolerate_zero=spec.optional_flag("tolerateZero"),
         multiple_of=spec.integer("multipleOf", 1, 1, 1000),
         converge_towards=_converge(spec, metrics),
+        fast_scale_up=spec.flag("fastScaleUp", default=False),
     )
     spec.close()
     return policy

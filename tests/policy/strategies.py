@@ -107,6 +107,7 @@ def specs(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any]]:
     maybe("minServingPercent", "min_serving_percent", st.integers(0, 100))
     maybe("tolerateZero", "tolerate_zero", st.booleans())
     maybe("multipleOf", "multiple_of", st.integers(1, 1000))
+    maybe("fastScaleUp", "fast_scale_up", st.booleans())
     has = {side for metric in expected["metrics"] for side in ("high", "low") if getattr(metric, side) is not None}
     maybe("convergeTowards", "converge_towards", st.sampled_from([c for c in Converge if c.value.lower() in has]), str)
     if draw(st.booleans()):

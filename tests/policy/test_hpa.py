@@ -63,6 +63,19 @@ def test_the_last_scaling_is_read_as_seconds() -> None:
     assert parse_hpa(document).bounds.last_scale == 1767225610.0
 
 
+@pytest.mark.parametrize(
+    ("conditions", "active"),
+    [
+        ([{"type": "AbleToScale", "status": "True"}, {"type": "ScalingActive", "status": "True"}], True),
+        ([{"type": "AbleToScale", "status": "True"}, {"type": "ScalingActive", "status": "False"}], False),
+        ([], False),
+        (None, False),
+    ],
+)
+def test_an_hpa_acts_where_it_says_so_itself(conditions: Any, active: bool) -> None:
+    assert parse_hpa(hpa() | {"status": {"conditions": conditions}}).active is active
+
+
 def test_tolerances_are_exact_and_absent_ones_stay_unknown() -> None:
     behavior = {
         "scaleUp": {"tolerance": "0.05", "stabilizationWindowSeconds": 0},

@@ -51,6 +51,7 @@ def test_absent_fields_have_the_defaults_of_the_specification() -> None:
         tolerate_zero=None,
         multiple_of=1,
         converge_towards=None,
+        fast_scale_up=False,
     )
 
 
@@ -199,6 +200,7 @@ def test_whatever_is_right_is_read_as_what_it_says(made: tuple[dict[str, Any], d
         "registry",
         "min_serving_percent",
         "multiple_of",
+        "fast_scale_up",
     ):
         assert getattr(read, attribute) == expected.get(attribute, getattr(defaults, attribute))
     assert read.converge_towards == expected.get("converge_towards")

@@ -190,6 +190,7 @@ WRONG = [
     Wrong("multiples of nothing", {"multipleOf": 0}, "spec.multipleOf", ("greater than or equal to 1",)),
     Wrong("a share in words", {"minServingPercent": "half"}, "spec.minServingPercent", ("minServingPercent",)),
     Wrong("a flag in words", {"tolerateZero": "yes"}, "spec.tolerateZero", ("boolean",)),
+    Wrong("haste in words", {"fastScaleUp": "please"}, "spec.fastScaleUp", ("boolean",)),
     Wrong("a key that does not exist", {"lowWaterMark": 1}, "spec.lowWaterMark", ("unknown field",)),
     Wrong("a field of a later version", {"stepUp": 2}, "spec.stepUp", ("unknown field",)),
     Wrong(
