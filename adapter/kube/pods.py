@@ -16,6 +16,8 @@ from adapter.load.pods import Condition, Container, Owner, Pod
 
 PULLED_OUT_ANNOTATION = "effective-load.io/pulled-out"
 DELETION_COST_ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"
+MARK_ANNOTATION = "effective-load.io/deletion-cost-set"
+"""By it the companion knows the deletion costs that it set itself; `true` or absent."""
 _TEMPLATE_HASHES = ("pod-template-hash", "rollouts-pod-template-hash")
 _SHARED_AT_MOST = 4096
 
@@ -33,6 +35,7 @@ class _Narrow(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=Fals
 class _Annotations(msgspec.Struct, frozen=True, gc=False):
     pulled_out: str = msgspec.field(name=PULLED_OUT_ANNOTATION, default="")
     deletion_cost: str = msgspec.field(name=DELETION_COST_ANNOTATION, default="")
+    mark: str = msgspec.field(name=MARK_ANNOTATION, default="")
 
 
 class _Metadata(_Narrow, frozen=True):
@@ -155,6 +158,7 @@ class PodDecoder:
             gates=_gates(spec.readiness_gates, conditions),
             pulled_out_annotation=meta.annotations is not None and meta.annotations.pulled_out == "true",
             deletion_cost=_cost(meta.annotations.deletion_cost) if meta.annotations is not None else 0,
+            marked=meta.annotations is not None and meta.annotations.mark == "true",
             ips=_ips(status),
             host_ip=sys.intern(status.host_ip or ""),
             host_network=bool(spec.host_network),

@@ -56,8 +56,9 @@ class Pod:
 
     `ready` is None where the pod has no Ready condition. `gates` are the readiness gates with a known status (a gate
     whose condition is missing counts as False, as the kubelet counts it). `deletion_cost`: the ReplicaSet controller
-    deletes pods of lower cost first, of those that are Ready. `endpoint_serving` is False where an
-    EndpointSlice lists the pod as not serving, True where one lists it as serving, None where none lists it.
+    deletes pods of lower cost first, of those that are Ready; `marked` where the companion set one. `endpoint_serving`
+    is False where an EndpointSlice lists the pod as not serving, True where one lists it as serving, None where none
+    lists it.
     """
 
     namespace: str
@@ -72,6 +73,7 @@ class Pod:
     gates: Mapping[str, bool] = field(default_factory=dict)
     pulled_out_annotation: bool = False
     deletion_cost: int = 0
+    marked: bool = False
     endpoint_serving: bool | None = None
     ips: tuple[str, ...] = ()
     host_ip: str = ""

@@ -303,3 +303,13 @@ def _encodable(amounts: dict[str, Any]) -> bool:
 def test_a_deletion_cost_is_what_the_replica_set_controller_reads(written: str, cost: int) -> None:
     body = {"metadata": {"name": "web", "annotations": {"controller.kubernetes.io/pod-deletion-cost": written}}}
     assert PodDecoder()(msgspec.json.encode(body)).deletion_cost == cost
+
+
+@pytest.mark.parametrize(("written", "marked"), [("true", True), ("false", False), ("", False)])
+def test_a_pod_bears_the_companions_mark(written: str, marked: bool) -> None:
+    body = {"metadata": {"name": "web", "annotations": {"effective-load.io/deletion-cost-set": written}}}
+    assert PodDecoder()(msgspec.json.encode(body)).marked is marked
+
+
+def test_a_pod_without_annotations_bears_no_mark() -> None:
+    assert not PodDecoder()(msgspec.json.encode({"metadata": {"name": "web"}})).marked
