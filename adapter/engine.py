@@ -4,6 +4,7 @@ import asyncio
 import gc
 import math
 from collections.abc import Callable, Iterable
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -98,9 +99,10 @@ class Engine:
         metrics.policy_rows = lambda: rows(self.picture.current, session.now())
 
     def _reflectors(self, namespaces: Iterable[str]) -> list[Reflector[Any]]:
+        tolerance = Fraction(str(self._settings.kubernetes.hpa_tolerance))
         kinds: tuple[tuple[tuple[str, str], Callable[[msgspec.Raw], Any], Callable[[Any, Any], None]], ...] = (
             (POLICIES, decode_policy, self._world.policy_changed),
-            (HPAS, decode_hpa, self._world.hpa_changed),
+            (HPAS, partial(decode_hpa, tolerance=tolerance), self._world.hpa_changed),
             (PODS, PodDecoder(), self._world.pod_changed),
             (SLICES, decode_listing, self._endpoints.change),
         )

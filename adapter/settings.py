@@ -92,10 +92,13 @@ class Logging(Section):
 
 
 class Kubernetes(Section):
-    """Which part of the cluster is watched."""
+    """Which part of the cluster is watched, and what its API does not tell."""
 
     namespaces: tuple[str, ...] = ()
     """Namespaces to watch; empty: all of them."""
+    hpa_tolerance: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.1
+    """The kube-controller-manager's `--horizontal-pod-autoscaler-tolerance` (0.1: 10 %), which no API tells. It holds
+    for HPAs that set no tolerance of their own; what they would swallow is not asked of them."""
 
 
 class ResourceMetrics(Section):
@@ -177,6 +180,9 @@ class CompanionFeatures(Section):
 
     status: bool = True
     """Whether policies get a status: conditions, counts, the decision, and what replicas have to remember together."""
+    fast_scale_up: bool = False
+    """Whether the counts of policies with `fastScaleUp: true` are raised before the HPA's next sync, as far as its
+    `behavior` allows at that moment."""
 
 
 class Companion(Section):
@@ -202,7 +208,7 @@ class Settings(Section):
     logging: Logging = Logging()
     """What is logged."""
     kubernetes: Kubernetes = Kubernetes()
-    """Which part of the cluster is watched. *Needs a restart.*"""
+    """Which part of the cluster is watched, and what its API does not tell. *Needs a restart.*"""
     resource_metrics: ResourceMetrics = ResourceMetrics()
     """CPU and memory from metrics.k8s.io."""
     prometheus: Prometheus = Prometheus()

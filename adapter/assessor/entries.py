@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 import msgspec
@@ -57,9 +58,12 @@ def decode_policy(body: bytes | msgspec.Raw) -> PolicyEntry:
     )
 
 
-def decode_hpa(body: bytes | msgspec.Raw) -> Hpa:
-    """Read an HPA. Raises msgspec.MsgspecError for one that cannot be used, with the sentence that says why."""
+def decode_hpa(body: bytes | msgspec.Raw, tolerance: Fraction = Fraction(0)) -> Hpa:
+    """Read an HPA; `tolerance` is that of those that set none themselves.
+
+    Raises msgspec.MsgspecError for one that cannot be used, with the sentence that says why.
+    """
     try:
-        return parse_hpa(body)
+        return parse_hpa(body, tolerance)
     except FaultyDocument as error:
         raise msgspec.ValidationError(str(error)) from error

@@ -30,6 +30,7 @@ def _row(view: PolicyView, now: float) -> PolicyRow:
         metrics=tuple(_metric(metric) for metric in assessment.metrics),
         desired=None if decision.desired is None else float(decision.desired),
         current=current,
+        swallowed=None if view.bounds.tolerance is None else float(decision.swallowed),
         decision_age=max(0.0, now - assessment.at),
         verdict=decision.verdict.value,
         held_by=decision.held_by.value if decision.held_by else "",

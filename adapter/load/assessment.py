@@ -34,6 +34,7 @@ class HeldBy(StrEnum):
     COOLDOWN = "Cooldown"
     MODE = "Mode"
     BOUNDS = "Bounds"
+    HPA_TOLERANCE = "HPATolerance"
 
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -151,6 +152,7 @@ class Decision:
 
     `desired` and `served` (milli-units, shaped for the HPA) are None on error. `verdict` is that of the winning
     reading, before the recount; `outcome` the winning metric's, `outcomes` those of all metrics without error.
+    `swallowed`: by how much the count would be more (or, negative, less) if the HPA's own tolerance let it be set.
     """
 
     desired: int | None
@@ -161,3 +163,4 @@ class Decision:
     current: int
     outcome: Outcome | None = None
     outcomes: tuple[Outcome, ...] = ()
+    swallowed: int = 0

@@ -10,6 +10,7 @@ from adapter.load.pods import PodState
 from adapter.load.quantity import milli_text, nano_text
 from adapter.load.schedule import limits
 from adapter.load.spec import Average, Bounds, Mode, Policy
+from adapter.load.tolerance import percent_text
 
 _NAMED_AT_MOST = 20
 _READ_IN_MILLI = 100 * 10**6
@@ -37,6 +38,17 @@ def headline(assessment: Assessment, decision: Decision) -> str:
     if decision.desired == decision.current:
         return f"holds {decision.current}: {why}{_because(decision.held_by)}"
     return f"asks for {decision.desired}, now {decision.current}: {why}{_because(decision.held_by)}"
+
+
+def swallowed(decision: Decision, bounds: Bounds) -> str:
+    """What the HPA's tolerance keeps from being set; empty where nothing is."""
+    if not decision.swallowed or bounds.tolerance is None:
+        return ""
+    tolerance = bounds.tolerance.up if decision.swallowed > 0 else bounds.tolerance.down
+    return (
+        f"the HPA's tolerance of {percent_text(tolerance)} swallows the step from {decision.current} to "
+        f"{decision.current + decision.swallowed}"
+    )
 
 
 def _pods(assessment: Assessment) -> Iterator[str]:
@@ -142,6 +154,8 @@ def _held(assessment: Assessment, decision: Decision, bounds: Bounds, now: float
             yield _rest(policy)
         case HeldBy.BOUNDS:
             yield f"the HPA allows {bounds.minimum} to {bounds.maximum}"
+        case HeldBy.HPA_TOLERANCE:
+            yield swallowed(decision, bounds)
         case _:
             pass
 

@@ -38,6 +38,7 @@ from adapter.load.samples import Samples
 from adapter.load.schedule import Limits, limits, windows
 from adapter.load.shaping import shape
 from adapter.load.spec import Bounds, Policy, Scale, Target
+from adapter.load.tolerance import settle
 
 OLD_DOUBT_SECONDS = 300.0
 """A pod doubtful for so long may be replaced in the readings that have it out."""
@@ -101,19 +102,19 @@ def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> 
     outcomes = _outcomes(assessment, current, bounds)
     best = max(outcomes, key=lambda outcome: outcome.proposal, default=None)
     if policy.rests(now):
-        return _decision(scale, Paced(current, HeldBy.MODE), best, outcomes)
+        return _decision(scale, bounds, Paced(current, HeldBy.MODE), best, outcomes)
     open_now = limits(assessment.windows, now)
     error = _error(assessment, current, best)
     if error is not None or best is None:
         rescued = _rescued(assessment, current, open_now, now)
         if rescued.desired == current or (current == 0 and bounds.minimum > 0):
             return _no_decision(error or "no metric has an answer", current, outcomes)
-        return _decision(scale, _bounded(rescued, bounds), best, outcomes)
+        return _decision(scale, bounds, _bounded(rescued, bounds), best, outcomes)
     if current == 0 and bounds.minimum > 0:
-        return _decision(scale, Paced(0, None), best, outcomes)
+        return _decision(scale, bounds, Paced(0, None), best, outcomes)
     wanted = _wanted(assessment, current, best, all_answer=len(outcomes) == len(assessment.metrics))
     paced = pace(wanted, current, policy, open_now, assessment.memory.last_scale, now)
-    return _decision(scale, _bounded(paced, bounds), best, outcomes)
+    return _decision(scale, bounds, _bounded(paced, bounds), best, outcomes)
 
 
 def _wanted(assessment: Assessment, current: int, best: Outcome, *, all_answer: bool) -> Paced:
@@ -152,16 +153,22 @@ def _no_decision(error: str, current: int, outcomes: tuple[Outcome, ...]) -> Dec
     )
 
 
-def _decision(scale: Scale, paced: Paced, best: Outcome | None, outcomes: tuple[Outcome, ...]) -> Decision:
+def _decision(
+    scale: Scale, bounds: Bounds, paced: Paced, best: Outcome | None, outcomes: tuple[Outcome, ...]
+) -> Decision:
+    settled = settle(paced, scale, bounds)
+    if isinstance(settled, str):
+        return _no_decision(settled, scale.replicas, outcomes)
     return Decision(
-        desired=paced.desired,
-        served=shape(paced.desired, scale.status_replicas),
+        desired=settled.desired,
+        served=shape(settled.desired, scale.status_replicas),
         error=None,
         verdict=best.reading.verdict if best else Verdict.ERROR,
-        held_by=paced.held_by,
+        held_by=settled.held_by,
         current=scale.replicas,
         outcome=best,
         outcomes=outcomes,
+        swallowed=paced.desired - settled.desired,
     )
 
 

@@ -1,7 +1,7 @@
 """A HorizontalPodAutoscaler (autoscaling/v2) as far as a policy hangs on it: target, bounds, pace, and its metrics."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from fractions import Fraction
@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from adapter.faults import Fault
 from adapter.load.quantity import NANO
-from adapter.load.spec import Bounds
+from adapter.load.spec import Bounds, HpaTolerance
 from adapter.policy.form import Form
+from adapter.policy.managers import Managers, read_managers
 from adapter.policy.objects import PolicyError, Source, as_mapping
 from adapter.policy.parse import API_VERSION, KIND
 
@@ -20,6 +21,7 @@ POLICY_LABEL = "policy"
 """The label that names the policy where the metric is asked for as an External one."""
 
 _EFFECTIVE = "effective_"
+_AMBIGUOUS = "AmbiguousSelector"
 _MOST = 1000
 _LARGEST = 2**31 - 1
 
@@ -102,18 +104,24 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hpa:
-    """An HPA. `active`: whether it acts on its metrics, as it said at its last sync (condition ScalingActive)."""
+    """An HPA. `active`: whether it acts on its metrics, as it said at its last sync (condition ScalingActive).
+
+    `ambiguous` is its own sentence about other HPAs that select its pods too, empty where there are none.
+    """
 
     namespace: str
     name: str
     uid: str = ""
     generation: int = 0
+    resource_version: str = ""
     target: Reference
     bounds: Bounds
     metrics: tuple[HpaMetric, ...] = ()
     scale_up: Pace = field(default_factory=Pace)
     scale_down: Pace = field(default_factory=Pace)
     active: bool = False
+    managers: Managers = field(default_factory=Managers)
+    ambiguous: str = ""
 
     @property
     def desired_metrics(self) -> tuple[HpaMetric, ...]:
@@ -134,13 +142,22 @@ class Hpa:
         return any(metric.names(policy) or metric.describes(self.target) for metric in self.desired_metrics)
 
 
-def parse_hpa(source: Source) -> Hpa:
-    """Read an HPA; what does not matter to a policy is skipped. Raises PolicyError with every fault in the rest."""
+def parse_hpa(source: Source, tolerance: Fraction = Fraction(0)) -> Hpa:
+    """Read an HPA; what does not matter to a policy is skipped. Raises PolicyError with every fault in the rest.
+
+    `tolerance` is that of HPAs which set none themselves (a ratio; 0 where it is not known).
+    """
     faults: list[Fault] = []
     hpa = _hpa(Form(as_mapping(source), "", faults))
     if faults:
         raise PolicyError(faults, f"HPA {hpa.namespace}/{hpa.name}".rstrip("/"))
-    return hpa
+    return replace(hpa, bounds=replace(hpa.bounds, tolerance=_tolerance(hpa, tolerance)))
+
+
+def _tolerance(hpa: Hpa, default: Fraction) -> HpaTolerance | None:
+    """What the HPA swallows of the replica count that it asks for."""
+    up, down = (default if pace.tolerance is None else pace.tolerance for pace in (hpa.scale_up, hpa.scale_down))
+    return HpaTolerance(up, down) if hpa.desired_metrics and (up or down) else None
 
 
 def _hpa(root: Form) -> Hpa:
@@ -151,6 +168,7 @@ def _hpa(root: Form) -> Hpa:
         name=metadata.text("name", required="an HPA needs a name"),
         uid=_text(metadata, "uid"),
         generation=metadata.integer("generation", 0, 0, 2**63 - 1),
+        resource_version=_text(metadata, "resourceVersion"),
         target=_target(spec),
         bounds=_bounds(spec, _time(status, "lastScaleTime")),
         metrics=tuple(_metrics(spec)),
@@ -160,7 +178,16 @@ def _hpa(root: Form) -> Hpa:
             (one.get("type"), one.get("status")) == ("ScalingActive", "True")
             for one in status.sections("conditions", _MOST)
         ),
+        managers=read_managers(metadata.get("managedFields")),
+        ambiguous=_ambiguous(status),
     )
+
+
+def _ambiguous(status: Form) -> str:
+    for condition in status.sections("conditions", _MOST):
+        if condition.get("reason") == _AMBIGUOUS:
+            return _text(condition, "message")
+    return ""
 
 
 def _target(spec: Form) -> Reference:

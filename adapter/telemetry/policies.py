@@ -26,8 +26,9 @@ class MetricRow:
 class PolicyRow:
     """A policy as its series show it.
 
-    `decision_age` is in seconds. `held_by` is empty where no stage held the count, `error` (a reason in one word) where
-    there is none. `pods` is by state, `conditions` by name.
+    `swallowed` is None where the HPA has no tolerance that could swallow anything. `decision_age` is in seconds.
+    `held_by` is empty where no stage held the count, `error` (a reason in one word) where there is none. `pods` is by
+    state, `conditions` by name.
     """
 
     namespace: str
@@ -35,6 +36,7 @@ class PolicyRow:
     metrics: tuple[MetricRow, ...] = ()
     desired: float | None = None
     current: float | None = None
+    swallowed: float | None = None
     decision_age: float | None = None
     verdict: str = ""
     held_by: str = ""
@@ -81,6 +83,12 @@ FAMILIES: tuple[Family[PolicyRow], ...] = (
     ),
     _family(f"{_P}desired_replicas", "The count the policy asks for", "", _one(lambda r: r.desired)),
     _family(f"{_P}current_replicas", "The count the target is set to", "", _one(lambda r: r.current)),
+    _family(
+        f"{_P}swallowed_replicas",
+        "By how much the count would be more, or less, if the HPA's own tolerance let it be set",
+        "",
+        _one(lambda r: r.swallowed),
+    ),
     _family(f"{_P}pods", "Pods of the target by state", "state", lambda r: r.pods.items()),
     _family(f"{_P}decision_age_seconds", "Time since the policy was last assessed", "", _one(lambda r: r.decision_age)),
     _family(

@@ -1,0 +1,48 @@
+"""Coarse mode: what can be served to an HPA whose own tolerance is not 0, and so keeps it from small steps."""
+
+from fractions import Fraction
+
+from adapter.load.assessment import HeldBy
+from adapter.load.pacing import Paced
+from adapter.load.shaping import shape
+from adapter.load.spec import Bounds, HpaTolerance, Scale
+
+
+def settle(paced: Paced, scale: Scale, bounds: Bounds) -> Paced | str:
+    """The count that is served: the one wanted where the HPA would set it, else the current one.
+
+    A sentence where no value keeps the HPA at the current count: it would then set the number of pods that there are.
+    """
+    current = scale.replicas
+    # At zero, and outside its bounds, the HPA does not ask.
+    if bounds.tolerance is None or not max(1, bounds.minimum) <= current <= bounds.maximum:
+        return paced
+    if _hpa_sets(paced.desired, scale, bounds, bounds.tolerance) == paced.desired:
+        return paced
+    if _hpa_sets(current, scale, bounds, bounds.tolerance) == current:
+        return Paced(current, HeldBy.HPA_TOLERANCE)
+    return _unsettled(scale, bounds.tolerance)
+
+
+def percent_text(ratio: Fraction) -> str:
+    """A ratio in percent, as it is read."""
+    return f"{float(100 * ratio):g} %"
+
+
+def _hpa_sets(desired: int, scale: Scale, bounds: Bounds, tolerance: HpaTolerance) -> int:
+    """What the HPA sets for the value that is served for a count; its behavior is left aside."""
+    served, pods = shape(desired, scale.status_replicas), scale.status_replicas
+    count = -(-served // 1000)
+    # In binary floats, as the HPA reckons: its rounding decides at the edges of the tolerance.
+    if pods and 1.0 - float(tolerance.down) <= served / (1000.0 * pods) <= 1.0 + float(tolerance.up):
+        count = pods
+    return max(bounds.minimum, min(bounds.maximum, count))
+
+
+def _unsettled(scale: Scale, tolerance: HpaTolerance) -> str:
+    what = "rollout in progress" if scale.status_replicas > scale.replicas else "pods are still being made"
+    percents = " up and ".join(map(percent_text, tolerance))
+    return (
+        f"{what}: {scale.replicas} replicas are asked for and {scale.status_replicas} pods exist, which the HPA, with "
+        f"its tolerance of {percents} down, would make the count"
+    )

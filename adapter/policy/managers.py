@@ -1,0 +1,53 @@
+"""Who wrote an HPA's behavior: what its managedFields tell."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+OWN = "effective-load-companion"
+"""The companion's own field manager."""
+DIRECTIONS = ("scaleUp", "scaleDown")
+
+
+@dataclass(frozen=True, slots=True)
+class Managers:
+    """`owners` of the fields of behavior (`scaleUp.tolerance`, …); `last`: who wrote the spec, the companion aside."""
+
+    owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    last: str = ""
+
+    def others(self, name: str) -> tuple[str, ...]:
+        """The owners of a field other than the companion."""
+        return tuple(owner for owner in self.owners.get(name, ()) if owner != OWN)
+
+
+def read_managers(managed_fields: object) -> Managers:
+    """Read metadata.managedFields; what is not as the API server writes it tells nothing."""
+    owners: dict[str, tuple[str, ...]] = {}
+    last, at = "", ""
+    for manager, time, spec in _entries(managed_fields):
+        for name in _behavior(spec):
+            owners[name] = (*owners.get(name, ()), manager)
+        if manager != OWN and time >= at:
+            last, at = manager, time
+    return Managers(owners, last)
+
+
+def _entries(managed_fields: object) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """(manager, time, its fields of the spec) of each who wrote any."""
+    for entry in managed_fields if isinstance(managed_fields, list) else ():
+        spec = _in(_in(entry, "fieldsV1"), "f:spec")
+        if spec and not entry.get("subresource"):
+            yield str(entry.get("manager") or "unknown"), str(entry.get("time") or ""), spec
+
+
+def _behavior(spec: Mapping[str, Any]) -> Iterator[str]:
+    for direction in DIRECTIONS:
+        for name in _in(_in(spec, "f:behavior"), f"f:{direction}"):
+            if name.startswith("f:"):
+                yield f"{direction}.{name.removeprefix('f:')}"
+
+
+def _in(found: object, key: str) -> Mapping[str, Any]:
+    inner = found.get(key) if isinstance(found, Mapping) else None
+    return inner if isinstance(inner, Mapping) else {}

@@ -1,0 +1,148 @@
+"""An HPA whose own tolerance is not 0: what it would swallow is held, and it is never made to ratchet."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapter.load.assessment import Decision, HeldBy
+from adapter.load.explanation import explain
+from adapter.load.memory import Memory
+from adapter.load.pacing import Paced
+from adapter.load.pipeline import assess, decide
+from adapter.load.shaping import shape
+from adapter.load.spec import Bounds, HpaTolerance, Mode, Scale
+from adapter.load.tolerance import settle
+from tests.load.world import BOUNDS, NOW, TARGET, cpu, policy, same, scale, see, usage
+
+TENTH = HpaTolerance(Fraction(1, 10), Fraction(1, 10))
+COARSE = replace(BOUNDS, tolerance=TENTH)
+
+
+def stock_hpa(served: int, at: Scale, bounds: Bounds, up: float, down: float) -> int:
+    """What the stock HPA sets for an Object metric with averageValue 1, its behavior left aside.
+
+    Within its tolerance it proposes status.replicas, not spec.replicas.
+    """
+    ratio = float(served) / (1000.0 * at.status_replicas) if at.status_replicas else float("inf")
+    inside = 1.0 - down <= ratio <= 1.0 + up
+    proposal = at.status_replicas if inside else -(-served // 1000)
+    return min(max(proposal, bounds.minimum), bounds.maximum)
+
+
+def settled(wanted: int, current: int, status: int | None = None, bounds: Bounds = COARSE) -> int | None:
+    found = settle(Paced(wanted, None), scale(current, status), bounds)
+    return found.desired if isinstance(found, Paced) else None
+
+
+def decision(count: int, load: str, status: int | None = None, **changes: object) -> Decision:
+    pods, loads = same(count, load)
+    rule = replace(policy(cpu("1200m", "400m")), **changes)  # type: ignore[arg-type]  # whatever the test names
+    at = scale(count, status)
+    return decide(assess(rule, pods, usage(loads), None, at, COARSE, Memory(), NOW, target=TARGET), at, COARSE, NOW)
+
+
+tolerances = st.sampled_from([Fraction(0), Fraction(1, 100), Fraction(1, 20), Fraction(1, 10), Fraction(1, 4)])
+counts = st.integers(1, 400)
+
+
+@given(wanted=counts, current=counts, status=st.integers(0, 500), up=tolerances, down=tolerances, lowest=counts)
+def test_the_hpa_sets_what_is_decided_or_keeps_what_there_is(
+    wanted: int, current: int, status: int, up: Fraction, down: Fraction, lowest: int
+) -> None:
+    bounds = Bounds(minimum=min(lowest, current, wanted), maximum=400, tolerance=HpaTolerance(up, down))
+    at = scale(current, status)
+    found = settle(Paced(wanted, None), at, bounds)
+    if isinstance(found, str):
+        # No answer: the HPA keeps the current count, which no value that means "hold" would have.
+        assert stock_hpa(shape(current, status), at, bounds, float(up), float(down)) != current
+    else:
+        assert found.desired in {wanted, current}
+        assert stock_hpa(shape(found.desired, status), at, bounds, float(up), float(down)) == found.desired
+
+
+@given(wanted=counts, current=counts, up=tolerances, down=tolerances)
+def test_only_what_no_value_can_reach_is_swallowed(wanted: int, current: int, up: Fraction, down: Fraction) -> None:
+    bounds = Bounds(minimum=1, maximum=400, tolerance=HpaTolerance(up, down))
+    at = scale(current)
+    # A value between two whole ones says the same to the HPA, but may lie on another side of its tolerance.
+    values = (1000 * wanted, 1000 * wanted - 500, 1000 * (wanted - 1) + 1)
+    reachable = any(stock_hpa(value, at, bounds, float(up), float(down)) == wanted for value in values)
+    assert settled(wanted, current, bounds=bounds) == (wanted if reachable else current)
+
+
+@given(wanted=counts, current=counts, status=st.integers(0, 500))
+def test_an_hpa_without_tolerance_gets_every_count(wanted: int, current: int, status: int) -> None:
+    paced = Paced(wanted, None)
+    assert settle(paced, scale(current, status), BOUNDS) is paced
+    zero = replace(BOUNDS, tolerance=HpaTolerance(Fraction(0), Fraction(0)))
+    assert settle(paced, scale(current, status), zero) is paced
+
+
+@pytest.mark.parametrize(
+    ("wanted", "current", "set_to"),
+    [(21, 20, 20), (22, 20, 20), (23, 20, 23), (19, 20, 20), (18, 20, 18), (10, 9, 10), (11, 10, 10), (90, 100, 90)],
+)
+def test_at_ten_per_cent_small_steps_are_held(wanted: int, current: int, set_to: int) -> None:
+    assert settled(wanted, current) == set_to
+
+
+@pytest.mark.parametrize(
+    ("current", "status", "set_to"),
+    [(10, 11, 10), (20, 22, 20), (100, 110, None), (100, 112, 100), (11, 10, None), (10, 20, 10)],
+)
+def test_a_surge_that_the_hpa_would_take_for_the_count_is_an_error(
+    current: int, status: int, set_to: int | None
+) -> None:
+    assert settled(current, current, status) == set_to
+
+
+def test_a_surge_beyond_the_maximum_cannot_become_the_count() -> None:
+    assert settled(100, 100, 110, replace(COARSE, maximum=100)) == 100
+
+
+def test_each_direction_has_a_tolerance_of_its_own() -> None:
+    only_up = replace(BOUNDS, tolerance=HpaTolerance(Fraction(1, 10), Fraction(0)))
+    assert (settled(21, 20, bounds=only_up), settled(19, 20, bounds=only_up)) == (20, 19)
+
+
+def test_a_swallowed_step_is_held_and_told() -> None:
+    found = decision(20, "1230m")
+    assert (found.desired, found.held_by, found.swallowed, found.served) == (20, HeldBy.HPA_TOLERANCE, 1, 20_000)
+    pods, loads = same(20, "1230m")
+    assessment, seen = see(policy(cpu("1200m", "400m")), pods, usage(loads), bounds=COARSE)
+    told = explain(assessment, seen, COARSE, NOW)
+    assert "the HPA's tolerance of 10 % swallows the step from 20 to 21" in told
+
+
+def test_a_step_that_the_hpa_takes_is_made() -> None:
+    found = decision(20, "1500m")
+    assert (found.desired, found.held_by, found.swallowed) == (25, None, 0)
+
+
+def test_with_as_much_tolerance_in_the_policy_nothing_is_swallowed() -> None:
+    for milli in range(300, 1600, 7):
+        assert decision(20, f"{milli}m", tolerance=Fraction(1, 10)).swallowed == 0
+
+
+def test_a_rollout_that_would_ratchet_has_no_answer_even_while_the_policy_rests() -> None:
+    for mode in Mode:
+        found = decision(100, "800m", status=110, mode=mode)
+        assert found.desired is None
+        assert "rollout in progress: 100 replicas are asked for and 110 pods exist" in (found.error or "")
+
+
+def test_a_scale_up_that_has_no_pods_yet_is_not_taken_back() -> None:
+    found = decision(11, "800m", status=10)
+    assert "pods are still being made" in (found.error or "")
+
+
+def test_a_great_step_is_made_in_the_middle_of_a_rollout() -> None:
+    assert decision(100, "2400m", status=110).desired == 200
+
+
+def test_at_zero_and_outside_its_bounds_the_hpa_does_not_ask() -> None:
+    assert settled(0, 0, 11, replace(COARSE, minimum=0)) == 0
+    assert settled(40, 44, bounds=replace(COARSE, maximum=40)) == 40
