@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from adapter.snapshot import Key
@@ -9,11 +10,43 @@ from adapter.snapshot import Key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteStatus:
-    """Put this in place of the policy's status."""
+    """Put this in place of the policy's status, if that is still the one of this `assessedAt` (empty: any)."""
 
     key: Key
     uid: str
     status: Mapping[str, Any]
+    over: str = ""
 
 
-Action = WriteStatus
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaiseScale:
+    """Raise the scale at this path to `to`, if it is that of this target (a UID) and still `current`."""
+
+    key: Key
+    path: str
+    target: str
+    current: int
+    to: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkPod:
+    """Have this pod (of this UID) deleted `first`, or no longer so."""
+
+    key: Key
+    namespace: str
+    pod: str
+    uid: str
+    first: bool
+
+
+Action = RaiseScale | MarkPod | WriteStatus
+
+
+class Outcome(StrEnum):
+    """How an action ended. `OVERTAKEN`: things are no more as they were planned for, so nothing was written."""
+
+    DONE = "done"
+    OVERTAKEN = "overtaken"
+    REFUSED = "refused"
+    FAILED = "failed"

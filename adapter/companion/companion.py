@@ -1,14 +1,19 @@
 """Watches what is assessed, plans for each policy, and has it carried out while this process leads."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 
-import msgspec
+import structlog
 
 from adapter.companion import plan
-from adapter.companion.situation import Past, Situation, Written
+from adapter.companion.actions import Action, Outcome, WriteStatus
+from adapter.companion.found import found, reread
+from adapter.companion.lane import Lane
+from adapter.companion.situation import Past, Situation
+from adapter.companion.watching import Watched, look
 from adapter.companion.writer import Writer
+from adapter.kube.errors import KubeError
 from adapter.kube.lease import Lease
 from adapter.kube.session import Session
 from adapter.load.pipeline import decide
@@ -19,7 +24,14 @@ from adapter.telemetry.metrics import Metrics
 
 LOOK_SECONDS = 10.0
 """Every policy is planned for so often, though nothing touched it."""
-PAGE = 500
+LOOK_AGAIN_SECONDS = 0.2
+SETTLE_SECONDS = 3.0
+"""So long after its watches are filled samples and registries have answered, if they do."""
+URGENT_AT_ONCE = 8
+"""So many policies are acted for at a time where that is urgent; one that hangs takes its 2 s alone."""
+PLANNING = "planning"
+
+_log = structlog.get_logger(__name__)
 
 
 class Companion:
@@ -46,74 +58,114 @@ class Companion:
         self._picture = picture
         self._hpa = hpa
         self._stale = stale
-        self._paths = [_POLICIES.format(f"/namespaces/{one}") for one in namespaces] or [_POLICIES.format("")]
+        self._namespaces = namespaces
         self._metrics = metrics
         self._writer = Writer(session, lease, metrics)
         self._pasts: dict[Key, Past] = {}
-        self._due: dict[Key, None] = {}
-        """Whom to plan for, in the order of asking."""
-        self._news = asyncio.Event()
+        self._watched: dict[Key, Watched] = {}
+        self._leads_since = 0.0
+        self._patience = self._writer.patience
+        self._urgent, self._steady = Lane(), Lane()
+        self._next_turn = 0.0
 
     def changed(self, keys: Iterable[Key]) -> None:
-        """The views of these policies are new."""
-        self._due.update(dict.fromkeys(keys))
-        self._news.set()
+        """The views of these policies are new. What was seen of their counts is kept also while another one leads."""
+        now, policies = self._session.now(), self._picture.current.policies
+        for key in keys:
+            view = policies.get(key)
+            seen = look(self._watched.pop(key, None), view, now) if view is not None else None
+            if seen is not None:
+                self._watched[key] = seen
+        self._urgent.add(keys)
+        self._steady.add(keys)
 
     async def run(self) -> None:
-        """Lead where possible, and act while leading, until cancelled."""
+        """Lead where possible, and act while leading, until cancelled.
+
+        A process that has just begun does not run for it: what it has not heard yet would look like trouble.
+        """
+        while not self._picture.current.synced:  # noqa: ASYNC110  what is waited for is swapped in elsewhere
+            await asyncio.sleep(LOOK_AGAIN_SECONDS)
+        await asyncio.sleep(SETTLE_SECONDS)
         await self._lease.lead(self._act)
 
     async def _act(self) -> None:
         self._metrics.companion_leads.set(1)
+        self._leads_since = self._session.now()
         try:
-            self._pasts = await self._found()
+            self._pasts = await self._inherited()
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._work())
+                for _ in range(URGENT_AT_ONCE):
+                    tasks.create_task(self._work(self._urgent, plan.urgent, _never_waits))
+                tasks.create_task(self._work(self._steady, plan.steady, self._turn))
                 tasks.create_task(self._look_around())
         finally:
             self._metrics.companion_leads.set(0)
 
-    async def _found(self) -> dict[Key, Past]:
-        """The statuses as another leader left them: when conditions began is in there."""
-        found: dict[Key, Past] = {}
-        for path in self._paths:
-            token = ""
-            while True:
-                page = _PAGE.decode(await self._session.get(path, params={"limit": str(PAGE), "continue": token}))
-                for item in page.items:
-                    key = Key(item.metadata.namespace, item.metadata.name)
-                    found[key] = Past(written=Written(status=item.status or {}))
-                token = page.metadata.continue_
-                if not token:
-                    break
-        return found
+    async def _inherited(self) -> dict[Key, Past]:
+        """What the statuses say, as soon as they can be read: without it conditions would begin anew."""
+        while True:
+            try:
+                return await found(self._session, self._namespaces)
+            except KubeError as error:
+                _log.warning("the policies' statuses cannot be read", error=str(error))
+                await asyncio.sleep(LOOK_SECONDS / 5)
 
     async def _look_around(self) -> None:
         while True:
-            self.changed(self._picture.current.policies)
-            for key in self._pasts.keys() - self._picture.current.policies.keys():
+            current = self._picture.current.policies
+            self.changed(current)
+            for key in self._pasts.keys() - current.keys():
                 del self._pasts[key]
+                self._patience.forget(key)
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _work(self) -> None:
+    async def _work(
+        self, lane: Lane, planned: Callable[[Situation], Iterable[Action]], turn: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Plan for whoever is due in the lane, and have it done, for ever. What fails for one policy stops no other."""
         while True:
-            await self._news.wait()
-            while self._due:
-                key = next(iter(self._due))
-                del self._due[key]
-                await self._plan_for(key)
-                await asyncio.sleep(0)
-            self._news.clear()
+            async with lane.take() as key:
+                try:
+                    await self._plan_for(key, planned, turn)
+                except Exception as error:  # noqa: BLE001  whatever it is, the other policies go on
+                    self._metrics.errors.labels(reason="companion").inc()
+                    if self._patience.refused(key, PLANNING, repr(error), self._session.now()):
+                        _log.exception("planning failed", namespace=key.namespace, policy=key.name)
+            await asyncio.sleep(0)
 
-    async def _plan_for(self, key: Key) -> None:
+    async def _plan_for(
+        self, key: Key, planned: Callable[[Situation], Iterable[Action]], turn: Callable[[], Awaitable[None]]
+    ) -> None:
         situation = self._situation(key)
-        if situation is None:
+        if situation is None or not self._patience.may(key, PLANNING, situation.now):
             return
-        for action in plan.plan(situation):
-            if await self._writer.carry_out(action):
-                past = self._pasts.get(key, Past())
-                self._pasts[key] = plan.after(past, action, self._session.now())
-            await asyncio.sleep(1 / self.settings.writes_per_second)
+        for action in tuple(planned(situation)):
+            if self._writer.may(action):
+                await turn()
+                await self._do(key, action)
+
+    async def _do(self, key: Key, action: Action) -> None:
+        outcome = await self._writer.carry_out(action)
+        past, now = self._pasts.get(key, Past()), self._session.now()
+        done = outcome is Outcome.DONE
+        self._pasts[key] = plan.after(past, action, now) if done else plan.missed(past, action, outcome, now)
+        if isinstance(action, WriteStatus) and outcome in {Outcome.OVERTAKEN, Outcome.FAILED}:
+            await self._reread(key)
+
+    async def _reread(self, key: Key) -> None:
+        """See what there is in place of the status that was to be replaced."""
+        try:
+            self._pasts[key] = replace(self._pasts[key], written=await reread(self._session, key))
+        except KubeError as error:
+            _log.info("a policy's status cannot be read", key=str(key), error=str(error))
+
+    async def _turn(self) -> None:
+        """Wait until another write keeps within the limit."""
+        now = asyncio.get_running_loop().time()
+        begin = max(now, self._next_turn)
+        self._next_turn = begin + 1 / self.settings.writes_per_second
+        await asyncio.sleep(begin - now)
 
     def _situation(self, key: Key) -> Situation | None:
         """The policy as it stands; None where it is gone, or where nothing that is known can be believed."""
@@ -131,29 +183,10 @@ class Companion:
             hpa=self._hpa(key),
             settings=self.settings,
             past=self._pasts.get(key, Past()),
+            watched=self._watched.get(key),
+            leads_since=self._leads_since,
         )
 
 
-_POLICIES = "/apis/effective-load.io/v1alpha1{}/watermarkpolicies"
-
-
-class _Metadata(msgspec.Struct, frozen=True):
-    name: str = ""
-    namespace: str = ""
-
-
-class _Item(msgspec.Struct, frozen=True):
-    metadata: _Metadata
-    status: dict[str, Any] | None = None
-
-
-class _ListMetadata(msgspec.Struct, frozen=True):
-    continue_: str = msgspec.field(name="continue", default="")
-
-
-class _Page(msgspec.Struct, frozen=True):
-    items: list[_Item]
-    metadata: _ListMetadata = _ListMetadata()
-
-
-_PAGE = msgspec.json.Decoder(_Page)
+async def _never_waits() -> None:
+    pass

@@ -1,15 +1,27 @@
-"""What to do about one policy. Pure: the same situation gives the same actions."""
+"""What to do about one policy. Pure: the same situation gives the same actions.
+
+There are two lanes. What is urgent is done at once, several policies at a time; the rest waits its turn, so that all of
+it together stays within `companion.writesPerSecond`.
+"""
 
 from collections.abc import Iterator
 
-from adapter.companion import status
-from adapter.companion.actions import Action, WriteStatus
+from adapter.companion import deletion_cost, fast_scale_up, status
+from adapter.companion.actions import Action, MarkPod, Outcome, RaiseScale, WriteStatus
 from adapter.companion.situation import Past, Situation
 
 
-def plan(situation: Situation) -> Iterator[Action]:
-    """The actions, the urgent ones first. A feature that is switched off plans nothing."""
+def urgent(situation: Situation) -> Iterator[Action]:
+    """The actions that wait for nothing else. A feature that is switched off plans nothing."""
+    if situation.settings.features.fast_scale_up:
+        yield from fast_scale_up.plan(situation)
+
+
+def steady(situation: Situation) -> Iterator[Action]:
+    """The actions that wait their turn. A feature that is switched off plans nothing."""
     features = situation.settings.features
+    if features.deletion_cost:
+        yield from deletion_cost.plan(situation)
     if features.status:
         yield from status.plan(situation)
 
@@ -17,5 +29,20 @@ def plan(situation: Situation) -> Iterator[Action]:
 def after(past: Past, action: Action, now: float) -> Past:
     """What is remembered once an action was carried out."""
     match action:
+        case RaiseScale():
+            return fast_scale_up.after(past, action, now)
+        case MarkPod():
+            return deletion_cost.after(past, action, now)
         case WriteStatus():
             return status.after(past, action, now)
+
+
+def missed(past: Past, action: Action, outcome: Outcome, now: float) -> Past:
+    """What is remembered of an action that was not done."""
+    match action:
+        case RaiseScale():
+            return fast_scale_up.missed(past, action, outcome, now)
+        case MarkPod():
+            return deletion_cost.missed(past, action, outcome, now)
+        case WriteStatus():
+            return past

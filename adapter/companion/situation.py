@@ -2,12 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from adapter.companion.watching import Watched
 from adapter.load.assessment import Decision
 from adapter.policy.hpa import Hpa
 from adapter.settings import Companion
 from adapter.snapshot import Key, PolicyView
+
+
+class Finding(NamedTuple):
+    """A condition as it stands now."""
+
+    type: str
+    is_true: bool
+    reason: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,15 +29,39 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Raised:
+    """When this process last tried to raise the count (seconds), and whether the right for it lacked."""
+
+    at: float | None = None
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marking:
+    """Pods (by UID) whose deletion cost proved to be somebody else's, with when (seconds).
+
+    `refused`: whether the right for marking pods lacked.
+    """
+
+    foreign: Mapping[str, float] = field(default_factory=dict)
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
     """What the companion remembers of one policy from plan to plan: each feature has a part of its own."""
 
     written: Written = Written()
+    raised: Raised = Raised()
+    marking: Marking = field(default_factory=Marking)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """A policy as it stands: `decision` is by the watched scale, None where there is no assessment."""
+    """A policy as it stands: `decision` is by the watched scale, None where there is no assessment.
+
+    `watched` is the count's course. `leads_since`: since when this process may act (seconds).
+    """
 
     key: Key
     now: float
@@ -36,3 +70,5 @@ class Situation:
     hpa: Hpa | None
     settings: Companion
     past: Past
+    watched: Watched | None = None
+    leads_since: float = 0.0

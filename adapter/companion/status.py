@@ -4,10 +4,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from math import floor
-from typing import Any, NamedTuple
+from typing import Any
 
+from adapter.companion import deletion_cost, fast_scale_up
 from adapter.companion.actions import WriteStatus
-from adapter.companion.situation import Past, Situation, Written
+from adapter.companion.situation import Finding, Past, Situation, Written
 from adapter.load.assessment import Decision, MetricAssessment, Outcome
 from adapter.load.explanation import headline
 from adapter.load.pods import PodState
@@ -40,7 +41,8 @@ def plan(situation: Situation) -> Iterator[WriteStatus]:
     status = status_of(situation)
     is_old = past.at is None or situation.now - past.at >= REFRESH_SECONDS
     if is_old or _news(status) != _news(past.status):
-        yield WriteStatus(key=situation.key, uid=policy.uid, status=status)
+        over = str(past.status.get("assessedAt", ""))
+        yield WriteStatus(key=situation.key, uid=policy.uid, status=status, over=over)
 
 
 def after(past: Past, action: WriteStatus, now: float) -> Past:
@@ -88,43 +90,36 @@ def _problem(situation: Situation) -> str:
     return problem.message if problem is not None else "it has not been assessed yet"
 
 
-class _Finding(NamedTuple):
-    """A condition as it stands now."""
-
-    type: str
-    is_true: bool
-    reason: str
-    message: str
-
-
 def _conditions(situation: Situation) -> list[dict[str, Any]]:
     known = {one["type"]: one for one in situation.past.written.status.get("conditions", ())}
     return [_condition(situation, finding, known.get(finding.type)) for finding in _findings(situation)]
 
 
-def _findings(situation: Situation) -> Iterator[_Finding]:
+def _findings(situation: Situation) -> Iterator[Finding]:
     yield _ready(situation)
     assessment = situation.view.assessment
     if assessment is None:
         return
     for name, (well, ill, sentence) in _TROUBLES.items():
         trouble = assessment.conditions.get(name)
-        yield _Finding(name, trouble is None, ill if trouble else well, trouble or sentence)
+        yield Finding(name, trouble is None, ill if trouble else well, trouble or sentence)
     for name in _FINDINGS:
         if name in assessment.conditions:
-            yield _Finding(name, True, name, assessment.conditions[name])
+            yield Finding(name, True, name, assessment.conditions[name])
+    yield from fast_scale_up.findings(situation)
+    yield from deletion_cost.findings(situation)
 
 
-def _ready(situation: Situation) -> _Finding:
+def _ready(situation: Situation) -> Finding:
     decision, problem = situation.decision, situation.view.problem
     if decision is None:
-        return _Finding("Ready", False, problem.reason if problem else "NotAssessed", _problem(situation))
+        return Finding("Ready", False, problem.reason if problem else "NotAssessed", _problem(situation))
     if decision.error is not None:
-        return _Finding("Ready", False, "NoDecision", decision.error)
-    return _Finding("Ready", True, "Decided", "a count is decided")
+        return Finding("Ready", False, "NoDecision", decision.error)
+    return Finding("Ready", True, "Decided", "a count is decided")
 
 
-def _condition(situation: Situation, finding: _Finding, known: Mapping[str, Any] | None) -> dict[str, Any]:
+def _condition(situation: Situation, finding: Finding, known: Mapping[str, Any] | None) -> dict[str, Any]:
     status = "True" if finding.is_true else "False"
     same = known is not None and known.get("status") == status
     return {

@@ -1,12 +1,13 @@
 """Carries out what was planned. Nothing is written by a process that does not lead."""
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import structlog
 
-from adapter.companion.actions import Action, WriteStatus
-from adapter.kube.errors import ApiStatusError, KubeError, NotFound
+from adapter.companion.actions import Action, MarkPod, Outcome, RaiseScale, WriteStatus
+from adapter.companion.patience import Patience
+from adapter.kube.errors import ApiStatusError, Conflict, Forbidden, KubeError, MalformedAnswer, NotFound
 from adapter.kube.session import Session
 from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
@@ -35,36 +36,64 @@ class Writer:
         self._session = session
         self._leadership = leadership
         self._metrics = metrics
+        self.patience = Patience()
 
-    async def carry_out(self, action: Action) -> bool:
-        """Do it; whether it was done."""
+    def may(self, action: Action) -> bool:
+        """Whether it may be tried; what was refused has to wait."""
+        return self.patience.may(action.key, type(action).__name__, self._session.now())
+
+    async def carry_out(self, action: Action) -> Outcome:
+        """Do it; how that ended."""
         if not self._leadership.leads:
-            return False
+            return Outcome.OVERTAKEN
         kind = type(action).__name__
         try:
             await self._do(action)
         except NotFound:
-            return False  # it was deleted meanwhile, and the watch will tell
+            return Outcome.OVERTAKEN  # it was deleted meanwhile, and the watch will tell
         except KubeError as error:
-            reason = error.reason if isinstance(error, ApiStatusError) else type(error).__name__
-            self._metrics.companion_writes.labels(action=kind, result=reason).inc()
-            _log.warning("not done", action=kind, key=str(action.key), error=str(error))
-            return False
+            return self._not_done(action, kind, error)
+        self.patience.done(action.key, kind)
         self._metrics.companion_writes.labels(action=kind, result="done").inc()
-        return True
+        return Outcome.DONE
+
+    def _not_done(self, action: Action, kind: str, error: KubeError) -> Outcome:
+        outcome = _outcome(error)
+        reason = error.reason if isinstance(error, ApiStatusError) else type(error).__name__
+        self._metrics.companion_writes.labels(action=kind, result=reason).inc()
+        if outcome is Outcome.OVERTAKEN:
+            _log.info("overtaken", action=kind, key=str(action.key), error=str(error))
+        elif self.patience.refused(action.key, kind, reason, self._session.now()):
+            _log.warning("not done", action=kind, key=str(action.key), error=str(error))
+        return outcome
 
     async def _do(self, action: Action) -> None:
         match action:
+            case RaiseScale():
+                await self._raise_scale(action)
+            case MarkPod():
+                await self._mark_pod(action)
             case WriteStatus():
                 await self._write_status(action)
 
     async def _write_status(self, action: WriteStatus) -> None:
-        # The whole status at once, of this very policy: one of the same name that came since keeps its own.
+        # The whole status at once, of this very policy: one of the same name that came since keeps its own. And only
+        # over the status that is known: a leader that was frozen, and is one no more, must not undo what came since.
+        tests = {"/metadata/uid": action.uid, **({"/status/assessedAt": action.over} if action.over else {})}
         patch = [
-            {"op": "test", "path": "/metadata/uid", "value": action.uid},
+            *({"op": "test", "path": path, "value": value} for path, value in tests.items()),
             {"op": "add", "path": "/status", "value": action.status},
         ]
         await self.patch(f"{path_of(action.key)}/status", patch, _JSON_PATCH)
+
+    async def _raise_scale(self, action: RaiseScale) -> None:
+        # What is written back bears the version that was read: whoever scaled in between wins.
+        scale = _scale(await self._session.get(action.path, timeout=WRITE_SECONDS / 2))
+        found = scale.get("metadata", {}).get("uid"), (scale.get("spec") or {}).get("replicas", 0)
+        if found != (action.target, action.current) or not self._leadership.leads:
+            raise Conflict(409, "Overtaken", f"{action.path} is no longer at {action.current}")
+        raised = scale | {"spec": {"replicas": action.to}}
+        await self._session.request("PUT", action.path, body=msgspec.json.encode(raised), timeout=WRITE_SECONDS / 2)
 
     async def patch(self, path: str, body: object, content_type: str, params: dict[str, str] | None = None) -> bytes:
         """Send a patch. Raises KubeError."""
@@ -77,6 +106,22 @@ class Writer:
             timeout=WRITE_SECONDS,
         )
         return answer.body
+
+
+_SCALE = msgspec.json.Decoder(dict[str, Any])
+
+
+def _scale(body: bytes) -> dict[str, Any]:
+    try:
+        return _SCALE.decode(body)
+    except msgspec.MsgspecError as error:
+        raise MalformedAnswer(f"the answer is no scale: {error}") from error
+
+
+def _outcome(error: KubeError) -> Outcome:
+    if isinstance(error, Forbidden):
+        return Outcome.REFUSED
+    return Outcome.OVERTAKEN if isinstance(error, Conflict) else Outcome.FAILED
 
 
 def path_of(key: Key) -> str:

@@ -1,0 +1,81 @@
+"""The policies' statuses as another leader left them: what conditions say since when is in there."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from adapter.companion.situation import Past, Written
+from adapter.kube.errors import MalformedAnswer, NotFound
+from adapter.kube.session import Session
+from adapter.snapshot import Key
+
+PAGE = 500
+_POLICIES = "/apis/effective-load.io/v1alpha1{}/watermarkpolicies"
+
+
+async def found(session: Session, namespaces: Iterable[str]) -> dict[Key, Past]:
+    """What the statuses in these namespaces say, in all of them where none is named. Raises KubeError."""
+    pasts: dict[Key, Past] = {}
+    for path in [_POLICIES.format(f"/namespaces/{one}") for one in namespaces] or [_POLICIES.format("")]:
+        token = ""
+        while True:
+            page = _read(_PAGE, await session.get(path, params={"limit": str(PAGE), "continue": token}), path)
+            for item in page.items:
+                key = Key(item.metadata.namespace, item.metadata.name)
+                pasts[key] = Past(written=written(item.status or {}))
+            token = page.metadata.continue_
+            if not token:
+                break
+    return pasts
+
+
+async def reread(session: Session, key: Key) -> Written:
+    """What one policy's status says now; nothing where there is no such policy. Raises KubeError."""
+    path = f"{_POLICIES.format(f'/namespaces/{key.namespace}')}/{key.name}"
+    try:
+        body = await session.get(path)
+    except NotFound:
+        return Written()
+    return written(_read(_ITEM, body, path).status or {})
+
+
+def written(status: dict[str, Any]) -> Written:
+    """A status as it was found. It was written when it was assessed, for all that is known."""
+    try:
+        at = datetime.fromisoformat(str(status.get("assessedAt"))).timestamp()
+    except ValueError:
+        at = None
+    return Written(status=status, at=at)
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    name: str = ""
+    namespace: str = ""
+
+
+class _Item(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+    status: dict[str, Any] | None = None
+
+
+class _ListMetadata(msgspec.Struct, frozen=True):
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class _Page(msgspec.Struct, frozen=True):
+    items: list[_Item] = []
+    metadata: _ListMetadata = _ListMetadata()
+
+
+_ITEM = msgspec.json.Decoder(_Item)
+_PAGE = msgspec.json.Decoder(_Page)
+T = TypeVar("T")
+
+
+def _read(decoder: msgspec.json.Decoder[T], body: bytes, path: str) -> T:
+    try:
+        return decoder.decode(body)
+    except msgspec.MsgspecError as error:
+        raise MalformedAnswer(f"{path}: {error}") from error
