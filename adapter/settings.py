@@ -183,6 +183,9 @@ class CompanionFeatures(Section):
     fast_scale_up: bool = False
     """Whether the counts of policies with `fastScaleUp: true` are raised before the HPA's next sync, as far as its
     `behavior` allows at that moment."""
+    deletion_cost: bool = False
+    """Whether pulled-out pods of policies with `pulledOut.deleteFirst: true` are marked to be deleted first; this needs
+    the right to patch pods."""
 
 
 class Companion(Section):

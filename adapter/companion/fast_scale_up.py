@@ -62,7 +62,7 @@ def _trouble(situation: Situation, hpa: Hpa) -> tuple[str, str] | None:
     if not situation.settings.features.fast_scale_up:
         return "SwitchedOff", "the settings do not switch on companion.features.fastScaleUp"
     if situation.past.raised.refused:
-        return "Forbidden", "the companion may not scale the target; its component companion-fast-scale-up gives that right"
+        return "Forbidden", "the companion may not scale the target; the component companion-fast-scale-up lets it"
     return _obstacle(hpa, situation.view.policy.name)
 
 

@@ -6,8 +6,10 @@ import msgspec
 import structlog
 
 from adapter.companion.actions import Action, MarkPod, Outcome, RaiseScale, WriteStatus
+from adapter.companion.deletion_cost import LOWEST
 from adapter.companion.patience import Patience
 from adapter.kube.errors import ApiStatusError, Conflict, Forbidden, KubeError, MalformedAnswer, NotFound
+from adapter.kube.pods import DELETION_COST_ANNOTATION, MARK_ANNOTATION
 from adapter.kube.session import Session
 from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
@@ -16,7 +18,11 @@ WRITE_SECONDS = 2.0
 """How long one write may take: less than others wait before they take the lease."""
 POLICIES = "/apis/effective-load.io/v1alpha1/namespaces/{namespace}/watermarkpolicies/{name}"
 
+FIELD_MANAGER = "effective-load-companion"
+"""As whom the companion applies."""
+
 _JSON_PATCH = "application/json-patch+json"
+_APPLY = "application/apply-patch+yaml"
 _log = structlog.get_logger(__name__)
 
 
@@ -94,6 +100,14 @@ class Writer:
             raise Conflict(409, "Overtaken", f"{action.path} is no longer at {action.current}")
         raised = scale | {"spec": {"replicas": action.to}}
         await self._session.request("PUT", action.path, body=msgspec.json.encode(raised), timeout=WRITE_SECONDS / 2)
+
+    async def _mark_pod(self, action: MarkPod) -> None:
+        # Applied without force: a cost that somebody else set is a conflict, and what is left out goes if it is ours.
+        costs = {DELETION_COST_ANNOTATION: str(LOWEST), MARK_ANNOTATION: "true"} if action.first else {}
+        metadata = {"name": action.pod, "namespace": action.namespace, "uid": action.uid, "annotations": costs}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+        path = f"/api/v1/namespaces/{action.namespace}/pods/{action.pod}"
+        await self.patch(path, body, _APPLY, {"fieldManager": FIELD_MANAGER})
 
     async def patch(self, path: str, body: object, content_type: str, params: dict[str, str] | None = None) -> bytes:
         """Send a patch. Raises KubeError."""

@@ -1,0 +1,118 @@
+"""deleteFirst: pulled-out pods of a Deployment get the lowest deletion cost there is, until they serve again.
+
+Only what the companion set itself is ever taken away. A cost that somebody else set stays.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+
+from adapter.companion.actions import MarkPod, Outcome
+from adapter.companion.situation import Finding, Marking, Past, Situation
+from adapter.load.assessment import PodReading
+from adapter.load.pods import Pod, PodState
+
+LOWEST = -(2**31)
+"""The lowest cost that the ReplicaSet controller reads."""
+MOST_AT_ONCE = 10
+"""So many pods of a policy are written for between two looks at it."""
+FOREIGN_SECONDS = 600.0
+"""A cost that turned out to be somebody else's is left alone for so long."""
+CONDITION = "DeletedFirst"
+_GONE = {PodState.TERMINATING, PodState.FINISHED}
+_SHOWN = 3
+
+
+def plan(situation: Situation) -> Iterator[MarkPod]:
+    """Mark the pods that are out, and unmark those that serve again."""
+    return islice(_all(situation), MOST_AT_ONCE)
+
+
+def _all(situation: Situation) -> Iterator[MarkPod]:
+    wanted = _wanted(situation)
+    for reading in _alive(situation):
+        pod, is_out = reading.pod, reading.state is PodState.PULLED_OUT
+        if wanted and is_out:
+            if not pod.marked and pod.deletion_cost == 0 and not _is_foreign(situation, pod):
+                yield _action(situation, pod, first=True)
+        elif pod.marked and (reading.state is PodState.SERVING or not wanted):
+            yield _action(situation, pod, first=False)
+
+
+def after(past: Past, _action: MarkPod, _now: float) -> Past:
+    """The past once a pod was marked or unmarked: the right for it is there."""
+    return replace(past, marking=replace(past.marking, refused=False))
+
+
+def missed(past: Past, action: MarkPod, outcome: Outcome, now: float) -> Past:
+    """The past once that was tried in vain: what was refused as somebody else's is left alone for a while."""
+    match outcome:
+        case Outcome.REFUSED:
+            return replace(past, marking=replace(past.marking, refused=True))
+        case Outcome.OVERTAKEN:
+            known = {uid: at for uid, at in past.marking.foreign.items() if now - at < FOREIGN_SECONDS}
+            return replace(past, marking=Marking(foreign={**known, action.uid: now}))
+        case _:
+            return past
+
+
+def findings(situation: Situation) -> Iterator[Finding]:
+    """Whether pulled-out pods go first, while there are some and the policy asks for that."""
+    pulled_out = [one.pod for one in _alive(situation) if one.state is PodState.PULLED_OUT]
+    if not situation.view.policy.pulled_out.delete_first or not pulled_out:
+        return
+    trouble = _hindrance(situation) or _gap(situation, pulled_out)
+    if trouble is not None:
+        yield Finding(CONDITION, False, *trouble)
+    else:
+        yield Finding(CONDITION, True, "Marked", "the pods that were pulled out are marked to be deleted first")
+
+
+def _hindrance(situation: Situation) -> tuple[str, str] | None:
+    """Why pods are not marked at all: reason and sentence."""
+    target = situation.view.target
+    if not situation.settings.features.deletion_cost:
+        return "SwitchedOff", "the settings do not switch on companion.features.deletionCost"
+    if target is None or target.kind != "Deployment":
+        kind = target.kind if target is not None else "target"
+        return "NoDeployment", f"deletion costs decide among the pods of a Deployment; a {kind} shrinks by other rules"
+    if situation.past.marking.refused:
+        return "Forbidden", "the companion may not patch pods; the component companion-deletion-cost lets it"
+    return None
+
+
+def _gap(situation: Situation, pulled_out: list[Pod]) -> tuple[str, str] | None:
+    """Why marked pods are not sure to go first: reason and sentence."""
+    foreign = sorted(pod.name for pod in pulled_out if _has_foreign_cost(pod) or _is_foreign(situation, pod))
+    if foreign:
+        names = ", ".join(foreign[:_SHOWN]) + (f" and {len(foreign) - _SHOWN} more" if len(foreign) > _SHOWN else "")
+        return "ForeignCost", f"somebody else set the deletion cost of {names}; it is left as it is"
+    if len({one.pod.template_hash for one in _alive(situation)}) > 1:
+        return "SeveralReplicaSets", "pods of several ReplicaSets exist, which shrink by other rules"
+    if any(pod.deletion_cost != LOWEST for pod in pulled_out):
+        return "Marking", "some pods that were pulled out are not marked yet"
+    return None
+
+
+def _has_foreign_cost(pod: Pod) -> bool:
+    return pod.deletion_cost not in ({LOWEST} if pod.marked else {LOWEST, 0})
+
+
+def _is_foreign(situation: Situation, pod: Pod) -> bool:
+    """Whether this pod's cost was found to be somebody else's when it was to be set."""
+    foreign: Mapping[str, float] = situation.past.marking.foreign
+    return pod.uid in foreign and situation.now - foreign[pod.uid] < FOREIGN_SECONDS
+
+
+def _wanted(situation: Situation) -> bool:
+    target = situation.view.target
+    return situation.view.policy.pulled_out.delete_first and target is not None and target.kind == "Deployment"
+
+
+def _alive(situation: Situation) -> Iterator[PodReading]:
+    assessment = situation.view.assessment
+    return (one for one in (assessment.pods if assessment else ()) if one.state not in _GONE)
+
+
+def _action(situation: Situation, pod: Pod, *, first: bool) -> MarkPod:
+    return MarkPod(key=situation.key, namespace=pod.namespace, pod=pod.name, uid=pod.uid, first=first)
