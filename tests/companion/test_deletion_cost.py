@@ -1,0 +1,201 @@
+"""Pulled-out pods are marked to be deleted first, and only what the companion set itself is taken away again."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from adapter.companion import deletion_cost, plan
+from adapter.companion.actions import MarkPod, Outcome
+from adapter.companion.deletion_cost import LOWEST
+from adapter.companion.situation import Finding, Past, Situation
+from adapter.load.pods import Owner, Pod
+from adapter.load.spec import Policy, PulledOut, Scale, Target
+from adapter.settings import Companion, CompanionFeatures
+from adapter.snapshot import Key, PolicyView
+from tests.load.world import NOW, REGISTRY, TARGET, cpu, out, pod, policy, see, usage
+
+KEY = Key("shop", "web")
+FIRST = replace(policy(cpu("1200m", "400m")), pulled_out=PulledOut(delete_first=True))
+SWITCHED_ON = Companion(features=CompanionFeatures(deletion_cost=True))
+
+
+def marked(name: str, cost: int = LOWEST) -> Pod:
+    return out(name, deletion_cost=cost, marked=True)
+
+
+def situation(pods: Sequence[Pod], rule: Policy = FIRST, target: Target | None = TARGET) -> Situation:
+    assessment, decision = see(
+        rule, list(pods), usage(dict.fromkeys([one.name for one in pods], "800m")), target=target
+    )
+    at = Scale(replicas=len(pods), status_replicas=len(pods), selector="app=web")
+    view = PolicyView(policy=rule, target=target, scale=at, assessment=assessment)
+    return Situation(key=KEY, now=NOW, view=view, decision=decision, hpa=None, settings=SWITCHED_ON, past=Past())
+
+
+def planned(case: Situation) -> dict[str, bool]:
+    """Which pods are written for: True where they are marked, False where unmarked."""
+    return {one.pod: one.first for one in deletion_cost.plan(case)}
+
+
+def finding(case: Situation) -> Finding | None:
+    return next(deletion_cost.findings(case), None)
+
+
+def test_pods_that_were_pulled_out_are_marked() -> None:
+    case = situation([pod("web-0"), pod("web-1"), out("web-2"), out("web-3")])
+    assert planned(case) == {"web-2": True, "web-3": True}
+    assert next(deletion_cost.plan(case)) == MarkPod(
+        key=KEY, namespace="shop", pod="web-2", uid="uid-web-2", first=True
+    )
+
+
+def test_marked_ones_are_left_as_they_are() -> None:
+    assert planned(situation([pod("web-0"), marked("web-1")])) == {}
+
+
+def test_a_pod_that_serves_again_is_unmarked() -> None:
+    assert planned(situation([pod("web-0", deletion_cost=LOWEST, marked=True), out("web-1")])) == {
+        "web-0": False,
+        "web-1": True,
+    }
+
+
+def test_a_pod_of_which_nobody_knows_keeps_its_mark() -> None:
+    rule = replace(FIRST, registry=REGISTRY)
+    assert planned(situation([pod("web-0", deletion_cost=LOWEST, marked=True)], rule)) == {}
+
+
+def test_pods_that_are_being_deleted_are_ignored() -> None:
+    assert planned(situation([pod("web-0"), out("web-1", deleting=True), out("web-2", phase="Failed")])) == {}
+    assert planned(situation([pod("web-0", deleting=True, marked=True)])) == {}
+
+
+def test_only_so_many_pods_are_written_for_at_once() -> None:
+    case = situation([pod(f"web-{n}") for n in range(30)] + [out(f"out-{n}") for n in range(25)])
+    assert len(planned(case)) == 10
+
+
+def test_without_delete_first_no_pod_is_marked_and_marked_ones_are_unmarked() -> None:
+    rule = replace(FIRST, pulled_out=PulledOut())
+    assert planned(situation([pod("web-0"), out("web-1"), marked("web-2")], rule)) == {"web-2": False}
+
+
+@pytest.mark.parametrize("kind", ["StatefulSet", "ReplicaSet", "Rollout"])
+def test_only_pods_of_a_deployment_are_marked(kind: str) -> None:
+    owner = Owner(kind, "web", "target")
+    pods = [replace(one, owner=owner) for one in (pod("web-0"), out("web-1"))]
+    case = situation(pods, target=replace(TARGET, kind=kind))
+    assert planned(case) == {}
+    assert finding(case) == Finding(
+        "DeletedFirst",
+        False,
+        "NoDeployment",
+        f"deletion costs decide among the pods of a Deployment; a {kind} shrinks by other rules",
+    )
+
+
+def test_switched_off_nothing_is_written() -> None:
+    case = replace(situation([pod("web-0"), out("web-1"), marked("web-2")]), settings=Companion())
+    assert not [one for one in (*plan.urgent(case), *plan.steady(case)) if isinstance(one, MarkPod)]
+    found = finding(case)
+    assert found is not None
+    assert (found.is_true, found.reason) == (False, "SwitchedOff")
+
+
+def test_switched_on_marking_waits_its_turn() -> None:
+    case = situation([pod("web-0"), out("web-1")])
+    assert [type(one) for one in plan.steady(case)][:1] == [MarkPod]
+    assert not list(plan.urgent(case))
+
+
+def test_it_is_off_by_default() -> None:
+    assert not CompanionFeatures().deletion_cost
+
+
+# --- another writer
+
+
+@pytest.mark.parametrize("cost", [5, -1, LOWEST + 1])
+def test_a_cost_that_somebody_else_set_stays(cost: int) -> None:
+    case = situation([pod("web-0"), out("web-1", deletion_cost=cost)])
+    assert planned(case) == {}
+    found = finding(case)
+    assert found is not None
+    assert (found.is_true, found.reason) == (False, "ForeignCost")
+    assert "web-1" in found.message
+
+
+def test_a_lowest_cost_that_somebody_else_set_is_as_good() -> None:
+    case = situation([pod("web-0"), out("web-1", deletion_cost=LOWEST)])
+    assert planned(case) == {}
+    found = finding(case)
+    assert found is not None
+    assert found.is_true
+
+
+@pytest.mark.parametrize("cost", [0, 5])
+def test_a_mark_that_somebody_wrote_over_is_not_renewed(cost: int) -> None:
+    case = situation([pod("web-0"), marked("web-1", cost)])
+    assert planned(case) == {}
+    found = finding(case)
+    assert found is not None
+    assert found.reason == "ForeignCost"
+
+
+def test_a_cost_that_shows_to_be_foreign_only_when_it_is_written_is_left_alone_for_ten_minutes() -> None:
+    case = situation([pod("web-0"), out("web-1"), out("web-2")])
+    action = next(deletion_cost.plan(case))
+    past = plan.missed(Past(), action, Outcome.OVERTAKEN, NOW - 599)
+    assert planned(replace(case, past=past)) == {"web-2": True}
+    found = finding(replace(case, past=past))
+    assert found is not None
+    assert found.reason == "ForeignCost"
+    past = plan.missed(Past(), action, Outcome.OVERTAKEN, NOW - 600)
+    assert planned(replace(case, past=past)) == {"web-1": True, "web-2": True}
+
+
+def test_what_was_found_foreign_long_ago_is_forgotten() -> None:
+    case = situation([pod("web-0"), out("web-1"), out("web-2")])
+    first, second = deletion_cost.plan(case)
+    past = plan.missed(plan.missed(Past(), first, Outcome.OVERTAKEN, NOW - 600), second, Outcome.OVERTAKEN, NOW)
+    assert list(past.marking.foreign) == [second.uid]
+
+
+# --- its condition
+
+
+def test_while_all_that_are_out_are_marked_a_condition_says_so() -> None:
+    found = finding(situation([pod("web-0"), marked("web-1")]))
+    assert found is not None
+    assert (found.is_true, found.reason) == (True, "Marked")
+
+
+def test_until_they_are_it_says_that() -> None:
+    found = finding(situation([pod("web-0"), out("web-1")]))
+    assert found is not None
+    assert (found.is_true, found.reason) == (False, "Marking")
+
+
+def test_with_two_replica_sets_it_is_not_counted_on() -> None:
+    other = pod("web-0", owner=Owner("ReplicaSet", "web-xyz"), template_hash="xyz")
+    found = finding(situation([other, pod("web-1"), marked("web-2")]))
+    assert found is not None
+    assert (found.is_true, found.reason) == (False, "SeveralReplicaSets")
+
+
+def test_while_no_pod_is_out_there_is_nothing_to_say() -> None:
+    assert finding(situation([pod("web-0")])) is None
+    assert finding(situation([pod("web-0"), out("web-1")], replace(FIRST, pulled_out=PulledOut()))) is None
+
+
+def test_where_the_right_for_it_lacks_it_says_so_until_a_pod_was_marked() -> None:
+    case = situation([pod("web-0"), out("web-1")])
+    action = next(deletion_cost.plan(case))
+    past = plan.missed(Past(), action, Outcome.REFUSED, NOW)
+    found = finding(replace(case, past=past))
+    assert found is not None
+    assert (found.is_true, found.reason) == (False, "Forbidden")
+    found = finding(replace(case, past=plan.after(past, action, NOW)))
+    assert found is not None
+    assert found.reason == "Marking"
