@@ -254,7 +254,7 @@ async def test_a_secret_that_is_deleted_comes_back_and_the_aggregator_follows(
             await asyncio.sleep(0.05)
     registration = f"/apis/apiregistration.k8s.io/v1/apiservices/{NAMES[0]}"
     async with asyncio.timeout(30):
-        while api_server.client.get(registration)["spec"]["caBundle"] == before:
+        while api_server.client.get(registration)["spec"]["caBundle"] == before:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         while (await get(api_server.client, METRIC)).status != 200:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
