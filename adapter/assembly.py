@@ -113,6 +113,8 @@ class Companionship:
             Lease(session, where.namespace, where.lease, f"{socket.gethostname()}_{uuid.uuid4()}"),
             self._engine.picture,
             self._engine.hpa,
+            self._engine.neighbours,
+            self._engine.tolerance_seen,
             self._engine.stale,
             where,
             settings.kubernetes.namespaces,

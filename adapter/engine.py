@@ -30,7 +30,7 @@ from adapter.registries.hub import Registries
 from adapter.registries.kubernetes import Endpoints, decode_listing
 from adapter.registries.roster import service_of
 from adapter.settings import Settings, SettingsError, SettingsFile, needs_restart
-from adapter.snapshot import Key, Picture, QueryView
+from adapter.snapshot import Key, Neighbours, Picture, QueryView
 from adapter.telemetry import logs
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.prometheus import NamedQueryResult, Prometheus
@@ -196,6 +196,15 @@ class Engine:
         """The HPA that a policy names; None where the policy is not valid or the HPA does not exist."""
         link = self._world.link(key)
         return link.hpa if link is not None else None
+
+    def neighbours(self, key: Key) -> Neighbours:
+        """Who else has to do with a policy's target."""
+        link = self._world.link(key)
+        return self._world.neighbours(link) if link is not None else Neighbours()
+
+    def tolerance_seen(self) -> bool:
+        """Whether any HPA has a tolerance of its own, as none can have in a cluster without that field."""
+        return self._world.tolerances > 0
 
     def stale(self) -> str | None:
         """The sentence why nothing may be decided: a watch that has shown no life for 90 s. None where all is well.

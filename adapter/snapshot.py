@@ -25,6 +25,13 @@ class TargetKey(NamedTuple):
     name: str
 
 
+class Neighbours(NamedTuple):
+    """Who else has to do with a policy's target: other HPAs, and other policies, by name."""
+
+    hpas: tuple[str, ...] = ()
+    policies: tuple[str, ...] = ()
+
+
 class Problem(NamedTuple):
     """Why a policy has no answer: the HTTP code and reason of the Status, and the sentence."""
 

@@ -12,7 +12,7 @@ from adapter.load.pods import Pod
 from adapter.load.spec import Policy
 from adapter.policy.hpa import Hpa
 from adapter.registries.roster import ServiceKey, service_of
-from adapter.snapshot import Key, PodsMetricTarget, TargetKey
+from adapter.snapshot import Key, Neighbours, PodsMetricTarget, TargetKey
 
 K = TypeVar("K")
 
@@ -52,6 +52,8 @@ class World:
         self.pods = PodIndex()
         self.policies: dict[Key, PolicyEntry] = {}
         self.hpas: dict[Key, Hpa] = {}
+        self.tolerances = 0
+        """HPAs that have a tolerance of their own."""
         self._mark = mark
         self._mark_soon = mark_soon or mark
         self._on_links = on_links
@@ -59,6 +61,7 @@ class World:
         self._by_hpa: dict[Key, set[Key]] = defaultdict(set)
         self._refs: dict[Key, TargetRef] = {}
         self._by_ref: dict[TargetRef, set[Key]] = defaultdict(set)
+        self._hpas_by_ref: dict[TargetRef, set[Key]] = defaultdict(set)
         self._by_owner: dict[Key, set[Key]] = defaultdict(set)
         self._loose: dict[str, set[Key]] = defaultdict(set)
         self._by_service: dict[ServiceKey, set[Key]] = defaultdict(set)
@@ -89,10 +92,14 @@ class World:
         found = new or old
         assert found is not None
         key = Key(found.namespace, found.name)
+        if old is not None:
+            _discard(self._hpas_by_ref, _unversioned(old), key)
         if new is None:
             self.hpas.pop(key, None)
         else:
             self.hpas[key] = new
+            self._hpas_by_ref[_unversioned(new)].add(key)
+        self.tolerances += _has_tolerance(new) - _has_tolerance(old)
         if old is not None and new is not None and old.target == new.target:
             # HPAs change with every scaling; who is linked to what does not.
             self._mark_all(self._by_hpa.get(key, ()))
@@ -152,6 +159,11 @@ class World:
             return None
         ref = self._refs[key]
         return Link(entry.policy, hpa, ref, frozenset(self._by_ref[ref] - {key}))
+
+    def neighbours(self, link: Link) -> Neighbours:
+        """Who else has to do with the target of a policy."""
+        hpas = self._hpas_by_ref.get(_unversioned(link.hpa), set()) - {Key(link.hpa.namespace, link.hpa.name)}
+        return Neighbours(tuple(sorted(key.name for key in hpas)), tuple(sorted(key.name for key in link.rivals)))
 
     def links(self) -> Iterable[Link]:
         """All policies that have an HPA."""
@@ -214,6 +226,15 @@ class World:
 def ref_of(hpa: Hpa) -> TargetRef:
     """The target that an HPA names."""
     return TargetRef(hpa.namespace, hpa.target.api_version, hpa.target.kind, hpa.target.name)
+
+
+def _unversioned(hpa: Hpa) -> TargetRef:
+    """The target, in whatever version an HPA names it."""
+    return ref_of(hpa)._replace(api_version=hpa.target.group)
+
+
+def _has_tolerance(hpa: Hpa | None) -> bool:
+    return hpa is not None and not (hpa.scale_up.tolerance is None and hpa.scale_down.tolerance is None)
 
 
 def _discard(index: dict[K, set[Key]], place: K, key: Key) -> None:

@@ -40,7 +40,26 @@ class MarkPod:
     first: bool
 
 
-Action = RaiseScale | MarkPod | WriteStatus
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskTolerance:
+    """Learn from a dry run on this HPA whether the cluster's HPAs have a tolerance."""
+
+    key: Key
+    hpa: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireHpa:
+    """Own these fields of the HPA's behavior, if it is still of this version and nobody else owns one of them."""
+
+    key: Key
+    hpa: str
+    uid: str
+    version: str
+    behavior: Mapping[str, Any]
+
+
+Action = RaiseScale | MarkPod | AskTolerance | WireHpa | WriteStatus
 
 
 class Outcome(StrEnum):

@@ -10,7 +10,7 @@ from adapter.companion import plan
 from adapter.companion.actions import Action, Outcome, WriteStatus
 from adapter.companion.found import found, reread
 from adapter.companion.lane import Lane
-from adapter.companion.situation import Past, Situation
+from adapter.companion.situation import Past, Situation, ToleranceField
 from adapter.companion.watching import Watched, look
 from adapter.companion.writer import Writer
 from adapter.kube.errors import KubeError
@@ -19,7 +19,7 @@ from adapter.kube.session import Session
 from adapter.load.pipeline import decide
 from adapter.policy.hpa import Hpa
 from adapter.settings import Companion as CompanionSettings
-from adapter.snapshot import Key, Picture
+from adapter.snapshot import Key, Neighbours, Picture
 from adapter.telemetry.metrics import Metrics
 
 LOOK_SECONDS = 10.0
@@ -47,6 +47,8 @@ class Companion:
         lease: Lease,
         picture: Picture,
         hpa: Callable[[Key], Hpa | None],
+        neighbours: Callable[[Key], Neighbours],
+        tolerance_seen: Callable[[], bool],
         stale: Callable[[], str | None],
         settings: CompanionSettings,
         namespaces: Sequence[str],
@@ -57,6 +59,8 @@ class Companion:
         self._lease = lease
         self._picture = picture
         self._hpa = hpa
+        self._neighbours = neighbours
+        self._tolerance_seen = tolerance_seen
         self._stale = stale
         self._namespaces = namespaces
         self._metrics = metrics
@@ -185,7 +189,14 @@ class Companion:
             past=self._pasts.get(key, Past()),
             watched=self._watched.get(key),
             leads_since=self._leads_since,
+            neighbours=self._neighbours(key),
+            tolerance_field=self._tolerance_field(),
         )
+
+    def _tolerance_field(self) -> ToleranceField:
+        """What is known of it: from the API server's answer, or else because some HPA has one."""
+        found = self._writer.hpas.tolerance
+        return replace(found, known=True) if found.known is None and self._tolerance_seen() else found
 
 
 async def _never_waits() -> None:

@@ -6,8 +6,8 @@ it together stays within `companion.writesPerSecond`.
 
 from collections.abc import Iterator
 
-from adapter.companion import deletion_cost, fast_scale_up, status
-from adapter.companion.actions import Action, MarkPod, Outcome, RaiseScale, WriteStatus
+from adapter.companion import deletion_cost, fast_scale_up, status, wiring
+from adapter.companion.actions import Action, AskTolerance, MarkPod, Outcome, RaiseScale, WireHpa, WriteStatus
 from adapter.companion.situation import Past, Situation
 
 
@@ -22,6 +22,8 @@ def steady(situation: Situation) -> Iterator[Action]:
     features = situation.settings.features
     if features.deletion_cost:
         yield from deletion_cost.plan(situation)
+    if features.hpa_wiring:
+        yield from wiring.plan(situation)
     if features.status:
         yield from status.plan(situation)
 
@@ -33,6 +35,8 @@ def after(past: Past, action: Action, now: float) -> Past:
             return fast_scale_up.after(past, action, now)
         case MarkPod():
             return deletion_cost.after(past, action, now)
+        case AskTolerance() | WireHpa():
+            return wiring.after(past, action, now)
         case WriteStatus():
             return status.after(past, action, now)
 
@@ -44,5 +48,7 @@ def missed(past: Past, action: Action, outcome: Outcome, now: float) -> Past:
             return fast_scale_up.missed(past, action, outcome, now)
         case MarkPod():
             return deletion_cost.missed(past, action, outcome, now)
+        case AskTolerance() | WireHpa():
+            return wiring.missed(past, action, outcome, now)
         case WriteStatus():
             return past

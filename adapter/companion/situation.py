@@ -8,7 +8,7 @@ from adapter.companion.watching import Watched
 from adapter.load.assessment import Decision
 from adapter.policy.hpa import Hpa
 from adapter.settings import Companion
-from adapter.snapshot import Key, PolicyView
+from adapter.snapshot import Key, Neighbours, PolicyView
 
 
 class Finding(NamedTuple):
@@ -48,12 +48,36 @@ class Marking:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Wired:
+    """What was last set of an HPA's behavior, over which version of it, when (seconds), and how often in a row.
+
+    `missed_at`: when that was last tried in vain, `refused` because the right for it lacked.
+    """
+
+    behavior: Mapping[str, Any] = field(default_factory=dict)
+    version: str = ""
+    at: float | None = None
+    times: int = 0
+    missed_at: float | None = None
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToleranceField:
+    """Whether the cluster's HPAs have the field `tolerance` (None: not known), and when it was asked (seconds)."""
+
+    known: bool | None = None
+    asked_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
     """What the companion remembers of one policy from plan to plan: each feature has a part of its own."""
 
     written: Written = Written()
     raised: Raised = Raised()
     marking: Marking = field(default_factory=Marking)
+    wired: Wired = field(default_factory=Wired)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,3 +96,5 @@ class Situation:
     past: Past
     watched: Watched | None = None
     leads_since: float = 0.0
+    neighbours: Neighbours = field(default_factory=Neighbours)
+    tolerance_field: ToleranceField = ToleranceField()

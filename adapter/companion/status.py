@@ -6,7 +6,7 @@ from fractions import Fraction
 from math import floor
 from typing import Any
 
-from adapter.companion import deletion_cost, fast_scale_up
+from adapter.companion import deletion_cost, fast_scale_up, wiring
 from adapter.companion.actions import WriteStatus
 from adapter.companion.situation import Finding, Past, Situation, Written
 from adapter.load.assessment import Decision, MetricAssessment, Outcome
@@ -97,6 +97,7 @@ def _conditions(situation: Situation) -> list[dict[str, Any]]:
 
 def _findings(situation: Situation) -> Iterator[Finding]:
     yield _ready(situation)
+    yield from wiring.findings(situation)
     assessment = situation.view.assessment
     if assessment is None:
         return

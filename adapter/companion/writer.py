@@ -1,12 +1,15 @@
 """Carries out what was planned. Nothing is written by a process that does not lead."""
 
+import asyncio
+from collections.abc import Coroutine
 from typing import Any, Protocol
 
 import msgspec
 import structlog
 
-from adapter.companion.actions import Action, MarkPod, Outcome, RaiseScale, WriteStatus
+from adapter.companion.actions import Action, AskTolerance, MarkPod, Outcome, RaiseScale, WireHpa, WriteStatus
 from adapter.companion.deletion_cost import LOWEST
+from adapter.companion.hpas import Hpas
 from adapter.companion.patience import Patience
 from adapter.kube.errors import ApiStatusError, Conflict, Forbidden, KubeError, MalformedAnswer, NotFound
 from adapter.kube.pods import DELETION_COST_ANNOTATION, MARK_ANNOTATION
@@ -43,6 +46,7 @@ class Writer:
         self._leadership = leadership
         self._metrics = metrics
         self.patience = Patience()
+        self.hpas = Hpas(self.patch, session.now)
 
     def may(self, action: Action) -> bool:
         """Whether it may be tried; what was refused has to wait."""
@@ -54,7 +58,7 @@ class Writer:
             return Outcome.OVERTAKEN
         kind = type(action).__name__
         try:
-            await self._do(action)
+            await _to_its_end(self._do(action))
         except NotFound:
             return Outcome.OVERTAKEN  # it was deleted meanwhile, and the watch will tell
         except KubeError as error:
@@ -79,6 +83,10 @@ class Writer:
                 await self._raise_scale(action)
             case MarkPod():
                 await self._mark_pod(action)
+            case AskTolerance():
+                await self.hpas.ask_tolerance(action)
+            case WireHpa():
+                await self.hpas.wire(action)
             case WriteStatus():
                 await self._write_status(action)
 
@@ -120,6 +128,16 @@ class Writer:
             timeout=WRITE_SECONDS,
         )
         return answer.body
+
+
+async def _to_its_end(write: Coroutine[Any, Any, None]) -> None:
+    """Do it also where it is cancelled meanwhile: whoever leads next begins only once it has ended."""
+    task = asyncio.create_task(write)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise
 
 
 _SCALE = msgspec.json.Decoder(dict[str, Any])

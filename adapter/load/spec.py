@@ -15,6 +15,22 @@ class Mode(StrEnum):
     PAUSED = "Paused"
 
 
+class HpaWiring(StrEnum):
+    """Whether the companion only reports what is unwise about a policy's HPA, or sets what it may."""
+
+    REPORT = "Report"
+    ENFORCE = "Enforce"
+
+
+class Stance(StrEnum):
+    """A mode, or that an active policy is held for a time by annotation."""
+
+    ACTIVE = "Active"
+    OBSERVE = "Observe"
+    PAUSED = "Paused"
+    HELD = "Held"
+
+
 class Strategy(StrEnum):
     """How usage becomes a count."""
 
@@ -178,6 +194,7 @@ class Policy:
     hpa: str
     mode: Mode = Mode.ACTIVE
     hold_until: float | None = None
+    hpa_wiring: HpaWiring = HpaWiring.REPORT
     strategy: Strategy = Strategy.WATERMARK
     average: Average = Average.PER_POD
     tolerance: Fraction = Fraction(1, 100)
@@ -196,7 +213,13 @@ class Policy:
 
     def rests(self, now: float) -> bool:
         """Whether the policy leaves the count as it is at this time, by its mode or because it is held."""
-        return self.mode is not Mode.ACTIVE or (self.hold_until is not None and now < self.hold_until)
+        return self.stance(now) is not Stance.ACTIVE
+
+    def stance(self, now: float) -> Stance:
+        """How the policy stands to the count at this time. A mode of rest goes before a hold."""
+        if self.mode is not Mode.ACTIVE:
+            return Stance(self.mode.value)
+        return Stance.HELD if self.hold_until is not None and now < self.hold_until else Stance.ACTIVE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

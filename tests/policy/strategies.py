@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from adapter.load.quantity import NANO
-from adapter.load.spec import Average, Capacity, Converge, Match, Metric, Mode, Query, Registry, Resource
+from adapter.load.spec import Average, Capacity, Converge, HpaWiring, Match, Metric, Mode, Query, Registry, Resource
 
 names = st.from_regex(r"[a-z0-9]([-a-z0-9_]{0,10}[a-z0-9])?", fullmatch=True).filter(lambda name: name != "pods")
 containers = st.lists(st.sampled_from(["app", "proxy", "log"]), unique=True, max_size=3)
@@ -102,6 +102,7 @@ def specs(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any]]:
     plain = all(metric.of is None for metric in expected["metrics"])
     maybe("hpa", "hpa", names)
     maybe("mode", "mode", st.sampled_from(Mode), str)
+    maybe("hpaWiring", "hpa_wiring", st.sampled_from(HpaWiring), str)
     maybe("average", "average", st.sampled_from(Average) if plain else st.just(Average.PER_POD), str)
     maybe("tolerance", "tolerance", st.integers(0, 99).map(lambda p: Fraction(p, 100)), lambda r: f"{r * 100}%")
     maybe("minServingPercent", "min_serving_percent", st.integers(0, 100))

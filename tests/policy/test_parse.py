@@ -194,6 +194,7 @@ def test_whatever_is_right_is_read_as_what_it_says(made: tuple[dict[str, Any], d
     for attribute in (
         "hpa",
         "mode",
+        "hpa_wiring",
         "average",
         "tolerance",
         "metrics",

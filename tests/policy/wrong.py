@@ -148,6 +148,7 @@ WRONG = [
         "spec.metrics[0].query",
         ("containers only matters together with of",),
     ),
+    Wrong("an unknown way of wiring", {"hpaWiring": "Force"}, "spec.hpaWiring", ("Report", "Enforce")),
     Wrong("an unknown mode", {"mode": "Watch"}, "spec.mode", ("Active", "Observe", "Paused")),
     Wrong("an unknown strategy", {"strategy": "Ratio"}, "spec.strategy", ("Watermark",)),
     Wrong("a tolerance of five", {"tolerance": 5}, "spec.tolerance", ('tolerance is "1%" or a ratio',)),

@@ -1,0 +1,185 @@
+"""What is wrong, or unwise, about how a policy and its HPA are joined: one sentence each. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import NamedTuple
+
+from adapter.load.quantity import NANO, nano_text
+from adapter.load.spec import Average, Metric, Mode, Policy
+from adapter.load.tolerance import percent_text
+from adapter.policy.hpa import DESIRED, Hpa, HpaMetric, MetricKind, Pace, TargetKind
+
+READ_ONLY = ("effective_pods", "pulled_out_pods")
+READ_ONLY_PREFIXES = ("effective_", "raw_")
+DEFAULT_WINDOW = 300
+"""Seconds for which an HPA waits with a scale-down where it says nothing itself."""
+_STOCK = (MetricKind.RESOURCE, MetricKind.CONTAINER_RESOURCE)
+
+
+class Flaw(NamedTuple):
+    """A reason in one word, as conditions have it, and the sentence."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wiring:
+    """A policy and its HPA.
+
+    `beside`: names of other HPAs of the same target. `rivals`: names of other policies for it. `has_tolerance`: whether
+    the cluster's HPAs have the field `tolerance`, None where that is not known. `swallowed`: what the HPA's tolerance
+    keeps from being set at this moment, a sentence, empty where it is nothing.
+    """
+
+    policy: Policy
+    hpa: Hpa
+    beside: tuple[str, ...] = ()
+    rivals: tuple[str, ...] = ()
+    has_tolerance: bool | None = None
+    swallowed: str = ""
+
+
+def flaws(wiring: Wiring) -> tuple[Flaw, ...]:
+    """All that is to be said of it, what hurts most first."""
+    return (
+        *_refusals(wiring),
+        *_connection(wiring),
+        *_tolerance(wiring),
+        *_waiting(wiring),
+        *_watermarks(wiring),
+    )
+
+
+def _refusals(wiring: Wiring) -> Iterator[Flaw]:
+    """Where nothing is scaled at all."""
+    hpa = wiring.hpa
+    if wiring.rivals:
+        names = ", ".join(wiring.rivals)
+        yield Flaw("PolicyConflict", f"{hpa.target.kind} {hpa.target.name} has other policies as well ({names})")
+    if wiring.beside:
+        names = ", ".join(wiring.beside)
+        yield Flaw(
+            "SharedTarget",
+            f"{hpa.target.kind} {hpa.target.name} is scaled by other HPAs as well ({names}); HPAs that select the same "
+            "pods do not act",
+        )
+    if hpa.ambiguous:
+        yield Flaw("AmbiguousSelector", f"HPA {hpa.name} does not act: {hpa.ambiguous}")
+    if hpa.bounds.minimum == 0 and hpa.scale_up.policies and all(p.kind == "Percent" for p in hpa.scale_up.policies):
+        yield Flaw(
+            "StuckAtZero",
+            f"HPA {hpa.name} has minReplicas 0 and only Percent policies in scaleUp: any percentage of 0 is 0; add a "
+            "Pods policy",
+        )
+
+
+def _connection(wiring: Wiring) -> Iterator[Flaw]:
+    """Whether the HPA asks for the count, and how."""
+    policy, hpa = wiring.policy, wiring.hpa
+    if not hpa.asks_for(policy.name):
+        yield Flaw("NotWired", f"HPA {hpa.name} does not ask for {DESIRED} of policy {policy.name}")
+    elif policy.mode is not Mode.ACTIVE:
+        yield Flaw(
+            "Resting",
+            f"the policy is in mode {policy.mode.value} and HPA {hpa.name} asks for its {DESIRED}: the current count, "
+            "which keeps the HPA's other metrics from scaling down",
+        )
+    for metric in hpa.desired_metrics:
+        if (metric.target, metric.aim) != (TargetKind.AVERAGE_VALUE, NANO):
+            yield Flaw("AverageValue", f'HPA {hpa.name} must ask for {DESIRED} with averageValue "1", {_given(metric)}')
+    for metric in hpa.metrics:
+        if _is_read_only(metric, wiring):
+            yield Flaw(
+                "ReadOnlyMetric",
+                f"HPA {hpa.name} scales on {metric.name}, which is there to be read; take {DESIRED} instead",
+            )
+        if metric.kind in _STOCK and hpa.asks_for(policy.name):
+            yield Flaw(
+                "StockMetric",
+                f"HPA {hpa.name} scales on {metric.name} of all running pods as well: the larger count wins, so that "
+                "metric can only add pods",
+            )
+
+
+def _given(metric: HpaMetric) -> str:
+    if metric.target is None or metric.aim is None:
+        return "but gives no target"
+    aim = f"{metric.aim} %" if metric.target is TargetKind.UTILIZATION else nano_text(metric.aim)
+    return f"not {metric.target.value} {aim}"
+
+
+def _is_read_only(metric: HpaMetric, wiring: Wiring) -> bool:
+    if metric.kind in {MetricKind.PODS, *_STOCK}:
+        return False
+    ours = metric.names(wiring.policy.name) or metric.describes(wiring.hpa.target)
+    return ours and (metric.name in READ_ONLY or metric.name.startswith(READ_ONLY_PREFIXES))
+
+
+def _tolerance(wiring: Wiring) -> Iterator[Flaw]:
+    hpa, tolerance = wiring.hpa, wiring.hpa.bounds.tolerance
+    if tolerance is None:
+        return
+    steps = f"{percent_text(tolerance.up)} up and {percent_text(tolerance.down)} down"
+    if wiring.has_tolerance is not False:
+        unsure = "" if wiring.has_tolerance else " (if this cluster has that field: Kubernetes 1.35 has)"
+        yield Flaw(
+            "Tolerance",
+            f"HPA {hpa.name} swallows steps of up to {steps}: set tolerance to "
+            f'"0" in behavior.scaleUp and scaleDown{unsure}',
+        )
+    elif wiring.policy.tolerance < max(tolerance):
+        yield Flaw(
+            "Tolerance",
+            f"HPA {hpa.name} swallows steps of up to {steps}, and HPAs have no field tolerance here: a policy "
+            f"with tolerance {percent_text(max(tolerance)).replace(' ', '')} asks for no such steps",
+        )
+    if wiring.swallowed:
+        yield Flaw("Tolerance", wiring.swallowed)
+
+
+def _waiting(wiring: Wiring) -> Iterator[Flaw]:
+    hpa, cooldown = wiring.hpa, wiring.policy.cooldown
+    if hpa.scale_down.stabilization == 0:
+        yield Flaw(
+            "NoStabilization",
+            f"HPA {hpa.name} has scaleDown.stabilizationWindowSeconds 0: every dip of the load takes pods away at once",
+        )
+    directions: tuple[tuple[str, Pace, int, float], ...] = (
+        ("Up", hpa.scale_up, 0, cooldown.up),
+        ("Down", hpa.scale_down, DEFAULT_WINDOW, cooldown.down),
+    )
+    for name, rules, default, seconds in directions:
+        window = default if rules.stabilization is None else rules.stabilization
+        if seconds and window:
+            yield Flaw(
+                "WaitsTwice",
+                f"a scale-{name.lower()} waits for the policy's cooldown ({seconds:g} s) and then for the HPA's "
+                f"scale{name}.stabilizationWindowSeconds ({window}); keep one of them",
+            )
+
+
+def _watermarks(wiring: Wiring) -> Iterator[Flaw]:
+    policy = wiring.policy
+    fewest = max(1, wiring.hpa.bounds.minimum)
+    for metric in policy.metrics:
+        if _too_close(metric, fewest):
+            yield Flaw(
+                "WatermarksTooClose",
+                f"metric {metric.name}: with {fewest} or {fewest + 1} pods the same load is above the high watermark "
+                f"and then below the low one; lowWatermark must be at most {fewest}/{fewest + 1} of highWatermark, or "
+                "minReplicas higher",
+            )
+    if policy.average is Average.TOTAL:
+        yield Flaw(
+            "Total",
+            "average Total compares the load of the whole service with watermarks that do not grow with it: the count "
+            "goes up as long as the load stays above",
+        )
+
+
+def _too_close(metric: Metric, fewest: int) -> bool:
+    if metric.high is None or metric.low is None:
+        return False
+    return metric.low / metric.high > Fraction(fewest, fewest + 1)
