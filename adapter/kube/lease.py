@@ -1,7 +1,11 @@
 """Leader election on a Lease (coordination.k8s.io/v1), judged by this process's monotonic clock alone.
 
-A holder believes in its lease for less time than others wait before they take it, counted from before it asked for the
-renewal; so no two act at once, whatever the clocks of the machines say.
+No two act at once, whatever the clocks of the machines say. Let a renewal be asked for at 0 s. Its holder begins
+nothing after 5 s (BELIEVED_SECONDS from before it asked), and what it began ends by 7 s (a write takes 2 s at most).
+Another one asks at most 2 s (ASK_SECONDS) before it is shown that renewal, so it dates its first look at -2 s at the
+earliest, and takes the lease 10 s (DURATION_SECONDS) after that look: not before 8 s. What is left, 1 s, is for clocks
+that do not run alike. A process that is frozen between its last look at the clock and its write is the exception; so
+writes are fenced by what they replace, too.
 """
 
 import asyncio
@@ -18,8 +22,7 @@ from adapter.kube.session import Session
 DURATION_SECONDS = 10
 """A lease that was not renewed for so long may be taken."""
 BELIEVED_SECONDS = 5.0
-"""So long after it began to ask for the last renewal that was granted, a holder acts. What it then began may take 2 s,
-and another's first look at that renewal may be dated 2 s early: no acts overlap."""
+"""So long after it began to ask for the last renewal that was granted, a holder acts."""
 RETRY_SECONDS = 2.0
 ASK_SECONDS = 2.0
 
@@ -37,6 +40,7 @@ class _Spec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
 class _Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     name: str = ""
     namespace: str = ""
+    uid: str = ""
     resource_version: str = ""
 
 
@@ -54,6 +58,8 @@ class _Seen(NamedTuple):
     since: float
 
 
+_GONE = "gone"
+"""Stands for the version of a lease that is not there."""
 _DECODER = msgspec.json.Decoder(_Lease)
 
 
@@ -69,6 +75,7 @@ class Lease:
         self._held: _Lease | None = None
         self._believed_until = 0.0
         self._seen = _Seen("", 0.0)
+        self._complaint = ""
 
     @property
     def leads(self) -> bool:
@@ -78,7 +85,8 @@ class Lease:
     async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
         """Run `work` whenever this process leads, until cancelled; the lease is given back at the end.
 
-        `work` is cancelled when the lease is lost, and run anew when it is won again.
+        `work` is cancelled when the lease is lost, and run anew when it is won again. It has to end only once what it
+        began has ended: the next one may act at once.
         """
         try:
             while True:
@@ -116,14 +124,21 @@ class Lease:
         try:
             async with asyncio.timeout(ASK_SECONDS):
                 granted = await (self._renew() if self._held else self._take(began))
-        except Conflict:
+        except (Conflict, NotFound):
             granted = self._held = None
         except (KubeError, TimeoutError, msgspec.MsgspecError) as error:
-            _log.warning("the lease cannot be asked for", lease=self._metadata.name, error=str(error))
+            self._complain(error)
             return self.leads
+        self._complaint = ""
         if granted is not None:
             self._held, self._believed_until = granted, began + BELIEVED_SECONDS
         return granted is not None
+
+    def _complain(self, error: Exception) -> None:
+        """Warn once of one kind of trouble, not at each attempt."""
+        if self._complaint != type(error).__name__:
+            self._complaint = type(error).__name__
+            _log.warning("the lease cannot be asked for", lease=self._metadata.name, error=str(error) or "no answer")
 
     async def _renew(self) -> _Lease:
         assert self._held is not None
@@ -131,21 +146,35 @@ class Lease:
         return await self._put(msgspec.structs.replace(self._held, spec=spec))
 
     async def _take(self, began: float) -> _Lease | None:
-        try:
-            found = _DECODER.decode(await self._session.get(f"{self._collection}/{self._metadata.name}"))
-        except NotFound:
-            lease = _Lease(metadata=self._metadata, spec=self._claim(0))
-            return await self._send("POST", self._collection, lease)
-        if found.spec.holder_identity and not self._is_over(found, began):
+        found = await self._found()
+        if found is None:
+            # There may have been one a moment ago, in which its holder believes.
+            if not self._unchanged(_GONE, DURATION_SECONDS, began):
+                return None
+            return await self._send("POST", self._collection, _Lease(metadata=self._metadata, spec=self._claim(0)))
+        if not self._is_free(found, began):
             return None
         claim = self._claim((found.spec.lease_transitions or 0) + 1)
         return await self._put(msgspec.structs.replace(found, spec=claim))
 
-    def _is_over(self, lease: _Lease, now: float) -> bool:
-        """Whether its holder let it go stale: this very version has been seen here for the lease's duration."""
-        if lease.metadata.resource_version != self._seen.version:
-            self._seen = _Seen(lease.metadata.resource_version, now)
-        return now - self._seen.since >= max(lease.spec.lease_duration_seconds or 0, DURATION_SECONDS)
+    async def _found(self) -> _Lease | None:
+        try:
+            body = await self._session.get(f"{self._collection}/{self._metadata.name}", timeout=ASK_SECONDS)
+        except NotFound:
+            return None
+        return _DECODER.decode(body)
+
+    def _is_free(self, lease: _Lease, now: float) -> bool:
+        """Whether nobody holds it, or this process by a request that got no answer, or its holder let it go stale."""
+        over = max(lease.spec.lease_duration_seconds or 0, DURATION_SECONDS)
+        stale = self._unchanged(lease.metadata.resource_version, over, now)
+        return not lease.spec.holder_identity or lease.spec.holder_identity == self._identity or stale
+
+    def _unchanged(self, version: str, seconds: float, now: float) -> bool:
+        """Whether this very version has been seen here for so long."""
+        if version != self._seen.version:
+            self._seen = _Seen(version, now)
+        return now - self._seen.since >= seconds
 
     def _claim(self, transitions: int) -> _Spec:
         now = self._now()
@@ -158,17 +187,18 @@ class Lease:
         )
 
     async def _give_back(self) -> None:
-        if not self.leads or self._held is None:
-            return
-        spec = _Spec(
-            lease_duration_seconds=1, renew_time=self._now(), lease_transitions=self._held.spec.lease_transitions
-        )
-        given, self._held = msgspec.structs.replace(self._held, spec=spec), None
+        """Let the next one lead at once. What was asked for last may have been granted without an answer, so look."""
+        self._held = None
         try:
             async with asyncio.timeout(ASK_SECONDS):
-                await self._put(given)
-        except (KubeError, TimeoutError) as error:
-            _log.warning("the lease cannot be given back", lease=self._metadata.name, error=str(error))
+                found = await self._found()
+                if found is not None and found.spec.holder_identity == self._identity:
+                    await self._put(msgspec.structs.replace(found, spec=self._given_back(found)))
+        except (KubeError, TimeoutError, msgspec.MsgspecError) as error:
+            _log.warning("the lease cannot be given back", lease=self._metadata.name, error=str(error) or "no answer")
+
+    def _given_back(self, lease: _Lease) -> _Spec:
+        return _Spec(lease_duration_seconds=1, renew_time=self._now(), lease_transitions=lease.spec.lease_transitions)
 
     async def _put(self, lease: _Lease) -> _Lease:
         # With the version that was read: whoever wrote in between wins.

@@ -1,0 +1,273 @@
+"""One of several leads, whatever the network does; another one leads soon after it is gone."""
+
+import asyncio
+import random
+
+import pytest
+import structlog
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from adapter.kube.lease import BELIEVED_SECONDS, DURATION_SECONDS, RETRY_SECONDS
+from tests.kube.lease_kit import Candidate, Server, moment, overlaps, run, unlucky
+
+FAILOVER_SECONDS = 15.0
+
+
+def test_one_of_three_leads_and_the_others_wait() -> None:
+    async def scenario() -> None:
+        server = Server()
+        candidates = [Candidate(name, server) for name in "abc"]
+        for one in candidates:
+            one.start()
+        await asyncio.sleep(60)
+        assert sum(bool(one.acts) for one in candidates) == 1
+        assert {holder for _, holder in server.writes} == {server.holder}
+        for one in candidates:
+            await one.stop()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("after", [30.0, 30.7, 31.3, 31.9])
+def test_when_the_leader_is_killed_another_one_acts_within_15_s(after: float) -> None:
+    async def scenario() -> None:
+        server = Server()
+        first, second = Candidate("first", server), Candidate("second", server)
+        first.start()
+        await asyncio.sleep(1)
+        second.start()
+        await asyncio.sleep(after)
+        await first.kill()
+        killed = moment()
+        await asyncio.sleep(FAILOVER_SECONDS)
+        assert second.acts
+        assert DURATION_SECONDS - RETRY_SECONDS <= second.acts[0][0] - killed < FAILOVER_SECONDS
+        await second.stop()
+
+    run(scenario())
+
+
+def test_a_leader_that_ends_in_order_hands_over_at_once() -> None:
+    async def scenario() -> None:
+        server = Server()
+        first, second = Candidate("first", server), Candidate("second", server)
+        first.start()
+        await asyncio.sleep(1)
+        second.start()
+        await asyncio.sleep(30)
+        await first.stop()
+        assert server.holder is None
+        ended = moment()
+        await asyncio.sleep(RETRY_SECONDS + 1)
+        assert second.acts
+        assert second.acts[0][0] - ended <= RETRY_SECONDS + 0.1
+        await second.stop()
+
+    run(scenario())
+
+
+def test_a_leader_that_ends_while_its_renewal_is_under_way_gives_the_lease_back_all_the_same() -> None:
+    async def scenario() -> None:
+        server = Server(trouble=lambda _: (0.0, 0.5))
+        one = Candidate("one", server)
+        one.start()
+        await asyncio.sleep(2.9)  # it was told at 1 s that it leads, and renews 2 s later
+        written = len(server.writes)
+        await asyncio.sleep(0.3)
+        assert len(server.writes) == written + 1  # that is granted, and its answer still on the way
+        await one.stop()
+        assert server.holder is None
+
+    run(scenario())
+
+
+def test_whoever_never_led_leaves_the_lease_alone_when_it_ends() -> None:
+    async def scenario() -> None:
+        server = Server()
+        first, second = Candidate("first", server), Candidate("second", server)
+        first.start()
+        await asyncio.sleep(1)
+        second.start()
+        await asyncio.sleep(5)
+        await second.stop()
+        assert server.holder == "first"
+        await first.stop()
+
+    run(scenario())
+
+
+def test_a_leader_that_reaches_nobody_stops_acting_before_another_one_begins() -> None:
+    async def scenario() -> None:
+        server = Server()
+        cut = False
+        server.trouble = lambda who: (-0.01, 0.0) if cut and who == "first" else (0.01, 0.01)
+        first, second = Candidate("first", server, acting=lambda: 2.0), Candidate("second", server)
+        first.start()
+        await asyncio.sleep(1)
+        second.start()
+        await asyncio.sleep(20)
+        cut = True
+        begun = moment()
+        await asyncio.sleep(FAILOVER_SECONDS)
+        assert max(begin for begin, _ in first.acts) - begun <= BELIEVED_SECONDS
+        assert second.acts
+        assert not first.lease.leads
+        cut = False
+        await asyncio.sleep(30)
+        assert overlaps([first, second]) == []
+        assert not first.lease.leads  # and it does not take the lease back from whoever holds it
+        await first.stop()
+        await second.stop()
+
+    run(scenario())
+
+
+def test_a_renewal_that_was_granted_without_an_answer_does_not_lock_its_holder_out() -> None:
+    async def scenario() -> None:
+        server = Server()
+        lost = False
+        server.trouble = lambda _: (0.01, -0.01) if lost else (0.01, 0.01)
+        one = Candidate("one", server)
+        one.start()
+        await asyncio.sleep(10)
+        lost = True
+        await asyncio.sleep(3)
+        lost = False
+        again = moment()
+        await asyncio.sleep(6)
+        assert [begin for begin, _ in one.acts if begin > again]
+        await one.stop()
+
+    run(scenario())
+
+
+def test_a_lease_that_is_deleted_is_made_anew_and_never_held_twice() -> None:
+    async def scenario() -> None:
+        server = Server()
+        first, second = Candidate("first", server, acting=lambda: 2.0), Candidate("second", server)
+        first.start()
+        await asyncio.sleep(1)
+        second.start()
+        await asyncio.sleep(9.9)
+        server.trouble = lambda who: (-0.01, 0.0) if who == "first" else (0.01, 0.01)
+        server.lease = None
+        await asyncio.sleep(30)
+        assert second.acts
+        assert server.holder == "second"
+        assert overlaps([first, second]) == []
+        await first.stop()
+        await second.stop()
+
+    run(scenario())
+
+
+def test_where_there_is_no_lease_whoever_comes_waits_for_a_holder_that_may_be_about() -> None:
+    async def scenario() -> None:
+        server = Server()
+        first = Candidate("first", server, acting=lambda: 2.0)
+        first.start()
+        await asyncio.sleep(20)
+        server.lease = None
+        server.trouble = lambda who: (-0.01, 0.0) if who == "first" else (0.01, 0.01)
+        newcomer = Candidate("newcomer", server)
+        newcomer.start()
+        await asyncio.sleep(FAILOVER_SECONDS)
+        assert newcomer.acts
+        assert overlaps([first, newcomer]) == []
+        await first.stop()
+        await newcomer.stop()
+
+    run(scenario())
+
+
+def test_a_right_that_lacks_is_complained_of_once() -> None:
+    async def scenario() -> None:
+        server = Server(lease=None, forbids={"POST"})
+        one = Candidate("one", server)
+        one.start()
+        await asyncio.sleep(60)
+        assert not one.acts
+        server.forbids.clear()
+        await asyncio.sleep(5)
+        assert one.acts
+        await one.stop()
+
+    structlog.reset_defaults()
+    with capture_logs() as logs:
+        run(scenario())
+    assert [entry["error"] for entry in logs if entry["event"] == "the lease cannot be asked for"] == [
+        "403 Forbidden: may not POST"
+    ]
+
+
+def test_work_that_breaks_ends_the_candidate_with_its_error_and_gives_the_lease_back() -> None:
+    async def scenario() -> None:
+        server = Server()
+
+        async def broken() -> None:
+            await asyncio.sleep(1)
+            raise RuntimeError("it broke")
+
+        one = Candidate("one", server, work=broken)
+        with pytest.raises(RuntimeError, match="it broke"):
+            await one.start()
+        assert server.holder is None
+
+    run(scenario())
+
+
+def test_work_is_cancelled_when_the_lease_is_lost_and_begun_anew_when_it_is_won_again() -> None:
+    async def scenario() -> None:
+        server = Server()
+        one = Candidate("one", server)
+        one.start()
+        await asyncio.sleep(5)
+        server.forbids = {"GET", "PUT"}
+        await asyncio.sleep(20)
+        assert one.spells == 1
+        assert moment() - one.acts[-1][0] > RETRY_SECONDS
+        server.forbids = set()
+        await asyncio.sleep(5)
+        assert one.spells == 2
+        await one.stop()
+
+    run(scenario())
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 2**32),
+    count=st.integers(2, 4),
+    lost=st.sampled_from([0.0, 0.05, 0.3]),
+    slow=st.sampled_from([0.0, 0.1, 0.5]),
+)
+def test_no_two_act_at_once_whatever_is_slow_lost_or_killed(seed: int, count: int, lost: float, slow: float) -> None:
+    async def scenario() -> None:
+        luck = random.Random(seed)
+        server = Server(trouble=unlucky(seed, lost=lost, slow=slow))
+        everyone = [
+            Candidate(f"c{n}", server, rate=luck.uniform(0.97, 1.03), acting=lambda: luck.uniform(0, 2.0))
+            for n in range(count)
+        ]
+        for one in everyone:
+            one.start()
+            await asyncio.sleep(luck.uniform(0, 3))
+        for n in range(6):
+            await asyncio.sleep(luck.uniform(0, 40))
+            if luck.random() < 0.2:
+                server.lease = None
+            gone = luck.choice(everyone)
+            await (gone.stop if luck.random() < 0.3 else gone.kill)()
+            server.trouble = unlucky(seed + n, lost=lost, slow=slow)
+            everyone.append(Candidate(f"n{n}", server, rate=luck.uniform(0.97, 1.03), acting=gone.acting))
+            everyone[-1].start()
+        await asyncio.sleep(30)
+        assert overlaps(everyone) == []
+        if not lost and not slow:
+            assert any(begin > moment() - FAILOVER_SECONDS for one in everyone for begin, _ in one.acts)
+        for one in everyone:
+            await one.stop()
+
+    run(scenario())
