@@ -70,7 +70,8 @@ class World:
         """A policy came, changed or went."""
         key = _key_of(old, new)
         if old is not None and new is not None and replace(old, memory=b"") == replace(new, memory=b""):
-            return  # a new status decides nothing here
+            self.policies[key] = new
+            return  # a new status decides nothing here, but a policy's first assessment begins with the latest one
         if old is not None and old.policy is not None:
             self._by_hpa[Key(key.namespace, old.policy.hpa)].discard(key)
             if (service := service_of(old.policy)) is not None:

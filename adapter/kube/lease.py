@@ -109,9 +109,7 @@ class Lease:
             if working.done():
                 await working
         finally:
-            for task in (working, renewing):
-                task.cancel()
-            await asyncio.gather(working, renewing, return_exceptions=True)
+            await _ended(working, renewing)
 
     async def _renew_while_leading(self) -> None:
         while self.leads:
@@ -211,3 +209,20 @@ class Lease:
     def _now(self) -> str:
         moment = datetime.fromtimestamp(self._session.now(), UTC)
         return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+async def _ended(*tasks: asyncio.Future[None]) -> None:
+    """Cancel these, and wait until they have ended, even where that is to be cancelled too."""
+    for task in tasks:
+        task.cancel()
+    cancelled: asyncio.CancelledError | None = None
+    while any(not task.done() for task in tasks):
+        try:
+            await asyncio.wait(tasks)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    for task in tasks:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.warning("what leading had begun broke", error=repr(error))
+    if cancelled is not None:
+        raise cancelled

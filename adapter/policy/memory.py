@@ -40,9 +40,12 @@ def dump_roster(roster: Roster) -> dict[str, Any]:
     return _plain(roster, skip={"instances"}) | {"instances": [_plain(instance) for instance in roster.instances]}
 
 
-def load(data: object, at: tuple[str | int, ...] = ("memory",)) -> Memory:
-    """The memory from JSON data. Raises RecollectionError with every fault; `at` is the path that faults start with."""
-    reader = Reader()
+def load(data: object, at: tuple[str | int, ...] = ("memory",), *, strict: bool = True) -> Memory:
+    """The memory from JSON data. Raises RecollectionError with every fault; `at` is the path that faults start with.
+
+    Unless `strict`, keys that are not known are passed over: another version may have written them.
+    """
+    reader = Reader(strict=strict)
     memory = reader.memory(data, at)
     if reader.faults:
         raise RecollectionError(reader.faults)
@@ -84,8 +87,9 @@ def _camel(name: str) -> str:
 class Reader:
     """Reads memories and rosters, collecting every fault."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, strict: bool = True) -> None:
         self.faults: list[Fault] = []
+        self._strict = strict
 
     def memory(self, data: object, at: tuple[str | int, ...]) -> Memory:
         """A memory; nothing is remembered where the data is null."""
@@ -175,9 +179,9 @@ class Reader:
         found = {}
         for key, value in self.mapping(data, at).items():
             field = known.get(key)
-            if field is None:
+            if field is None and self._strict:
                 self.fault((*at, key), value, f"is unknown here; known are {', '.join(sorted(known))}")
-            elif value is not None:
+            elif field is not None and value is not None:
                 found[field.name] = (
                     self.time(value, (*at, key)) if key in _TIMES else self._typed(value, field.type, (*at, key))
                 )

@@ -1,38 +1,73 @@
 """The part of a policy's memory that travels through its status, so that all replicas and later ones know it.
 
-Bounded: pods that do not plainly serve, at most 200, and which UIDs were registered. Samples and the last roster stay
-behind: they are read anew.
+Bounded: pods that do not plainly serve, at most 200, and which UIDs were registered, at most 5,000. Samples stay
+behind: they are read anew. Of the last valid roster only what it says of the pods goes along, and is made a roster
+again: so a replica that starts takes a pod that was pulled out for pulled out also before its registry answers.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from adapter.faults import Fault, path_of
 from adapter.load.memory import Memory, PodMemory
+from adapter.load.roster import Instance, Roster
 from adapter.policy import memory as recollection
+from adapter.policy.memory import RecollectionError
 
 MOST_PODS = 200
+MOST_REGISTERED = 5000
 REGISTERED = "registered"
+_FLEETING = {"rosterAt", "rosters", "lastValid"}
+_FOREIGN = Instance(pod_uid="of no pod here")
+"""Stands for instances that are no pod's: an answer that had some was not an empty one."""
 
 
 def dump(memory: Memory) -> dict[str, Any]:
     """The memory as JSON-able data for the status."""
     strange = {uid: replace(known, last_sample={}) for uid, known in memory.pods.items() if _since(known) is not None}
     kept = dict(sorted(strange.items(), key=lambda item: (_since(item[1]), item[0]))[:MOST_PODS])
-    data = recollection.dump(replace(memory, pods=kept, last_valid=None))
+    data = recollection.dump(_ours_alone(replace(memory, pods=kept)))
     # A list, not a key each: the API server keeps book of every key in the object's managed fields.
-    registered = sorted(uid for uid, known in memory.pods.items() if known.seen is not None)
+    registered = sorted(uid for uid, known in memory.pods.items() if known.seen is not None)[:MOST_REGISTERED]
     return data | ({REGISTERED: registered} if registered else {})
+
+
+def _ours_alone(memory: Memory) -> Memory:
+    """Without what counts for one connection only: the next process sees the other services answer one by one."""
+    last = memory.last_valid
+    bare = replace(last, instances=(), registry_total=None, reconnected_at=None) if last is not None else None
+    return replace(memory, last_valid=bare, roster_total=None, reconnected_at=None)
+
+
+def lasting(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a dumped memory is not overtaken by each answer of a registry: a change of that is worth telling."""
+    pods = data.get("pods") or {}
+    kept = {uid: {key: value for key, value in pod.items() if key != "absentCount"} for uid, pod in pods.items()}
+    return {key: value for key, value in data.items() if key not in _FLEETING} | {"pods": kept}
 
 
 def load(data: Mapping[str, Any]) -> Memory:
     """The memory from a status. Raises RecollectionError with every fault."""
     rest = {key: value for key, value in data.items() if key != REGISTERED}
-    memory = recollection.load(rest)
-    registered = data.get(REGISTERED, ())
-    seen = memory.roster_at or 0.0
-    known = {str(uid): PodMemory(seen=seen) for uid in registered}
-    return replace(memory, pods={**known, **memory.pods})
+    memory = recollection.load(rest, strict=False)
+    registered = data.get(REGISTERED) or []
+    if not isinstance(registered, list):
+        raise RecollectionError([Fault(path_of(("memory", REGISTERED)), registered, "must be a list of UIDs")])
+    seen = memory.roster_at if memory.roster_at is not None else 0.0
+    pods = {str(uid): PodMemory(seen=seen) for uid in registered} | dict(memory.pods)
+    last = memory.last_valid
+    return replace(memory, pods=pods, last_valid=_told(memory, last, pods) if last is not None else None)
+
+
+def _told(memory: Memory, last: Roster, pods: Mapping[str, PodMemory]) -> Roster:
+    """The last valid roster as far as it told of pods: those it listed, and whether it called them out."""
+    listed = [
+        Instance(pod_uid=uid, enabled=known.out_since is None and known.doubt_since is None)
+        for uid, known in pods.items()
+        if known.seen is not None and known.absent_since is None
+    ]
+    return replace(last, instances=tuple(listed) if memory.empty_since is not None else (*listed, _FOREIGN))
 
 
 def _since(known: PodMemory) -> float | None:

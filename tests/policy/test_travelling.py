@@ -1,0 +1,164 @@
+"""The memory in a policy's status: whoever takes over decides as the one before would have."""
+
+import json
+from dataclasses import replace
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapter.load.membership import classify
+from adapter.load.memory import LastSample, Memory, PodMemory
+from adapter.load.pods import PodState
+from adapter.policy import travelling
+from adapter.policy.memory import RecollectionError
+from tests.load.registering import Registering, service, those
+from tests.load.world import NOW, pod, roster
+
+
+def travelled(memory: Memory) -> Memory:
+    """The memory after its way through a status."""
+    return travelling.load(json.loads(msgspec.json.encode(travelling.dump(memory))))
+
+
+def taken_over(shop: Registering) -> Registering:
+    """The same target and registry, seen by a process that starts with what the status says."""
+    successor = Registering(shop.rule, shop.pods, shop.now)
+    successor.memory = travelled(shop.memory)
+    return successor
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["answer", "disable", "silence", "empty", "collapse"]),
+        st.sets(st.integers(0, 7), max_size=5),
+        st.integers(1, 120),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+def lived(steps: list[tuple[str, set[int], int]]) -> Registering:
+    """A service of eight after these turns of fate."""
+    shop = service(8)
+    for what, whom, after in steps:
+        names = [f"p{index}" for index in sorted(whom)]
+        match what:
+            case "answer":
+                shop.answer(*names, after=after)
+            case "disable":
+                shop.now += after
+                listed = roster(*(p.ips[0] for p in shop.pods), at=shop.now)
+                out = [replace(one, enabled=index not in whom) for index, one in enumerate(listed.instances)]
+                shop.hear(replace(listed, instances=tuple(out)))
+            case "silence":
+                shop.wait(after)
+            case "empty":
+                shop.answer(*(p.name for p in shop.pods), after=after, alive=bool(whom))
+            case _:
+                shop.answer(*names, after=after, registry_total=10 * len(whom))
+    return shop
+
+
+@given(steps=STEPS, later=st.sampled_from([0.0, 5.0, 400.0, 2000.0]))
+def test_a_successor_sees_every_pod_as_its_predecessor_does_before_its_own_registry_answers(
+    steps: list[tuple[str, set[int], int]], later: float
+) -> None:
+    shop = lived(steps)
+    successor = taken_over(shop)
+    now = shop.now + later
+    before = classify(shop.rule, shop.pods, shop.memory, now)
+    after = classify(shop.rule, shop.pods, successor.memory, now)
+    assert {uid: (s.state, s.by_absence) for uid, s in after.standings.items()} == {
+        uid: (s.state, s.by_absence) for uid, s in before.standings.items()
+    }
+    assert (after.registry_trouble, after.set_aside) == (before.registry_trouble, before.set_aside)
+
+
+@given(steps=STEPS, absent=st.sets(st.integers(0, 7), max_size=4))
+def test_a_successor_takes_the_registrys_next_answers_as_its_predecessor_does(
+    steps: list[tuple[str, set[int], int]], absent: set[int]
+) -> None:
+    # A collapse of the whole registry is told by totals, which each process has to count for itself.
+    shop = lived([step for step in steps if step[0] != "collapse"])
+    successor = taken_over(shop)
+    for _ in range(5):
+        names = [f"p{index}" for index in absent]
+        assert successor.answer(*names, after=20) == shop.answer(*names, after=20)
+        assert {uid: pod.out_since for uid, pod in successor.memory.pods.items()} == {
+            uid: pod.out_since for uid, pod in shop.memory.pods.items()
+        }
+
+
+def test_absent_pods_stay_out_over_a_restart_while_the_registry_has_not_answered() -> None:
+    shop = service(10)
+    for _ in range(4):
+        shop.absent("p0", "p1", "p2", "p3", rounds=4, after=20)
+    assert len(those(shop.wait(1), PodState.PULLED_OUT)) == 4
+    successor = taken_over(shop)
+    assert those(successor.wait(1), PodState.PULLED_OUT) == ["p0", "p1", "p2", "p3"]
+    assert {pod.out_since for pod in successor.memory.pods.values()} == {
+        pod.out_since for pod in shop.memory.pods.values()
+    }
+
+
+def test_what_is_remembered_of_the_policy_itself_travels_along() -> None:
+    memory = Memory(
+        ever_in_roster=True,
+        roster_at=NOW,
+        rosters=5,
+        rosters_since=NOW - 100,
+        hold_until=NOW + 60,
+        rollout_since=NOW - 10,
+        last_replicas=7,
+        last_scale=NOW - 33.25,
+        error_since=NOW - 5,
+    )
+    assert travelled(memory) == memory
+
+
+def test_samples_and_what_counts_for_one_connection_stay_behind() -> None:
+    pods = {"a": PodMemory(out_since=NOW, last_sample={"cpu": LastSample(NOW, 5)})}
+    memory = Memory(pods=pods, roster_total=40, reconnected_at=NOW)
+    assert travelled(memory) == Memory(pods={"a": PodMemory(out_since=NOW)})
+
+
+def test_the_longest_out_travel_first_and_no_more_than_200_and_5000() -> None:
+    pods = {f"u{index:05}": PodMemory(seen=NOW - 9000, out_since=NOW - index) for index in range(6000)}
+    data = travelling.dump(Memory(pods=pods))
+    assert sorted(data["pods"]) == [f"u{index:05}" for index in range(5800, 6000)]
+    assert len(data["registered"]) == 5000
+    assert len(msgspec.json.encode(data)) < 300_000
+
+
+def test_what_a_later_version_remembers_besides_is_passed_over() -> None:
+    data = travelling.dump(Memory(last_replicas=3)) | {"moods": {"a": 1}, "pods": {"u": {"outSince": "x", "mood": 2}}}
+    with pytest.raises(RecollectionError, match="outSince"):
+        travelling.load(data)
+    data["pods"]["u"] = {"byAbsence": True, "mood": 2}
+    assert travelling.load(data) == Memory(last_replicas=3, pods={"u": PodMemory(by_absence=True)})
+
+
+@pytest.mark.parametrize("registered", [5, "abc", {"a": 1}])
+def test_a_list_of_registered_pods_that_is_none_is_a_fault(registered: object) -> None:
+    with pytest.raises(RecollectionError, match="registered"):
+        travelling.load({"registered": registered})
+
+
+def test_each_answer_of_a_registry_changes_nothing_that_is_worth_telling_but_a_new_absence_does() -> None:
+    shop = service(8)
+    shop.absent("p1", rounds=5, after=20)
+    before = travelling.lasting(travelling.dump(shop.memory))
+    shop.answer("p1", after=10)
+    assert travelling.lasting(travelling.dump(shop.memory)) == before
+    shop.answer("p1", "p2", after=10)
+    assert travelling.lasting(travelling.dump(shop.memory)) != before
+
+
+def test_a_pod_that_plainly_serves_is_remembered_by_its_uid_alone() -> None:
+    shop = Registering(service().rule, [pod("p0", ip="10.0.0.1")])
+    shop.answer()
+    data = travelling.dump(shop.memory)
+    assert (data["pods"], data["registered"]) == ({}, ["uid-p0"])
