@@ -1,0 +1,146 @@
+"""What a count did when, and a number whose reading is dated: for tests of how fast the one follows the other."""
+
+import http.client
+import http.server
+import json
+import re
+import threading
+import time
+import urllib.parse
+from types import TracebackType
+from typing import Any, Self
+
+from adapter.usage.promql import INPUT_LABEL
+from tests.cluster.workloads import Workloads
+
+LOOPBACK = "127.0.0.1"
+
+
+class Numbers:
+    """A server that answers PromQL about `queue` with what a test sets, and remembers when it first gave each number.
+
+    It reads the workload's name from the question: sum(queue{namespace="shop", workload="web"}).
+    """
+
+    def __init__(self) -> None:
+        self._values: dict[str, float] = {}
+        self.read: dict[tuple[str, float], float] = {}
+        """Monotonic seconds at which a workload's number was first given."""
+        self._server = http.server.ThreadingHTTPServer((LOOPBACK, 0), self._handler())
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://{LOOPBACK}:{self._server.server_port}"
+
+    def set(self, workload: str, value: float) -> float:
+        """The workload's number from now on; the time it was set at."""
+        self._values[workload] = value
+        return time.monotonic()
+
+    def settings(self, interval: float = 1) -> dict[str, Any]:
+        """Settings with this server and the query `queue`."""
+        query = {
+            "name": "queue",
+            "server": "numbers",
+            "query": 'sum(queue{namespace="$namespace", workload="$workload"})',
+            "scope": "Service",
+            "intervalSeconds": interval,
+            "maxAgeSeconds": 10,
+        }
+        return {"prometheus": {"servers": [{"name": "numbers", "url": self.url}], "queries": [query]}}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(5)
+
+    def _answer(self, form: str) -> tuple[bytes, tuple[str, float] | None]:
+        (expression,) = urllib.parse.parse_qs(form)["query"]
+        named = re.search(r'workload="([^"]+)"', expression)
+        now, given = time.time(), None
+        result: list[dict[str, Any]] = []
+        if INPUT_LABEL in expression:  # how old the samples are
+            result = [{"metric": {INPUT_LABEL: "0"}, "value": [now, str(now)]}]
+        elif named and (value := self._values.get(named[1])) is not None:
+            result, given = [{"metric": {}, "value": [now, str(value)]}], (named[1], value)
+        data = {"resultType": "vector", "result": result}
+        return json.dumps({"status": "success", "data": data}).encode(), given
+
+    def _handler(self) -> type[http.server.BaseHTTPRequestHandler]:
+        numbers = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body, given = numbers._answer(self.rfile.read(int(self.headers["Content-Length"])).decode())
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+                if given is not None:
+                    numbers.read.setdefault(given, time.monotonic())
+
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
+                """Says nothing: a question a second and workload."""
+
+        return Handler
+
+
+class Course:
+    """Watches the Deployments of a namespace: every count each of them was set to, and when (monotonic seconds)."""
+
+    def __init__(self, workloads: Workloads) -> None:
+        client, path = workloads.client, f"/apis/apps/v1/namespaces/{workloads.namespace}/deployments"
+        found = client.get(path)
+        self.steps: dict[str, list[tuple[float, int]]] = {
+            one["metadata"]["name"]: [(time.monotonic(), one["spec"]["replicas"])] for one in found["items"]
+        }
+        self._connection = http.client.HTTPSConnection(client.host, client.port, context=client.context)
+        version = found["metadata"]["resourceVersion"]
+        self._connection.request("GET", f"{path}?watch=1&resourceVersion={version}", headers=client.headers)
+        self._answer = self._connection.getresponse()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread.start()
+
+    def counts(self, name: str) -> list[int]:
+        """The counts in their order."""
+        return [count for _, count in self.steps[name]]
+
+    def reached(self, name: str, count: int) -> float | None:
+        """When that count was first seen, None where it was not."""
+        return next((at for at, seen in self.steps[name] if seen == count), None)
+
+    def close(self) -> None:
+        """Ends the watch."""
+        if self._connection.sock is not None:
+            self._connection.sock.close()
+        self._thread.join(5)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _follow(self) -> None:
+        try:
+            for line in self._answer:
+                at, event = time.monotonic(), json.loads(line)
+                name, count = event["object"]["metadata"]["name"], event["object"]["spec"]["replicas"]
+                known = self.steps.setdefault(name, [])
+                if not known or known[-1][1] != count:
+                    known.append((at, count))
+        except (OSError, ValueError, http.client.HTTPException, AttributeError):
+            return  # closed

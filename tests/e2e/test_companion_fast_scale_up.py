@@ -1,0 +1,189 @@
+"""Fast scale-up beside an HPA that syncs every 15 s, as by default: the count follows the load within a second."""
+
+import itertools
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster import objects
+from tests.cluster.adapter import AdapterProcess, account_kubeconfig, install_crds
+from tests.cluster.companion import CompanionProcess, companion_kubeconfig, reset_lease
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.workloads import Workloads, until
+from tests.e2e.course import Course, Numbers
+from tests.e2e.kit import query_watermarks
+
+FAST = {"companion": {"features": {"fastScaleUp": True}}}
+RIGHTS = ("status", "fast-scale-up")
+SYNC = 15
+CHANGES = 24
+WITHIN = 1.0
+
+
+@pytest.fixture(scope="module")
+def slow() -> Iterator[ControlPlane]:
+    """A control plane whose HPAs sync as seldom as they do by default."""
+    with ControlPlane(hpa_sync=SYNC, metrics_server=False) as cluster:
+        install_crds(cluster)
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def numbers() -> Iterator[Numbers]:
+    """What the server is told of load."""
+    with Numbers() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def told() -> Iterator[Numbers]:
+    """What the companions are told of load: the same, but only their reading is dated."""
+    with Numbers() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def server(slow: ControlPlane, numbers: Numbers) -> Iterator[AdapterProcess]:
+    with AdapterProcess(slow, numbers.settings(), kubeconfig=account_kubeconfig(slow)) as process:
+        yield process
+
+
+@pytest.fixture
+def rights(slow: ControlPlane, server: AdapterProcess) -> Path:
+    reset_lease(slow)
+    return companion_kubeconfig(slow, RIGHTS)
+
+
+@pytest.fixture
+def shop(slow: ControlPlane) -> Iterator[Workloads]:
+    """A namespace of this test's own."""
+    name = f"shop-{secrets.token_hex(3)}"
+    slow.client.create(objects.namespace(name))
+    slow.client.wait_for(f"/api/v1/namespaces/{name}/serviceaccounts/default", timeout=30)
+    yield Workloads(slow, name)
+    for path in ("autoscaling/v2/namespaces/{}/horizontalpodautoscalers", "apps/v1/namespaces/{}/deployments"):
+        slow.client.delete(f"/apis/{path.format(name)}")
+
+
+def behavior(*policies: tuple[str, int, int]) -> dict[str, Any]:
+    """Rules for both directions, with these (type, value, seconds) for scaling up."""
+    rules = [{"type": kind, "value": value, "periodSeconds": seconds} for kind, value, seconds in policies]
+    return {
+        "scaleUp": {"tolerance": "0", "stabilizationWindowSeconds": 0, "policies": rules},
+        "scaleDown": {"tolerance": "0", "stabilizationWindowSeconds": 0},
+    }
+
+
+def follow(shop: Workloads, name: str, pace: dict[str, Any], *sources: Numbers) -> None:
+    """A service of one pod that carries 50 where 10 to 100 are right, its policy and its HPA."""
+    for source in sources:
+        source.set(name, 50)
+    shop.deployment(name, 1, wait=False)
+    shop.policy(name, [query_watermarks("queue", "100", "10")], fastScaleUp=True)
+    shop.hpa(name, maximum=60, behavior=pace)
+
+
+def test_the_count_follows_the_load_within_a_second_of_the_sample_and_the_hpa_agrees(
+    slow: ControlPlane, rights: Path, numbers: Numbers, told: Numbers, shop: Workloads
+) -> None:
+    names = [f"web-{index}" for index in range(CHANGES)]
+    for name in names:
+        follow(shop, name, behavior(("Percent", 900, 15)), numbers, told)
+    with CompanionProcess(slow, told.settings() | FAST, kubeconfig=rights) as companion, Course(shop) as course:
+        companion.wait_leading()
+        for name in names:
+            shop.wait_ready(name, 1)
+            shop.wait_condition(name, "ScalingActive")
+        shop.wait_syncs(names[-1], 2)  # a target is watched for 15 s before it is raised
+        delays, totals = [], []
+        for name in names:
+            numbers.set(name, 450)
+            at = told.set(name, 450)
+            reached = wait_count(course, name, 5)
+            delays.append(reached - told.read[name, 450])
+            totals.append(reached - at)
+        shop.wait_syncs(names[-1], 2)
+        raises = companion.writes("RaiseScale")
+        for name in names:
+            assert course.counts(name) == [1, 5], f"{name} went {course.counts(name)}"
+            assert not [sync.line for sync in shop.syncs(name) if sync.outcome == "rescaled"]
+    print(f"\nsample read to spec.replicas: {quantiles(delays)}; load changed to spec.replicas: {quantiles(totals)}")
+    assert raises == CHANGES
+    assert max(delays) <= WITHIN
+
+
+def test_another_leader_goes_on_with_a_scale_up_and_nothing_is_written_twice_or_beyond(
+    slow: ControlPlane, rights: Path, numbers: Numbers, told: Numbers, shop: Workloads
+) -> None:
+    follow(shop, "web", behavior(("Pods", 3, 5)), numbers, told)
+    settings = told.settings() | FAST
+    with (
+        CompanionProcess(slow, settings, kubeconfig=rights, name="first") as first,
+        CompanionProcess(slow, settings, kubeconfig=rights, name="second") as second,
+        Course(shop) as course,
+    ):
+        until(lambda: first.leads or second.leads, 30, lambda: "nobody leads")
+        leader, heir = (first, second) if first.leads else (second, first)
+        shop.wait_ready("web", 1)
+        shop.wait_condition("web", "ScalingActive")
+        shop.wait_syncs("web", 2)
+        mark = slow.hpa_log.mark()
+        told.set("web", 2950)
+        numbers.set("web", 2950)
+        until(lambda: leader.writes("RaiseScale") == 1, 20, leader.logs, 0.02)
+        leader.kill()
+        killed = course.counts("web")
+        heir.wait_leading(15)
+        until(lambda: heir.writes("RaiseScale"), 40, lambda: f"{course.counts('web')}{heir.logs()}")
+        until(lambda: course.counts("web")[-1] >= 30, 180, lambda: str(course.counts("web")))
+        shop.wait_syncs("web", 2)
+        counts = course.counts("web")
+        by_hpa = [sync for sync in shop.syncs("web", mark) if sync.outcome == "rescaled"]
+        by_heir = int(heir.writes("RaiseScale"))
+    steps = [after - before for before, after in itertools.pairwise(counts)]
+    print(f"\n{killed} when killed, then {counts}: 1 by the first, {by_heir} by the second, {len(by_hpa)} by the HPA")
+    assert counts[-1] == 30
+    assert all(0 < step <= 3 for step in steps)
+    assert len(steps) == 1 + by_heir + len(by_hpa)
+
+
+def test_without_the_right_for_it_the_hpa_does_it_and_the_policy_says_why(
+    slow: ControlPlane, rights: Path, numbers: Numbers, told: Numbers, shop: Workloads
+) -> None:
+    follow(shop, "web", behavior(("Percent", 900, 15)), numbers, told)
+    bare = companion_kubeconfig(slow, ("status",))
+    with CompanionProcess(slow, told.settings() | FAST, kubeconfig=bare) as companion:
+        companion.wait_leading()
+        shop.wait_ready("web", 1)
+        shop.wait_condition("web", "ScalingActive")
+        shop.wait_syncs("web", 2)
+        for source in (told, numbers):
+            source.set("web", 450)
+        shop.wait_replicas("web", 5, 3 * SYNC)
+        path = f"/apis/effective-load.io/v1alpha1/namespaces/{shop.namespace}/watermarkpolicies/web"
+        slow.client.wait_for(path, lambda found: _reason(found) == "Forbidden", 30, "FastScaleUp Forbidden")
+        assert companion.writes("RaiseScale") == 0
+        assert 1 <= companion.writes("RaiseScale", "Forbidden") <= 5
+
+
+def _reason(found: dict[str, Any]) -> str:
+    conditions = found.get("status", {}).get("conditions") or []
+    return next((one["reason"] for one in conditions if one["type"] == "FastScaleUp"), "")
+
+
+def wait_count(course: Course, name: str, count: int) -> float:
+    """When a service got to this count (monotonic seconds), once it has."""
+    until(lambda: course.reached(name, count) is not None, 2 * SYNC, lambda: f"{name}: {course.counts(name)}", 0.01)
+    reached = course.reached(name, count)
+    assert reached is not None
+    return reached
+
+
+def quantiles(seconds: list[float]) -> str:
+    """Median, 99th percentile and maximum."""
+    ordered = sorted(seconds)
+    at = [ordered[min(len(ordered) - 1, int(share * len(ordered)))] for share in (0.5, 0.99)]
+    return f"p50 {at[0]:.3f} s, p99 {at[1]:.3f} s, max {ordered[-1]:.3f} s ({len(ordered)} changes)"
