@@ -52,7 +52,9 @@ def after(past: Past, action: WriteStatus, now: float) -> Past:
 
 def _news(status: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in status.items() if key not in _UNCHANGING} | {
-        "conditions": [(one["type"], one["status"], one["reason"]) for one in status.get("conditions", ())]
+        "conditions": [(one["type"], one["status"], one["reason"]) for one in status.get("conditions", ())],
+        # Who stands in the way of an HPA's wiring, and with what, is in the sentences only.
+        "wiring": [one["message"] for one in status.get("conditions", ()) if one["type"] == wiring.CONDITION],
     }
 
 

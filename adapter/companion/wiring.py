@@ -84,9 +84,6 @@ def _own(situation: Situation, hpa: Hpa) -> Iterator[Flaw]:
     if not situation.settings.features.hpa_wiring:
         yield Flaw("WiringOff", "hpaWiring is Enforce, and companion.features.hpaWiring of the settings is off")
         return
-    for one in _foreign(situation, hpa):
-        owners = ", ".join(hpa.managers.others(one.name))
-        yield Flaw("WiringConflict", f"{owners} owns behavior.{one.name} of HPA {hpa.name}, so it is left as it is")
     wired = situation.past.wired
     if wired.refused:
         yield Flaw("WiringRefused", f"the companion lacks the right to patch HPA {hpa.name}")
@@ -97,6 +94,9 @@ def _own(situation: Situation, hpa: Hpa) -> Iterator[Flaw]:
             f"{hpa.managers.last or 'somebody'} undid what was set of HPA {hpa.name} ({names}); it is set again in "
             f"{_wait(wired) / 60:.0f} min at the earliest",
         )
+    for one in _foreign(situation, hpa):
+        owners = ", ".join(hpa.managers.others(one.name))
+        yield Flaw("WiringConflict", f"{owners} owns behavior.{one.name} of HPA {hpa.name}, so it is left as it is")
 
 
 def _is_enforced(situation: Situation) -> bool:

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 
@@ -8,7 +9,8 @@ from adapter.assessor.world import TargetRef, World
 from adapter.load.pods import Owner
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds
-from adapter.snapshot import Key, PodsMetricTarget, TargetKey
+from adapter.policy.hpa import Pace, Reference
+from adapter.snapshot import Key, Neighbours, PodsMetricTarget, TargetKey
 from tests.assessor.kit import KEY, REF, entry, hpa, pods_metric, web_pods
 from tests.load.world import cpu, pod, queue
 
@@ -212,3 +214,22 @@ class TestNeeds:
         told.world.policy_changed(None, entry("orphan"))
         assert [link.policy.name for link in told.world.links()] == ["web"]
         assert told.world.policies[Key("shop", "orphan")].policy == entry("orphan", metrics=(cpu(),)).policy
+
+
+class TestNeighbours:
+    def test_other_hpas_of_the_target_are_known_in_whatever_version_they_name_it(self, told: Told) -> None:
+        old = replace(hpa("spare"), target=Reference("apps/v1beta2", "Deployment", "web"))
+        told.world.hpa_changed(None, old)
+        told.world.hpa_changed(None, hpa("other", target="api"))
+        link = told.world.link(KEY)
+        assert link is not None
+        assert told.world.neighbours(link) == Neighbours(hpas=("spare",))
+        told.world.hpa_changed(old, None)
+        assert told.world.neighbours(link) == Neighbours()
+
+    def test_an_hpa_with_a_tolerance_is_counted_as_long_as_it_has_one(self, told: Told) -> None:
+        exact = replace(hpa(), scale_down=Pace(tolerance=Fraction(0)))
+        told.world.hpa_changed(hpa(), exact)
+        assert told.world.tolerances == 1
+        told.world.hpa_changed(exact, hpa())
+        assert told.world.tolerances == 0

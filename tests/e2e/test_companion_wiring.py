@@ -1,0 +1,227 @@
+"""The companion sets what it may of an HPA's behavior, and gives way to whoever else does."""
+
+import secrets
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.cluster import objects
+from tests.cluster.adapter import AdapterProcess, account_kubeconfig, install_crds, merged
+from tests.cluster.client import Object, query
+from tests.cluster.companion import CompanionProcess, companion_kubeconfig, reset_lease
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.prometheus import Exporter, Prometheus
+from tests.cluster.workloads import Workloads, policy_metric, until
+from tests.e2e.conftest import MakeAdapter, MakeCompanion
+from tests.e2e.kit import Load, prometheus_settings, query_watermarks
+
+ON = {"companion": {"features": {"hpaWiring": True}}}
+RIGHTS = ("status", "hpa-wiring")
+POLICIES = "/apis/effective-load.io/v1alpha1/namespaces/{}/watermarkpolicies/{}"
+WARS = 60.0
+EVERY = 5.0
+GATE = "HPAConfigurableTolerance"
+
+
+def service(workloads: Workloads, **rule: Any) -> None:
+    """A service whose HPA says nothing of how it behaves."""
+    workloads.deployment("web", 2, usage_cpu="0.1")
+    workloads.policy("web", [query_watermarks("load", "120", "40")], **{"hpaWiring": "Enforce", **rule})
+    spec = {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "minReplicas": 1,
+        "maxReplicas": 100,
+        "metrics": [policy_metric("web")],
+    }
+    workloads.client.create(workloads.item("autoscaling/v2", "HorizontalPodAutoscaler", "web", spec))
+
+
+def behavior(workloads: Workloads) -> Object:
+    found: Object = workloads.client.get(workloads.hpa_path("web"))["spec"].get("behavior", {})
+    return found
+
+
+def tolerances(workloads: Workloads) -> list[str | None]:
+    return [behavior(workloads).get(direction, {}).get("tolerance") for direction in ("scaleUp", "scaleDown")]
+
+
+def conformant(workloads: Workloads) -> Object:
+    """The condition HPAConformant, empty before there is one."""
+    status = workloads.client.get(POLICIES.format(workloads.namespace, "web")).get("status", {})
+    return next((one for one in status.get("conditions", ()) if one["type"] == "HPAConformant"), {})
+
+
+def wait_told(workloads: Workloads, reason: str, text: str, timeout: float = 45) -> None:
+    def told() -> bool:
+        condition = conformant(workloads)
+        return condition.get("reason") == reason and text in condition["message"]
+
+    until(told, timeout, lambda: f"HPAConformant is {conformant(workloads)}")
+
+
+def apply(workloads: Workloads, manager: str, spec: Object) -> None:
+    """Server-side apply as another manager, by force."""
+    item = workloads.item("autoscaling/v2", "HorizontalPodAutoscaler", "web", spec)
+    manners = query({"fieldManager": manager, "force": "true"})
+    workloads.client.patch(f"{workloads.hpa_path('web')}?{manners}", item, "apply")
+
+
+def replace(workloads: Workloads, manager: str, spec: Object) -> None:
+    """The whole object put in place of what is there, as a client without server-side apply does."""
+    item = workloads.item("autoscaling/v2", "HorizontalPodAutoscaler", "web", spec)
+    workloads.client.put(f"{workloads.hpa_path('web')}?{query({'fieldManager': manager})}", item)
+
+
+def war(companion: CompanionProcess, once: Any) -> float:
+    """How many writes of the companion's a minute of writing every 5 s brings about."""
+    before = companion.writes("WireHpa")
+    began = time.monotonic()
+    while time.monotonic() - began < WARS:
+        once()
+        time.sleep(EVERY)
+    return companion.writes("WireHpa") - before
+
+
+def test_tolerance_and_an_outer_guard_are_set_and_repaired(make_companion: MakeCompanion, workloads: Workloads) -> None:
+    service(workloads)
+    companion = make_companion(ON, rights=RIGHTS)
+    until(lambda: tolerances(workloads) == ["0", "0"], 30, lambda: f"{behavior(workloads)} {companion.logs()}")
+    up = behavior(workloads)["scaleUp"]
+    assert up["policies"] == [{"type": "Pods", "value": 100, "periodSeconds": 1}]
+    until(lambda: conformant(workloads).get("status") == "True", 30, lambda: str(conformant(workloads)))
+    assert companion.writes("WireHpa") == 1
+
+
+def test_the_policys_velocity_is_the_guard(make_companion: MakeCompanion, workloads: Workloads) -> None:
+    service(workloads, velocity={"scaleUpPercent": 50, "scaleDownPercent": 10})
+    make_companion(ON, rights=RIGHTS)
+    until(lambda: tolerances(workloads) == ["0", "0"], 30, lambda: str(behavior(workloads)))
+    found = {name: behavior(workloads)[name]["policies"] for name in ("scaleUp", "scaleDown")}
+    assert {name: [(one["type"], one["value"]) for one in rules] for name, rules in found.items()} == {
+        "scaleUp": [("Pods", 1), ("Percent", 50)],
+        "scaleDown": [("Pods", 1), ("Percent", 10)],
+    }
+
+
+def test_what_the_hpas_maker_set_stays_his(make_companion: MakeCompanion, workloads: Workloads) -> None:
+    workloads.deployment("web", 2, usage_cpu="0.1")
+    workloads.policy("web", [query_watermarks("load", "120", "40")], hpaWiring="Enforce")
+    rules = {"scaleUp": {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 60}]}}
+    workloads.hpa("web", behavior=rules)
+    make_companion(ON, rights=RIGHTS)
+    until(lambda: tolerances(workloads) == ["0", "0"], 30, lambda: str(behavior(workloads)))
+    assert behavior(workloads)["scaleUp"]["policies"] == rules["scaleUp"]["policies"]
+    wait_told(workloads, "WiringConflict", "owns behavior.scaleUp.policies")
+
+
+def test_a_report_changes_nothing(make_companion: MakeCompanion, workloads: Workloads) -> None:
+    service(workloads, hpaWiring="Report")
+    companion = make_companion(ON, rights=RIGHTS)
+    wait_told(workloads, "Tolerance", "swallows steps")
+    assert behavior(workloads) == {}
+    assert companion.writes("WireHpa") == 0
+
+
+@pytest.mark.timeout(240)
+def test_a_client_that_replaces_the_hpa_every_five_seconds_is_told_and_not_fought(
+    make_companion: MakeCompanion, workloads: Workloads
+) -> None:
+    service(workloads)
+    spec = workloads.client.get(workloads.hpa_path("web"))["spec"]
+    replace(workloads, "argocd-controller", spec)
+    companion = make_companion(ON, rights=RIGHTS)
+    companion.wait_leading()
+    writes = war(companion, lambda: replace(workloads, "argocd-controller", spec))
+    assert companion.writes("WireHpa") in {1, 2}, f"{writes} writes"
+    wait_told(workloads, "WiringUndone", "argocd-controller undid")
+
+
+@pytest.mark.timeout(240)
+def test_a_manager_that_applies_a_tolerance_of_its_own_is_told_and_not_fought(
+    make_companion: MakeCompanion, workloads: Workloads
+) -> None:
+    service(workloads)
+    companion = make_companion(ON, rights=RIGHTS)
+    until(lambda: tolerances(workloads) == ["0", "0"], 30, lambda: str(behavior(workloads)))
+    spec = {"behavior": {"scaleUp": {"tolerance": "0.05"}, "scaleDown": {"tolerance": "0.05"}}}
+    writes = war(companion, lambda: apply(workloads, "flux", spec))
+    assert writes <= 1
+    assert tolerances(workloads) == ["50m", "50m"]
+    wait_told(workloads, "WiringConflict", "flux owns behavior.scaleUp.tolerance")
+
+
+def test_a_companion_without_the_right_says_so(make_companion: MakeCompanion, workloads: Workloads) -> None:
+    service(workloads)
+    companion = make_companion(ON, rights=("status",))
+    wait_told(workloads, "WiringRefused", "lacks the right to patch HPA web")
+    assert companion.writes("WireHpa", "Forbidden") < 8
+    assert tolerances(workloads) == [None, None]
+
+
+def test_what_the_hpa_would_swallow_is_held_and_told(
+    make_adapter: MakeAdapter,
+    make_companion: MakeCompanion,
+    workloads: Workloads,
+    exporter: Exporter,
+    prometheus: Prometheus,
+) -> None:
+    load = Load(exporter, workloads)
+    workloads.deployment("web", 20)
+    load.each("web", 123)
+    workloads.policy("web", [query_watermarks("load", "120", "40")])
+    workloads.hpa("web", tolerance=None)
+    adapter = make_adapter(prometheus_settings(prometheus))
+    make_companion(prometheus_settings(prometheus))
+    workloads.wait_condition("web", "ScalingActive")
+    workloads.hold_replicas("web", 20)
+    place = f'namespace="{workloads.namespace}",policy="web"'
+    assert adapter.metric(f"effective_load_policy_swallowed_replicas{{{place}}}") == 1
+    wait_told(workloads, "Tolerance", "swallows the step from 20 to 21")
+    load.each("web", 138)
+    workloads.wait_replicas("web", 23)
+
+
+@pytest.fixture(scope="module")
+def old_cluster() -> Iterator[ControlPlane]:
+    """A control plane whose HPAs have no tolerance of their own, as before Kubernetes 1.35."""
+    with ControlPlane(apiserver_flags={"feature-gates": f"{GATE}=false"}, metrics_server=False) as cluster:
+        install_crds(cluster)
+        reset_lease(cluster)
+        yield cluster
+
+
+@pytest.fixture
+def old(old_cluster: ControlPlane) -> Workloads:
+    """A namespace in that cluster."""
+    name = f"old-{secrets.token_hex(3)}"
+    old_cluster.client.create(objects.namespace(name))
+    old_cluster.client.wait_for(f"/api/v1/namespaces/{name}/serviceaccounts/default", timeout=30)
+    return Workloads(old_cluster, name)
+
+
+@pytest.mark.timeout(240)
+def test_a_cluster_without_the_field_is_found_by_a_dry_run_and_served_coarsely(
+    old_cluster: ControlPlane, old: Workloads, exporter: Exporter, prometheus: Prometheus
+) -> None:
+    load = Load(exporter, old)
+    old.deployment("web", 20, max_surge=1, max_unavailable=0)
+    load.each("web", 123)
+    old.policy("web", [query_watermarks("load", "120", "40")], hpaWiring="Enforce")
+    old.hpa("web", tolerance="0")
+    settings = prometheus_settings(prometheus)
+    rights = companion_kubeconfig(old_cluster, RIGHTS)
+    with (
+        AdapterProcess(old_cluster, settings, kubeconfig=account_kubeconfig(old_cluster)) as adapter,
+        CompanionProcess(old_cluster, merged(settings, ON), kubeconfig=rights) as companion,
+    ):
+        wait_told(old, "Tolerance", "HPAs have no field tolerance here")
+        assert "swallows the step from 20 to 21" in conformant(old)["message"]
+        assert companion.writes("AskTolerance") == 1
+        assert tolerances(old) == [None, None]
+        old.wait_condition("web", "ScalingActive")
+        old.hold_replicas("web", 20)
+        load.each("web", 200)
+        old.wait_replicas("web", 34)
+        assert adapter.component.running
