@@ -23,7 +23,7 @@ from tests.manifests.rendering import MANIFESTS, Object, documents, identity, re
 
 ROOT = Path(__file__).parents[1]
 KUBERNETES = "1.36"
-RENDERED = (MANIFESTS / "base", MANIFESTS / "overlays" / "external-metrics")
+RENDERED = (MANIFESTS / "base", MANIFESTS / "overlays" / "default", MANIFESTS / "overlays" / "external-metrics")
 EXAMPLES = sorted((MANIFESTS / "examples").glob("*.yaml"))
 _LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 _METRIC = re.compile(r"\beffective_load_[a-z0-9_]+")
@@ -66,7 +66,7 @@ def wiring() -> Iterator[str]:
     """Names that must be the same in several objects are."""
     for folder in RENDERED:
         found = {identity(item): item for item in render(folder)}
-        for sentence in wiring_faults(found):
+        for sentence in (*wiring_faults(found), *companion_faults(found)):
             yield f"{folder.relative_to(ROOT)}: {sentence}"
 
 
@@ -155,6 +155,24 @@ def wiring_faults(found: dict[tuple[str, str, str], Object]) -> Iterator[str]:
     version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
     if version and not _container(deployment)["image"].endswith(f":{version[1]}"):
         yield f"the image {_container(deployment)['image']} is not of version {version[1]}"
+
+
+def companion_faults(found: dict[tuple[str, str, str], Object]) -> Iterator[str]:
+    """What of the companion, where it is rendered, does not fit the settings and the server's Deployment."""
+    deployment = found.get(("Deployment", "effective-load", "effective-load-companion"))
+    if deployment is None:
+        return
+    settings = parse_settings(found["ConfigMap", "effective-load", "effective-load-settings"]["data"]["settings.yaml"])
+    container, server = _container(deployment), _container(found["Deployment", "effective-load", "effective-load"])
+    if container["image"] != server["image"]:
+        yield f"the companion's image {container['image']} is not the server's"
+    if {port["name"]: port["containerPort"] for port in container["ports"]} != {"telemetry": settings.telemetry.port}:
+        yield "the companion's port is not that of the settings"
+    lease = settings.companion.lease
+    if ("Lease", settings.companion.namespace, lease) not in found:
+        yield f"there is no Lease {lease}, and the companion may not create one"
+    if {name for rule in _rules(found, "leases") for name in rule.get("resourceNames", ["*"])} != {lease}:
+        yield f"the companion may write other Leases than {lease}"
 
 
 def _container(deployment: Object) -> dict[str, Any]:

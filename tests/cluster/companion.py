@@ -22,18 +22,23 @@ _COMMON = ("ClusterRole", "Lease", "Role")
 _OWN = ("ServiceAccount", "ClusterRoleBinding", "RoleBinding")
 
 
+def account_of(features: Iterable[str]) -> str:
+    """The account that has the rights for these features, and no other."""
+    return "-".join((ACCOUNT, "with", *(sorted(features) or ["nothing"])))
+
+
 def companion_kubeconfig(cluster: ControlPlane, features: Iterable[str] = ("status",)) -> Path:
     """A kubeconfig with the rights of the component companion and of companion-<feature> for these, and no other.
 
     Each set of features has an account of its own, so that tests do not lend each other rights.
     """
     wanted = sorted(features)
-    suffix = "-".join(wanted) or "reads"
+    suffix = account_of(wanted).removeprefix(f"{ACCOUNT}-")
     cluster.client.apply(objects.namespace(NAMESPACE))
     parts = ["components/companion", *(f"components/companion-{one}" for one in wanted)]
     for item in sorted(_rights(parts), key=lambda one: (*_COMMON, *_OWN).index(one["kind"])):
         cluster.client.apply(_own(item, suffix) if item["kind"] in _OWN else item)
-    account = f"{ACCOUNT}-{suffix}"
+    account = account_of(wanted)
     return cluster.kubeconfig_with_token(cluster.token(NAMESPACE, account), f"kubeconfig-{account}")
 
 
