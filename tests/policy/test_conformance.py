@@ -1,0 +1,169 @@
+"""What is unwise about how a policy and its HPA are joined, one sentence each."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from adapter.load.quantity import NANO
+from adapter.load.spec import Average, Bounds, Cooldown, HpaTolerance, Mode
+from adapter.policy.conformance import Wiring, flaws
+from adapter.policy.hpa import Hpa, HpaMetric, MetricKind, Pace, PacePolicy, Reference, TargetKind
+from tests.load.world import cpu, policy
+
+DEPLOYMENT = Reference("apps/v1", "Deployment", "web")
+POLICY = Reference("effective-load.io/v1alpha1", "WatermarkPolicy", "web")
+DESIRED = HpaMetric(
+    kind=MetricKind.OBJECT, name="desired_replicas", described=POLICY, target=TargetKind.AVERAGE_VALUE, aim=NANO
+)
+EXACT = Pace(tolerance=Fraction(0))
+HPA = Hpa(
+    namespace="shop",
+    name="web",
+    target=DEPLOYMENT,
+    bounds=Bounds(minimum=2, maximum=50),
+    metrics=(DESIRED,),
+    scale_up=EXACT,
+    scale_down=EXACT,
+)
+WELL = Wiring(policy=policy(cpu("1200m", "400m")), hpa=HPA, has_tolerance=True)
+TENTH = HpaTolerance(Fraction(1, 10), Fraction(1, 10))
+COARSE = replace(HPA, bounds=replace(HPA.bounds, tolerance=TENTH))
+
+
+def on(wiring: Wiring = WELL, **changes: object) -> Wiring:
+    return replace(wiring, hpa=replace(wiring.hpa, **changes))  # type: ignore[arg-type]  # whatever the test names
+
+
+def by(wiring: Wiring = WELL, **changes: object) -> Wiring:
+    return replace(wiring, policy=replace(wiring.policy, **changes))  # type: ignore[arg-type]  # whatever the test names
+
+
+def reasons(wiring: Wiring) -> list[str]:
+    return [flaw.reason for flaw in flaws(wiring)]
+
+
+def sentence(wiring: Wiring) -> str:
+    (flaw,) = flaws(wiring)
+    return flaw.message
+
+
+def test_nothing_is_said_where_all_is_well() -> None:
+    assert flaws(WELL) == ()
+
+
+def external(labels: dict[str, str]) -> HpaMetric:
+    return replace(DESIRED, kind=MetricKind.EXTERNAL, described=None, match_labels=labels)
+
+
+@pytest.mark.parametrize("metric", [external({"policy": "web"}), replace(DESIRED, described=DEPLOYMENT)])
+def test_each_way_to_ask_for_the_count_is_as_good(metric: HpaMetric) -> None:
+    assert flaws(on(metrics=(metric,))) == ()
+
+
+STOCK = HpaMetric(kind=MetricKind.RESOURCE, name="cpu", target=TargetKind.UTILIZATION, aim=80)
+OTHER = replace(DESIRED, described=POLICY._replace(name="shop"))
+PERCENT = PacePolicy("Percent", 100, 15)
+CASES: dict[str, tuple[Wiring, str, str]] = {
+    "an average value that is not 1": (
+        on(metrics=(replace(DESIRED, aim=2 * NANO),)),
+        "AverageValue",
+        'averageValue "1", not AverageValue 2',
+    ),
+    "a value where an average value belongs": (
+        on(metrics=(replace(DESIRED, target=TargetKind.VALUE),)),
+        "AverageValue",
+        "not Value 1",
+    ),
+    "a stock metric beside ours": (on(metrics=(DESIRED, STOCK)), "StockMetric", "cpu of all running pods"),
+    "an HPA that asks for nothing": (on(metrics=()), "NotWired", "does not ask for desired_replicas of policy web"),
+    "an HPA of another policy": (on(metrics=(OTHER,)), "NotWired", "of policy web"),
+    "only percents from zero": (
+        on(bounds=Bounds(minimum=0, maximum=9), scale_up=replace(EXACT, policies=(PERCENT,))),
+        "StuckAtZero",
+        "add a Pods policy",
+    ),
+    "other HPAs of the target": (replace(WELL, beside=("spare", "web-2")), "SharedTarget", "(spare, web-2)"),
+    "other HPAs of the pods": (on(ambiguous="pods by selector a=b are controlled by many"), "AmbiguousSelector", "a=b"),
+    "other policies of the target": (replace(WELL, rivals=("old",)), "PolicyConflict", "(old)"),
+    "no stabilization": (on(scale_down=replace(EXACT, stabilization=0)), "NoStabilization", "every dip"),
+    "two waits down": (by(cooldown=Cooldown(down=60)), "WaitsTwice", "cooldown (60 s)"),
+    "two waits up": (
+        on(by(cooldown=Cooldown(up=90)), scale_up=replace(EXACT, stabilization=30)),
+        "WaitsTwice",
+        "scaleUp.stabilizationWindowSeconds (30)",
+    ),
+    "a total": (by(average=Average.TOTAL), "Total", "whole service"),
+    "a policy that observes": (by(mode=Mode.OBSERVE), "Resting", "mode Observe"),
+    "a policy that is paused": (by(mode=Mode.PAUSED), "Resting", "mode Paused"),
+    "watermarks too close": (by(metrics=(cpu("1200m", "801m"),)), "WatermarksTooClose", "at most 2/3"),
+    "a tolerance": (replace(WELL, hpa=COARSE), "Tolerance", "steps of up to 10 % up and 10 % down: set"),
+    "a tolerance in an unknown cluster": (
+        replace(WELL, hpa=COARSE, has_tolerance=None),
+        "Tolerance",
+        "Kubernetes 1.35",
+    ),
+    "a tolerance for ever": (replace(WELL, hpa=COARSE, has_tolerance=False), "Tolerance", "tolerance 10% asks"),
+}
+
+
+@pytest.mark.parametrize(("wiring", "reason", "text"), CASES.values(), ids=CASES.keys())
+def test_each_flaw_has_a_sentence(wiring: Wiring, reason: str, text: str) -> None:
+    assert reasons(wiring) == [reason]
+    assert text in sentence(wiring)
+
+
+UNSAID: dict[str, Wiring] = {
+    "a pods policy leads away from zero": on(
+        bounds=Bounds(minimum=0, maximum=9),
+        scale_up=replace(EXACT, policies=(PERCENT, PacePolicy("Pods", 4, 15))),
+    ),
+    "percents are enough above zero": on(scale_up=replace(EXACT, policies=(PERCENT,))),
+    "a cooldown alone": by(cooldown=Cooldown(up=60)),
+    "watermarks just far enough": by(metrics=(cpu("1200m", "800m"),)),
+    "one watermark alone": by(metrics=(cpu("1200m"),)),
+    "an observing policy that nobody asks": on(by(mode=Mode.OBSERVE), metrics=(OTHER,)),
+    "as much tolerance in the policy": replace(by(tolerance=Fraction(1, 10)), hpa=COARSE, has_tolerance=False),
+}
+
+
+@pytest.mark.parametrize("wiring", UNSAID.values(), ids=UNSAID.keys())
+def test_what_is_well_is_not_told(wiring: Wiring) -> None:
+    assert set(reasons(wiring)) <= {"NotWired"}
+
+
+@pytest.mark.parametrize("name", ["effective_pods", "pulled_out_pods", "effective_cpu", "raw_cpu"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda name: replace(DESIRED, name=name),
+        lambda name: replace(DESIRED, name=name, described=DEPLOYMENT),
+        lambda name: replace(external({"policy": "web"}), name=name),
+    ],
+)
+def test_metrics_that_are_there_to_be_read_are_no_targets(name: str, make: Callable[[str], HpaMetric]) -> None:
+    assert reasons(on(metrics=(DESIRED, make(name)))) == ["ReadOnlyMetric"]
+
+
+def test_pods_metrics_and_those_of_others_may_be_called_the_same() -> None:
+    pods = HpaMetric(kind=MetricKind.PODS, name="effective_cpu", target=TargetKind.AVERAGE_VALUE, aim=NANO)
+    theirs = replace(DESIRED, name="raw_cpu", described=Reference("v1", "Service", "web"))
+    assert reasons(on(metrics=(DESIRED, pods, theirs))) == []
+
+
+def test_watermarks_of_an_hpa_from_zero_are_judged_at_one_pod() -> None:
+    assert reasons(by(on(bounds=Bounds(minimum=0, maximum=9)), metrics=(cpu("1200m", "600m"),))) == []
+    assert reasons(by(on(bounds=Bounds(minimum=0, maximum=9)), metrics=(cpu("1200m", "601m"),))) == [
+        "WatermarksTooClose"
+    ]
+
+
+def test_what_is_swallowed_now_is_told_last_of_the_tolerance() -> None:
+    found = replace(WELL, hpa=COARSE, swallowed="the HPA's tolerance swallows the step from 20 to 21")
+    assert [flaw.message for flaw in flaws(found)][-1] == found.swallowed
+
+
+def test_what_stops_everything_comes_first() -> None:
+    worst = replace(by(average=Average.TOTAL, mode=Mode.OBSERVE), rivals=("old",))
+    assert reasons(worst) == ["PolicyConflict", "Resting", "Total"]
