@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails
 
 from adapter.faults import Fault, FaultyDocument, path_of
 from adapter.settings_base import Port, Seconds, Section, models_in, type_of
+from adapter.settings_notifications import Notifications, Production
 from adapter.settings_registries import Registry
 from adapter.settings_rules import TAG_FAULTS, advice, spanning_faults
 
@@ -24,7 +25,7 @@ RESTART = ("server", "telemetry", "kubernetes")
 """The sections that are read once: a change of theirs needs a restart. All others are taken over while running."""
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-_SECRETIVE = re.compile(r"(?i)auth|password|token|secret|headers")
+_SECRETIVE = re.compile(r"(?i)auth|password|token|secret|headers|\.urls")
 _TITLE = "the settings cannot be used"
 
 
@@ -180,6 +181,8 @@ class CompanionFeatures(Section):
 
     status: bool = True
     """Whether policies get a status: conditions, counts, the decision, and what replicas have to remember together."""
+    events: bool = True
+    """Whether policies get Events: on scaling, and when a condition has changed for longer than a moment."""
     fast_scale_up: bool = False
     """Whether the counts of policies with `fastScaleUp: true` are raised before the HPA's next sync, as far as its
     `behavior` allows at that moment."""
@@ -202,6 +205,12 @@ class Companion(Section):
     """How many requests that write are sent to the API server at most, scaling left aside."""
     features: CompanionFeatures = CompanionFeatures()
     """What the companion may write."""
+    version_mismatch_seconds: Seconds = 600
+    """How long serving pods may run more than one version while no rollout moves on, before that is said."""
+    production: Production = Production()
+    """Which namespaces are production."""
+    notifications: Notifications = Notifications()
+    """Whom it tells of scaling and of trouble."""
 
 
 class Settings(Section):
@@ -299,7 +308,8 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         reason = error.strerror or error
-        raise SettingsError([Fault("", str(path), f"cannot be read ({reason}); check --settings")], _TITLE) from error
+        # The whole path: a value would be cut.
+        raise SettingsError([Fault("", None, f"{path} cannot be read ({reason}); check --settings")], _TITLE) from error
 
 
 def _document(text: str) -> Mapping[str, Any]:

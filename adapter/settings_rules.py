@@ -9,6 +9,7 @@ from typing import Any
 from pydantic_core import ErrorDetails
 
 from adapter.faults import Fault, closest
+from adapter.settings_notification_rules import route_faults
 from adapter.settings_registry_rules import registry_faults, url_faults
 
 OWN_NAMES = ("desired_replicas", "pulled_out_pods")
@@ -45,6 +46,10 @@ def spanning_faults(document: Mapping[str, Any]) -> Iterator[Fault]:
     for index, query in queries:
         yield from _query_faults(f"prometheus.queries[{index}]", query, [s.get("name") for _, s in servers])
 
+    routes = _items(_section(document, "companion", "notifications"), "routes")
+    yield from _repeated("companion.notifications.routes", routes)
+    for index, route in routes:
+        yield from route_faults(f"companion.notifications.routes[{index}]", route)
     for index, registry in _items(document, "registries"):
         yield from registry_faults(f"registries[{index}]", registry)
     yield from _repeated("registries", _items(document, "registries"))

@@ -19,9 +19,10 @@ def rows(snapshot: Snapshot, now: float) -> Iterator[PolicyRow]:
 def _row(view: PolicyView, now: float) -> PolicyRow:
     namespace, policy = view.policy.namespace, view.policy.name
     current = None if view.scale is None else float(view.scale.replicas)
+    mode = view.policy.stance(now).value if view.policy.metrics else ""
     if view.problem is not None or view.assessment is None or view.scale is None or view.bounds is None:
         reason = view.problem.reason if view.problem else "NotAssessed"
-        return PolicyRow(namespace=namespace, policy=policy, current=current, error=reason)
+        return PolicyRow(namespace=namespace, policy=policy, current=current, mode=mode, error=reason)
     assessment = view.assessment
     decision = decide(assessment, view.scale, view.bounds, now)
     return PolicyRow(
@@ -32,6 +33,7 @@ def _row(view: PolicyView, now: float) -> PolicyRow:
         current=current,
         swallowed=None if view.bounds.tolerance is None else float(decision.swallowed),
         decision_age=max(0.0, now - assessment.at),
+        mode=mode,
         verdict=decision.verdict.value,
         held_by=decision.held_by.value if decision.held_by else "",
         error="NoDecision" if decision.error else "",

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from adapter.companion.remembered import Notice, Series, Subject
+from adapter.load.spec import Target
 from adapter.snapshot import Key
 
 
@@ -59,7 +61,27 @@ class WireHpa:
     behavior: Mapping[str, Any]
 
 
-Action = RaiseScale | MarkPod | AskTolerance | WireHpa | WriteStatus
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteEvent:
+    """Begin this series of Events about the policy of this UID, or write how often it was repeated."""
+
+    key: Key
+    uid: str
+    subject: Subject
+    series: Series
+    target: Target | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notify:
+    """Have people told of this, by the routes of these names and those for all policies."""
+
+    key: Key
+    notices: tuple[Notice, ...]
+    routes: tuple[str, ...]
+
+
+Action = RaiseScale | Notify | MarkPod | AskTolerance | WireHpa | WriteStatus | WriteEvent
 
 
 class Outcome(StrEnum):

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import structlog
 
-from adapter.companion import plan
+from adapter.companion import looking, plan
 from adapter.companion.actions import Action, Outcome, WriteStatus
 from adapter.companion.found import found, reread
 from adapter.companion.lane import Lane
+from adapter.companion.notifier import Notifier
 from adapter.companion.situation import Past, Situation, ToleranceField
 from adapter.companion.watching import Watched, look
 from adapter.companion.writer import Writer
@@ -64,7 +65,8 @@ class Companion:
         self._stale = stale
         self._namespaces = namespaces
         self._metrics = metrics
-        self._writer = Writer(session, lease, metrics)
+        self._notifier = Notifier(session, lease, lambda: self.settings, metrics)
+        self._writer = Writer(session, lease, metrics, self._notifier.take)
         self._pasts: dict[Key, Past] = {}
         self._watched: dict[Key, Watched] = {}
         self._leads_since = 0.0
@@ -91,7 +93,9 @@ class Companion:
         while not self._picture.current.synced:  # noqa: ASYNC110  what is waited for is swapped in elsewhere
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
         await asyncio.sleep(SETTLE_SECONDS)
-        await self._lease.lead(self._act)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._notifier.run())
+            tasks.create_task(self._lease.lead(self._act))
 
     async def _act(self) -> None:
         self._metrics.companion_leads.set(1)
@@ -144,6 +148,8 @@ class Companion:
         situation = self._situation(key)
         if situation is None or not self._patience.may(key, PLANNING, situation.now):
             return
+        self._pasts[key] = looking.look(situation)
+        situation = replace(situation, past=self._pasts[key])
         for action in tuple(planned(situation)):
             if self._writer.may(action):
                 await turn()

@@ -30,18 +30,18 @@ def plan(situation: Situation) -> Iterator[RaiseScale]:
         yield RaiseScale(key=situation.key, path=view.scale_path, target=view.target.uid, current=current, to=to)
 
 
-def after(past: Past, _action: RaiseScale, now: float) -> Past:
+def after(past: Past, action: RaiseScale, now: float) -> Past:
     """The past once the count was raised."""
-    return replace(past, raised=Raised(at=now))
+    return replace(past, raised=Raised(at=now, to=action.to))
 
 
-def missed(past: Past, _action: RaiseScale, outcome: Outcome, now: float) -> Past:
+def missed(past: Past, action: RaiseScale, outcome: Outcome, now: float) -> Past:
     """The past once that was tried in vain. What got no answer may have been done all the same."""
     match outcome:
         case Outcome.REFUSED:
             return replace(past, raised=Raised(refused=True))
         case Outcome.FAILED:
-            return replace(past, raised=Raised(at=now))
+            return replace(past, raised=Raised(at=now, to=action.to))
         case _:
             return past
 

@@ -6,8 +6,18 @@ it together stays within `companion.writesPerSecond`.
 
 from collections.abc import Iterator
 
-from adapter.companion import deletion_cost, fast_scale_up, status, wiring
-from adapter.companion.actions import Action, AskTolerance, MarkPod, Outcome, RaiseScale, WireHpa, WriteStatus
+from adapter.companion import deletion_cost, events, fast_scale_up, notices, status, wiring
+from adapter.companion.actions import (
+    Action,
+    AskTolerance,
+    MarkPod,
+    Notify,
+    Outcome,
+    RaiseScale,
+    WireHpa,
+    WriteEvent,
+    WriteStatus,
+)
 from adapter.companion.situation import Past, Situation
 
 
@@ -15,6 +25,7 @@ def urgent(situation: Situation) -> Iterator[Action]:
     """The actions that wait for nothing else. A feature that is switched off plans nothing."""
     if situation.settings.features.fast_scale_up:
         yield from fast_scale_up.plan(situation)
+    yield from notices.plan(situation)
 
 
 def steady(situation: Situation) -> Iterator[Action]:
@@ -26,6 +37,8 @@ def steady(situation: Situation) -> Iterator[Action]:
         yield from wiring.plan(situation)
     if features.status:
         yield from status.plan(situation)
+    if features.events:
+        yield from events.plan(situation)
 
 
 def after(past: Past, action: Action, now: float) -> Past:
@@ -39,6 +52,10 @@ def after(past: Past, action: Action, now: float) -> Past:
             return wiring.after(past, action, now)
         case WriteStatus():
             return status.after(past, action, now)
+        case WriteEvent():
+            return events.after(past, action, now)
+        case Notify():
+            return notices.after(past, action, now)
 
 
 def missed(past: Past, action: Action, outcome: Outcome, now: float) -> Past:
@@ -50,5 +67,7 @@ def missed(past: Past, action: Action, outcome: Outcome, now: float) -> Past:
             return deletion_cost.missed(past, action, outcome, now)
         case AskTolerance() | WireHpa():
             return wiring.missed(past, action, outcome, now)
-        case WriteStatus():
+        case WriteEvent():
+            return events.missed(past, action, outcome, now)
+        case WriteStatus() | Notify():
             return past

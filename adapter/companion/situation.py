@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from adapter.companion.remembered import Announced, Course, Noticed
 from adapter.companion.watching import Watched
 from adapter.load.assessment import Decision
 from adapter.policy.hpa import Hpa
@@ -30,9 +31,10 @@ class Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raised:
-    """When this process last tried to raise the count (seconds), and whether the right for it lacked."""
+    """When this process last tried to raise the count (seconds), to what, and whether the right for it lacked."""
 
     at: float | None = None
+    to: int | None = None
     refused: bool = False
 
 
@@ -78,6 +80,9 @@ class Past:
     raised: Raised = Raised()
     marking: Marking = field(default_factory=Marking)
     wired: Wired = field(default_factory=Wired)
+    course: Course = field(default_factory=Course)
+    announced: Announced = field(default_factory=Announced)
+    noticed: Noticed = field(default_factory=Noticed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

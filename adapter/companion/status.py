@@ -6,7 +6,7 @@ from fractions import Fraction
 from math import floor
 from typing import Any
 
-from adapter.companion import deletion_cost, fast_scale_up, wiring
+from adapter.companion import deletion_cost, fast_scale_up, modes, notices, versions, wiring
 from adapter.companion.actions import WriteStatus
 from adapter.companion.situation import Finding, Past, Situation, Written
 from adapter.load.assessment import Decision, MetricAssessment, Outcome
@@ -21,6 +21,7 @@ REFRESH_SECONDS = 120.0
 SHORTEST_SECONDS = 10.0
 """No policy's status is written more often."""
 LONGEST = 1024
+LONGEST_MESSAGE = 4096
 
 _UNCHANGING = {"assessedAt", "effective", "raw", "metrics", "memory", "decision"}
 """What moves with every sample is no reason to write by itself."""
@@ -34,7 +35,7 @@ _FINDINGS = ("ReplacementIneffective", "UndersizedByUnready")
 
 
 def plan(situation: Situation) -> Iterator[WriteStatus]:
-    """Write the status where it says something new, else once a minute."""
+    """Write the status where it says something new, else every two minutes."""
     past, policy = situation.past.written, situation.view.policy
     if not policy.uid or (past.at is not None and situation.now - past.at < SHORTEST_SECONDS):
         return
@@ -53,6 +54,7 @@ def after(past: Past, action: WriteStatus, now: float) -> Past:
 def _news(status: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in status.items() if key not in _UNCHANGING} | {
         "conditions": [(one["type"], one["status"], one["reason"]) for one in status.get("conditions", ())],
+        "memory": travelling.lasting(status.get("memory") or {}),
         # Who stands in the way of an HPA's wiring, and with what, is in the sentences only.
         "wiring": [one["message"] for one in status.get("conditions", ()) if one["type"] == wiring.CONDITION],
     }
@@ -69,8 +71,13 @@ def status_of(situation: Situation) -> dict[str, Any]:
     }
     if view.scale is not None:
         status["current"] = view.scale.replicas
+    if told := notices.told(situation):
+        status["notified"] = told
     if assessment is None or decision is None:
-        return status | {"verdict": "Error", "decision": _shortened(_problem(situation))}
+        status |= {"verdict": "Error", "decision": _shortened(_problem(situation))}
+        # What could not be looked at must not be forgotten.
+        memory = situation.past.written.status.get("memory")
+        return status | {"memory": memory} if memory else status
     status |= {
         "verdict": decision.verdict.value,
         "decision": _shortened(headline(assessment, decision)),
@@ -94,12 +101,15 @@ def _problem(situation: Situation) -> str:
 
 def _conditions(situation: Situation) -> list[dict[str, Any]]:
     known = {one["type"]: one for one in situation.past.written.status.get("conditions", ())}
-    return [_condition(situation, finding, known.get(finding.type)) for finding in _findings(situation)]
+    return [_condition(situation, finding, known.get(finding.type)) for finding in findings(situation)]
 
 
-def _findings(situation: Situation) -> Iterator[Finding]:
+def findings(situation: Situation) -> Iterator[Finding]:
+    """Every condition as it stands; what says nothing of its own is left out."""
     yield _ready(situation)
+    yield from modes.findings(situation)
     yield from wiring.findings(situation)
+    yield from notices.findings(situation)
     assessment = situation.view.assessment
     if assessment is None:
         return
@@ -111,6 +121,7 @@ def _findings(situation: Situation) -> Iterator[Finding]:
             yield Finding(name, True, name, assessment.conditions[name])
     yield from fast_scale_up.findings(situation)
     yield from deletion_cost.findings(situation)
+    yield from versions.findings(situation)
 
 
 def _ready(situation: Situation) -> Finding:
@@ -131,7 +142,7 @@ def _condition(situation: Situation, finding: Finding, known: Mapping[str, Any] 
         "observedGeneration": situation.view.policy.generation,
         "lastTransitionTime": known["lastTransitionTime"] if known is not None and same else time_text(situation.now),
         "reason": finding.reason,
-        "message": finding.message,
+        "message": _shortened(finding.message, LONGEST_MESSAGE),
     }
 
 
@@ -159,5 +170,5 @@ def _quantity(nano: Fraction) -> str:
     return nano_text(whole - whole % 10**6 if whole >= 10**8 else whole)
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+def _shortened(text: str, longest: int = LONGEST) -> str:
+    return text if len(text) <= longest else text[: longest - 1] + "…"

@@ -1,13 +1,24 @@
 """Carries out what was planned. Nothing is written by a process that does not lead."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 import msgspec
 import structlog
 
-from adapter.companion.actions import Action, AskTolerance, MarkPod, Outcome, RaiseScale, WireHpa, WriteStatus
+from adapter.companion import posting
+from adapter.companion.actions import (
+    Action,
+    AskTolerance,
+    MarkPod,
+    Notify,
+    Outcome,
+    RaiseScale,
+    WireHpa,
+    WriteEvent,
+    WriteStatus,
+)
 from adapter.companion.deletion_cost import LOWEST
 from adapter.companion.hpas import Hpas
 from adapter.companion.patience import Patience
@@ -25,6 +36,7 @@ FIELD_MANAGER = "effective-load-companion"
 """As whom the companion applies."""
 
 _JSON_PATCH = "application/json-patch+json"
+_MERGE_PATCH = "application/merge-patch+json"
 _APPLY = "application/apply-patch+yaml"
 _log = structlog.get_logger(__name__)
 
@@ -39,12 +51,18 @@ class Leadership(Protocol):
 
 
 class Writer:
-    """Writes to the API server, one action at a time; failures are logged, counted, and told to whoever asked."""
+    """Writes to the API server, one action at a time; failures are logged, counted, and told to whoever asked.
 
-    def __init__(self, session: Session, leadership: Leadership, metrics: Metrics) -> None:
+    `notify` takes what people are to be told, at once.
+    """
+
+    def __init__(
+        self, session: Session, leadership: Leadership, metrics: Metrics, notify: Callable[[Notify], None]
+    ) -> None:
         self._session = session
         self._leadership = leadership
         self._metrics = metrics
+        self._notify = notify
         self.patience = Patience()
         self.hpas = Hpas(self.patch, session.now)
 
@@ -89,6 +107,10 @@ class Writer:
                 await self.hpas.wire(action)
             case WriteStatus():
                 await self._write_status(action)
+            case WriteEvent():
+                await self._write_event(action)
+            case Notify():
+                self._notify(action)
 
     async def _write_status(self, action: WriteStatus) -> None:
         # The whole status at once, of this very policy: one of the same name that came since keeps its own. And only
@@ -99,6 +121,14 @@ class Writer:
             {"op": "add", "path": "/status", "value": action.status},
         ]
         await self.patch(f"{path_of(action.key)}/status", patch, _JSON_PATCH)
+
+    async def _write_event(self, action: WriteEvent) -> None:
+        write = posting.writing(action)
+        if write.method == "PATCH":
+            await self.patch(write.path, write.body, _MERGE_PATCH)
+        else:
+            body = msgspec.json.encode(write.body)
+            await self._session.request(write.method, write.path, body=body, timeout=WRITE_SECONDS)
 
     async def _raise_scale(self, action: RaiseScale) -> None:
         # What is written back bears the version that was read: whoever scaled in between wins.

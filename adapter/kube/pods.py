@@ -56,6 +56,7 @@ class _Resources(_Narrow, frozen=True):
 
 class _ContainerSpec(_Narrow, frozen=True):
     name: str = ""
+    image: str = ""
     restart_policy: str | None = None
     resources: msgspec.Raw = _NULL
     ports: msgspec.Raw = _NULL
@@ -206,6 +207,7 @@ class _Sight(NamedTuple):
     """All that is seen of a container; `resources` and `ports` are still JSON."""
 
     name: str
+    image: str
     resources: bytes
     ports: bytes
     running: bool | None
@@ -262,7 +264,7 @@ def _sight(spec: _ContainerSpec, states: Mapping[str, _State]) -> _Sight:
     state = states.get(spec.name)
     running = None if state is None else state.running is not None
     crash_looping = state is not None and state.waiting is not None and state.waiting.reason == "CrashLoopBackOff"
-    return _Sight(spec.name, bytes(spec.resources), bytes(spec.ports), running, crash_looping)
+    return _Sight(spec.name, spec.image, bytes(spec.resources), bytes(spec.ports), running, crash_looping)
 
 
 def _seen(sights: Iterable[_Sight]) -> tuple[Container, ...]:
@@ -278,6 +280,7 @@ def _container(sight: _Sight) -> Container:
         running=sight.running,
         crash_looping=sight.crash_looping,
         ports=tuple(port.container_port for port in _PORTS.decode(sight.ports) or () if port.container_port),
+        image=sys.intern(sight.image),
     )
 
 

@@ -34,10 +34,16 @@ def headline(assessment: Assessment, decision: Decision) -> str:
         return f"no decision: {decision.error}"
     if decision.outcome is None:
         return f"holds {decision.current}"
-    why = _usage(decision.outcome, assessment.policy)
     if decision.desired == decision.current:
-        return f"holds {decision.current}: {why}{_because(decision.held_by)}"
-    return f"asks for {decision.desired}, now {decision.current}: {why}{_because(decision.held_by)}"
+        return f"holds {decision.current}: {why(assessment, decision)}"
+    return f"asks for {decision.desired}, now {decision.current}: {why(assessment, decision)}"
+
+
+def why(assessment: Assessment, decision: Decision) -> str:
+    """What the count rests on, without the count; empty where no metric has an answer."""
+    if decision.outcome is None:
+        return ""
+    return f"{_usage(decision.outcome, assessment.policy)}{_because(decision.held_by)}"
 
 
 def swallowed(decision: Decision, bounds: Bounds) -> str:

@@ -24,6 +24,11 @@ NEWLY_OUT_AT_LEAST = 2
 NEWLY_OUT_PERCENT = 30
 EMPTY_CONFIRMED_SECONDS = 120.0
 
+GUARDED_ABSENCE = "guarded absence"
+"""What the doubt rests on of a pod that vanished together with too many others."""
+ALL_WOULD_BE_OUT = "every pod would be out"
+"""How the reason begins of a doubt that keeps the registry from taking out the last pod."""
+
 KUBERNETES = "kubernetes"
 _STARTING = "STARTING"
 """Eureka's word for a registration that takes no traffic yet."""
@@ -134,7 +139,7 @@ def _guard_absence(policy: Policy, view: "_RegistryView", pods: Sequence[Pod], s
             fresh_budget -= not known
         else:
             standings[pod.uid] = Standing(
-                PodState.DOUBTFUL, "too many pods vanished from the registry at once", "guarded absence"
+                PodState.DOUBTFUL, "too many pods vanished from the registry at once", GUARDED_ABSENCE
             )
 
 
@@ -146,7 +151,7 @@ def _believe_while_some_stay(standings: dict[str, Standing]) -> None:
     for uid, standing in standings.items():
         if standing.state is PodState.PULLED_OUT and not standing.by_absence:
             standings[uid] = Standing(
-                PodState.DOUBTFUL, f"every pod would be out ({standing.reason})", standing.evidence
+                PodState.DOUBTFUL, f"{ALL_WOULD_BE_OUT} ({standing.reason})", standing.evidence
             )
 
 

@@ -29,8 +29,8 @@ class Condition:
 class Container:
     """A container: what it asks for and may use (nano-units by resource name), and how it runs.
 
-    `ports` are those it declares. `running` is None where no container status is known (a hand-written document): it
-    then counts as running.
+    `ports` are those it declares, `image` is as the pod's spec names it. `running` is None where no container status
+    is known (a hand-written document): it then counts as running.
     """
 
     name: str
@@ -39,6 +39,7 @@ class Container:
     running: bool | None = None
     crash_looping: bool = False
     ports: tuple[int, ...] = ()
+    image: str = ""
 
 
 @dataclass(frozen=True, slots=True)

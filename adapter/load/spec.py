@@ -184,7 +184,7 @@ class Policy:
     """A WatermarkPolicy with every default resolved. `tolerance` is a ratio: 1 % is 1/100.
 
     `hold_until`: the count stays until then (seconds), as in mode Paused. `fast_scale_up`: whether the count is raised
-    without waiting for the HPA's next look.
+    without waiting for the HPA's next look. `notify` names routes of notifications.
     """
 
     namespace: str
@@ -210,6 +210,7 @@ class Policy:
     multiple_of: int = 1
     converge_towards: Converge | None = None
     fast_scale_up: bool = False
+    notify: tuple[str, ...] = ()
 
     def rests(self, now: float) -> bool:
         """Whether the policy leaves the count as it is at this time, by its mode or because it is held."""

@@ -42,6 +42,7 @@ KUBERNETES = "kubernetes"
 
 MOST_METRICS = 10
 _MOST_CONTAINERS = 20
+_MOST_ROUTES = 20
 _LONGEST_LABEL = 63
 _DAY = 86_400
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9_]*[a-z0-9])?", re.ASCII)
@@ -104,9 +105,17 @@ def _policy(root: Form) -> Policy:
         multiple_of=spec.integer("multipleOf", 1, 1, 1000),
         converge_towards=_converge(spec, metrics),
         fast_scale_up=spec.flag("fastScaleUp", default=False),
+        notify=_notify(spec),
     )
     spec.close()
     return policy
+
+
+def _notify(spec: Form) -> tuple[str, ...]:
+    names = spec.texts("notify", _MOST_ROUTES)
+    if any(len(name) > _LONGEST_LABEL for name in names):
+        spec.fault("notify", names, f"a route's name has at most {_LONGEST_LABEL} characters")
+    return names
 
 
 def _hold_until(metadata: Form) -> float | None:

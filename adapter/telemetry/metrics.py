@@ -94,6 +94,9 @@ class Metrics:
         self.companion_writes = self._counter(
             "companion_writes_total", "Actions of the companion by kind and how they ended", "action", "result"
         )
+        self.notifications = self._counter(
+            "notifications_total", "Notifications by route and how they ended", "route", "result"
+        )
 
     def _caches(self) -> None:
         self.watch_proof = self._gauge(

@@ -8,6 +8,7 @@ from adapter.telemetry.families import Family, Values
 
 PLACE = ("namespace", "policy")
 VERDICTS = ("Above", "Inside", "Below", "Error")
+MODES = ("Active", "Observe", "Paused", "Held")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,7 @@ class PolicyRow:
     current: float | None = None
     swallowed: float | None = None
     decision_age: float | None = None
+    mode: str = ""
     verdict: str = ""
     held_by: str = ""
     error: str = ""
@@ -96,6 +98,12 @@ FAMILIES: tuple[Family[PolicyRow], ...] = (
         "1 for where usage stands against the watermarks, 0 for the others",
         "verdict",
         lambda r: [(name, float(name == r.verdict)) for name in VERDICTS] if r.verdict else (),
+    ),
+    _family(
+        f"{_P}mode",
+        "1 for how the policy stands to the count (Held: by annotation, for a time), 0 for the others",
+        "mode",
+        lambda r: [(name, float(name == r.mode)) for name in MODES] if r.mode else (),
     ),
     _family(f"{_P}held", "1 for the last stage that changed the count", "held_by", _flag(lambda r: r.held_by)),
     _family(

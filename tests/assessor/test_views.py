@@ -172,6 +172,12 @@ def test_a_policys_row_has_its_figures(stand: Stand) -> None:
     assert (metric.effective, metric.high, metric.low) == (1.5, 1.2, None)
 
 
+def test_a_policys_row_has_the_mode_of_the_moment(stand: Stand) -> None:
+    stand.world.policy_changed(entry(), entry(hold_until=NOW + 10))
+    pictured = Snapshot(policies={KEY: stand.view()})
+    assert [row.mode for at in (NOW, NOW + 10) for row in rows(pictured, at)] == ["Held", "Active"]
+
+
 def test_a_policy_with_a_problem_has_a_row_with_its_reason(stand: Stand) -> None:
     stand.world.hpa_changed(hpa(), None)
     (row,) = rows(Snapshot(policies={KEY: stand.view()}), NOW)

@@ -297,7 +297,7 @@ RAISE = RaiseScale(key=KEY, path=PATH, target="target", current=4, to=8)
 
 
 def test_a_raise_is_remembered() -> None:
-    assert plan.after(Past(), RAISE, NOW).raised == Raised(at=NOW)
+    assert plan.after(Past(), RAISE, NOW).raised == Raised(at=NOW, to=RAISE.to)
 
 
 def test_one_without_an_answer_may_have_been_made() -> None:

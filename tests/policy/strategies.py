@@ -10,6 +10,7 @@ from adapter.load.spec import Average, Capacity, Converge, HpaWiring, Match, Met
 
 names = st.from_regex(r"[a-z0-9]([-a-z0-9_]{0,10}[a-z0-9])?", fullmatch=True).filter(lambda name: name != "pods")
 containers = st.lists(st.sampled_from(["app", "proxy", "log"]), unique=True, max_size=3)
+_ROUTES = st.lists(st.sampled_from(["oncall", "team", "mail"]), unique=True, min_size=1)
 
 
 @st.composite
@@ -109,6 +110,7 @@ def specs(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any]]:
     maybe("tolerateZero", "tolerate_zero", st.booleans())
     maybe("multipleOf", "multiple_of", st.integers(1, 1000))
     maybe("fastScaleUp", "fast_scale_up", st.booleans())
+    maybe("notify", "notify", _ROUTES.map(tuple), list)
     has = {side for metric in expected["metrics"] for side in ("high", "low") if getattr(metric, side) is not None}
     maybe("convergeTowards", "converge_towards", st.sampled_from([c for c in Converge if c.value.lower() in has]), str)
     if draw(st.booleans()):

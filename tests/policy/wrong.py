@@ -192,6 +192,9 @@ WRONG = [
     Wrong("a share in words", {"minServingPercent": "half"}, "spec.minServingPercent", ("minServingPercent",)),
     Wrong("a flag in words", {"tolerateZero": "yes"}, "spec.tolerateZero", ("boolean",)),
     Wrong("haste in words", {"fastScaleUp": "please"}, "spec.fastScaleUp", ("boolean",)),
+    Wrong("one route twice", {"notify": ["oncall", "oncall"]}, "spec.notify", ("Duplicate value",)),
+    Wrong("a route without a name", {"notify": [""]}, "spec.notify", ("",)),
+    Wrong("a route by itself", {"notify": "oncall"}, "spec.notify", ("notify",)),
     Wrong("a key that does not exist", {"lowWaterMark": 1}, "spec.lowWaterMark", ("unknown field",)),
     Wrong("a field of a later version", {"stepUp": 2}, "spec.stepUp", ("unknown field",)),
     Wrong(

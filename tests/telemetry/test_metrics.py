@@ -12,9 +12,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from adapter.load.assessment import Verdict
+from adapter.load.spec import Stance
 from adapter.telemetry import metrics as module
 from adapter.telemetry.metrics import Metrics
-from adapter.telemetry.policies import FAMILIES, VERDICTS, MetricRow, PolicyRow
+from adapter.telemetry.policies import FAMILIES, MODES, VERDICTS, MetricRow, PolicyRow
 from adapter.telemetry.registries import RegistryRow
 
 FOR_EVER = {
@@ -27,6 +28,7 @@ FOR_EVER = {
     "effective_load_companion_leads": ("gauge",),
     "effective_load_companion_writes_total": ("counter", "action", "result"),
     "effective_load_errors_total": ("counter", "reason"),
+    "effective_load_notifications_total": ("counter", "route", "result"),
     "effective_load_policy_condition": ("gauge", "namespace", "policy", "condition"),
     "effective_load_policy_current_replicas": ("gauge", "namespace", "policy"),
     "effective_load_policy_decision_age_seconds": ("gauge", "namespace", "policy"),
@@ -37,6 +39,7 @@ FOR_EVER = {
     "effective_load_policy_high_watermark": ("gauge", "namespace", "policy", "metric"),
     "effective_load_policy_low_watermark": ("gauge", "namespace", "policy", "metric"),
     "effective_load_policy_missing_pods": ("gauge", "namespace", "policy", "metric"),
+    "effective_load_policy_mode": ("gauge", "namespace", "policy", "mode"),
     "effective_load_policy_pods": ("gauge", "namespace", "policy", "state"),
     "effective_load_policy_raw": ("gauge", "namespace", "policy", "metric"),
     "effective_load_policy_swallowed_replicas": ("gauge", "namespace", "policy"),
@@ -76,6 +79,7 @@ CHECKOUT = PolicyRow(
     current=5,
     swallowed=2,
     decision_age=0.25,
+    mode="Held",
     verdict="Above",
     held_by="Bounds",
     pods={"serving": 5, "pulledOut": 2},
@@ -137,6 +141,7 @@ async def test_a_row_becomes_its_series() -> None:
     assert of(found, "current_replicas") == {"": 5}
     assert of(found, "decision_age_seconds") == {"": 0.25}
     assert of(found, "pods") == {"serving": 5, "pulledOut": 2}
+    assert of(found, "mode") == {"Active": 0, "Observe": 0, "Paused": 0, "Held": 1}
     assert of(found, "verdict") == {"Above": 1, "Inside": 0, "Below": 0, "Error": 0}
     assert of(found, "held") == {"Bounds": 1}
     assert of(found, "condition") == {"Ready": 1, "InputsFresh": 0}
@@ -171,6 +176,10 @@ async def test_each_family_is_written_once_however_many_policies_there_are() -> 
         assert text.count(f"# TYPE {family.name} gauge") == 1
     found = await samples(Metrics(lambda: rows))
     assert [s.value for s in found if s.name == "effective_load_policy_desired_replicas"] == list(range(50))
+
+
+def test_modes_are_those_of_the_arithmetic() -> None:
+    assert {stance.value for stance in Stance} == set(MODES)
 
 
 def test_verdicts_are_those_of_the_arithmetic() -> None:

@@ -1,0 +1,91 @@
+"""A notice in words, and how many of them a route may be sent."""
+
+import string
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from adapter.companion.remembered import Notice
+from adapter.policy.memory import time_text
+from adapter.settings_notifications import RateLimit, Route, Severity
+from adapter.snapshot import Key
+
+REPEATED_SECONDS = 300.0
+"""The same words about the same policy are not sent again for so long."""
+LONGEST_TITLE = 250
+LONGEST_BODY = 4000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """What a route is sent. `at` is when it was noticed (seconds)."""
+
+    key: Key
+    severity: Severity
+    at: float
+    title: str
+    body: str
+
+
+def message(route: Route, cluster: str, key: Key, notice: Notice, severity: Severity) -> Message:
+    """The notice in the route's own words. Templates only put in what is known: nothing in them is executed."""
+    fields = {"from": "", "to": "", "why": ""} | dict(notice.fields)
+    fields |= {
+        "cluster": cluster,
+        "event": notice.topic.value,
+        "severity": severity.value,
+        "namespace": key.namespace,
+        "policy": key.name,
+        "target": notice.target,
+        "at": time_text(notice.at).partition(".")[0] + "Z",
+        "text": notice.text,
+    }
+    return Message(
+        key=key,
+        severity=severity,
+        at=notice.at,
+        title=_filled(route.title, fields, LONGEST_TITLE),
+        body=_filled(route.template, fields, LONGEST_BODY),
+    )
+
+
+def _filled(template: str, fields: Mapping[str, str], longest: int) -> str:
+    text = string.Template(template).safe_substitute(fields)
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+@dataclass(slots=True)
+class Allowance:
+    """What one route was sent lately: for its limits, and so that it is not told the same twice."""
+
+    _sent: deque[float] = field(default_factory=deque)
+    _by_policy: dict[Key, deque[float]] = field(default_factory=dict)
+    _words: dict[tuple[Key, str, str], float] = field(default_factory=dict)
+
+    def take(self, message: Message, route: Route, now: float) -> str:
+        """Take a place for it; else why there is none: `repeated` or `limited`. Critical ones need none."""
+        self._forget(route, now)
+        words = (message.key, message.title, message.body)
+        if words in self._words:
+            return "repeated"
+        if message.severity is not Severity.CRITICAL:
+            own = self._by_policy.setdefault(message.key, deque())
+            if len(self._sent) >= route.rate_limit.count or len(own) >= route.policy_rate_limit.count:
+                return "limited"
+            self._sent.append(now)
+            own.append(now)
+        self._words[words] = now
+        return ""
+
+    def _forget(self, route: Route, now: float) -> None:
+        _expire(self._sent, route.rate_limit, now)
+        for key, times in list(self._by_policy.items()):
+            _expire(times, route.policy_rate_limit, now)
+            if not times:
+                del self._by_policy[key]
+        self._words = {words: at for words, at in self._words.items() if now - at < REPEATED_SECONDS}
+
+
+def _expire(times: deque[float], limit: RateLimit, now: float) -> None:
+    while times and now - times[0] >= limit.seconds:
+        times.popleft()
