@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TypeVar
 
 import msgspec
@@ -15,6 +16,7 @@ from adapter.kube.targets import target_decoder
 from adapter.load.matching import owned_by
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy, Target
+from adapter.policy.conformance import Wiring
 from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.policy.objects import PolicyObject
 from adapter.policy.parse import parse_policy
@@ -48,17 +50,22 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class TargetPods:
-    """What a policy scales, and its pods."""
+    """What a policy scales, its pods, and how policy and HPA are joined."""
 
     target: Target
     pods: tuple[Pod, ...]
+    wiring: Wiring
 
 
 class Cluster:
-    """Reads from one API server. Whatever fails is a KubeError or a ClusterFault."""
+    """Reads from one API server. Whatever fails is a KubeError or a ClusterFault.
 
-    def __init__(self, session: Session) -> None:
+    `tolerance` is that of HPAs which set none themselves (a ratio).
+    """
+
+    def __init__(self, session: Session, tolerance: Fraction) -> None:
         self._session = session
+        self._tolerance = tolerance
         self._resources = Resources(session)
 
     async def policies(self, namespaces: Iterable[str]) -> list[Named]:
@@ -93,11 +100,25 @@ class Cluster:
         raws = await self._items(path, labelSelector=known.scale.selector)
         pods = [_decoded(raw, decode, "pods") for raw in raws]
         owned = sorted((pod for pod in pods if owned_by(pod, known.target)), key=lambda pod: pod.name)
-        return TargetPods(known.target, tuple(owned))
+        return TargetPods(known.target, tuple(owned), await self._wiring(policy, hpa))
+
+    async def _wiring(self, policy: Policy, hpa: Hpa) -> Wiring:
+        """The HPA among the others of its namespace; one that cannot be read is nobody's neighbour."""
+        others = [self._parsed(raw) for raw in await self._items(_HPA.format(policy.namespace, "").rstrip("/"))]
+        known = [one for one in others if one is not None]
+        beside = [one.name for one in known if one.name != hpa.name and _scales_the_same(one, hpa)]
+        seen = any(pace.tolerance is not None for one in known for pace in (one.scale_up, one.scale_down))
+        return Wiring(policy=policy, hpa=hpa, beside=tuple(sorted(beside)), has_tolerance=True if seen else None)
+
+    def _parsed(self, raw: msgspec.Raw) -> Hpa | None:
+        try:
+            return parse_hpa(raw, self._tolerance)
+        except (FaultyDocument, msgspec.MsgspecError):
+            return None
 
     async def _hpa(self, policy: Policy) -> Hpa:
         try:
-            return parse_hpa(await self._session.get(_HPA.format(policy.namespace, policy.hpa)))
+            return parse_hpa(await self._session.get(_HPA.format(policy.namespace, policy.hpa)), self._tolerance)
         except NotFound:
             raise ClusterFault(f"there is no HorizontalPodAutoscaler {policy.hpa}, which the policy names") from None
         except FaultyDocument as error:
@@ -122,3 +143,8 @@ def _decoded(body: bytes | msgspec.Raw, decode: Callable[[bytes | msgspec.Raw], 
         return decode(body)
     except msgspec.MsgspecError as error:
         raise MalformedAnswer(f"{what}: {error}") from error
+
+
+def _scales_the_same(one: Hpa, other: Hpa) -> bool:
+    ours, theirs = one.target, other.target
+    return (ours.group, ours.kind, ours.name) == (theirs.group, theirs.kind, theirs.name)

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from adapter.check.cluster import Cluster, ClusterFault, Named
 from adapter.check.findings import PROBE, matching, registry_section, roster_of, service_section
@@ -14,6 +15,7 @@ from adapter.kube.session import Session
 from adapter.load.membership import uses_registry
 from adapter.load.roster import Roster
 from adapter.load.spec import Policy
+from adapter.policy.conformance import Wiring, flaws
 from adapter.registries.hub import Registries
 from adapter.registries.probe import Look, look
 from adapter.registries.roster import ServiceKey, service_of
@@ -42,7 +44,7 @@ async def check(settings: Settings, wanted: Wanted, kubeconfig: str | None) -> l
     registries = {one.name: one for one in settings.registries}
     wanted = _completed(wanted, registries)
     notes: list[Section] = []
-    async with _cluster(kubeconfig, wanted, notes) as cluster:
+    async with _cluster(kubeconfig, settings, wanted, notes) as cluster:
         policies = await _policies(cluster, settings, wanted, notes) if cluster else []
         services = _services(wanted, registries, policies)
         looks = await _look_at_all(registries, services)
@@ -52,7 +54,7 @@ async def check(settings: Settings, wanted: Wanted, kubeconfig: str | None) -> l
         for policy in policies:
             key = service_of(policy)
             roster = roster_of(key, looks.get(key.registry, ())) if key else None
-            sections.append(await _policy_section(cluster, settings, policy, roster))
+            sections += await _policy_sections(cluster, settings, policy, roster)
     return notes + sections
 
 
@@ -77,7 +79,9 @@ def _completed(wanted: Wanted, registries: Mapping[str, Registry]) -> Wanted:
 
 
 @asynccontextmanager
-async def _cluster(kubeconfig: str | None, wanted: Wanted, notes: list[Section]) -> AsyncIterator[Cluster | None]:
+async def _cluster(
+    kubeconfig: str | None, settings: Settings, wanted: Wanted, notes: list[Section]
+) -> AsyncIterator[Cluster | None]:
     """The cluster, None where none is needed or none can be reached. That is wrong only where it was asked for."""
     if wanted.service:
         yield None
@@ -92,7 +96,7 @@ async def _cluster(kubeconfig: str | None, wanted: Wanted, notes: list[Section])
         yield None
         return
     async with session:
-        yield Cluster(session)
+        yield Cluster(session, Fraction(str(settings.kubernetes.hpa_tolerance)))
 
 
 async def _policies(cluster: Cluster, settings: Settings, wanted: Wanted, notes: list[Section]) -> list[Policy]:
@@ -144,10 +148,10 @@ async def _look_at_all(
     return dict(zip(services, found, strict=True))
 
 
-async def _policy_section(
+async def _policy_sections(
     cluster: Cluster | None, settings: Settings, policy: Policy, roster: Roster | None
-) -> Section:
-    """Whether a policy may name its service, and which of its pods match what the registry listed."""
+) -> list[Section]:
+    """Whether a policy may name its service, which of its pods match what the registry listed, and its HPA."""
     section = Section(f"policy {policy.namespace}/{policy.name}")
     registry = uses_registry(policy)
     assert cluster is not None
@@ -156,15 +160,25 @@ async def _policy_section(
     refusal = hub.refusal(registry.name, registry.service, policy.namespace)
     if refusal:
         section.wrong(refusal)
-        return section
+        return [section]
     section.ok(f"the settings let it name service {registry.service} of registry {registry.name}")
     try:
         found = await cluster.pods(policy)
     except (KubeError, ClusterFault) as error:
         section.wrong(str(error))
-        return section
+        return [section]
     if roster is None:
         section.note(f"{len(found.pods)} pods of {found.target.kind} {found.target.name} wait for a valid answer")
     else:
         matching(section, registry, found.target, found.pods, roster)
+    return [section, _hpa_section(found.wiring)]
+
+
+def _hpa_section(wiring: Wiring) -> Section:
+    """What is unwise about how policy and HPA are joined."""
+    section = Section(f"HPA {wiring.hpa.namespace}/{wiring.hpa.name} of policy {wiring.policy.name}")
+    for flaw in flaws(wiring):
+        section.note(flaw.message)
+    if not section.findings:
+        section.ok("it sets the count that is decided")
     return section
