@@ -87,7 +87,8 @@ def _type(field: FieldInfo) -> str:
         return "list of texts"
     if get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
-    names = {str: "text", int: "whole number", float: "seconds", bool: "true or false"}
+    number = "seconds" if str(field.alias).lower().endswith("seconds") else "number"
+    names = {str: "text", int: "whole number", float: number, bool: "true or false"}
     return names.get(annotation, "mapping of texts")
 
 
