@@ -17,6 +17,8 @@ from tests.cluster.processes import Component, free_ports
 from tests.cluster.workloads import until
 
 ACCOUNT = "effective-load-companion"
+DEFAULT_RIGHTS = ("events", "status")
+"""The features whose rights manifests/overlays/default brings."""
 LEASE_PATH = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/effective-load-companion"
 _COMMON = ("ClusterRole", "Lease", "Role")
 _OWN = ("ServiceAccount", "ClusterRoleBinding", "RoleBinding")
@@ -27,7 +29,7 @@ def account_of(features: Iterable[str]) -> str:
     return "-".join((ACCOUNT, "with", *(sorted(features) or ["nothing"])))
 
 
-def companion_kubeconfig(cluster: ControlPlane, features: Iterable[str] = ("status",)) -> Path:
+def companion_kubeconfig(cluster: ControlPlane, features: Iterable[str] = DEFAULT_RIGHTS) -> Path:
     """A kubeconfig with the rights of the component companion and of companion-<feature> for these, and no other.
 
     Each set of features has an account of its own, so that tests do not lend each other rights.

@@ -1,5 +1,6 @@
 """The adapter on the real control plane, for tests that see what the stock HPA makes of it."""
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -7,11 +8,14 @@ from typing import Any
 import pytest
 
 from tests.cluster.adapter import AdapterProcess, account_kubeconfig, install_crds, manifests
-from tests.cluster.companion import CompanionProcess, companion_kubeconfig, reset_lease
+from tests.cluster.companion import DEFAULT_RIGHTS, CompanionProcess, companion_kubeconfig, reset_lease
 from tests.cluster.controlplane import ControlPlane
 
 FAST: dict[str, Any] = {"resourceMetrics": {"intervalSeconds": 2}}
 """So that a test waits for metrics-server only, not for the adapter's own interval on top."""
+
+COMPANIONS = itertools.count()
+"""Every companion has a log of its own."""
 
 MakeAdapter = Callable[..., AdapterProcess]
 MakeCompanion = Callable[..., CompanionProcess]
@@ -76,7 +80,7 @@ def make_adapter(
 
 @pytest.fixture
 def make_companion(control_plane: ControlPlane, crds: None) -> Iterator[MakeCompanion]:
-    """Starts companions that have the rights of these features' components, `status` if none are named, and no other.
+    """Starts companions that have the rights of these features' components, or else the default's, and no other.
 
     make_companion({"companion": {"features": {"fastScaleUp": True}}}, rights=("status", "fast-scale-up"))
     """
@@ -84,11 +88,11 @@ def make_companion(control_plane: ControlPlane, crds: None) -> Iterator[MakeComp
     reset_lease(control_plane)
 
     def make(
-        settings: Mapping[str, Any] | None = None, *, rights: Iterable[str] = ("status",), **more: Any
+        settings: Mapping[str, Any] | None = None, *, rights: Iterable[str] = DEFAULT_RIGHTS, **more: Any
     ) -> CompanionProcess:
         more = {
             "kubeconfig": companion_kubeconfig(control_plane, rights),
-            "name": f"companion-{len(made)}",
+            "name": f"companion-{next(COMPANIONS)}",
             **more,
         }
         process = CompanionProcess(control_plane, settings or FAST, **more)
