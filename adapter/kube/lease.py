@@ -222,7 +222,7 @@ async def _ended(*tasks: asyncio.Future[None]) -> None:
         except asyncio.CancelledError as error:
             cancelled = error
     for task in tasks:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.warning("what leading had begun broke", error=repr(error))
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            _log.warning("what leading had begun broke", error=repr(fault))
     if cancelled is not None:
         raise cancelled
