@@ -1,0 +1,199 @@
+"""deleteFirst on the real ReplicaSet controller: what was pulled out goes, what serves stays."""
+
+from typing import Any
+
+import pytest
+
+from tests.cluster.companion import CompanionProcess
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.prometheus import Exporter, Prometheus
+from tests.cluster.workloads import Workloads, container, until
+from tests.e2e.conftest import MakeAdapter, MakeCompanion
+from tests.e2e.kit import PULLED_OUT, Load, prometheus_settings, query_watermarks
+
+COST = "controller.kubernetes.io/pod-deletion-cost"
+MARK = "effective-load.io/deletion-cost-set"
+LOWEST = "-2147483648"
+POLICY = "/apis/effective-load.io/v1alpha1/namespaces/{}/watermarkpolicies/{}"
+RESTING = {"scaleUp": {"tolerance": "0"}, "scaleDown": {"tolerance": "0", "selectPolicy": "Disabled"}}
+"""An HPA that does not shrink: what is decided can be read from the policy's status at leisure."""
+
+
+@pytest.fixture
+def load(exporter: Exporter, workloads: Workloads) -> Load:
+    return Load(exporter, workloads)
+
+
+@pytest.fixture
+def companion(make_companion: MakeCompanion, prometheus: Prometheus) -> CompanionProcess:
+    """A companion that marks pods, with the right for it."""
+    settings = prometheus_settings(prometheus) | {"companion": {"features": {"deletionCost": True}}}
+    made = make_companion(settings, rights=("status", "deletion-cost"))
+    made.wait_leading()
+    return made
+
+
+def pull_out(workloads: Workloads, pods: list[str]) -> None:
+    for pod in pods:
+        workloads.annotate(pod, {PULLED_OUT: "true"})
+
+
+def follow(workloads: Workloads, **hpa: Any) -> None:
+    """The policy `web`, which has pulled-out pods deleted first, and its HPA."""
+    workloads.policy("web", [query_watermarks("load", "1200m", "400m")], pulledOut={"deleteFirst": True})
+    workloads.hpa("web", **hpa)
+
+
+def costs(workloads: Workloads, name: str = "web") -> dict[str, str]:
+    """The deletion costs of a workload's pods that have one."""
+    notes = {pod["metadata"]["name"]: pod["metadata"].get("annotations", {}) for pod in workloads.pods(name)}
+    return {pod: found[COST] for pod, found in notes.items() if COST in found}
+
+
+def wait_costs(workloads: Workloads, expected: dict[str, str]) -> None:
+    until(lambda: costs(workloads) == expected, 30, lambda: f"{costs(workloads)} instead of {expected}")
+
+
+def wait_finding(workloads: Workloads, reason: str, **status: Any) -> dict[str, Any]:
+    """The policy's status, once DeletedFirst has this reason and the other fields are as given."""
+
+    def holds(found: dict[str, Any]) -> bool:
+        now = found.get("status", {})
+        reasons = [one["reason"] for one in now.get("conditions") or [] if one["type"] == "DeletedFirst"]
+        return reasons == [reason] and {key: now.get(key) for key in status} == status
+
+    path = POLICY.format(workloads.namespace, "web")
+    found = workloads.client.wait_for(path, holds, 45, f"DeletedFirst {reason} {status}")
+    return dict(found["status"])
+
+
+@pytest.mark.parametrize(("minimum", "left"), [(6, 6), (1, 4)])
+def test_pods_that_were_pulled_out_go_first_and_have_no_place_in_the_count(
+    make_adapter: MakeAdapter,
+    companion: CompanionProcess,
+    workloads: Workloads,
+    prometheus: Prometheus,
+    load: Load,
+    minimum: int,
+    left: int,
+) -> None:
+    make_adapter(prometheus_settings(prometheus))
+    workloads.deployment("web", 10)
+    names = workloads.pod_names("web")
+    out, serving = names[2:6], [*names[:2], *names[6:]]
+    load.each("web", 0.8, but=dict.fromkeys(out, 0))
+    follow(workloads, minimum=minimum)
+    pull_out(workloads, out)
+    wait_costs(workloads, dict.fromkeys(out, LOWEST))
+    wait_finding(workloads, "Marked", desired=10)
+    mark = workloads.cluster.hpa_log.mark()
+    load.each("web", 0.3, but=dict.fromkeys(out, 0))  # 6 x 300m are worth 4 pods
+    workloads.wait_replicas("web", left)
+    workloads.wait_ready("web", left)
+    remaining = workloads.pod_names("web")
+    load.each("web", 0.6)
+    assert set(remaining) <= set(serving)
+    assert len(remaining) == left
+    assert [sync.desired for sync in workloads.syncs("web", mark) if sync.outcome == "rescaled"][:1] == [left]
+
+
+def test_a_stateful_set_is_neither_marked_nor_counted_on(
+    companion: CompanionProcess, workloads: Workloads, load: Load
+) -> None:
+    labels = {"app": "web"}
+    spec = {
+        "replicas": 10,
+        "serviceName": "web",
+        "podManagementPolicy": "Parallel",
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": {"containers": [container("app", {"cpu": "1"})]}},
+    }
+    made = workloads.client.create(workloads.item("apps/v1", "StatefulSet", "web", spec))
+    path = workloads.client.path(made)
+    workloads.client.wait_for(path, lambda found: found["status"].get("readyReplicas") == 10, 60, "10 ready")
+    out = workloads.pod_names("web")[:4]
+    load.each("web", 0.3, but=dict.fromkeys(out, 0))
+    pull_out(workloads, out)
+    follow(workloads, target=("apps/v1", "StatefulSet", "web"), behavior=RESTING)
+    wait_finding(workloads, "NoDeployment", desired=8)
+    assert companion.writes("MarkPod") == 0
+    assert costs(workloads) == {}
+
+
+def test_with_two_replica_sets_marked_pods_keep_their_place_in_the_count(
+    companion: CompanionProcess, workloads: Workloads, load: Load
+) -> None:
+    workloads.deployment("web", 10, max_surge=0, max_unavailable=1)
+    # The first new pod is Ready but not available for an hour, so the rollout stays where it is.
+    workloads.client.patch(workloads.path("web"), {"spec": {"minReadySeconds": 3600, "progressDeadlineSeconds": 7200}})
+    workloads.rollout("web")
+    until(
+        lambda: len(hashes(workloads)) == 10 and len(set(hashes(workloads).values())) == 2,
+        30,
+        lambda: str(hashes(workloads)),
+    )
+    until(lambda: all_ready(workloads), 30, lambda: "not ready")
+    old = [pod for pod, template in hashes(workloads).items() if list(hashes(workloads).values()).count(template) > 1]
+    out = old[:4]
+    load.each("web", 0.3, but=dict.fromkeys(out, 0))
+    pull_out(workloads, out)
+    follow(workloads, behavior=RESTING)
+    wait_costs(workloads, dict.fromkeys(out, LOWEST))
+    wait_finding(workloads, "SeveralReplicaSets", desired=8)
+
+
+def hashes(workloads: Workloads) -> dict[str, str]:
+    """The template hash of each live pod."""
+    live = [pod["metadata"] for pod in workloads.pods("web") if "deletionTimestamp" not in pod["metadata"]]
+    return {metadata["name"]: metadata["labels"]["pod-template-hash"] for metadata in live}
+
+
+def all_ready(workloads: Workloads) -> bool:
+    conditions = [pod["status"].get("conditions") or [] for pod in workloads.pods("web")]
+    return all(any((one["type"], one["status"]) == ("Ready", "True") for one in found) for found in conditions)
+
+
+def test_costs_of_others_stay_and_own_ones_go_when_a_pod_serves_again(
+    companion: CompanionProcess, workloads: Workloads, load: Load
+) -> None:
+    workloads.deployment("web", 10)
+    names = workloads.pod_names("web")
+    out = names[:4]
+    foreign, hidden, returning, taken = out
+    workloads.annotate(foreign, {COST: "7"})
+    workloads.annotate(hidden, {COST: "0"})  # as good as none, but somebody's
+    load.each("web", 0.3, but=dict.fromkeys(out, 0))
+    pull_out(workloads, out)
+    follow(workloads, behavior=RESTING)
+    wait_costs(workloads, {foreign: "7", hidden: "0", returning: LOWEST, taken: LOWEST})
+    found = wait_finding(workloads, "ForeignCost", desired=8)
+    (condition,) = [one for one in found["conditions"] if one["type"] == "DeletedFirst"]
+    assert foreign in condition["message"]
+    assert hidden in condition["message"]
+    workloads.annotate(taken, {COST: "9"})
+    for pod in (returning, taken):
+        workloads.annotate(pod, {PULLED_OUT: None})
+    until(lambda: marks(workloads) == set(), 30, lambda: str(marks(workloads)))
+    assert costs(workloads) == {foreign: "7", hidden: "0", taken: "9"}
+    assert companion.writes("MarkPod", "Conflict") == 1
+
+
+def marks(workloads: Workloads) -> set[str]:
+    """The pods that bear the companion's mark."""
+    return {one["metadata"]["name"] for one in workloads.pods("web") if MARK in one["metadata"].get("annotations", {})}
+
+
+def test_without_the_right_for_it_nothing_is_marked_and_the_policy_says_why(
+    make_companion: MakeCompanion, control_plane: ControlPlane, workloads: Workloads, load: Load, prometheus: Prometheus
+) -> None:
+    settings = prometheus_settings(prometheus) | {"companion": {"features": {"deletionCost": True}}}
+    companion = make_companion(settings)
+    companion.wait_leading()
+    workloads.deployment("web", 4)
+    out = workloads.pod_names("web")[:1]
+    load.each("web", 0.8, but=dict.fromkeys(out, 0))
+    pull_out(workloads, out)
+    follow(workloads, behavior=RESTING)
+    wait_finding(workloads, "Forbidden")
+    assert 1 <= companion.writes("MarkPod", "Forbidden") <= 6
+    assert costs(workloads) == {}
