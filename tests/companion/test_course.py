@@ -1,0 +1,114 @@
+"""Scalings as people hear of them: from, to, why, and by whom where that is known."""
+
+from dataclasses import replace
+
+from adapter.companion.course import FRESH_SECONDS
+from adapter.companion.remembered import Step
+from adapter.companion.situation import Raised
+from adapter.load.spec import Bounds
+from tests.companion.kit import Leader, situation
+from tests.load.world import NOW, TARGET
+
+
+def by_hpa(at: float) -> Bounds:
+    return Bounds(minimum=1, maximum=100, last_scale=at)
+
+
+def last(leader: Leader) -> Step | None:
+    return leader.past.course.last
+
+
+def test_the_first_look_is_no_scaling() -> None:
+    leader = Leader()
+    leader.look(situation())
+    assert last(leader) is None
+
+
+def test_a_scaling_is_put_down_to_the_hpa_that_says_so_and_to_what_the_policy_asked_for() -> None:
+    leader = Leader()
+    leader.look(situation("2400m"))
+    leader.look(situation(current=8, now=NOW + 2, bounds=by_hpa(NOW + 1)))
+    step = last(leader)
+    assert step is not None
+    assert (step.number, step.before, step.after, step.by) == (1, 4, 8, "the HPA")
+    assert step.why.startswith("cpu: 4 pods use 2400m on average, above the high watermark 1200m")
+
+
+def test_for_the_hpas_word_is_waited_a_moment_and_no_longer() -> None:
+    leader = Leader()
+    leader.look(situation())
+    leader.look(situation(current=6, now=NOW + 2))
+    assert last(leader) is None
+    leader.look(situation(current=6, now=NOW + 5))
+    assert last(leader) == Step(1, NOW + 2, 4, 6, "", "")
+
+
+def test_one_scaling_of_the_hpa_is_put_down_to_it_once() -> None:
+    leader = Leader()
+    leader.look(situation())
+    leader.look(situation(current=6, now=NOW + 2, bounds=by_hpa(NOW + 1)))
+    for at in (3, 7):
+        leader.look(situation(current=9, now=NOW + at, bounds=by_hpa(NOW + 1)))
+    step = last(leader)
+    assert step is not None
+    assert (step.before, step.after, step.by) == (6, 9, "")
+
+
+def test_what_the_companion_raised_is_its_own() -> None:
+    leader = Leader()
+    leader.look(situation("2400m"))
+    leader.past = replace(leader.past, raised=Raised(at=NOW + 1, to=8))
+    leader.look(situation(current=8, now=NOW + 1))
+    step = last(leader)
+    assert step is not None
+    assert (step.after, step.by) == (8, "the companion")
+
+
+def test_a_count_that_only_leads_towards_what_was_asked_for_says_so() -> None:
+    leader = Leader()
+    leader.look(situation("2400m"))
+    leader.look(situation(current=6, now=NOW + 2, bounds=by_hpa(NOW + 1)))
+    step = last(leader)
+    assert step is not None
+    assert step.why.startswith("on the way to 8: cpu")
+
+
+def test_a_count_that_nobody_asked_for_has_no_reason() -> None:
+    leader = Leader()
+    leader.look(situation("2400m"))
+    leader.look(situation(current=2, now=NOW + 2, bounds=by_hpa(NOW + 1)))
+    step = last(leader)
+    assert step is not None
+    assert step.why == ""
+
+
+def test_a_count_that_comes_back_within_the_moment_was_no_scaling() -> None:
+    leader = Leader()
+    for at, count in ((0, 4), (1, 6), (2, 4), (9, 4)):
+        leader.look(situation(current=count, now=NOW + at))
+    assert last(leader) is None
+
+
+def test_another_target_is_no_scaling() -> None:
+    leader = Leader()
+    leader.look(situation())
+    other = replace(TARGET, uid="another")
+    for at in (2, 9):
+        leader.look(situation(current=9, now=NOW + at, target=other))
+    assert last(leader) is None
+
+
+def test_a_new_leader_goes_on_from_the_count_that_the_status_shows() -> None:
+    leader = Leader({"current": 4}, at=NOW - 20)
+    for at in (0, 5):
+        leader.look(situation(current=6, now=NOW + at))
+    step = last(leader)
+    assert step is not None
+    assert (step.before, step.after) == (4, 6)
+
+
+def test_a_status_of_long_ago_tells_of_no_scaling() -> None:
+    leader = Leader({"current": 4}, at=NOW - FRESH_SECONDS - 1)
+    for at in (0, 5):
+        leader.look(situation(current=6, now=NOW + at))
+    assert last(leader) is None

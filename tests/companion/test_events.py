@@ -1,0 +1,183 @@
+"""Events: one for a scaling or a condition that changed, a series for what repeats, and never one a loop."""
+
+from dataclasses import replace
+
+import pytest
+
+from adapter.companion import posting
+from adapter.companion.actions import Outcome, WriteEvent
+from adapter.companion.events import MOST_PER_HOUR, SERIES_SECONDS, STEADY_SECONDS
+from adapter.companion.situation import Situation
+from adapter.load.spec import Bounds, Mode
+from adapter.settings import Companion, CompanionFeatures
+from tests.companion.kit import KEY, RULE, Leader, situation
+from tests.load.world import NOW
+
+SCALED = Bounds(minimum=1, maximum=100, last_scale=NOW + 1)
+
+
+def blind(at: float, **changes: object) -> Situation:
+    """No pod has a sample."""
+    return situation(None, now=NOW + at, **changes)  # type: ignore[arg-type]
+
+
+def seeing(at: float, **changes: object) -> Situation:
+    return situation(now=NOW + at, **changes)  # type: ignore[arg-type]
+
+
+def test_a_scaling_is_told_once_with_its_reason() -> None:
+    leader = Leader()
+    leader.look(situation("2400m"))
+    (event,) = leader.events(seeing(2, current=8, bounds=SCALED))
+    assert event.startswith("Normal Scaled: from 4 to 8 by the HPA: cpu: 4 pods use 2400m")
+    assert [leader.events(seeing(at, current=8, bounds=SCALED)) for at in range(3, 700, 10)] == [[]] * 70
+
+
+def test_a_look_where_all_is_well_writes_no_event() -> None:
+    leader = Leader()
+    assert [leader.events(seeing(at)) for at in range(0, 3600, 10)] == [[]] * 360
+
+
+def test_a_condition_is_told_of_once_it_has_lasted_and_again_when_it_is_over() -> None:
+    leader = Leader()
+    leader.look(seeing(0))
+    assert leader.events(blind(10)) == []
+    assert any(event.startswith("Warning InputsMissing: InputsFresh: ") for event in leader.events(blind(21)))
+    assert leader.events(blind(30)) == []
+    assert leader.events(seeing(40)) == []
+    assert "Normal SamplesFresh: InputsFresh: every metric has fresh samples" in leader.events(seeing(51))
+
+
+def test_a_condition_that_changes_back_at_once_is_not_told_of() -> None:
+    leader = Leader()
+    told = [leader.events(blind(at) if at % 10 else seeing(at)) for at in range(0, 600, 5)]
+    assert told == [[]] * 120
+
+
+def test_what_repeats_within_ten_minutes_is_one_series_and_written_once_a_minute_at_most() -> None:
+    leader = Leader()
+    written: list[WriteEvent] = []
+    for minute in range(10):
+        for second in range(0, 60, 5):
+            case = (blind if second < 30 else seeing)(60 * minute + second)
+            written += [action for action in leader.look(case) if isinstance(action, WriteEvent)]
+    troubles = [action.series for action in written if action.subject.reason == "InputsMissing"]
+    assert len({series.name for series in troubles}) == 1
+    assert [series.count for series in troubles] == list(range(1, 11))
+    first, *others = [posting.writing(action) for action in written if action.subject.reason == "InputsMissing"]
+    assert first.method == "POST"
+    assert {write.method for write in others} == {"PATCH"}
+    assert others[-1].body["series"]["count"] == 10
+
+
+def test_what_comes_again_after_ten_minutes_is_news() -> None:
+    leader = Leader()
+    names = set()
+    for at in (0, 2000):
+        leader.look(seeing(at))
+        for later in (10, 25):
+            names |= {one.series.name for one in leader.look(blind(at + later)) if isinstance(one, WriteEvent)}
+        assert not any(isinstance(one, WriteEvent) for one in leader.look(blind(at + 30 + SERIES_SECONDS)))
+        leader.look(seeing(at + 700))
+        leader.look(seeing(at + 700 + STEADY_SECONDS))
+    assert len(names) == 2 * len({"InputsFresh", "Ready"})
+
+
+def test_a_policy_begins_only_so_many_series_an_hour_and_the_next_one_says_how_many_were_left_out() -> None:
+    leader = Leader()
+    leader.look(seeing(0, current=1))
+    told = [leader.events(seeing(10 * n, current=n + 1)) + leader.events(seeing(10 * n + 4, current=n + 1))
+            for n in range(1, MOST_PER_HOUR + 11)]  # fmt: skip
+    assert sum(map(len, told)) == MOST_PER_HOUR
+    leader.look(seeing(4200, current=100))
+    (event,) = leader.events(seeing(4204, current=100))
+    assert event == "Normal Scaled: from 41 to 100 (10 more were not told)"
+
+
+def test_an_event_that_could_not_be_written_is_tried_again_under_the_same_name() -> None:
+    leader = Leader()
+    leader.look(situation("2400m"))
+    leader.outcome = Outcome.FAILED
+    names = [
+        action.series.name
+        for at in (2, 12)
+        for action in leader.look(seeing(at, current=8, bounds=SCALED))
+        if isinstance(action, WriteEvent)
+    ]
+    assert len(names) == 2
+    assert len(set(names)) == 1
+
+
+def test_an_event_that_is_there_already_is_not_tried_again() -> None:
+    leader = Leader()
+    leader.look(situation("2400m"))
+    leader.outcome = Outcome.OVERTAKEN
+    assert len(leader.events(seeing(2, current=8, bounds=SCALED))) == 1
+    assert leader.events(seeing(12, current=8, bounds=SCALED)) == []
+
+
+def test_a_new_leader_does_not_tell_again_what_the_status_says() -> None:
+    before = Leader()
+    before.look(seeing(0))
+    for at in (10, 25):
+        before.look(blind(at))
+    status = before.status(blind(150))
+    successor = Leader(status, at=NOW + 150)
+    assert [successor.events(blind(at)) for at in (160, 175, 190)] == [[], [], []]
+
+
+@pytest.mark.parametrize(
+    ("change", "event"),
+    [
+        ({"mode": Mode.PAUSED}, "Normal Paused: Active: mode Paused: the current count is asked for"),
+        ({"mode": Mode.OBSERVE}, "Normal Observed: Active: mode Observe: everything is computed, "),
+        ({"hold_until": NOW + 600}, "Normal Held: Active: held until 2026-01-01T12:10:00Z by the annotation "),
+    ],
+)
+def test_a_mode_of_rest_is_told_of_at_once_and_is_no_warning(change: dict[str, object], event: str) -> None:
+    leader = Leader()
+    leader.look(seeing(0))
+    (found,) = leader.events(seeing(1, rule=replace(RULE, **change)))  # type: ignore[arg-type]
+    assert found.startswith(event)
+    (back,) = leader.events(seeing(2))
+    assert back == "Normal Deciding: Active: the count is decided by the metrics"
+
+
+def test_a_hold_that_ends_is_told_of() -> None:
+    leader, held = Leader(), replace(RULE, hold_until=NOW + 60)
+    leader.look(seeing(0, rule=held))
+    assert leader.events(seeing(59, rule=held)) == []
+    assert [event.split(":")[0] for event in leader.events(seeing(60, rule=held))] == ["Normal Deciding"]
+
+
+def test_switched_off_nothing_is_told() -> None:
+    leader, off = Leader(), Companion(features=CompanionFeatures(events=False))
+    leader.look(situation("2400m", settings=off))
+    assert leader.events(seeing(2, current=8, bounds=SCALED, settings=off)) == []
+
+
+def test_an_event_is_about_the_policy_and_names_the_target() -> None:
+    leader = Leader()
+    leader.look(situation("2400m"))
+    (action,) = [one for one in leader.look(seeing(2, current=8, bounds=SCALED)) if isinstance(one, WriteEvent)]
+    write = posting.writing(action)
+    assert write.path == "/apis/events.k8s.io/v1/namespaces/shop/events"
+    assert write.body["regarding"] == {
+        "apiVersion": "effective-load.io/v1alpha1",
+        "kind": "WatermarkPolicy",
+        "namespace": KEY.namespace,
+        "name": KEY.name,
+        "uid": "policy-uid",
+    }
+    assert (write.body["related"]["kind"], write.body["related"]["name"]) == ("Deployment", "web")
+    assert "series" not in write.body
+
+
+def test_a_long_note_is_cut_to_what_the_api_takes() -> None:
+    leader = Leader()
+    leader.look(seeing(0))
+    rule = replace(RULE, metrics=tuple(replace(RULE.metrics[0], name=f"metric-{'ä' * 30}-{n}") for n in range(30)))
+    for at in (10, 25):
+        found = [one for one in leader.look(blind(at, rule=rule)) if isinstance(one, WriteEvent)]
+    assert found
+    assert 1020 <= max(len(one.series.note.encode()) for one in found) <= 1024

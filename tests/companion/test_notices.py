@@ -1,0 +1,186 @@
+"""What people are told: each trouble once when it has stood for long enough, and scalings."""
+
+from dataclasses import replace
+
+from adapter.companion import notices, plan
+from adapter.companion.actions import Notify, Outcome
+from adapter.companion.situation import Situation
+from adapter.load.spec import Bounds
+from adapter.settings import Companion
+from adapter.settings_notifications import Notifications, Severity, Topic
+from tests.companion.kit import HEARD, ROUTE, RULE, Leader, situation, topics
+from tests.companion.test_versions import NEW, OLD, of
+from tests.load.world import NOW, REGISTRY, out, roster, same
+
+SMALL = Bounds(minimum=1, maximum=4)
+
+
+def at(seconds: float, load: str | None = "800m", **changes: object) -> Situation:
+    return situation(load, now=NOW + seconds, **changes)  # type: ignore[arg-type]
+
+
+def test_a_scaling_is_told_with_from_to_and_why() -> None:
+    leader = Leader()
+    leader.look(situation("2400m"))
+    (notice,) = leader.notices(at(2, current=8, bounds=Bounds(minimum=1, maximum=100, last_scale=NOW + 1)))
+    assert (notice.topic, notice.severity, notice.target) == (Topic.SCALED, Severity.INFO, "Deployment web")
+    assert notice.text.startswith("scaled from 4 to 8 by the HPA: cpu: 4 pods use 2400m")
+    assert (notice.fields["from"], notice.fields["to"]) == ("4", "8")
+    assert notice.fields["why"].startswith("cpu: 4 pods use 2400m")
+    assert leader.notices(at(12, current=8)) == []
+
+
+def test_where_nobody_listens_nothing_is_noted() -> None:
+    leader, silent = Leader(), Companion()
+    leader.look(situation("2400m", settings=silent))
+    leader.look(at(9, None, current=8, settings=silent))
+    assert leader.notices(at(99, None, current=8, settings=silent)) == []
+    assert "notified" not in leader.status(at(250, None, settings=silent))
+
+
+def test_who_begins_to_listen_is_not_told_what_was() -> None:
+    leader = Leader()
+    for seconds, count in ((0, 4), (2, 6), (9, 6)):
+        leader.look(at(seconds, current=count, settings=Companion()))
+    assert leader.notices(at(19, current=6)) == []
+
+
+def test_lost_data_are_told_of_after_a_minute_once_and_when_they_are_back() -> None:
+    leader = Leader()
+    leader.look(at(0))
+    assert [topics(leader.notices(at(seconds, None))) for seconds in (10, 60, 71, 81, 600)] == [
+        [], [], ["dataLost"], [], []
+    ]  # fmt: skip
+    assert [topics(leader.notices(at(seconds))) for seconds in (610, 630, 641, 651)] == [[], [], ["dataRecovered"], []]
+
+
+def test_data_that_are_gone_for_a_moment_are_not_told_of() -> None:
+    leader = Leader()
+    told = [leader.notices(at(seconds, None if seconds % 60 < 50 else "800m")) for seconds in range(0, 1200, 10)]
+    assert told == [[]] * 120
+
+
+def test_a_registry_that_is_not_trusted_is_lost_data() -> None:
+    leader, rule = Leader(), replace(RULE, registry=REGISTRY)
+    leader.look(at(0, rule=rule))
+    (notice,) = leader.notices(at(61, rule=rule))
+    assert notice.topic is Topic.DATA_LOST
+    assert "registry nacos has not given a valid answer" in notice.text
+
+
+def test_a_service_without_pods_has_lost_nothing() -> None:
+    leader = Leader()
+    for seconds in (0, 61, 122):
+        assert leader.notices(at(seconds, pods=[], current=0)) == []
+
+
+def test_to_need_more_than_the_maximum_is_told_of_after_half_a_minute() -> None:
+    leader = Leader()
+    assert leader.notices(at(0, "2400m", bounds=SMALL)) == []
+    (notice,) = leader.notices(at(31, "2400m", bounds=SMALL))
+    assert notice.topic is Topic.AT_MAXIMUM
+    assert notice.text.startswith("more is needed than the HPA's maximum of 4: cpu")
+    assert leader.notices(at(41, "2400m", bounds=SMALL)) == []
+
+
+def test_a_count_at_the_maximum_that_is_enough_is_no_news() -> None:
+    leader = Leader()
+    assert [leader.notices(at(seconds, bounds=SMALL)) for seconds in (0, 31, 62)] == [[], [], []]
+
+
+def test_what_comes_back_soon_is_not_told_again() -> None:
+    leader = Leader()
+    said = [
+        topics(leader.notices(at(seconds, "2400m" if seconds % 100 < 60 else "800m", bounds=SMALL)))
+        for seconds in range(0, 3000, 10)
+    ]
+    assert sum(said, []) == ["atMaximum"]
+
+
+def test_what_comes_back_after_it_was_over_for_long_is_told_again() -> None:
+    leader = Leader()
+    said = []
+    for seconds in (0, 31, 100, 401, 500, 531):
+        said += topics(leader.notices(at(seconds, "800m" if seconds in {100, 401} else "2400m", bounds=SMALL)))
+    assert said == ["atMaximum", "atMaximum"]
+
+
+def test_a_mass_pull_out_is_told_of_at_once() -> None:
+    leader = Leader()
+    pods = [*same(7, None)[0], *(out(f"out-{n}") for n in range(3))]
+    (notice,) = leader.notices(at(0, pods=pods))
+    assert (notice.topic, notice.severity) == (Topic.MASS_PULL_OUT, Severity.CRITICAL)
+    assert notice.text == "3 of 10 running pods are pulled out; out-0: pulled out by hand"
+
+
+def test_a_few_that_are_out_are_no_mass_pull_out() -> None:
+    leader = Leader()
+    assert leader.notices(at(0, pods=[*same(8, None)[0], out("a"), out("b")])) == []
+    assert leader.notices(at(10, pods=[*same(1, None)[0], out("a")])) == []
+
+
+def test_pods_that_are_all_out_by_the_registrys_word_count_though_they_are_not_believed() -> None:
+    leader = Leader()
+    pods = [replace(one, ips=(f"10.0.0.{n}",)) for n, one in enumerate(same(4, None)[0])]
+    listed = roster(disabled=tuple(one.ips[0] for one in pods))
+    (notice,) = leader.notices(at(0, pods=pods, listed=listed, rule=replace(RULE, registry=REGISTRY)))
+    assert notice.text.startswith("4 of 4 running pods are pulled out, 4 of them not believed yet; web-0: every pod")
+
+
+def test_a_version_mismatch_matters_more_in_production() -> None:
+    leader = Leader()
+    (notice,) = leader.notices(at(0, pods=of(OLD, 1) + of(NEW, 1)))
+    assert notice.topic is Topic.VERSION_MISMATCH
+    assert (notice.severity, notice.severity_in_production) == (Severity.WARNING, Severity.CRITICAL)
+    assert notice.text.startswith("the serving pods run 2 versions: ")
+
+
+def test_what_was_told_stands_in_the_status_and_a_new_leader_does_not_tell_it_again() -> None:
+    before = Leader()
+    before.look(at(0, "2400m", bounds=SMALL))
+    before.look(at(31, "2400m", bounds=SMALL))
+    status = before.status(at(200, "2400m", bounds=SMALL))
+    assert status["notified"] == ["atMaximum"]
+    successor = Leader(status, at=NOW + 200)
+    assert [successor.notices(at(seconds, "2400m", bounds=SMALL)) for seconds in (210, 250)] == [[], []]
+
+
+def test_a_new_leader_tells_that_data_are_back_which_another_one_told_were_lost() -> None:
+    successor = Leader({"notified": ["dataLost"]}, at=NOW)
+    assert [topics(successor.notices(at(seconds))) for seconds in (10, 41)] == [[], ["dataRecovered"]]
+
+
+def test_what_was_not_handed_on_is_handed_on_later() -> None:
+    leader = Leader()
+    leader.look(situation("2400m"))
+    leader.outcome = Outcome.OVERTAKEN
+    leader.look(at(9, current=8))
+    leader.look(at(13, current=8))
+    leader.outcome = Outcome.DONE
+    assert topics(leader.notices(at(23, current=8))) == ["scaled"]
+
+
+def test_it_is_told_by_the_routes_that_the_policy_names() -> None:
+    leader, rule = Leader(), replace(RULE, notify=("team",))
+    leader.look(situation("2400m", rule=rule))
+    leader.look(at(2, current=8, rule=rule))
+    (action,) = [one for one in leader.look(at(9, current=8, rule=rule)) if isinstance(one, Notify)]
+    assert action.routes == ("team",)
+
+
+def test_telling_waits_for_no_write() -> None:
+    leader = Leader()
+    leader.outcome = Outcome.FAILED
+    leader.look(at(0, pods=[out("a"), out("b"), *same(1, None)[0]]))
+    seen = replace(at(1), past=leader.past)
+    assert any(isinstance(action, Notify) for action in plan.urgent(seen))
+
+
+def test_a_route_that_the_settings_do_not_know_is_a_condition() -> None:
+    settings = Companion(notifications=Notifications(routes=(ROUTE,)))
+    (finding,) = notices.findings(situation(rule=replace(RULE, notify=("oncall", "nobody")), settings=settings))
+    assert (finding.type, finding.is_true, finding.reason) == ("RoutesKnown", False, "UnknownRoute")
+    assert "names nobody," in finding.message
+    (finding,) = notices.findings(situation(rule=replace(RULE, notify=("oncall",)), settings=settings))
+    assert finding.is_true
+    assert list(notices.findings(situation(settings=HEARD))) == []

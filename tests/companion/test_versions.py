@@ -1,0 +1,129 @@
+"""Serving pods run one version, but while a rollout moves on."""
+
+from dataclasses import replace
+
+import pytest
+
+from adapter.companion import versions
+from adapter.companion.situation import Finding
+from adapter.load.pods import Container, Pod
+from adapter.load.roster import Instance
+from adapter.load.spec import Target
+from adapter.settings import Companion
+from tests.companion.kit import HEARD, RULE, Leader, situation
+from tests.load.world import NOW, REGISTRY, TARGET, pod, roster, same
+
+OLD, NEW = "6c5d4f", "7b9c8d"
+
+
+def of(revision: str, count: int, *, age: float = 3600.0, image: str = "", **changes: object) -> list[Pod]:
+    containers = (Container("app", image=image, running=True),)
+    return [
+        pod(f"web-{revision}-{n}", age=age, template_hash=revision, containers=containers, **changes)
+        for n in range(count)
+    ]
+
+
+def found(pods: list[Pod], *, target: Target = TARGET, settings: Companion = HEARD, **changes: object) -> Finding:
+    case = situation(pods=pods, target=target, settings=settings, **changes)  # type: ignore[arg-type]
+    (finding,) = versions.findings(case)
+    return finding
+
+
+def test_pods_of_one_template_are_consistent() -> None:
+    assert found(of(NEW, 3)) == Finding("VersionsConsistent", True, "OneVersion", "the serving pods run one version")
+
+
+def test_two_templates_that_serve_side_by_side_for_long_are_named_with_their_counts() -> None:
+    finding = found(of(OLD, 3, image="shop/web:1.4.1") + of(NEW, 7, age=1200.0, image="shop/web:1.4.2"))
+    assert (finding.is_true, finding.reason) == (False, "VersionMismatch")
+    assert finding.message == (
+        "the serving pods run 2 versions: 1.4.2 (7b9c8d, 7 pods), 1.4.1 (6c5d4f, 3 pods); "
+        "no rollout has progressed for 600 s"
+    )
+
+
+@pytest.mark.parametrize(("age", "reason"), [(590.0, "RollingOut"), (620.0, "VersionMismatch")])
+def test_it_counts_from_when_a_pod_of_the_newest_template_turned_ready(age: float, reason: str) -> None:
+    assert found(of(OLD, 3) + of(NEW, 2, age=1200.0) + of(NEW, 1, age=age)[:1]).reason == reason
+
+
+def test_a_young_pod_of_the_old_template_is_no_rollout_that_progresses() -> None:
+    assert found(of(OLD, 3) + of(NEW, 2, age=1200.0) + [replace(of(OLD, 1, age=60.0)[0], uid="young")]).reason == (
+        "VersionMismatch"
+    )
+
+
+@pytest.mark.parametrize("reason", ["DeploymentPaused", "ProgressDeadlineExceeded"])
+def test_a_rollout_that_says_it_stands_still_is_believed_whatever_pods_are_young(reason: str) -> None:
+    target = replace(TARGET, progressing=reason, progressing_since=NOW - 601)
+    assert found(of(OLD, 3) + of(NEW, 2, age=60.0), target=target).reason == "VersionMismatch"
+    fresh = replace(target, progressing_since=NOW - 599)
+    assert found(of(OLD, 3) + of(NEW, 2, age=60.0), target=fresh).reason == "RollingOut"
+
+
+def test_pods_that_do_not_serve_do_not_count() -> None:
+    gone = [replace(one, deleting=True) for one in of(OLD, 3)]
+    out = [replace(one, uid=f"{one.uid}-out", pulled_out_annotation=True) for one in of(OLD, 3)]
+    assert found(gone + out + of(NEW, 3)).reason == "OneVersion"
+
+
+def test_a_stateful_sets_pods_are_told_apart_by_their_controller_revision() -> None:
+    def one(name: str, revision: str) -> Pod:
+        return pod(name, template_hash="", owner=None, labels={"controller-revision-hash": revision})
+
+    target = replace(TARGET, kind="StatefulSet")
+    finding = found([one("web-0", "web-1"), one("web-1", "web-2")], target=target)
+    assert finding.message.startswith("the serving pods run 2 versions: web-1 (1 pod), web-2 (1 pod)")
+
+
+def test_pods_of_which_no_template_is_known_are_no_version() -> None:
+    assert found([replace(one, template_hash="") for one in same(2, "1")[0]]).reason == "OneVersion"
+
+
+def test_a_label_goes_before_the_image() -> None:
+    old = of(OLD, 1, image="web:a", labels={"app.kubernetes.io/version": "2026.1"})
+    new = of(NEW, 1, image="web:b", labels={"app.kubernetes.io/version": "2026.2"})
+    assert "2026.1 (6c5d4f, 1 pod), 2026.2 (7b9c8d, 1 pod)" in found(old + new).message
+
+
+def test_a_label_that_is_the_same_in_both_says_nothing() -> None:
+    labels = {"app.kubernetes.io/version": "2026.1"}
+    message = found(of(OLD, 1, image="web:a", labels=labels) + of(NEW, 1, image="web:b", labels=labels)).message
+    assert "a (6c5d4f, 1 pod), b (7b9c8d, 1 pod)" in message
+
+
+def test_where_nothing_tells_them_apart_they_go_by_their_hash() -> None:
+    assert "6c5d4f (1 pod), 7b9c8d (1 pod)" in found(of(OLD, 1, image="web:a") + of(NEW, 1, image="web:a")).message
+
+
+def test_the_registrys_metadata_name_them_where_images_do_not() -> None:
+    pods = of(OLD, 1, ips=("10.0.0.1",)) + of(NEW, 1, ips=("10.0.0.2",))
+    instances = tuple(Instance(ip=f"10.0.0.{n}", port=8080, metadata={"version": f"v{n}"}) for n in (1, 2))
+    finding = found(pods, rule=replace(RULE, registry=REGISTRY), listed=replace(roster(), instances=instances))
+    assert "v1 (6c5d4f, 1 pod), v2 (7b9c8d, 1 pod)" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("image", "tag"),
+    [
+        ("web", "latest"),
+        ("registry:5000/shop/web", "latest"),
+        ("registry:5000/shop/web:1.2", "1.2"),
+        ("web:1.2@sha256:0123456789abcdef", "1.2"),
+        ("web@sha256:0123456789abcdef", "0123456789ab"),
+    ],
+)
+def test_an_images_tag(image: str, tag: str) -> None:
+    assert versions.tag(image) == tag
+
+
+def test_how_long_is_a_matter_of_the_settings() -> None:
+    pods = of(OLD, 1) + of(NEW, 1, age=120.0)
+    assert found(pods, settings=Companion(version_mismatch_seconds=60)).reason == "VersionMismatch"
+
+
+def test_it_is_a_condition_of_the_status() -> None:
+    status = Leader().status(situation(pods=of(OLD, 1) + of(NEW, 1)))
+    (condition,) = [one for one in status["conditions"] if one["type"] == "VersionsConsistent"]
+    assert (condition["status"], condition["reason"]) == ("False", "VersionMismatch")
