@@ -91,8 +91,8 @@ def _own(situation: Situation, hpa: Hpa) -> Iterator[Flaw]:
         names = ", ".join(one.name for one in _open(situation, hpa))
         yield Flaw(
             "WiringUndone",
-            f"{hpa.managers.last or 'somebody'} undid what was set of HPA {hpa.name} ({names}); it is set again in "
-            f"{_wait(wired) / 60:.0f} min at the earliest",
+            f"what was set of HPA {hpa.name} ({names}) was undone, most likely by {hpa.managers.last or 'somebody'}; "
+            f"it is set again in {_wait(wired) / 60:.0f} min at the earliest",
         )
     for one in _foreign(situation, hpa):
         owners = ", ".join(hpa.managers.others(one.name))

@@ -176,7 +176,8 @@ class TestWar:
         assert list(wiring.plan(case)) == []
         found = finding(case)
         assert found.reason == "WiringUndone"
-        assert "argocd-controller undid what was set of HPA web (scaleUp.tolerance" in found.message
+        assert "what was set of HPA web (scaleUp.tolerance" in found.message
+        assert "undone, most likely by argocd-controller" in found.message
         assert "again in 10 min" in found.message
 
     def test_each_undoing_makes_the_wait_six_times_as_long(self) -> None:
