@@ -76,7 +76,7 @@ class Companion:
 
     def changed(self, keys: Iterable[Key]) -> None:
         """The views of these policies are new. What was seen of their counts is kept also while another one leads."""
-        now, policies = self._session.now(), self._picture.current.policies
+        keys, now, policies = tuple(keys), self._session.now(), self._picture.current.policies
         for key in keys:
             view = policies.get(key)
             seen = look(self._watched.pop(key, None), view, now) if view is not None else None
@@ -136,6 +136,7 @@ class Companion:
             async with lane.take() as key:
                 try:
                     await self._plan_for(key, planned, turn)
+                    self._patience.done(key, PLANNING)
                 except Exception as error:  # noqa: BLE001  whatever it is, the other policies go on
                     self._metrics.errors.labels(reason="companion").inc()
                     if self._patience.refused(key, PLANNING, repr(error), self._session.now()):

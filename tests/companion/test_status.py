@@ -1,0 +1,150 @@
+"""What a status says, and when it is written."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapter.companion import status
+from adapter.companion.actions import WriteStatus
+from adapter.companion.found import written
+from adapter.companion.situation import Past, Situation, Written
+from adapter.load.spec import Bounds
+from adapter.snapshot import Problem
+from tests.companion.kit import KEY, situation
+from tests.load.world import NOW, out, pod
+
+
+def planned(case: Situation) -> list[WriteStatus]:
+    return list(status.plan(case))
+
+
+def later(case: Situation, seconds: float, before: WriteStatus) -> Situation:
+    """The same case after this was written and so much time."""
+    past = status.after(case.past, before, case.now)
+    return replace(case, past=past, now=case.now + seconds)
+
+
+def conditions(found: Any) -> dict[str, tuple[str, str]]:
+    return {one["type"]: (one["status"], one["reason"]) for one in found["conditions"]}
+
+
+def test_a_status_says_what_was_found_and_decided() -> None:
+    (action,) = planned(situation("1500m", pods=[*(pod(f"p{n}") for n in range(5)), out("o")], current=6))
+    found = action.status
+    assert (action.key, action.uid, action.over) == (KEY, "policy-uid", "")
+    assert (found["verdict"], found["current"], found["desired"]) == ("Above", 6, 8)
+    assert (found["metric"], found["effective"], found["high"], found["low"]) == ("cpu", "1500m", "1200m", "400m")
+    assert (found["pods"]["serving"], found["pods"]["pulledOut"]) == (5, 1)
+    assert found["metrics"][0] == {
+        "name": "cpu", "effective": "1500m", "raw": "1500m", "high": "1200m", "low": "400m",
+        "sampled": 5, "missing": 0, "verdict": "Above", "proposal": 8,
+    }  # fmt: skip
+    assert "desires 8" in found["decision"] or "8" in found["decision"]
+    assert found["memory"]["pods"].keys() == {"uid-o"}
+    assert conditions(found)["Ready"] == ("True", "Decided")
+
+
+def test_a_policy_that_is_not_answered_says_why_and_asks_for_no_count() -> None:
+    case = situation(None)
+    (action,) = planned(case)
+    assert action.status["verdict"] == "Error"
+    assert "desired" not in action.status
+    assert conditions(action.status)["Ready"] == ("False", "NoDecision")
+    assert conditions(action.status)["InputsFresh"][0] == "False"
+
+
+def test_a_problem_of_the_policy_is_its_decision_and_what_was_remembered_stays() -> None:
+    case = situation()
+    remembered = {"memory": {"lastReplicas": 4}, "assessedAt": "2026-01-01T00:00:00Z"}
+    case = replace(
+        case,
+        view=replace(case.view, assessment=None, problem=Problem(404, "NotFound", "the HPA does not exist")),
+        decision=None,
+        past=Past(written=Written(status=remembered, at=None)),
+    )
+    (action,) = planned(case)
+    assert (action.status["verdict"], action.status["decision"]) == ("Error", "the HPA does not exist")
+    assert conditions(action.status) == {"Ready": ("False", "NotFound"), **_others(action)}
+    assert action.status["memory"] == {"lastReplicas": 4}
+    assert action.over == "2026-01-01T00:00:00Z"
+
+
+def _others(action: WriteStatus) -> dict[str, tuple[str, str]]:
+    return {key: value for key, value in conditions(action.status).items() if key != "Ready"}
+
+
+def test_a_policy_without_uid_is_none_of_a_cluster_and_gets_no_status() -> None:
+    case = situation()
+    assert planned(replace(case, view=replace(case.view, policy=replace(case.view.policy, uid="")))) == []
+
+
+def test_the_same_is_not_written_again_before_two_minutes() -> None:
+    case = situation("800m")
+    (first,) = planned(case)
+    assert planned(later(case, 11, first)) == []
+    assert planned(later(case, 119, first)) == []
+    assert len(planned(later(case, 120, first))) == 1
+
+
+def test_usage_that_moves_within_the_band_is_no_news() -> None:
+    (first,) = planned(situation("800m"))
+    moved = situation("900m", now=NOW + 30)
+    assert planned(replace(moved, past=status.after(Past(), first, NOW))) == []
+
+
+def test_news_is_written_but_not_within_ten_seconds() -> None:
+    (first,) = planned(situation("800m"))
+    news = situation("1500m", now=NOW + 9.9)
+    assert planned(replace(news, past=status.after(Past(), first, NOW))) == []
+    (second,) = planned(replace(news, now=NOW + 10, past=status.after(Past(), first, NOW)))
+    assert second.status["desired"] == 5
+    assert second.over == first.status["assessedAt"]
+
+
+def test_a_condition_is_as_old_as_its_status_whoever_leads() -> None:
+    (first,) = planned(situation("800m"))
+    found = json.loads(msgspec.json.encode(first.status))
+    taken_over = Past(written=written(found))
+    (second,) = planned(replace(situation("1500m", now=NOW + 500), past=taken_over))
+    assert _since(second.status, "Ready") == _since(first.status, "Ready")
+    (third,) = planned(replace(situation(None, now=NOW + 600), past=taken_over))
+    assert _since(third.status, "Ready") != _since(first.status, "Ready")
+
+
+def _since(found: Any, kind: str) -> str:
+    return str(next(one["lastTransitionTime"] for one in found["conditions"] if one["type"] == kind))
+
+
+def test_a_new_leader_does_not_write_again_what_was_written_a_moment_ago() -> None:
+    case = situation("800m")
+    (first,) = planned(case)
+    taken_over = Past(written=written(json.loads(msgspec.json.encode(first.status))))
+    assert planned(replace(case, now=NOW + 30, past=taken_over)) == []
+
+
+@pytest.mark.parametrize("at", [None, "", "yesterday", 5])
+def test_a_status_of_no_known_time_is_written_anew(at: object) -> None:
+    assert written({"assessedAt": at}).at is None
+
+
+def test_no_text_is_longer_than_the_schema_allows() -> None:
+    case = situation()
+    problem = Problem(503, "ServiceUnavailable", "x" * 100_000)
+    case = replace(case, view=replace(case.view, assessment=None, problem=problem), decision=None)
+    (action,) = planned(case)
+    assert len(action.status["decision"]) == 1024
+    assert all(len(one["message"]) <= 32768 for one in action.status["conditions"])
+
+
+@given(load=st.integers(0, 10**13), pods=st.integers(1, 12), current=st.integers(0, 20))
+def test_quantities_and_counts_fit_the_schema_whatever_is_measured(load: int, pods: int, current: int) -> None:
+    (action,) = planned(situation(f"{load}m", pods=pods, current=current, bounds=Bounds(minimum=1, maximum=10**6)))
+    for name in ("effective", "raw", "high", "low"):
+        assert len(action.status.get(name, "")) <= 32
+    assert action.status["verdict"] in {"Above", "Inside", "Below", "Error"}
+    assert json.loads(msgspec.json.encode(action.status))

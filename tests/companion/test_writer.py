@@ -1,0 +1,132 @@
+"""What reaches the API server: nothing of a process that does not lead, nothing over what it did not know."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from aiohttp import web
+from structlog.testing import capture_logs
+
+from adapter.companion.actions import Outcome, WriteStatus
+from adapter.companion.writer import Writer
+from adapter.kube.session import Session
+from adapter.snapshot import Key
+from adapter.telemetry.metrics import Metrics
+from tests.kube.fake import FakeApi, status
+
+KEY = Key("shop", "web")
+PATH = "/apis/effective-load.io/v1alpha1/namespaces/shop/watermarkpolicies/web/status"
+ACTION = WriteStatus(key=KEY, uid="u1", status={"verdict": "Above"}, over="2026-01-01T00:00:00.5Z")
+
+
+class Leads:
+    leads = True
+
+
+class Case:
+    """A writer, the API server that it writes to, and what arrived there."""
+
+    def __init__(self, api: FakeApi, session: Session, metrics: Metrics) -> None:
+        self.api, self.metrics, self.leadership = api, metrics, Leads()
+        self.writer = Writer(session, self.leadership, metrics, lambda *_: None)
+        self.arrived: list[Any] = []
+        self.let_go = asyncio.Event()
+        self.let_go.set()
+        api.answers[PATH] = self._take
+
+    async def _take(self, request: web.Request) -> web.StreamResponse:
+        assert request.method == "PATCH"
+        assert request.content_type == "application/json-patch+json"
+        self.arrived.append(json.loads(await request.read()))
+        await self.let_go.wait()
+        return web.json_response({})
+
+    def counted(self, result: str) -> float:
+        labels = {"action": "WriteStatus", "result": result}
+        return self.metrics.registry.get_sample_value("effective_load_companion_writes_total", labels) or 0.0
+
+
+@pytest.fixture
+async def case() -> AsyncIterator[Case]:
+    metrics = Metrics()
+    async with FakeApi() as api, Session(api.load, metrics=metrics) as session:
+        yield Case(api, session, metrics)
+
+
+async def test_a_status_replaces_the_one_that_is_known_of_the_policy_that_is_known(case: Case) -> None:
+    assert await case.writer.carry_out(ACTION) is Outcome.DONE
+    assert case.arrived == [
+        [
+            {"op": "test", "path": "/metadata/uid", "value": "u1"},
+            {"op": "test", "path": "/status/assessedAt", "value": "2026-01-01T00:00:00.5Z"},
+            {"op": "add", "path": "/status", "value": {"verdict": "Above"}},
+        ]
+    ]
+    assert case.counted("done") == 1
+
+
+async def test_where_there_was_none_no_status_is_expected(case: Case) -> None:
+    await case.writer.carry_out(replace(ACTION, over=""))
+    assert [step["path"] for step in case.arrived[0]] == ["/metadata/uid", "/status"]
+
+
+async def test_nothing_is_written_by_whoever_does_not_lead(case: Case) -> None:
+    case.leadership.leads = False
+    assert await case.writer.carry_out(ACTION) is Outcome.OVERTAKEN
+    assert case.arrived == []
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "outcome"),
+    [
+        (403, "Forbidden", Outcome.REFUSED),
+        (409, "Conflict", Outcome.OVERTAKEN),
+        (422, "Invalid", Outcome.FAILED),
+        (500, "InternalError", Outcome.FAILED),
+        (413, "RequestEntityTooLarge", Outcome.FAILED),
+    ],
+)
+async def test_how_it_ended_is_told_and_counted(case: Case, code: int, reason: str, outcome: Outcome) -> None:
+    case.api.answers[PATH] = status(code, reason)
+    assert await case.writer.carry_out(ACTION) is outcome
+    assert case.counted(reason) == 1
+    assert case.writer.may(ACTION) is (outcome is Outcome.OVERTAKEN)
+
+
+async def test_a_policy_that_is_gone_is_no_failure(case: Case) -> None:
+    del case.api.answers[PATH]
+    assert await case.writer.carry_out(ACTION) is Outcome.OVERTAKEN
+    assert case.writer.may(ACTION)
+
+
+async def test_a_right_that_lacks_is_logged_once(case: Case) -> None:
+    case.api.answers[PATH] = status(403, "Forbidden")
+    with capture_logs() as logs:
+        for _ in range(3):
+            await case.writer.carry_out(ACTION)
+    assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == ["not done"]
+    assert case.counted("Forbidden") == 3
+
+
+async def test_an_answer_that_does_not_come_is_given_up_within_the_time_that_a_leader_has(case: Case) -> None:
+    case.let_go.clear()
+    began = asyncio.get_running_loop().time()
+    assert await case.writer.carry_out(ACTION) is Outcome.FAILED
+    assert 1.9 < asyncio.get_running_loop().time() - began < 2.5
+    case.let_go.set()
+
+
+async def test_whoever_is_to_stop_waits_for_the_write_that_it_began(case: Case) -> None:
+    case.let_go.clear()
+    writing = asyncio.create_task(case.writer.carry_out(ACTION))
+    while not case.arrived:  # noqa: ASYNC110  the server tells nobody
+        await asyncio.sleep(0.01)
+    writing.cancel()
+    await asyncio.sleep(0.1)
+    assert not writing.done()
+    case.let_go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
