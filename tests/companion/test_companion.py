@@ -1,0 +1,224 @@
+"""The companion at work: within its limit, urgent things first, and one policy's trouble is no other's."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any, cast
+
+import pytest
+from aiohttp import web
+
+from adapter.companion import companion as module
+from adapter.companion import plan
+from adapter.companion.actions import Action, WriteStatus
+from adapter.companion.companion import Companion
+from adapter.companion.situation import Situation
+from adapter.kube.lease import Lease
+from adapter.kube.session import Session
+from adapter.settings import Companion as CompanionSettings
+from adapter.snapshot import Key, Picture, Snapshot
+from adapter.telemetry.metrics import Metrics
+from tests.companion.kit import situation
+from tests.kube.fake import FakeApi, status
+
+LIST = "/apis/effective-load.io/v1alpha1/watermarkpolicies"
+
+
+class Leading:
+    """A lease that is held."""
+
+    leads = True
+
+    async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
+        await work()
+
+
+class Case:
+    """A companion over `count` policies, and when each of its writes arrived."""
+
+    def __init__(self, api: FakeApi, session: Session, settings: CompanionSettings) -> None:
+        self.api, self.metrics = api, Metrics()
+        self.staleness: str | None = None
+        self.picture = Picture()
+        self.arrived: list[tuple[float, str]] = []
+        self.hangs: set[str] = set()
+        self.companion = Companion(
+            session,
+            cast("Lease", Leading()),
+            self.picture,
+            lambda _: None,
+            cast("Any", lambda _: situation().neighbours),
+            lambda: True,
+            lambda: self.staleness,
+            settings,
+            (),
+            self.metrics,
+        )
+        api.answers[LIST] = self._listed
+
+    async def _listed(self, _: web.Request) -> web.StreamResponse:
+        return web.json_response({"metadata": {}, "items": []})
+
+    def policies(self, count: int) -> None:
+        view = situation().view
+        names = [f"p{index:03}" for index in range(count)]
+        self.picture.swap(Snapshot(policies={Key("shop", name): view for name in names}, synced=True))
+        for name in names:
+            self.api.answers[f"{LIST.replace('/watermark', '/namespaces/shop/watermark')}/{name}/status"] = self._took(
+                name
+            )
+
+    def _took(self, name: str) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def answer(_: web.Request) -> web.StreamResponse:
+            self.arrived.append((asyncio.get_running_loop().time(), name))
+            if name in self.hangs:
+                await asyncio.sleep(10)
+            return web.json_response({})
+
+        return answer
+
+    @property
+    def names(self) -> list[str]:
+        return [name for _, name in self.arrived]
+
+    async def until(self, holds: Callable[[], bool], seconds: float = 10) -> None:
+        async with asyncio.timeout(seconds):
+            while not holds():  # noqa: ASYNC110  the server tells nobody
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SETTLE_SECONDS", 0.0)
+
+
+@pytest.fixture
+async def make() -> AsyncIterator[Callable[..., Case]]:
+    running: list[asyncio.Task[None]] = []
+    async with FakeApi() as api, Session(api.load) as session:
+
+        def begin(count: int, **settings: Any) -> Case:
+            case = Case(api, session, CompanionSettings(**settings))
+            case.policies(count)
+            running.append(asyncio.create_task(case.companion.run()))
+            return case
+
+        yield begin
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+def _write(case: Situation) -> Iterator[Action]:
+    yield WriteStatus(key=case.key, uid="u", status={})
+
+
+def _nothing(_: Situation) -> Iterator[Action]:
+    yield from ()
+
+
+async def test_every_policy_gets_its_status_within_the_limit(make: Callable[..., Case]) -> None:
+    case = make(30, writes_per_second=40)
+    await case.until(lambda: len(set(case.names)) == 30)
+    moments = [moment for moment, _ in case.arrived]
+    assert moments[-1] - moments[0] >= 28 / 40
+    for first, last in zip(moments, moments[10:], strict=False):
+        assert last - first >= 9 / 40, "nor is it exceeded for a moment"
+
+
+async def test_what_is_urgent_does_not_wait_for_what_is_not(
+    make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    urgent = {"p099"}
+    monkeypatch.setattr(plan, "urgent", lambda case: _write(case) if case.key.name in urgent else _nothing(case))
+    monkeypatch.setattr(plan, "steady", lambda case: _nothing(case) if case.key.name in urgent else _write(case))
+    case = make(100, writes_per_second=5)
+    await case.until(lambda: "p099" in case.names)
+    assert len(case.names) <= 5
+
+
+async def test_an_urgent_write_that_hangs_does_not_hold_up_another_one(
+    make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "urgent", _write)
+    monkeypatch.setattr(plan, "steady", _nothing)
+    case = make(0)
+    case.hangs = {"p000", "p001", "p002"}
+    case.policies(5)
+    case.companion.changed(case.picture.current.policies)
+    began = asyncio.get_running_loop().time()
+    await case.until(lambda: {"p003", "p004"} <= set(case.names))
+    assert asyncio.get_running_loop().time() - began < 1
+
+
+async def test_a_policy_whose_plan_breaks_stops_no_other_and_is_counted(
+    make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def planned(case: Situation) -> Iterator[Action]:
+        if case.key.name == "p001":
+            raise RuntimeError("it broke")
+        return _write(case)
+
+    monkeypatch.setattr(plan, "steady", planned)
+    case = make(4, writes_per_second=1000)
+    await case.until(lambda: {"p000", "p002", "p003"} <= set(case.names))
+    errors = case.metrics.registry.get_sample_value("effective_load_errors_total", {"reason": "companion"})
+    assert errors == 1
+    assert "p001" not in case.names
+
+
+async def test_where_the_statuses_cannot_be_read_nothing_is_written_until_they_can(
+    make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.1)
+    case = make(0)
+    case.policies(2)
+    listed = case.api.answers[LIST]
+    case.api.answers[LIST] = status(503, "ServiceUnavailable")
+    await case.until(lambda: len(case.api.asked) >= 3)
+    assert case.names == []
+    case.api.answers[LIST] = listed
+    await case.until(lambda: set(case.names) == {"p000", "p001"})
+
+
+async def test_nothing_is_written_while_what_is_known_may_be_outdated(
+    make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.05)
+    case = make(0)
+    case.staleness = "the watch of pods has shown no life for 91 s"
+    case.policies(2)
+    await asyncio.sleep(0.3)
+    assert case.names == []
+    case.staleness = None
+    await case.until(lambda: set(case.names) == {"p000", "p001"})
+
+
+async def test_a_companion_whose_watches_are_not_filled_does_not_run_for_the_lease(make: Callable[..., Case]) -> None:
+    case = make(0)
+    case.picture.swap(Snapshot())
+    await asyncio.sleep(0.3)
+    assert case.api.asked == []
+    assert case.metrics.registry.get_sample_value("effective_load_companion_leads") == 0
+    case.policies(1)
+    await case.until(lambda: case.names == ["p000"])
+    assert case.metrics.registry.get_sample_value("effective_load_companion_leads") == 1
+
+
+async def test_what_was_written_over_meanwhile_is_read_again_before_it_is_written(make: Callable[..., Case]) -> None:
+    case = make(0)
+    case.policies(1)
+    path = f"{LIST.replace('/watermark', '/namespaces/shop/watermark')}/p000"
+    took = case.api.answers[f"{path}/status"]
+    case.api.answers[f"{path}/status"] = status(422, "Invalid")
+    read: list[str] = []
+
+    async def current(request: web.Request) -> web.StreamResponse:
+        read.append(request.path)
+        case.api.answers[f"{path}/status"] = took
+        return web.json_response({"metadata": {}, "status": {"assessedAt": "2020-01-01T00:00:00Z"}})
+
+    case.api.answers[path] = current
+    await case.until(lambda: bool(read))
+    await asyncio.sleep(2.1)  # what failed waits so long
+    case.companion.changed(case.picture.current.policies)
+    await case.until(lambda: case.names == ["p000"])
