@@ -1,6 +1,7 @@
 """Serving pods run one version, but while a rollout moves on."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from tests.load.world import NOW, REGISTRY, TARGET, pod, roster, same
 OLD, NEW = "6c5d4f", "7b9c8d"
 
 
-def of(revision: str, count: int, *, age: float = 3600.0, image: str = "", **changes: object) -> list[Pod]:
+def of(revision: str, count: int, *, age: float = 3600.0, image: str = "", **changes: Any) -> list[Pod]:
     containers = (Container("app", image=image, running=True),)
     return [
         pod(f"web-{revision}-{n}", age=age, template_hash=revision, containers=containers, **changes)
@@ -24,8 +25,8 @@ def of(revision: str, count: int, *, age: float = 3600.0, image: str = "", **cha
     ]
 
 
-def found(pods: list[Pod], *, target: Target = TARGET, settings: Companion = HEARD, **changes: object) -> Finding:
-    case = situation(pods=pods, target=target, settings=settings, **changes)  # type: ignore[arg-type]
+def found(pods: list[Pod], *, target: Target = TARGET, settings: Companion = HEARD, **changes: Any) -> Finding:
+    case = situation(pods=pods, target=target, settings=settings, **changes)
     (finding,) = versions.findings(case)
     return finding
 

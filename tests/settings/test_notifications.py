@@ -1,0 +1,55 @@
+"""The settings of notifications: what is wrong is named, and no address is ever shown."""
+
+import pytest
+
+from adapter.settings import SettingsError, parse
+from adapter.settings_notifications import Severity, Topic
+
+
+def route(**changes: object) -> str:
+    lines = {"name": "oncall", "urls": "[json://a]", **changes}
+    inner = ", ".join(f"{key}: {value}" for key, value in lines.items() if value is not None)
+    return f"companion: {{notifications: {{routes: [{{{inner}}}]}}}}"
+
+
+def test_a_route_is_read() -> None:
+    (found,) = parse(
+        route(urls=None, urlFile="/f", events="[scaled, atMaximum]", severities="[critical]", default="true")
+    ).companion.notifications.routes
+    assert (found.url_file, found.urls, found.default) == ("/f", (), True)
+    assert found.events == (Topic.SCALED, Topic.AT_MAXIMUM)
+    assert found.severities == (Severity.CRITICAL,)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (route(urls=None), "exactly one of urlFile and urls"),
+        (route(urlFile="/f"), "exactly one of urlFile and urls"),
+        (route(template="'$polcy'"), "is not known, did you mean policy?"),
+        (route(title="'costs 5$'"), "write $$ for a dollar"),
+        (route(events="[scald]"), "'scaled', 'versionMismatch'"),
+        (route(rateLimit="{count: 0}"), "greater than or equal to 1"),
+        (route(attempts="99"), "less than or equal to 10"),
+        (route(hook="x"), "there is no such key"),
+        (route().replace("}]}}", "}, {name: oncall, urls: [json://b]}]}}"), "names are unique"),
+    ],
+)
+def test_what_is_wrong_is_named(text: str, says: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        parse(text)
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text", [route(urls="['slack://hush', 5]"), route(urls="json://hush"), route(urls="[{slack: hush}]")]
+)
+def test_an_address_is_not_shown(text: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        parse(text)
+    assert "urls" in str(refused.value)
+    assert "hush" not in str(refused.value)
+
+
+def test_settings_do_not_show_addresses_in_logs() -> None:
+    assert "hush" not in repr(parse(route(urls="['slack://hush']")))
