@@ -1,30 +1,223 @@
-"""The companion: what it writes into a policy's status, and that one of several leads."""
+"""The companion: what it writes into a policy's status, that one of several leads, and what outlives restarts."""
 
+import time
+from typing import Any
+
+import pytest
+
+from tests.cluster.adapter import AdapterProcess
+from tests.cluster.companion import LEASE_PATH, CompanionProcess
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.prometheus import Exporter, Prometheus
-from tests.cluster.workloads import Workloads
-from tests.e2e.conftest import MakeCompanion
+from tests.cluster.workloads import Workloads, until
+from tests.e2e.conftest import MakeAdapter, MakeCompanion
 from tests.e2e.kit import Load, prometheus_settings, query_watermarks
+from tests.registries.servers.consul import Consul
 
-POLICIES = "/apis/effective-load.io/v1alpha1/namespaces/{}/watermarkpolicies/{}"
+CALM = {way: {"selectPolicy": "Disabled", "tolerance": "0"} for way in ("scaleUp", "scaleDown")}
+FAILOVER_SECONDS = 15
 
 
-def test_a_policy_says_what_was_found_and_decided(
-    make_companion: MakeCompanion,
-    control_plane: ControlPlane,
-    workloads: Workloads,
-    exporter: Exporter,
-    prometheus: Prometheus,
+class Scene:
+    """A service `web` between watermarks of 120 and 40, and what its policy's status says."""
+
+    def __init__(self, workloads: Workloads, exporter: Exporter) -> None:
+        self.workloads = workloads
+        self.load = Load(exporter, workloads)
+        base = f"/apis/effective-load.io/v1alpha1/namespaces/{workloads.namespace}/watermarkpolicies"
+        self.path = f"{base}/web"
+
+    def begin(self, pods: int = 5, each: float = 150, **policy: Any) -> None:
+        self.workloads.deployment("web", pods)
+        self.load.each("web", each)
+        self.workloads.policy("web", [query_watermarks("load", "120", "40")], **policy)
+        self.workloads.hpa("web", behavior=CALM)
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return dict(self.workloads.client.get(self.path).get("status") or {})
+
+    def wait_desired(self, count: int, seconds: float = 40) -> dict[str, Any]:
+        until(lambda: self.status.get("desired") == count, seconds, lambda: f"the status says {self.status}")
+        return self.status
+
+
+@pytest.fixture
+def scene(workloads: Workloads, exporter: Exporter) -> Scene:
+    return Scene(workloads, exporter)
+
+
+def condition(status: dict[str, Any], kind: str) -> dict[str, Any]:
+    (found,) = [one for one in status["conditions"] if one["type"] == kind]
+    return dict(found)
+
+
+def test_a_status_says_what_was_found_and_decided_in_columns_too(
+    make_companion: MakeCompanion, control_plane: ControlPlane, scene: Scene, prometheus: Prometheus
 ) -> None:
-    load = Load(exporter, workloads)
-    workloads.deployment("web", 5)
-    load.each("web", 150)
-    workloads.policy("web", [query_watermarks("load", "120", "40")])
-    workloads.hpa("web")
-    companion = make_companion(prometheus_settings(prometheus))
-    companion.wait_leading()
-    path = POLICIES.format(workloads.namespace, "web")
-    status = control_plane.client.wait_for(path, lambda one: one.get("status", {}).get("desired") == 7, 30)["status"]
-    assert status["verdict"] == "Above"
+    scene.begin()
+    make_companion(prometheus_settings(prometheus))
+    status = scene.wait_desired(7)
+    assert (status["verdict"], status["metric"], status["current"]) == ("Above", "load", 5)
+    assert (status["effective"], status["raw"], status["high"], status["low"]) == ("150", "150", "120", "40")
     assert status["pods"]["serving"] == 5
-    assert companion.writes("WriteStatus") >= 1
+    assert status["metrics"][0]["proposal"] == 7
+    assert status["observedGeneration"] == 1
+    assert condition(status, "Ready")["status"] == "True"
+    assert condition(status, "InputsFresh")["reason"] == "SamplesFresh"
+    table = control_plane.client.raw(scene.path, {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}).json()
+    shown = dict(zip((c["name"] for c in table["columnDefinitions"]), table["rows"][0]["cells"], strict=True))
+    columns = ("Verdict", "Effective", "High", "Low", "Serving", "Out", "Desired", "Current")
+    assert [shown[name] for name in columns] == [
+        "Above", "150", "120", "40", 5, 0, 7, 5,
+    ]  # fmt: skip
+
+
+def test_a_status_is_written_when_it_says_something_new_and_not_with_every_sample(
+    make_companion: MakeCompanion, scene: Scene, prometheus: Prometheus
+) -> None:
+    scene.begin(each=100)
+    companion = make_companion(prometheus_settings(prometheus))
+    scene.wait_desired(5)
+    time.sleep(11)  # the first samples may have come one by one
+    before = companion.writes("WriteStatus")
+    for value in (101, 99, 100.5, 98, 102):
+        scene.load.each("web", value)
+        time.sleep(3)
+    assert companion.writes("WriteStatus") == before
+    scene.load.each("web", 150)
+    scene.wait_desired(7)
+    assert companion.writes("WriteStatus") > before
+
+
+def test_when_the_leader_is_killed_another_one_acts_within_15_s_and_conditions_stay_as_old_as_they_are(
+    make_companion: MakeCompanion, control_plane: ControlPlane, scene: Scene, prometheus: Prometheus
+) -> None:
+    scene.begin()
+    companions = [make_companion(prometheus_settings(prometheus)) for _ in range(3)]
+    since = condition(scene.wait_desired(7), "Ready")["lastTransitionTime"]
+    time.sleep(10)  # as often as a status may be written
+    leader = one_that_leads(companions)
+    scene.load.each("web", 200)
+    killed = time.monotonic()
+    leader.kill()
+    others = [one for one in companions if one is not leader]
+    until(lambda: scene.status.get("desired") == 9, FAILOVER_SECONDS, lambda: f"{scene.status}{others[0].logs()}")
+    assert time.monotonic() - killed < FAILOVER_SECONDS
+    one_that_leads(others)
+    assert condition(scene.status, "Ready")["lastTransitionTime"] == since
+    assert control_plane.client.get(LEASE_PATH)["spec"]["leaseTransitions"] == 2
+
+
+def one_that_leads(companions: list[CompanionProcess]) -> CompanionProcess:
+    (leader,) = [one for one in companions if one.leads]
+    return leader
+
+
+def test_a_leader_that_ends_hands_over_at_once_and_no_two_ever_lead(
+    make_companion: MakeCompanion, control_plane: ControlPlane, scene: Scene, prometheus: Prometheus
+) -> None:
+    scene.begin()
+    first = make_companion(prometheus_settings(prometheus))
+    first.wait_leading()
+    second = make_companion(prometheus_settings(prometheus))
+    time.sleep(8)
+    assert not second.leads
+    first.stop()
+    ended = time.monotonic()
+    second.wait_leading(5)
+    assert time.monotonic() - ended < 5
+    assert first.component.process is not None
+    assert first.component.process.returncode == 0
+    assert "Traceback" not in first.logs(200) + second.logs(200)
+
+
+def test_with_all_features_off_it_needs_rights_to_read_only(
+    make_companion: MakeCompanion, scene: Scene, prometheus: Prometheus
+) -> None:
+    scene.begin()
+    off = {"companion": {"features": {"status": False, "events": False}}}
+    companion = make_companion({**prometheus_settings(prometheus), **off}, rights=())
+    companion.wait_leading()
+    time.sleep(12)
+    assert scene.status == {}
+    assert "companion_writes_total{" not in companion.metrics()
+    assert not [line for line in companion.logs(200).splitlines() if "warning" in line or "403" in line]
+
+
+def test_a_right_that_lacks_is_said_once_and_tried_again_later_and_later(
+    make_companion: MakeCompanion, scene: Scene, prometheus: Prometheus
+) -> None:
+    scene.begin()
+    companion = make_companion(prometheus_settings(prometheus), rights=("events",))
+    companion.wait_leading()
+    until(lambda: companion.writes("WriteStatus", "Forbidden") >= 2, 30, companion.logs)
+    time.sleep(15)
+    assert companion.writes("WriteStatus", "Forbidden") <= 5
+    assert companion.component.log.read_text().count("not done") == 1
+
+
+@pytest.mark.timeout(420)
+@pytest.mark.builds("consul")
+def test_four_absent_pods_stay_out_over_restarts_of_everything_without_a_change_of_the_answer(
+    make_adapter: MakeAdapter, make_companion: MakeCompanion, workloads: Workloads, scene: Scene, prometheus: Prometheus
+) -> None:
+    with Consul() as consul:
+        registry = {"name": "consul", "type": "Consul", "servers": [consul.url]}
+        workloads.deployment("web", 14)
+        pods = {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in workloads.pods("web")}
+        for name, ip in pods.items():
+            consul.register("shop.web", name, ip)
+        consul.wait_listed("shop.web", len(pods))
+        gone = sorted(pods)[:4]
+        scene.load.each("web", 130, but=dict.fromkeys(gone, 2.0))
+        workloads.policy(
+            "web",
+            [query_watermarks("load", "120", "40")],
+            registry={"name": "consul", "service": "shop.web", "absentSeconds": 5},
+            pulledOut={"replaceAfterSeconds": 0},
+        )
+        workloads.hpa("web", behavior=CALM)
+        settings = {**prometheus_settings(prometheus), "registries": [registry]}
+        servers = [make_adapter(settings), make_adapter(settings)]
+        companion = make_companion(settings)
+        scene.wait_desired(14)
+        for name in gone:
+            consul.deregister(name)
+        # The ten that are in need eleven, and four stand in for those that are out.
+        status = scene.wait_desired(15, 120)
+        assert status["pods"]["pulledOut"] == 4
+        until(lambda: len(scene.status["memory"]["pods"]) == 4, 30, lambda: str(scene.status))
+        out = {uid: pod["outSince"] for uid, pod in scene.status["memory"]["pods"].items()}
+
+        def answers_after(restart: list[AdapterProcess], seconds: float = 20) -> set[int]:
+            for server in restart:
+                server.kill()
+            for server in restart:
+                server.component.start()
+            found = set()
+            for server in restart:
+                server.component.wait_ready(30)
+                server.register()
+                server.wait_available()
+                end = time.monotonic() + seconds
+                while time.monotonic() < end:
+                    found |= asked(workloads)
+            return found
+
+        assert answers_after(servers) == {15}
+        companion.kill()
+        companion.start()
+        companion.wait_leading(40)
+        assert answers_after(servers) == {15}
+        time.sleep(12)
+        status = scene.status
+        assert (status["desired"], status["pods"]["pulledOut"]) == (15, 4)
+        assert {uid: pod["outSince"] for uid, pod in status["memory"]["pods"].items()} == out
+
+
+def asked(workloads: Workloads) -> set[int]:
+    """What is answered for `desired_replicas` just now; nothing where that is an error."""
+    where = f"namespaces/{workloads.namespace}/watermarkpolicies.effective-load.io/web/desired_replicas"
+    answer = workloads.client.raw(f"/apis/custom.metrics.k8s.io/v1beta2/{where}")
+    return {int(answer.json()["items"][0]["value"])} if answer.status == 200 else set()

@@ -23,7 +23,7 @@ OUTAGE_SECONDS = 35
 """Longer than an answer counts as fresh."""
 AFTERWARDS_SECONDS = 20
 
-CALM = {"scaleUp": {"selectPolicy": "Disabled"}, "scaleDown": {"selectPolicy": "Disabled"}}
+CALM = {way: {"selectPolicy": "Disabled", "tolerance": "0"} for way in ("scaleUp", "scaleDown")}
 """An HPA that lets a test look at what is asked for, and sets nothing."""
 
 pytestmark = pytest.mark.builds("consul", "polaris")

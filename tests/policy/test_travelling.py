@@ -125,6 +125,16 @@ def test_samples_and_what_counts_for_one_connection_stay_behind() -> None:
     assert travelled(memory) == Memory(pods={"a": PodMemory(out_since=NOW)})
 
 
+def test_doubt_of_a_process_that_never_heard_of_the_registry_stays_with_it() -> None:
+    shop = Registering(service().rule, [pod("p0", ip="10.0.0.1"), pod("p1", ip="10.0.0.2")])
+    shop.hear(None)
+    assert all(known.doubt_since is not None for known in shop.memory.pods.values())
+    assert travelling.dump(shop.memory)["pods"] == {}
+    heard = service(8)
+    heard.answer("p0")
+    assert "doubtSince" in travelling.dump(heard.memory)["pods"]["uid-p0"]
+
+
 def test_the_longest_out_travel_first_and_no_more_than_200_and_5000() -> None:
     pods = {f"u{index:05}": PodMemory(seen=NOW - 9000, out_since=NOW - index) for index in range(6000)}
     data = travelling.dump(Memory(pods=pods))

@@ -1,0 +1,113 @@
+"""What the companion costs: `python -m benchmarks.companion` has one lead over 1,000 policies on a real API server.
+
+The API server's own counters say how many requests wrote, by kind, second by second; Linux says what the process used.
+"""
+
+import argparse
+import json
+import platform
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.processes import cpu_seconds, memory
+from benchmarks.stage import Stage
+from tests.cluster.companion import CompanionProcess, companion_kubeconfig, reset_lease
+
+RESULTS = Path(__file__).parent / "results" / "companion.json"
+LIMIT_PER_SECOND = 20
+_WRITES = re.compile(
+    r'^apiserver_request_total\{.*resource="(?P<resource>\w+)".*subresource="(?P<sub>\w*)".*'
+    r'verb="(?P<verb>POST|PUT|PATCH|APPLY|DELETE)".*\} (?P<count>[\d.e+]+)$',
+    re.MULTILINE,
+)
+_OURS = {"watermarkpolicies/status", "leases", "events", "horizontalpodautoscalers", "pods"}
+
+
+class Counter:
+    """The API server's count of writes of what a companion may write."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._client = stage.cluster.client
+
+    def read(self) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for match in _WRITES.finditer(self._client.raw("/metrics", timeout=60).text):
+            name = "/".join(filter(None, (match["resource"], match["sub"])))
+            if name in _OURS:
+                found[name] = found.get(name, 0.0) + float(match["count"])
+        return found
+
+
+def watch(counter: Counter, pid: int, seconds: float, every: float = 5.0) -> dict[str, Any]:
+    """Writes a second by kind over a time, the busiest part of it, and what the process used meanwhile."""
+    began, before, cpu = time.monotonic(), counter.read(), cpu_seconds(pid)
+    last, busiest = (began, before), 0.0
+    while time.monotonic() - began < seconds:
+        time.sleep(every)
+        now, count = time.monotonic(), counter.read()
+        busiest = max(busiest, (sum(count.values()) - sum(last[1].values())) / (now - last[0]))
+        last = now, count
+    took = last[0] - began
+    rates = {name: round((value - before.get(name, 0.0)) / took, 2) for name, value in sorted(last[1].items())}
+    return {
+        "seconds": round(took, 1),
+        "writes_per_second": {name: rate for name, rate in rates.items() if rate},
+        "writes_per_second_in_all": round(sum(rates.values()), 2),
+        "busiest_5_s_per_second": round(busiest, 2),
+        "cpu_share": round((cpu_seconds(pid) - cpu) / took, 3),
+        "mib": memory(pid),
+    }
+
+
+def run(policies: int, pods: int, namespaces: int, python: str, seconds: float) -> dict[str, Any]:
+    """Every figure."""
+    with Stage(policies, pods, namespaces, python, _say) as stage:
+        reset_lease(stage.cluster)
+        rights = companion_kubeconfig(stage.cluster, ("status", "events"))
+        counter = Counter(stage)
+        companion = CompanionProcess(stage.cluster, kubeconfig=rights)
+        companion.component.command[0] = python
+        began = time.monotonic()
+        with companion:
+            companion.wait_leading(120)
+            led = time.monotonic() - began
+            pid = companion.component.pid or 0
+            first = watch(counter, pid, policies / LIMIT_PER_SECOND + 10)
+            steady = watch(counter, pid, seconds)
+            written = companion.writes("WriteStatus")
+    return {
+        "machine": {"python": platform.python_version(), "architecture": platform.machine()},
+        "scene": {"policies": policies, "pods": pods, "namespaces": namespaces},
+        "seconds_to_lead": round(led, 1),
+        "statuses_written": int(written),
+        "first_statuses": first,
+        "steady": steady,
+        "met": steady["busiest_5_s_per_second"] < LIMIT_PER_SECOND,
+    }
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    """The status is 1 where the limit is not kept."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.companion", description=__doc__)
+    parser.add_argument("--policies", type=int, default=1000)
+    parser.add_argument("--pods", type=int, default=20_000)
+    parser.add_argument("--namespaces", type=int, default=50)
+    parser.add_argument("--seconds", type=float, default=240, help="how long the steady state is watched")
+    parser.add_argument("--python", default=sys.executable, help="interpreter of the companion")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="where the figures go (JSON)")
+    options = parser.parse_args()
+    found = run(options.policies, options.pods, options.namespaces, options.python, options.seconds)
+    options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(found, indent=1))
+    return 0 if found["met"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
