@@ -35,6 +35,7 @@ class HeldBy(StrEnum):
     MODE = "Mode"
     BOUNDS = "Bounds"
     HPA_TOLERANCE = "HPATolerance"
+    FAST_SCALE_UP = "FastScaleUp"
 
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})

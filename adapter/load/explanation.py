@@ -1,6 +1,6 @@
 """A decision in sentences, in the order of its stages."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from fractions import Fraction
 from math import floor
@@ -15,6 +15,11 @@ from adapter.load.tolerance import percent_text
 _NAMED_AT_MOST = 20
 _READ_IN_MILLI = 100 * 10**6
 _PLAIN = {PodState.SERVING, PodState.TERMINATING, PodState.FINISHED}
+_ALWAYS_SAID: Mapping[HeldBy | None, tuple[str, ...]] = {
+    HeldBy.FAST_SCALE_UP: (
+        "the count changed after the samples were taken: with fastScaleUp it falls on newer ones only",
+    ),
+}
 _STANDS = {Verdict.ABOVE: "above", Verdict.INSIDE: "inside", Verdict.BELOW: "below"}
 
 
@@ -162,8 +167,8 @@ def _held(assessment: Assessment, decision: Decision, bounds: Bounds, now: float
             yield f"the HPA allows {bounds.minimum} to {bounds.maximum}"
         case HeldBy.HPA_TOLERANCE:
             yield swallowed(decision, bounds)
-        case _:
-            pass
+        case held:
+            yield from _ALWAYS_SAID.get(held, ())
 
 
 def _rest(policy: Policy) -> str:

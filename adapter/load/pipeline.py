@@ -123,7 +123,22 @@ def _wanted(assessment: Assessment, current: int, best: Outcome, *, all_answer: 
         return Paced(current, HeldBy.MIN_SERVING)
     if best.proposal < current and not all_answer:
         return Paced(current, HeldBy.METRIC_ERROR)
+    if best.proposal < current and _overtaken(assessment, current):
+        return Paced(current, HeldBy.FAST_SCALE_UP)
     return Paced(best.proposal, best.held_by)
+
+
+def _overtaken(assessment: Assessment, current: int) -> bool:
+    """Whether the count changed after the samples were taken, where somebody may have known newer ones.
+
+    A fast scale-up follows the companion's samples; this process may not have them yet.
+    """
+    memory, sampled_at = assessment.memory, assessment.sampled_at
+    if not assessment.policy.fast_scale_up:
+        return False
+    if memory.last_replicas is not None and memory.last_replicas < current:
+        return True
+    return memory.last_scale is not None and sampled_at is not None and sampled_at < memory.last_scale
 
 
 def _rescued(assessment: Assessment, current: int, open_now: Limits, now: float) -> Paced:

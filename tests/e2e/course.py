@@ -48,7 +48,7 @@ class Numbers:
             "query": 'sum(queue{namespace="$namespace", workload="$workload"})',
             "scope": "Service",
             "intervalSeconds": interval,
-            "maxAgeSeconds": 10,
+            "maxAgeSeconds": 60,
         }
         return {"prometheus": {"servers": [{"name": "numbers", "url": self.url}], "queries": [query]}}
 

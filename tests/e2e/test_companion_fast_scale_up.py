@@ -47,7 +47,8 @@ def told() -> Iterator[Numbers]:
 
 @pytest.fixture(scope="module")
 def server(slow: ControlPlane, numbers: Numbers) -> Iterator[AdapterProcess]:
-    with AdapterProcess(slow, numbers.settings(), kubeconfig=account_kubeconfig(slow)) as process:
+    """The server, which asks for load as seldom as by default: what it knows is older than what the companion knows."""
+    with AdapterProcess(slow, numbers.settings(15), kubeconfig=account_kubeconfig(slow)) as process:
         yield process
 
 
@@ -78,9 +79,9 @@ def behavior(*policies: tuple[str, int, int]) -> dict[str, Any]:
 
 
 def follow(shop: Workloads, name: str, pace: dict[str, Any], *sources: Numbers) -> None:
-    """A service of one pod that carries 50 where 10 to 100 are right, its policy and its HPA."""
+    """A service of one pod that carries 5, less than the 10 to 100 that are right, its policy and its HPA."""
     for source in sources:
-        source.set(name, 50)
+        source.set(name, 5)
     shop.deployment(name, 1, wait=False)
     shop.policy(name, [query_watermarks("queue", "100", "10")], fastScaleUp=True)
     shop.hpa(name, maximum=60, behavior=pace)

@@ -1,0 +1,57 @@
+"""With fastScaleUp a count falls only on samples newer than its last change: the companion may have known better."""
+
+from dataclasses import replace
+
+import pytest
+
+from adapter.load.assessment import Decision, HeldBy
+from adapter.load.explanation import explain
+from adapter.load.memory import Memory
+from adapter.load.pipeline import decide
+from adapter.load.samples import Samples
+from adapter.load.spec import Policy
+from tests.load.world import BOUNDS, NOW, cpu, pod, policy, queue, scale, see, total, usage
+
+FAST = policy(cpu("1200m", "400m"), fast_scale_up=True)
+NAMES = [f"web-{n}" for n in range(10)]
+SAMPLED = NOW - 10
+
+
+def decided(rule: Policy, changed_at: float | None, samples: Samples | None = None) -> Decision:
+    """Ten pods at 200m, half of what is too little; the count changed at that time."""
+    known = Memory(last_replicas=10, last_scale=changed_at)
+    return see(rule, [pod(n) for n in NAMES], samples or usage(dict.fromkeys(NAMES, "200m")), memory=known)[1]
+
+
+def test_it_does_not_fall_on_samples_from_before_its_last_change() -> None:
+    decision = decided(FAST, SAMPLED + 1)
+    assert (decision.desired, decision.held_by) == (10, HeldBy.FAST_SCALE_UP)
+
+
+@pytest.mark.parametrize("changed_at", [None, SAMPLED - 1, SAMPLED])
+def test_it_falls_on_newer_ones(changed_at: float | None) -> None:
+    assert decided(FAST, changed_at).desired == 5
+
+
+def test_a_policy_without_it_does_not_wait() -> None:
+    assert decided(replace(FAST, fast_scale_up=False), SAMPLED + 1).desired == 5
+
+
+def test_it_rises_on_older_samples_too() -> None:
+    assert decided(FAST, SAMPLED + 1, usage(dict.fromkeys(NAMES, "2400m"))).desired == 20
+
+
+@pytest.mark.parametrize(("fast", "expected"), [(True, 5), (False, 1)])
+def test_a_count_that_rose_after_the_assessment_does_not_fall_on_it(fast: bool, expected: int) -> None:
+    rule = policy(queue("100", "10"), fast_scale_up=fast)
+    assessment, before = see(rule, [pod("web-0")], total("5"))
+    assert before.desired == 1
+    after = decide(assessment, scale(5), BOUNDS, NOW)
+    assert after.desired == expected
+
+
+def test_it_is_said_in_a_sentence() -> None:
+    known = Memory(last_replicas=10, last_scale=NOW - 1)
+    assessment, decision = see(FAST, [pod(n) for n in NAMES], usage(dict.fromkeys(NAMES, "200m")), memory=known)
+    sentences = explain(assessment, decision, BOUNDS, NOW)
+    assert any("newer ones only" in sentence for sentence in sentences)
