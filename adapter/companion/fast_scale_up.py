@@ -5,10 +5,12 @@ The HPA is not told. So nothing is done that its next sync might take back.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from fractions import Fraction
 
 from adapter.companion.actions import Outcome, RaiseScale
 from adapter.companion.situation import Finding, Past, Raised, Situation
 from adapter.load.quantity import NANO
+from adapter.load.tolerance import percent_text
 from adapter.policy.budget import DISABLED, highest
 from adapter.policy.hpa import Hpa, TargetKind
 
@@ -70,15 +72,16 @@ def _obstacle(hpa: Hpa, policy: str) -> tuple[str, str] | None:
     """What in the HPA's spec stands against it, for as long as that is so: reason and sentence; None where nothing."""
     up = hpa.scale_up
     if not _follows(hpa, policy):
-        return ("NotFollowed", f'HPA {hpa.name} does not take desired_replicas with averageValue "1"')
+        return "NotFollowed", f'HPA {hpa.name} does not take desired_replicas with averageValue "1"'
     if up.select == DISABLED:
-        return ("ScaleUpDisabled", f"HPA {hpa.name} has scaleUp.selectPolicy Disabled")
+        return "ScaleUpDisabled", f"HPA {hpa.name} has scaleUp.selectPolicy Disabled"
     if up.stabilization:
         window = f"scaleUp.stabilizationWindowSeconds {up.stabilization}"
-        return ("ScaleUpStabilized", f"HPA {hpa.name} has {window}; a fast scale-up would not wait for that")
+        return "ScaleUpStabilized", f"HPA {hpa.name} has {window}; a fast scale-up would not wait for that"
     # With a tolerance the HPA answers status.replicas for a count that is near: it would take back the last pods.
-    if up.tolerance is None or up.tolerance * hpa.bounds.maximum >= 1:
-        return ("Tolerance", f'HPA {hpa.name} has no scaleUp.tolerance "0"; it might take pods back')
+    tolerance = hpa.bounds.tolerance.up if hpa.bounds.tolerance is not None else Fraction(0)
+    if tolerance * hpa.bounds.maximum >= 1:
+        return "Tolerance", f"HPA {hpa.name} tolerates {percent_text(tolerance)} upwards; it might take pods back"
     return None
 
 

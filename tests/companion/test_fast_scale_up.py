@@ -11,7 +11,7 @@ from adapter.companion.actions import Outcome, RaiseScale
 from adapter.companion.situation import Past, Raised, Situation
 from adapter.companion.watching import Watched, look
 from adapter.load.quantity import NANO
-from adapter.load.spec import Bounds, Mode, Policy
+from adapter.load.spec import Bounds, HpaTolerance, Mode, Policy
 from adapter.policy.budget import Change
 from adapter.policy.hpa import Hpa, HpaMetric, MetricKind, Pace, PacePolicy, Reference, TargetKind
 from adapter.settings import Companion, CompanionFeatures
@@ -178,13 +178,14 @@ def test_an_hpa_that_does_not_act_is_not_overtaken() -> None:
     assert raised_to(situation(above=hpa(active=False))) is None
 
 
-@pytest.mark.parametrize(("tolerance", "expected"), [(None, None), ("0.01", None), ("0.0099", 8), ("0", 8)])
+@pytest.mark.parametrize(("tolerance", "expected"), [("0.1", None), ("0.01", None), ("0.0099", 8), ("0", 8)])
 def test_a_tolerance_that_could_take_a_pod_of_the_most_there_may_be_forbids_it(
-    tolerance: str | None, expected: int | None
+    tolerance: str, expected: int | None
 ) -> None:
-    pace = replace(FREE, tolerance=None if tolerance is None else Fraction(tolerance))
-    assert raised_to(situation(above=hpa(pace))) == expected
-    assert (obstacle(hpa(pace)) == "Tolerance") is (expected is None)
+    above = hpa(bounds=Bounds(minimum=1, maximum=100, tolerance=HpaTolerance(Fraction(tolerance), Fraction(0))))
+    assert obstacle(above) == (None if expected else "Tolerance")
+    case = situation()
+    assert raised_to(replace(case, hpa=above)) == expected
 
 
 def test_a_scale_up_that_the_hpa_stabilizes_is_left_to_it() -> None:

@@ -1,0 +1,126 @@
+"""How a scale and a pod are written: over what was read, by who leads, and not over what is somebody else's."""
+
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from adapter.companion.actions import Action, MarkPod, Notify, Outcome, RaiseScale
+from adapter.companion.writer import Writer
+from adapter.kube.errors import Conflict, Forbidden, NotFound, TimedOut
+from adapter.kube.session import Response, Session
+from adapter.snapshot import Key
+from adapter.telemetry.metrics import Metrics
+
+KEY = Key("shop", "web")
+PATH = "/apis/apps/v1/namespaces/shop/deployments/web/scale"
+RAISE = RaiseScale(key=KEY, path=PATH, target="uid-1", current=4, to=8)
+MARK = MarkPod(key=KEY, namespace="shop", pod="web-1", uid="uid-web-1", first=True)
+POD = "/api/v1/namespaces/shop/pods/web-1"
+
+
+class Leader:
+    """Leads for so many looks."""
+
+    def __init__(self, looks: int = 1000) -> None:
+        self._left = looks
+
+    @property
+    def leads(self) -> bool:
+        self._left -= 1
+        return self._left >= 0
+
+
+class Server:
+    """Stands in for a session: one scale, a fault for the next write, and every write that arrived."""
+
+    def __init__(self, replicas: int | None = 4, uid: str = "uid-1", fault: Exception | None = None) -> None:
+        spec = {} if replicas is None else {"replicas": replicas}
+        metadata = {"name": "web", "namespace": "shop", "uid": uid, "resourceVersion": "77"}
+        self.scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata, "spec": spec, "status": {}}
+        self.fault = fault
+        self.writes: list[tuple[str, str, dict[str, Any], dict[str, str] | None]] = []
+
+    def now(self) -> float:
+        return 0.0
+
+    async def get(self, path: str, **_: Any) -> bytes:
+        assert path == PATH
+        return msgspec.json.encode(self.scale)
+
+    async def request(
+        self, method: str, path: str, *, body: bytes, params: dict[str, str] | None = None, **_: Any
+    ) -> Response:
+        if self.fault is not None:
+            raise self.fault
+        self.writes.append((method, path, msgspec.json.decode(body), params))
+        return Response(200, {}, b"{}")
+
+
+async def carried_out(server: Server, action: Action = RAISE, leader: Leader | None = None) -> Outcome:
+    return await Writer(cast(Session, server), leader or Leader(), Metrics(), nobody).carry_out(action)
+
+
+def nobody(_notice: Notify) -> None:
+    raise AssertionError("nobody is to be told")
+
+
+async def test_a_scale_is_written_over_the_version_that_was_read() -> None:
+    server = Server()
+    assert await carried_out(server) is Outcome.DONE
+    ((method, path, body, _),) = server.writes
+    assert (method, path) == ("PUT", PATH)
+    assert body == server.scale | {"spec": {"replicas": 8}}
+    assert body["metadata"]["resourceVersion"] == "77"
+
+
+@pytest.mark.parametrize("server", [Server(5), Server(3), Server(None), Server(uid="uid-2")])
+async def test_a_scale_that_is_no_more_as_it_was_planned_for_is_left_alone(server: Server) -> None:
+    assert await carried_out(server) is Outcome.OVERTAKEN
+    assert server.writes == []
+
+
+@pytest.mark.parametrize("looks", [0, 1])
+async def test_who_leads_no_more_writes_nothing(looks: int) -> None:
+    server = Server()
+    assert await carried_out(server, leader=Leader(looks)) is Outcome.OVERTAKEN
+    assert server.writes == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "outcome"),
+    [
+        (Conflict(409, "Conflict", "changed"), Outcome.OVERTAKEN),
+        (NotFound(404, "NotFound", "gone"), Outcome.OVERTAKEN),
+        (Forbidden(403, "Forbidden", "no"), Outcome.REFUSED),
+        (TimedOut("no answer"), Outcome.FAILED),
+    ],
+)
+async def test_a_write_that_fails_is_told_by_what_became_of_it(fault: Exception, outcome: Outcome) -> None:
+    assert await carried_out(Server(fault=fault)) is outcome
+
+
+async def test_an_answer_that_is_no_scale_is_a_failure() -> None:
+    server = Server()
+    server.scale = cast(dict[str, Any], ["nonsense"])
+    assert await carried_out(server) is Outcome.FAILED
+
+
+async def test_a_mark_is_applied_without_force_to_this_very_pod() -> None:
+    server = Server()
+    assert await carried_out(server, MARK) is Outcome.DONE
+    ((method, path, body, params),) = server.writes
+    assert (method, path) == ("PATCH", POD)
+    assert params == {"fieldManager": "effective-load-companion"}
+    assert body["metadata"]["uid"] == "uid-web-1"
+    assert body["metadata"]["annotations"] == {
+        "controller.kubernetes.io/pod-deletion-cost": "-2147483648",
+        "effective-load.io/deletion-cost-set": "true",
+    }
+
+
+async def test_a_mark_is_taken_away_by_applying_nothing() -> None:
+    server = Server()
+    unmark = MarkPod(key=KEY, namespace="shop", pod="web-1", uid="uid-web-1", first=False)
+    assert await carried_out(server, unmark) is Outcome.DONE
+    assert server.writes[0][2]["metadata"]["annotations"] == {}
