@@ -23,6 +23,7 @@ from benchmarks.processes import cpu_seconds, favour, memory
 from benchmarks.stage import Stage
 
 READ_ONLY, DESIRED, CONSTANT = "effective_cpu", "desired_replicas", ""
+_RELIST_SECONDS = 45  # the other API server has to read all of it first
 _RELIST_BYTES = 3000  # per pod: less than that came for something else
 _RATE = 500.0
 _SLOW_RATE = 100.0  # one policy is asked every 10 s: every answer needs a live read
@@ -155,7 +156,7 @@ class Benchmark:
         name = stage.prepare_other()
         flowed = len(stage.forwarder.flow)
         # A live scale cannot be read at the moment of the change, and an adapter that refuses then is right.
-        plan = replace(self._paced(metric, 25, rate), tolerant=metric == DESIRED)
+        plan = replace(self._paced(metric, _RELIST_SECONDS + 5, rate), tolerant=metric == DESIRED)
         load = Load(plan, self._pid(metric))
         time.sleep(1)
         before = cpu_seconds(stage.pid)
@@ -171,7 +172,7 @@ class Benchmark:
     def _wait_relisted(self, began: float, flowed: int) -> float | None:
         """The moment that the list was in, and half a second for what follows; None where none came."""
         flow, wanted = self.stage.forwarder.flow, _RELIST_BYTES * sum(s.replicas for s in self.stage.services)
-        while time.monotonic() - began < 20:
+        while time.monotonic() - began < _RELIST_SECONDS:
             time.sleep(0.1)
             total = sum(size for _, size in flow[flowed:])
             quiet = time.monotonic() - flow[-1][0] if flow else 0
