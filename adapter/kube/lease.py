@@ -121,7 +121,7 @@ class Lease:
         began = self._monotonic()
         try:
             async with asyncio.timeout(ASK_SECONDS):
-                granted = await (self._renew() if self._held else self._take(began))
+                granted = await (self._renew(began) if self._held else self._take(began))
         except (Conflict, NotFound):
             granted = self._held = None
         except (KubeError, TimeoutError, msgspec.MsgspecError) as error:
@@ -138,10 +138,15 @@ class Lease:
             self._complaint = type(error).__name__
             _log.warning("the lease cannot be asked for", lease=self._metadata.name, error=str(error) or "no answer")
 
-    async def _renew(self) -> _Lease:
+    async def _renew(self, began: float) -> _Lease | None:
         assert self._held is not None
         spec = msgspec.structs.replace(self._held.spec, renew_time=self._now())
-        return await self._put(msgspec.structs.replace(self._held, spec=spec))
+        try:
+            return await self._put(msgspec.structs.replace(self._held, spec=spec))
+        except Conflict:
+            # Whoever changed it need not have taken it: applying the manifests again touches it, too.
+            self._held = None
+            return await self._take(began)
 
     async def _take(self, began: float) -> _Lease | None:
         found = await self._found()
@@ -152,7 +157,8 @@ class Lease:
             return await self._send("POST", self._collection, _Lease(metadata=self._metadata, spec=self._claim(0)))
         if not self._is_free(found, began):
             return None
-        claim = self._claim((found.spec.lease_transitions or 0) + 1)
+        ours = found.spec.holder_identity == self._identity
+        claim = self._claim((found.spec.lease_transitions or 0) + (not ours))
         return await self._put(msgspec.structs.replace(found, spec=claim))
 
     async def _found(self) -> _Lease | None:

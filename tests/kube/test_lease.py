@@ -124,6 +124,22 @@ def test_a_leader_that_reaches_nobody_stops_acting_before_another_one_begins() -
     run(scenario())
 
 
+def test_a_lease_that_somebody_touches_without_taking_it_is_not_lost() -> None:
+    async def scenario() -> None:
+        server = Server()
+        one = Candidate("one", server)
+        one.start()
+        await asyncio.sleep(5)
+        assert server.lease is not None
+        server.lease["metadata"]["resourceVersion"] = "touched"
+        await asyncio.sleep(10)
+        assert one.spells == 1
+        assert server.lease["spec"]["leaseTransitions"] == 1
+        await one.stop()
+
+    run(scenario())
+
+
 def test_a_renewal_that_was_granted_without_an_answer_does_not_lock_its_holder_out() -> None:
     async def scenario() -> None:
         server = Server()
