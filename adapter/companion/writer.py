@@ -166,7 +166,7 @@ async def _to_its_end(write: Coroutine[Any, Any, None]) -> None:
     try:
         await asyncio.shield(task)
     except asyncio.CancelledError:
-        await asyncio.wait({task})
+        await asyncio.gather(asyncio.shield(task), return_exceptions=True)  # how it ended is nobody's business any more
         raise
 
 

@@ -1,6 +1,7 @@
 """What reaches the API server: nothing of a process that does not lead, nothing over what it did not know."""
 
 import asyncio
+import gc
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -130,3 +131,28 @@ async def test_whoever_is_to_stop_waits_for_the_write_that_it_began(case: Case) 
     case.let_go.set()
     with pytest.raises(asyncio.CancelledError):
         await writing
+
+
+async def test_how_a_write_ends_that_nobody_waits_for_any_more_is_no_error_of_the_loop(case: Case) -> None:
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    refuse = status(403, "Forbidden")
+    begun = asyncio.Event()
+
+    async def late(request: web.Request) -> web.StreamResponse:
+        begun.set()
+        await case.let_go.wait()
+        return await refuse(request)
+
+    case.api.answers[PATH] = late
+    case.let_go.clear()
+    writing = asyncio.create_task(case.writer.carry_out(ACTION))
+    await begun.wait()
+    writing.cancel()
+    await asyncio.sleep(0)
+    case.let_go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    del writing
+    gc.collect()
+    assert complaints == []
