@@ -201,7 +201,7 @@ class Companion(Section):
     """Namespace of the Lease. Default: as for `server.tls.namespace`."""
     lease: str = Field(default="effective-load-companion", min_length=1)
     """Name of the Lease by which the leader is elected."""
-    writes_per_second: Annotated[float, Field(ge=1, le=1000, allow_inf_nan=False)] = 20
+    writes_per_second: Annotated[float, Field(ge=1, le=1000, allow_inf_nan=False)] = 15
     """How many requests that write are sent to the API server at most, scaling left aside."""
     features: CompanionFeatures = CompanionFeatures()
     """What the companion may write."""

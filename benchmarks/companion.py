@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from adapter.settings import Settings
 from benchmarks.processes import cpu_seconds, memory
 from benchmarks.stage import Stage
 from tests.cluster.companion import CompanionProcess, companion_kubeconfig, reset_lease
@@ -75,7 +76,8 @@ def run(policies: int, pods: int, namespaces: int, python: str, seconds: float) 
             companion.wait_leading(120)
             led = time.monotonic() - began
             pid = companion.component.pid or 0
-            first = watch(counter, pid, policies / LIMIT_PER_SECOND + 10)
+            # A status and an Event each, as the limit of the settings lets them through.
+            first = watch(counter, pid, 2 * policies / Settings().companion.writes_per_second + 15)
             steady = watch(counter, pid, seconds)
             written = companion.writes("WriteStatus")
     return {
