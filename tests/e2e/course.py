@@ -16,6 +16,13 @@ from tests.cluster.workloads import Workloads
 LOOPBACK = "127.0.0.1"
 
 
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Says nothing of askers that were killed while they waited."""
+
+
 class Numbers:
     """A server that answers PromQL about `queue` with what a test sets, and remembers when it first gave each number.
 
@@ -26,8 +33,7 @@ class Numbers:
         self._values: dict[str, float] = {}
         self.read: dict[tuple[str, float], float] = {}
         """Monotonic seconds at which a workload's number was first given."""
-        self._server = http.server.ThreadingHTTPServer((LOOPBACK, 0), self._handler())
-        self._server.daemon_threads = True
+        self._server = _Server((LOOPBACK, 0), self._handler())
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self._thread.start()
 

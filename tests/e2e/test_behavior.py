@@ -1,0 +1,51 @@
+"""The HPA's own pace, on the real one: what the model of its scale-up budget says, and one pod at a time downwards."""
+
+from itertools import pairwise
+
+from adapter.policy.budget import Change, highest
+from adapter.policy.hpa import Pace, PacePolicy
+from tests.cluster.workloads import Workloads, until
+from tests.e2e.conftest import MakeAdapter
+from tests.e2e.course import Course, Numbers
+from tests.e2e.kit import query_watermarks
+
+UP = Pace(policies=(PacePolicy("Percent", 900, 30),))
+BEHAVIOR = {
+    "scaleUp": {
+        "tolerance": "0",
+        "stabilizationWindowSeconds": 0,
+        "policies": [{"type": "Percent", "value": 900, "periodSeconds": 30}],
+    },
+    "scaleDown": {
+        "tolerance": "0",
+        "stabilizationWindowSeconds": 20,
+        "policies": [{"type": "Pods", "value": 1, "periodSeconds": 8}],
+    },
+}
+
+
+def test_one_to_thirteen_is_ten_at_once_as_the_model_says_and_back_goes_a_pod_at_a_time(
+    make_adapter: MakeAdapter, workloads: Workloads
+) -> None:
+    with Numbers() as numbers:
+        make_adapter(numbers.settings())
+        numbers.set("web", 50)
+        workloads.deployment("web", 1)
+        workloads.policy("web", [query_watermarks("queue", "100", "60")])
+        workloads.hpa("web", behavior=BEHAVIOR)
+        workloads.wait_condition("web", "ScalingActive")
+        with Course(workloads) as course:
+            numbers.set("web", 1250)
+            until(lambda: course.counts("web")[-1] == 13, 60, lambda: str(course.counts("web")))
+            (_, one), (first, ten), (second, thirteen) = course.steps["web"]
+            assert ten == highest(one, UP, [], first) == 10
+            made = [Change(first, ten - one)]
+            assert highest(ten, UP, made, first + 29) == ten
+            assert min(thirteen, highest(ten, UP, made, second)) == thirteen
+            assert 30 <= second - first < 30 + 2 * workloads.cluster.hpa_sync
+            changed = numbers.set("web", 600)  # thirteen are too many, ten are right
+            until(lambda: course.counts("web")[-1] == 10, 90, lambda: str(course.counts("web")))
+            falls = course.steps["web"][3:]
+    assert [count for _, count in falls] == [12, 11, 10]
+    assert falls[0][0] - changed >= 20
+    assert all(after - before >= 8 for (before, _), (after, _) in pairwise(falls))
