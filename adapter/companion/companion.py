@@ -104,7 +104,7 @@ class Companion:
             self._pasts = await self._inherited()
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(URGENT_AT_ONCE):
-                    tasks.create_task(self._work(self._urgent, plan.urgent, _never_waits))
+                    tasks.create_task(self._work(self._urgent, self._look, _never_waits))
                 tasks.create_task(self._work(self._steady, plan.steady, self._turn))
                 tasks.create_task(self._look_around())
         finally:
@@ -149,12 +149,18 @@ class Companion:
         situation = self._situation(key)
         if situation is None or not self._patience.may(key, PLANNING, situation.now):
             return
-        self._pasts[key] = looking.look(situation)
-        situation = replace(situation, past=self._pasts[key])
         for action in tuple(planned(situation)):
             if self._writer.may(action):
                 await turn()
                 await self._do(key, action)
+
+    def _look(self, situation: Situation) -> Iterable[Action]:
+        """Note what there is to tell, and give what is urgent. What is to be written of it waits its turn."""
+        key, before = situation.key, situation.past
+        past = self._pasts[key] = looking.look(situation)
+        if past.announced is not before.announced or past.noticed is not before.noticed:
+            self._steady.add([key])
+        return plan.urgent(replace(situation, past=past))
 
     async def _do(self, key: Key, action: Action) -> None:
         outcome = await self._writer.carry_out(action)

@@ -44,7 +44,8 @@ def look(situation: Situation, findings: Mapping[str, Finding], course: Course) 
     noticed = situation.past.noticed
     step = course.last
     if not situation.settings.notifications.routes:
-        return replace(noticed, step=step.number if step is not None else 0, standing=None, due=())
+        silent = Noticed(step=step.number if step is not None else 0, number=noticed.number)
+        return noticed if noticed == silent else silent
     if noticed.standing is None:
         noticed = replace(noticed, standing=_left_behind(situation))
     if step is not None and step.number > noticed.step:
