@@ -150,9 +150,7 @@ def _believe_while_some_stay(standings: dict[str, Standing]) -> None:
         return
     for uid, standing in standings.items():
         if standing.state is PodState.PULLED_OUT and not standing.by_absence:
-            standings[uid] = Standing(
-                PodState.DOUBTFUL, f"{ALL_WOULD_BE_OUT} ({standing.reason})", standing.evidence
-            )
+            standings[uid] = Standing(PodState.DOUBTFUL, f"{ALL_WOULD_BE_OUT} ({standing.reason})", standing.evidence)
 
 
 class _RegistryView:
