@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from adapter.companion import posting
+from adapter.companion import modes, posting
 from adapter.companion.actions import Outcome, WriteEvent
 from adapter.companion.events import MOST_PER_HOUR, SERIES_SECONDS, STEADY_SECONDS
 from adapter.companion.situation import Situation
@@ -69,6 +69,18 @@ def test_what_repeats_within_ten_minutes_is_one_series_and_written_once_a_minute
     assert first.method == "POST"
     assert {write.method for write in others} == {"PATCH"}
     assert others[-1].body["series"]["count"] == 10
+
+
+def test_the_count_of_a_series_is_written_once_a_minute_at_most() -> None:
+    leader, paused = Leader(), replace(RULE, mode=Mode.PAUSED)
+    leader.look(seeing(0))
+    written = [
+        action.series.count
+        for at in range(1, 181)
+        for action in leader.look(seeing(at, rule=paused if at % 2 else RULE))
+        if isinstance(action, WriteEvent) and action.subject.reason == "Paused"
+    ]
+    assert written == [1, 31, 61]
 
 
 def test_what_comes_again_after_ten_minutes_is_news() -> None:
@@ -142,6 +154,10 @@ def test_a_mode_of_rest_is_told_of_at_once_and_is_no_warning(change: dict[str, o
     assert found.startswith(event)
     (back,) = leader.events(seeing(2))
     assert back == "Normal Deciding: Active: the count is decided by the metrics"
+
+
+def test_a_policy_that_is_not_valid_has_no_mode() -> None:
+    assert list(modes.findings(seeing(0, rule=replace(RULE, metrics=())))) == []
 
 
 def test_a_hold_that_ends_is_told_of() -> None:
