@@ -67,7 +67,10 @@ class Delivery:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(done, answer)
 
-        threading.Thread(target=work, name="notification", daemon=True).start()
+        try:
+            threading.Thread(target=work, name="notification", daemon=True).start()
+        except RuntimeError:  # there can be no more of them
+            done(answer=False)
         return future
 
 

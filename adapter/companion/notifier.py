@@ -154,7 +154,11 @@ class _Post:
     async def run(self) -> None:
         while True:
             waiting = await self._queue.get()
-            result = await self._told(waiting)
+            try:
+                result = await self._told(waiting)
+            except Exception as error:  # noqa: BLE001  whatever it is, everything else goes on
+                _log.warning("a notification failed", route=self.route.name, error=type(error).__name__)
+                result = "failed"
             self._count(result)
             self._log(result)
 
@@ -200,7 +204,7 @@ def _addresses(route: Route) -> tuple[str, ...]:
         return route.urls
     try:
         lines = Path(route.url_file).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise AddressError(route.url_file) from error
     urls = tuple(line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#"))
     if not urls:

@@ -419,6 +419,27 @@ async def test_an_error_in_the_library_is_a_failure_and_its_words_stay_inside(
     assert "hush" not in caplog.text + said.out + said.err
 
 
+async def test_where_no_thread_can_be_had_it_is_a_failure_and_tried_again(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent, starts = Sent(), []
+    begin = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        starts.append(thread)
+        if len(starts) == 1:
+            raise RuntimeError("can't start new thread")
+        begin(thread)
+
+    async with notifying(stand, sent) as notifier:
+        stand.route("json://a")
+        await asyncio.to_thread(int)  # the loop's own pool has its thread from here on
+        monkeypatch.setattr(threading.Thread, "start", start)
+        notifier.take(telling())
+        await stand.ended("sent")
+    assert len(starts) >= 2
+
+
 async def test_without_the_library_it_is_said_and_nothing_else_happens(
     stand: Stand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -481,6 +502,16 @@ async def test_addresses_are_read_from_the_file_as_it_is_at_the_time(stand: Stan
         notifier.take(telling(notice(2)))
         await stand.ended("sent", 2)
     assert sorted(url for url, *_ in sent.all) == ["json://one", "json://three", "json://two"]
+
+
+async def test_a_file_name_that_is_none_stops_nothing_else(stand: Stand) -> None:
+    async with notifying(stand, Sent()) as notifier:
+        good = Route(name="good", default=True, urls=("json://a",))
+        stand.configure(Route(name="oncall", default=True, url_file="\0", attempts=1), good)
+        notifier.take(telling())
+        await stand.ended("failed")
+        notifier.take(telling(notice(2)))
+        await stand.ended("sent", 2, "good")
 
 
 @pytest.mark.parametrize("content", [None, "", "# nobody yet\n", "\xff"])
