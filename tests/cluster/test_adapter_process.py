@@ -13,6 +13,13 @@ from tests.cluster.workloads import Workloads, target_metric
 pytestmark = pytest.mark.e2e
 
 
+@pytest.fixture(scope="module")
+def control_plane() -> Iterator[ControlPlane]:
+    """One of this module's own: where the shared adapter runs, it writes its authority over the stand-in's."""
+    with ControlPlane() as cluster:
+        yield cluster
+
+
 def settings(cluster: ControlPlane, count: int) -> dict[str, object]:
     pair = cluster.pki.cluster.issue("stub", hosts=[f"{SERVICE}.{NAMESPACE}.svc", "localhost"])
     files = {"mode": "Files", "certFile": str(pair.cert_file), "keyFile": str(pair.key_file)}

@@ -144,6 +144,8 @@ class TestTimes:
         page.set(counter("t3", a=7))
         async with asking(real, "sum by (namespace, pod) (rate(t3[30s]))", max_age=20) as world:
             await world.until(lambda samples: samples.pods)
+            # A series that lived for less than a step of the search (20 s / 6) can fall between two steps.
+            await asyncio.to_thread(real.wait_value, "count_over_time(t3[1m]) > bool 5", 1)
             page.failing = True
             await asyncio.to_thread(real.wait_value, "absent(t3)", 1)
             gone = time.time()
