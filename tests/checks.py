@@ -23,7 +23,8 @@ from tests.manifests.rendering import MANIFESTS, Object, documents, identity, re
 
 ROOT = Path(__file__).parents[1]
 KUBERNETES = "1.36"
-RENDERED = (MANIFESTS / "base", MANIFESTS / "overlays" / "default", MANIFESTS / "overlays" / "external-metrics")
+OVERLAYS = ("overlays/default", "overlays/external-metrics", "examples/overlay")
+RENDERED = (MANIFESTS / "base", *(MANIFESTS / one for one in OVERLAYS))
 EXAMPLES = sorted((MANIFESTS / "examples").glob("*.yaml"))
 _LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 _METRIC = re.compile(r"\beffective_load_[a-z0-9_]+")

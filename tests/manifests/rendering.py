@@ -1,7 +1,8 @@
-"""Renders the manifests as `kubectl kustomize` does, for as much of kustomize as they use: resources, components, and
-merge patches that name their object. A test holds it against the real one.
+"""Renders the manifests as `kubectl kustomize` does, for as much of kustomize as they use: resources, components,
+images, and merge patches that name their object. A test holds it against the real one.
 """
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import yaml
 Object = dict[str, Any]
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
-_KNOWN = {"apiVersion", "kind", "resources", "components", "patches"}
+_KNOWN = {"apiVersion", "kind", "resources", "components", "images", "patches"}
 
 
 class RenderingError(Exception):
@@ -39,7 +40,8 @@ def _over(objects: list[Object], folder: Path) -> list[Object]:
     for patch in kustomization.get("patches", ()):
         for change in documents(folder / patch["path"]):
             objects = _patched(objects, change)
-    return objects
+    images = {one["name"]: f"{one['newName']}:{one['newTag']}" for one in kustomization.get("images", ())}
+    return [_with_images(item, images) for item in objects]
 
 
 def identity(item: Object) -> tuple[str, str, str]:
@@ -51,6 +53,16 @@ def _patched(objects: list[Object], change: Object) -> list[Object]:
     if identity(change) not in map(identity, objects):
         raise RenderingError(f"no {identity(change)} to patch")
     return [_merged(one, change) if identity(one) == identity(change) else one for one in objects]
+
+
+def _with_images(item: Object, images: dict[str, str]) -> Object:
+    """The object with its pods' images replaced, by their name without the tag."""
+    if item["kind"] != "Deployment":
+        return item
+    item = copy.deepcopy(item)
+    for container in item["spec"]["template"]["spec"]["containers"]:
+        container["image"] = images.get(container["image"].partition(":")[0], container["image"])
+    return item
 
 
 def _merged(base: Any, change: Any) -> Any:

@@ -16,6 +16,8 @@ from tests.manifests.rendering import MANIFESTS, Object, RenderingError, documen
 BASE = MANIFESTS / "base"
 DEFAULT = MANIFESTS / "overlays" / "default"
 EXTERNAL = MANIFESTS / "overlays" / "external-metrics"
+EXAMPLE = MANIFESTS / "examples" / "overlay"
+EACH = pytest.mark.parametrize("folder", [BASE, DEFAULT, EXTERNAL, EXAMPLE], ids=["base", "default", "external", "own"])
 WRITES = {"create", "update", "patch", "delete", "deletecollection", "*"}
 
 
@@ -51,13 +53,13 @@ def test_every_file_of_the_manifests_is_used() -> None:
         }
 
 
-@pytest.mark.parametrize("folder", [BASE, DEFAULT, EXTERNAL], ids=["base", "default", "external"])
+@EACH
 def test_no_object_is_rendered_twice(folder: Path) -> None:
     names = [identity(item) for item in render(folder)]
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("folder", [BASE, DEFAULT, EXTERNAL], ids=["base", "default", "external"])
+@EACH
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl, which brings kustomize, is not installed")
 def test_the_rendering_is_that_of_kustomize(folder: Path) -> None:
     answer = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, check=True, env={**os.environ})
@@ -82,7 +84,7 @@ def test_a_patch_of_nothing_is_refused(tmp_path: Path) -> None:
 # --- rights ---
 
 
-@pytest.mark.parametrize("folder", [BASE, DEFAULT, EXTERNAL], ids=["base", "default", "external"])
+@EACH
 def test_the_server_writes_its_own_secret_and_apiservices_by_name_and_nothing_else(folder: Path) -> None:
     writing = [rule for rule in server_rules(folder) if WRITES & set(rule["verbs"])]
     assert {resource for rule in writing for resource in rule["resources"]} == {"secrets", "apiservices"}
