@@ -85,9 +85,13 @@ Action = RaiseScale | Notify | MarkPod | AskTolerance | WireHpa | WriteStatus | 
 
 
 class Outcome(StrEnum):
-    """How an action ended. `OVERTAKEN`: things are no more as they were planned for, so nothing was written."""
+    """How an action ended.
+
+    `OVERTAKEN`: things are no more as they were planned for, so nothing was written. `NOT_LEADING`: nothing was tried.
+    """
 
     DONE = "done"
     OVERTAKEN = "overtaken"
+    NOT_LEADING = "notLeading"
     REFUSED = "refused"
     FAILED = "failed"

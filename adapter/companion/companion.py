@@ -164,6 +164,8 @@ class Companion:
 
     async def _do(self, key: Key, action: Action) -> None:
         outcome = await self._writer.carry_out(action)
+        if outcome is Outcome.NOT_LEADING:
+            return
         past, now = self._pasts.get(key, Past()), self._session.now()
         done = outcome is Outcome.DONE
         self._pasts[key] = plan.after(past, action, now) if done else plan.missed(past, action, outcome, now)
@@ -173,9 +175,12 @@ class Companion:
     async def _reread(self, key: Key) -> None:
         """See what there is in place of the status that was to be replaced."""
         try:
-            self._pasts[key] = replace(self._pasts[key], written=await reread(self._session, key))
+            written = await reread(self._session, key)
         except KubeError as error:
             _log.info("a policy's status cannot be read", key=str(key), error=str(error))
+        else:
+            # The past as it is now: the other lane may have changed it meanwhile.
+            self._pasts[key] = replace(self._pasts.get(key, Past()), written=written)
 
     async def _turn(self) -> None:
         """Wait until another write keeps within the limit."""

@@ -73,7 +73,7 @@ class Writer:
     async def carry_out(self, action: Action) -> Outcome:
         """Do it; how that ended."""
         if not self._leadership.leads:
-            return Outcome.OVERTAKEN
+            return Outcome.NOT_LEADING
         kind = type(action).__name__
         try:
             await _to_its_end(self._do(action))

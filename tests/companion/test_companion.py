@@ -9,7 +9,7 @@ from aiohttp import web
 
 from adapter.companion import companion as module
 from adapter.companion import plan
-from adapter.companion.actions import Action, WriteStatus
+from adapter.companion.actions import Action, MarkPod, RaiseScale, WriteStatus
 from adapter.companion.companion import Companion
 from adapter.companion.situation import Situation
 from adapter.kube.lease import Lease
@@ -38,12 +38,13 @@ class Case:
     def __init__(self, api: FakeApi, session: Session, settings: CompanionSettings) -> None:
         self.api, self.metrics = api, Metrics()
         self.staleness: str | None = None
+        self.lease = Leading()
         self.picture = Picture()
         self.arrived: list[tuple[float, str]] = []
         self.hangs: set[str] = set()
         self.companion = Companion(
             session,
-            cast("Lease", Leading()),
+            cast("Lease", self.lease),
             self.picture,
             lambda _: None,
             cast("Any", lambda _: situation().neighbours),
@@ -202,6 +203,74 @@ async def test_a_companion_whose_watches_are_not_filled_does_not_run_for_the_lea
     case.policies(1)
     await case.until(lambda: case.names == ["p000"])
     assert case.metrics.registry.get_sample_value("effective_load_companion_leads") == 1
+
+
+async def test_what_is_done_while_a_status_is_read_again_is_not_forgotten(
+    make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, go = asyncio.Event(), asyncio.Event()
+    raised: list[str] = []
+    looked: list[Key] = []
+
+    def steady(case: Situation) -> Iterator[Action]:
+        looked.append(case.key)
+        return _write(case)
+
+    def urgent(case: Situation) -> Iterator[Action]:
+        if asked.is_set() and case.past.raised.at is None:
+            yield RaiseScale(key=case.key, path="/scale", target="t", current=4, to=5)
+
+    async def scale(request: web.Request) -> web.StreamResponse:
+        raised.extend([request.method] if request.method == "PUT" else [])
+        return web.json_response({"metadata": {"uid": "t"}, "spec": {"replicas": 4}})
+
+    async def read_again(_: web.Request) -> web.StreamResponse:
+        asked.set()
+        await go.wait()
+        return web.json_response({"metadata": {}, "status": {}})
+
+    monkeypatch.setattr(plan, "urgent", urgent)
+    monkeypatch.setattr(plan, "steady", steady)
+    case = make(0)
+    case.policies(1)
+    path = f"{LIST.replace('/watermark', '/namespaces/shop/watermark')}/p000"
+    case.api.answers |= {f"{path}/status": status(422, "Invalid"), path: read_again, "/scale": scale}
+    async with asyncio.timeout(10):
+        await asked.wait()
+    case.companion.changed(case.picture.current.policies)
+    await case.until(lambda: raised == ["PUT"])
+    go.set()
+    await case.until(lambda: len(looked) == 2)  # it has been read
+    case.companion.changed(case.picture.current.policies)
+    await asyncio.sleep(0.2)
+    assert raised == ["PUT"]
+
+
+async def test_what_could_not_be_done_for_want_of_the_lease_is_tried_again_and_nobody_elses_doing(
+    make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned: list[Any] = []
+
+    def steady(case: Situation) -> Iterator[Action]:
+        planned.append(case.past.marking)
+        yield MarkPod(key=case.key, namespace="shop", pod="web-1", uid="u1", first=True)
+
+    async def marked(_: web.Request) -> web.StreamResponse:
+        case.arrived.append((0.0, "web-1"))
+        return web.json_response({})
+
+    monkeypatch.setattr(plan, "steady", steady)
+    case = make(0)
+    case.api.answers["/api/v1/namespaces/shop/pods/web-1"] = marked
+    case.lease.leads = False
+    case.policies(1)
+    await case.until(lambda: bool(planned))
+    case.companion.changed(case.picture.current.policies)
+    await case.until(lambda: len(planned) == 2)
+    assert planned[0] == planned[1], "the pod's cost was taken for somebody else's"
+    case.lease.leads = True
+    case.companion.changed(case.picture.current.policies)
+    await case.until(lambda: case.names == ["web-1"])
 
 
 async def test_what_was_written_over_meanwhile_is_read_again_before_it_is_written(make: Callable[..., Case]) -> None:

@@ -76,7 +76,7 @@ async def test_where_there_was_none_no_status_is_expected(case: Case) -> None:
 
 async def test_nothing_is_written_by_whoever_does_not_lead(case: Case) -> None:
     case.leadership.leads = False
-    assert await case.writer.carry_out(ACTION) is Outcome.OVERTAKEN
+    assert await case.writer.carry_out(ACTION) is Outcome.NOT_LEADING
     assert case.arrived == []
 
 
