@@ -180,5 +180,6 @@ def _hpa_section(wiring: Wiring) -> Section:
     for flaw in flaws(wiring):
         section.note(flaw.message)
     if not section.findings:
-        section.ok("it sets the count that is decided")
+        asked = wiring.hpa.asks_for(wiring.policy.name)
+        section.ok("it sets the count that is decided" if asked else "it is left as it is: the policy only observes")
     return section

@@ -61,8 +61,10 @@ def findings(situation: Situation) -> Iterator[Finding]:
     found = (*_own(situation, hpa), *flaws(_wiring(situation, hpa)))
     if found:
         yield Finding(CONDITION, False, found[0].reason, "; ".join(one.message for one in found))
-    else:
+    elif hpa.asks_for(situation.view.policy.name):
         yield Finding(CONDITION, True, "Conformant", f"HPA {hpa.name} sets the count that is decided")
+    else:
+        yield Finding(CONDITION, True, "OnlyObserved", f"HPA {hpa.name} is left as it is: the policy only observes")
 
 
 def _wiring(situation: Situation, hpa: Hpa) -> Wiring:
@@ -85,7 +87,7 @@ def _own(situation: Situation, hpa: Hpa) -> Iterator[Flaw]:
         yield Flaw("WiringOff", "hpaWiring is Enforce, and companion.features.hpaWiring of the settings is off")
         return
     wired = situation.past.wired
-    if wired.refused:
+    if wired.refused and _open(situation, hpa):
         yield Flaw("WiringRefused", f"the companion lacks the right to patch HPA {hpa.name}")
     if _undone(situation, hpa):
         names = ", ".join(one.name for one in _open(situation, hpa))

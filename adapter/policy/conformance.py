@@ -78,9 +78,10 @@ def _refusals(wiring: Wiring) -> Iterator[Flaw]:
 def _connection(wiring: Wiring) -> Iterator[Flaw]:
     """Whether the HPA asks for the count, and how."""
     policy, hpa = wiring.policy, wiring.hpa
-    if not hpa.asks_for(policy.name):
+    asked = hpa.asks_for(policy.name)
+    if not asked and policy.mode is not Mode.OBSERVE:  # beside whatever scales a service, a policy is tried out
         yield Flaw("NotWired", f"HPA {hpa.name} does not ask for {DESIRED} of policy {policy.name}")
-    elif policy.mode is not Mode.ACTIVE:
+    if asked and policy.mode is not Mode.ACTIVE:
         yield Flaw(
             "Resting",
             f"the policy is in mode {policy.mode.value} and HPA {hpa.name} asks for its {DESIRED}: the current count, "
@@ -95,7 +96,7 @@ def _connection(wiring: Wiring) -> Iterator[Flaw]:
                 "ReadOnlyMetric",
                 f"HPA {hpa.name} scales on {metric.name}, which is there to be read; take {DESIRED} instead",
             )
-        if metric.kind in _STOCK and hpa.asks_for(policy.name):
+        if metric.kind in _STOCK and asked:
             yield Flaw(
                 "StockMetric",
                 f"HPA {hpa.name} scales on {metric.name} of all running pods as well: the larger count wins, so that "

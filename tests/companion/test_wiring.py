@@ -10,11 +10,11 @@ import pytest
 from adapter.companion import plan, wiring
 from adapter.companion.actions import AskTolerance, Outcome, WireHpa
 from adapter.companion.hpas import Hpas
-from adapter.companion.situation import Finding, Past, Situation, ToleranceField, Wired
+from adapter.companion.situation import Finding, Past, Situation, ToleranceField
 from adapter.companion.status import status_of
 from adapter.kube.errors import MalformedAnswer
 from adapter.load.quantity import NANO
-from adapter.load.spec import Bounds, HpaTolerance, HpaWiring, Policy
+from adapter.load.spec import Bounds, HpaTolerance, HpaWiring, Mode, Policy
 from adapter.policy.guard import wanted
 from adapter.policy.hpa import Hpa, HpaMetric, MetricKind, Pace, PacePolicy, Reference, TargetKind
 from adapter.policy.managers import OWN, Managers
@@ -121,6 +121,13 @@ class TestSetting:
             "HPAConformant", True, "Conformant", "HPA web sets the count that is decided"
         )
 
+    def test_a_policy_that_observes_beside_what_scales_a_service_is_no_trouble(self) -> None:
+        elsewhere = replace(PLAIN, metrics=(), bounds=Bounds(minimum=1, maximum=100))
+        case = situation(elsewhere, replace(REPORTED, mode=Mode.OBSERVE))
+        found = finding(case)
+        assert (found.is_true, found.reason) == (True, "OnlyObserved")
+        assert "HPA web is left as it is" in found.message
+
     def test_nothing_is_set_on_an_hpa_that_asks_another_policy_or_has_two(self) -> None:
         assert list(wiring.plan(situation(replace(PLAIN, metrics=())))) == []
         assert list(wiring.plan(situation(neighbours=Neighbours(policies=("old",))))) == []
@@ -210,6 +217,10 @@ class TestMissing:
         again = plan.after(memory, WRITE, NOW + 60)
         assert not again.wired.refused
 
+    def test_a_lacking_right_is_told_no_more_once_others_set_all_there_was(self) -> None:
+        memory = plan.missed(Past(), WRITE, Outcome.REFUSED, NOW)
+        assert finding(situation(SET, past=memory)).is_true
+
     def test_a_feature_that_is_off_is_told_where_it_is_asked_for(self) -> None:
         assert finding(situation(settings=Companion())).reason == "WiringOff"
         assert finding(situation(rule=REPORTED, settings=Companion())).reason == "Tolerance"
@@ -273,4 +284,3 @@ def test_what_is_swallowed_now_is_in_the_sentence() -> None:
 
 def test_the_set_hpa_is_what_is_wanted() -> None:
     assert all(one.is_set for one in wanted(ENFORCED, SET, tolerance=True))
-    assert Wired().times == 0
