@@ -3,12 +3,12 @@
 Only what the companion set itself is ever taken away. A cost that somebody else set stays.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 
 from adapter.companion.actions import MarkPod, Outcome
-from adapter.companion.situation import Finding, Marking, Past, Situation
+from adapter.companion.situation import Finding, Marked, Past, Situation
 from adapter.load.assessment import PodReading
 from adapter.load.pods import Pod, PodState
 
@@ -18,9 +18,12 @@ MOST_AT_ONCE = 10
 """So many pods of a policy are written for between two looks at it."""
 FOREIGN_SECONDS = 600.0
 """A cost that turned out to be somebody else's is left alone for so long."""
+AGAIN_SECONDS = 600.0
+"""The same is written to a pod once in so long: whoever undoes it, or marks pods as if it were the companion, wins."""
 CONDITION = "DeletedFirst"
 _GONE = {PodState.TERMINATING, PodState.FINISHED}
 _SHOWN = 3
+_SWITCHED_OFF = "the settings do not switch on companion.features.deletionCost"
 
 
 def plan(situation: Situation) -> Iterator[MarkPod]:
@@ -31,17 +34,20 @@ def plan(situation: Situation) -> Iterator[MarkPod]:
 def _all(situation: Situation) -> Iterator[MarkPod]:
     wanted = _wanted(situation)
     for reading in _alive(situation):
-        pod, is_out = reading.pod, reading.state is PodState.PULLED_OUT
-        if wanted and is_out:
-            if not pod.marked and pod.deletion_cost == 0 and not _is_foreign(situation, pod):
-                yield _action(situation, pod, first=True)
-        elif pod.marked and (reading.state is PodState.SERVING or not wanted):
-            yield _action(situation, pod, first=False)
+        pod, first = reading.pod, wanted and reading.state is PodState.PULLED_OUT
+        if first:
+            is_due = not pod.marked and pod.deletion_cost == 0 and not _is_foreign(situation, pod)
+        else:
+            is_due = pod.marked and (reading.state is PodState.SERVING or not wanted)
+        if is_due and not _was_done(situation, pod, first=first):
+            yield _action(situation, pod, first=first)
 
 
-def after(past: Past, _action: MarkPod, _now: float) -> Past:
+def after(past: Past, action: MarkPod, now: float) -> Past:
     """The past once a pod was marked or unmarked: the right for it is there."""
-    return replace(past, marking=replace(past.marking, refused=False))
+    known = {uid: one for uid, one in past.marking.done.items() if now - one.at < AGAIN_SECONDS}
+    done = {**known, action.uid: Marked(action.first, now)}
+    return replace(past, marking=replace(past.marking, done=done, refused=False))
 
 
 def missed(past: Past, action: MarkPod, outcome: Outcome, now: float) -> Past:
@@ -51,13 +57,18 @@ def missed(past: Past, action: MarkPod, outcome: Outcome, now: float) -> Past:
             return replace(past, marking=replace(past.marking, refused=True))
         case Outcome.OVERTAKEN:
             known = {uid: at for uid, at in past.marking.foreign.items() if now - at < FOREIGN_SECONDS}
-            return replace(past, marking=Marking(foreign={**known, action.uid: now}))
+            return replace(past, marking=replace(past.marking, foreign={**known, action.uid: now}, refused=False))
         case _:
             return past
 
 
 def findings(situation: Situation) -> Iterator[Finding]:
-    """Whether pulled-out pods go first, while there are some and the policy asks for that."""
+    """Whether pulled-out pods go first, while there are some and the policy asks for that; what was left behind."""
+    left = [one.pod for one in _alive(situation) if one.pod.marked]
+    if left and not situation.settings.features.deletion_cost:
+        sentence = f"{_SWITCHED_OFF}, and {_names(left)} bear its marks: they go first until those are taken away"
+        yield Finding(CONDITION, False, "MarksLeft", sentence)
+        return
     pulled_out = [one.pod for one in _alive(situation) if one.state is PodState.PULLED_OUT]
     if not situation.view.policy.pulled_out.delete_first or not pulled_out:
         return
@@ -72,7 +83,7 @@ def _hindrance(situation: Situation) -> tuple[str, str] | None:
     """Why pods are not marked at all: reason and sentence."""
     target = situation.view.target
     if not situation.settings.features.deletion_cost:
-        return "SwitchedOff", "the settings do not switch on companion.features.deletionCost"
+        return "SwitchedOff", _SWITCHED_OFF
     if target is None or target.kind != "Deployment":
         kind = target.kind if target is not None else "target"
         return "NoDeployment", f"deletion costs decide among the pods of a Deployment; a {kind} shrinks by other rules"
@@ -83,15 +94,19 @@ def _hindrance(situation: Situation) -> tuple[str, str] | None:
 
 def _gap(situation: Situation, pulled_out: list[Pod]) -> tuple[str, str] | None:
     """Why marked pods are not sure to go first: reason and sentence."""
-    foreign = sorted(pod.name for pod in pulled_out if _has_foreign_cost(pod) or _is_foreign(situation, pod))
+    foreign = [pod for pod in pulled_out if _has_foreign_cost(pod) or _is_foreign(situation, pod)]
     if foreign:
-        names = ", ".join(foreign[:_SHOWN]) + (f" and {len(foreign) - _SHOWN} more" if len(foreign) > _SHOWN else "")
-        return "ForeignCost", f"somebody else set the deletion cost of {names}; it is left as it is"
+        return "ForeignCost", f"somebody else set the deletion cost of {_names(foreign)}; it is left as it is"
     if len({one.pod.template_hash for one in _alive(situation)}) > 1:
         return "SeveralReplicaSets", "pods of several ReplicaSets exist, which shrink by other rules"
     if any(pod.deletion_cost != LOWEST for pod in pulled_out):
         return "Marking", "some pods that were pulled out are not marked yet"
     return None
+
+
+def _names(pods: Iterable[Pod]) -> str:
+    names = sorted(pod.name for pod in pods)
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
 def _has_foreign_cost(pod: Pod) -> bool:
@@ -102,6 +117,11 @@ def _is_foreign(situation: Situation, pod: Pod) -> bool:
     """Whether this pod's cost was found to be somebody else's when it was to be set."""
     foreign: Mapping[str, float] = situation.past.marking.foreign
     return pod.uid in foreign and situation.now - foreign[pod.uid] < FOREIGN_SECONDS
+
+
+def _was_done(situation: Situation, pod: Pod, *, first: bool) -> bool:
+    last = situation.past.marking.done.get(pod.uid)
+    return last is not None and last.first is first and situation.now - last.at < AGAIN_SECONDS
 
 
 def _wanted(situation: Situation) -> bool:

@@ -64,7 +64,8 @@ def _trouble(situation: Situation, hpa: Hpa) -> tuple[str, str] | None:
     if not situation.settings.features.fast_scale_up:
         return "SwitchedOff", "the settings do not switch on companion.features.fastScaleUp"
     if situation.past.raised.refused:
-        return "Forbidden", "the companion may not scale the target; the component companion-fast-scale-up lets it"
+        lacks = "the companion was not let scale the target when it last tried"
+        return "Forbidden", f"{lacks}; the component companion-fast-scale-up has the right for it"
     return _obstacle(hpa, situation.view.policy.name)
 
 

@@ -38,13 +38,21 @@ class Raised:
     refused: bool = False
 
 
+class Marked(NamedTuple):
+    """What was last written to a pod, that it goes `first` or no longer does, and when (seconds)."""
+
+    first: bool
+    at: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marking:
-    """Pods (by UID) whose deletion cost proved to be somebody else's, with when (seconds).
+    """Pods (by UID) that were written to, and those whose deletion cost proved to be somebody else's, with when.
 
     `refused`: whether the right for marking pods lacked.
     """
 
+    done: Mapping[str, Marked] = field(default_factory=dict)
     foreign: Mapping[str, float] = field(default_factory=dict)
     refused: bool = False
 

@@ -24,6 +24,11 @@ def marked(name: str, cost: int = LOWEST) -> Pod:
     return out(name, deletion_cost=cost, marked=True)
 
 
+def left_marked(name: str) -> Pod:
+    """A pod that serves, and still bears the mark."""
+    return pod(name, deletion_cost=LOWEST, marked=True)
+
+
 def situation(pods: Sequence[Pod], rule: Policy = FIRST, target: Target | None = TARGET) -> Situation:
     assessment, decision = see(
         rule, list(pods), usage(dict.fromkeys([one.name for one in pods], "800m")), target=target
@@ -55,7 +60,7 @@ def test_marked_ones_are_left_as_they_are() -> None:
 
 
 def test_a_pod_that_serves_again_is_unmarked() -> None:
-    assert planned(situation([pod("web-0", deletion_cost=LOWEST, marked=True), out("web-1")])) == {
+    assert planned(situation([left_marked("web-0"), out("web-1")])) == {
         "web-0": False,
         "web-1": True,
     }
@@ -63,7 +68,7 @@ def test_a_pod_that_serves_again_is_unmarked() -> None:
 
 def test_a_pod_of_which_nobody_knows_keeps_its_mark() -> None:
     rule = replace(FIRST, registry=REGISTRY)
-    assert planned(situation([pod("web-0", deletion_cost=LOWEST, marked=True)], rule)) == {}
+    assert planned(situation([left_marked("web-0")], rule)) == {}
 
 
 def test_pods_that_are_being_deleted_are_ignored() -> None:
@@ -98,9 +103,18 @@ def test_only_pods_of_a_deployment_are_marked(kind: str) -> None:
 def test_switched_off_nothing_is_written() -> None:
     case = replace(situation([pod("web-0"), out("web-1"), marked("web-2")]), settings=Companion())
     assert not [one for one in (*plan.urgent(case), *plan.steady(case)) if isinstance(one, MarkPod)]
-    found = finding(case)
+    found = finding(replace(situation([pod("web-0"), out("web-1")]), settings=Companion()))
     assert found is not None
     assert (found.is_true, found.reason) == (False, "SwitchedOff")
+
+
+def test_marks_that_are_left_behind_where_it_is_switched_off_are_told() -> None:
+    pods = [left_marked("web-0"), *(marked(f"web-{n}") for n in range(1, 5))]
+    for rule in (FIRST, replace(FIRST, pulled_out=PulledOut())):
+        found = finding(replace(situation(pods, rule), settings=Companion()))
+        assert found is not None
+        assert (found.is_true, found.reason) == (False, "MarksLeft")
+        assert "web-0, web-1, web-2 and 2 more bear its marks" in found.message
 
 
 def test_switched_on_marking_waits_its_turn() -> None:
@@ -160,6 +174,34 @@ def test_what_was_found_foreign_long_ago_is_forgotten() -> None:
     first, second = deletion_cost.plan(case)
     past = plan.missed(plan.missed(Past(), first, Outcome.OVERTAKEN, NOW - 600), second, Outcome.OVERTAKEN, NOW)
     assert list(past.marking.foreign) == [second.uid]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [situation([pod("web-0"), out("web-1")]), situation([pod("web-0"), left_marked("web-1")])],
+    ids=["a mark that somebody takes away", "a mark that is not the companion's"],
+)
+def test_what_shows_no_effect_is_not_written_again_for_ten_minutes(case: Situation) -> None:
+    (action,) = deletion_cost.plan(case)
+    past = plan.after(Past(), action, NOW)
+    assert planned(replace(case, past=past, now=NOW + 599)) == {}
+    assert planned(replace(case, past=past, now=NOW + 600)) == {"web-1": action.first}
+
+
+def test_a_pod_that_comes_and_goes_is_marked_and_unmarked_each_time() -> None:
+    gone, back = situation([pod("web-0"), out("web-1")]), situation([pod("web-0"), left_marked("web-1")])
+    past = Past()
+    for case in (gone, back, gone, back):
+        (action,) = deletion_cost.plan(replace(case, past=past))
+        assert action.first is (case is gone)
+        past = plan.after(past, action, NOW)
+
+
+def test_what_was_written_long_ago_is_forgotten() -> None:
+    case = situation([pod("web-0"), out("web-1"), out("web-2")])
+    first, second = deletion_cost.plan(case)
+    past = plan.after(plan.after(Past(), first, NOW - 600), second, NOW)
+    assert list(past.marking.done) == [second.uid]
 
 
 # --- its condition
