@@ -67,6 +67,23 @@ def test_each_right_belongs_to_a_feature_that_can_be_switched_off(folder: Path) 
         assert "*" not in {*rule["verbs"], *rule["apiGroups"], *rule["resources"]}
 
 
+def test_every_right_to_write_is_in_one_component_and_every_feature_that_can_be_switched_off_has_one() -> None:
+    folders = [MANIFESTS / "components" / "companion", *COMPONENTS]
+    writes = {
+        folder.name.removeprefix("companion-").replace("-", "_"): [
+            (group, resource, verb)
+            for rule in rules(of_component(folder))
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+            for verb in set(rule["verbs"]) - READS
+        ]
+        for folder in folders
+    }
+    everything = [right for rights in writes.values() for right in rights]
+    assert len(everything) == len(set(everything))
+    assert {name for name, rights in writes.items() if rights} == {"companion", *CompanionFeatures.model_fields}
+
+
 def test_the_default_brings_the_companion_with_the_rights_that_default_features_need() -> None:
     named = yaml.safe_load((DEFAULT / "kustomization.yaml").read_text(encoding="utf-8"))["components"]
     on = [name for name, field in CompanionFeatures.model_fields.items() if field.default is True]
