@@ -80,10 +80,10 @@ async def test_a_scale_that_is_no_more_as_it_was_planned_for_is_left_alone(serve
     assert server.writes == []
 
 
-@pytest.mark.parametrize("looks", [0, 1])
-async def test_who_leads_no_more_writes_nothing(looks: int) -> None:
+@pytest.mark.parametrize(("looks", "outcome"), [(0, Outcome.NOT_LEADING), (1, Outcome.OVERTAKEN)])
+async def test_who_leads_no_more_writes_nothing(looks: int, outcome: Outcome) -> None:
     server = Server()
-    assert await carried_out(server, leader=Leader(looks)) is Outcome.OVERTAKEN
+    assert await carried_out(server, leader=Leader(looks)) is outcome
     assert server.writes == []
 
 
