@@ -4,6 +4,7 @@ The docstring under a field is its documentation; `docs/configuration.md` is mad
 """
 
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from typing import Annotated
 
 from pydantic import Field
@@ -72,6 +73,10 @@ class Route(Section):
     """How long one attempt may take; what then still hangs is left to itself."""
     attempts: Annotated[int, Field(ge=1, le=10)] = 4
     """How often it is tried, at growing distances."""
+
+    def serves(self, namespace: str) -> bool:
+        """Whether it may be told of policies there."""
+        return not self.namespaces or any(fnmatchcase(namespace, pattern) for pattern in self.namespaces)
 
 
 class Notifications(Section):

@@ -5,13 +5,16 @@ import importlib
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from adapter.companion.messages import Message
 from adapter.settings_notifications import Severity
 
 Send = Callable[[str, str, str, Severity], bool]
 """Sends (address, title, body, severity); whether it was taken. Blocks."""
+
+_TALKATIVE = ("apprise", "urllib3", "oauthlib", "requests_oauthlib")
+"""Loggers whose records may show parts of addresses; nothing else in this process uses these libraries."""
 
 
 class AddressError(Exception):
@@ -22,12 +25,23 @@ class NoLibraryError(Exception):
     """The library is not installed."""
 
 
+class _Begun(NamedTuple):
+    """What was last begun for an address: the message, and the answer to come."""
+
+    message: Message
+    answer: asyncio.Future[bool]
+
+    @property
+    def failed(self) -> bool:
+        return self.answer.done() and (self.answer.exception() is not None or not self.answer.result())
+
+
 class Delivery:
-    """The addresses of one route. An address that still hangs is not tried a second time beside it."""
+    """The addresses of one route, each with one thread at most: beside what still hangs nothing is begun."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._hanging: set[str] = set()
+        self._begun: dict[str, _Begun] = {}
 
     async def tried(self, urls: Sequence[str], message: Message, seconds: float) -> tuple[str, ...]:
         """The addresses that did not take it within so many seconds. Raises NoLibraryError."""
@@ -35,23 +49,31 @@ class Delivery:
         return tuple(url for url, was in zip(urls, taken, strict=True) if not was)
 
     async def _one(self, url: str, message: Message, seconds: float) -> bool:
-        if url in self._hanging:
+        answer = self._answer(url, message)
+        if answer is None:
             return False
-        sending = self._in_thread(url, message)
         try:
             async with asyncio.timeout(seconds):
-                return await asyncio.shield(sending)
+                return await asyncio.shield(answer)
         except TimeoutError:
             return False
+
+    def _answer(self, url: str, message: Message) -> asyncio.Future[bool] | None:
+        """The answer to an earlier attempt that still hangs, or ended well after its time, or else to a new one.
+
+        None where the address hangs with another message.
+        """
+        begun = self._begun.get(url)
+        if begun is None or begun.failed or (begun.answer.done() and begun.message is not message):
+            begun = self._begun[url] = _Begun(message, self._in_thread(url, message))
+        return begun.answer if begun.message is message else None
 
     def _in_thread(self, url: str, message: Message) -> asyncio.Future[bool]:
         """The answer to come. The thread is one that the process does not wait for when it ends."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bool] = loop.create_future()
-        self._hanging.add(url)
 
         def done(answer: bool | BaseException) -> None:
-            self._hanging.discard(url)
             if isinstance(answer, NoLibraryError):
                 future.set_exception(answer)
                 future.exception()  # it counts as seen, also where nobody waits any more
@@ -80,8 +102,8 @@ def deliver(url: str, title: str, body: str, severity: Severity) -> bool:
         apprise: Any = importlib.import_module("apprise")
     except ModuleNotFoundError as error:
         raise NoLibraryError from error
-    # What it logs may show parts of addresses.
-    logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     place = apprise.Apprise.instantiate(url, asset=_asset(apprise), suppress_exceptions=True)
     if not place:
         return False

@@ -11,7 +11,7 @@ from adapter.settings_notifications import RateLimit, Route, Severity
 from adapter.snapshot import Key
 
 REPEATED_SECONDS = 300.0
-"""The same words about the same policy are not sent again for so long."""
+"""The last words about a policy are not sent again for so long."""
 LONGEST_TITLE = 250
 LONGEST_BODY = 4000
 
@@ -56,17 +56,17 @@ def _filled(template: str, fields: Mapping[str, str], longest: int) -> str:
 
 @dataclass(slots=True)
 class Allowance:
-    """What one route was sent lately: for its limits, and so that it is not told the same twice."""
+    """What one route was sent lately: for its limits, and so that it is not told the same twice in a row."""
 
     _sent: deque[float] = field(default_factory=deque)
     _by_policy: dict[Key, deque[float]] = field(default_factory=dict)
-    _words: dict[tuple[Key, str, str], float] = field(default_factory=dict)
+    _last: dict[Key, Message] = field(default_factory=dict)
 
     def take(self, message: Message, route: Route, now: float) -> str:
         """Take a place for it; else why there is none: `repeated` or `limited`. Critical ones need none."""
         self._forget(route, now)
-        words = (message.key, message.title, message.body)
-        if words in self._words:
+        last = self._last.get(message.key)
+        if last is not None and (last.title, last.body) == (message.title, message.body):
             return "repeated"
         if message.severity is not Severity.CRITICAL:
             own = self._by_policy.setdefault(message.key, deque())
@@ -74,7 +74,7 @@ class Allowance:
                 return "limited"
             self._sent.append(now)
             own.append(now)
-        self._words[words] = now
+        self._last[message.key] = message
         return ""
 
     def _forget(self, route: Route, now: float) -> None:
@@ -83,7 +83,7 @@ class Allowance:
             _expire(times, route.policy_rate_limit, now)
             if not times:
                 del self._by_policy[key]
-        self._words = {words: at for words, at in self._words.items() if now - at < REPEATED_SECONDS}
+        self._last = {key: last for key, last in self._last.items() if now - last.at < REPEATED_SECONDS}
 
 
 def _expire(times: deque[float], limit: RateLimit, now: float) -> None:

@@ -72,18 +72,24 @@ def after(past: Past, action: Notify, _now: float) -> Past:
 
 def told(situation: Situation) -> list[str]:
     """What stands and was told, for the status: a new leader then knows."""
-    standing = situation.past.noticed.standing or {}
+    standing = situation.past.noticed.standing
+    if standing is None:
+        standing = _left_behind(situation) if situation.settings.notifications.routes else {}
     return sorted(topic.value for topic, one in standing.items() if one.told)
 
 
 def findings(situation: Situation) -> Iterator[Finding]:
-    """Whether there are all the routes that the policy names."""
-    routes = {route.name for route in situation.settings.notifications.routes}
-    unknown = [name for name in situation.view.policy.notify if name not in routes]
+    """Whether there are all the routes that the policy names, and they may be told of it."""
+    named, routes = situation.view.policy.notify, situation.settings.notifications.routes
+    unknown = [name for name in named if name not in {route.name for route in routes}]
+    kept = [route.name for route in routes if route.name in named and not route.serves(situation.key.namespace)]
     if unknown:
         message = f"notify names {', '.join(unknown)}, which the settings do not know"
         yield Finding(CONDITION, False, "UnknownRoute", message)
-    elif situation.view.policy.notify:
+    elif kept:
+        message = f"notify names {', '.join(kept)}, which the settings keep for other namespaces"
+        yield Finding(CONDITION, False, "RouteNotForNamespace", message)
+    elif named:
         yield Finding(CONDITION, True, "Known", "the settings know every route that the policy names")
 
 

@@ -5,8 +5,7 @@ Nothing that is configured here is ever logged or shown, for addresses hold secr
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable
-from fnmatch import fnmatchcase
+from collections.abc import Callable
 from pathlib import Path
 
 import structlog
@@ -20,7 +19,6 @@ from adapter.kube.lease import Lease
 from adapter.kube.session import Session
 from adapter.settings import Companion
 from adapter.settings_notifications import Route, Severity
-from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
 
 FIRST_WAIT_SECONDS = 2.0
@@ -106,14 +104,10 @@ def is_for(route: Route, action: Notify, notice: Notice, severity: Severity) -> 
     """Whether a route is to be told of it."""
     return (
         (route.default or route.name in action.routes)
-        and _matches(action.key, route.namespaces)
+        and route.serves(action.key.namespace)
         and (not route.events or notice.topic in route.events)
         and (not route.severities or severity in route.severities)
     )
-
-
-def _matches(key: Key, patterns: Iterable[str]) -> bool:
-    return not patterns or any(fnmatchcase(key.namespace, pattern) for pattern in patterns)
 
 
 class _Post:
@@ -165,13 +159,16 @@ class _Post:
     async def _told(self, waiting: Message) -> str:
         """Tell every address of the route, again those that did not take it; how that ended."""
         pending: tuple[str, ...] | None = None
+        result = "failed"
         for attempt in range(self.route.attempts):
             if attempt:
                 await asyncio.sleep(self._first_wait * 5.0 ** (attempt - 1) * random.uniform(0.8, 1.2))  # noqa: S311  no secret
-            if not self._lease.leads:
-                return "lostLease"
             if self._now() - waiting.at > STALE_SECONDS:
                 return "stale"
+            if not self._lease.leads:
+                result = "lostLease"
+                continue  # it may be in doubt for a moment only
+            result = "failed"
             try:
                 urls = await asyncio.to_thread(_addresses, self.route) if pending is None else pending
                 pending = await self._delivery.tried(urls, waiting, self.route.timeout_seconds)
@@ -181,7 +178,7 @@ class _Post:
                 continue  # a file that is not there yet
             if not pending:
                 return "sent"
-        return "failed"
+        return result
 
     def _count(self, result: str) -> None:
         self._metrics.notifications.labels(route=self.route.name, result=result).inc()

@@ -10,7 +10,7 @@ from adapter.kube.session import Session
 from adapter.settings_notifications import Production
 
 KNOWN_SECONDS = 300.0
-"""A namespace's labels, or that they cannot be read, are believed for so long."""
+"""So long a namespace is not asked again, whether it had answered or not."""
 ASK_SECONDS = 2.0
 
 _log = structlog.get_logger(__name__)
@@ -36,7 +36,7 @@ class Namespaces:
         self._complained = False
 
     async def is_production(self, namespace: str, production: Production) -> bool:
-        """Whether it is; one whose label cannot be read is by its name alone."""
+        """Whether it is. Where its label cannot be read it counts as it was, or else its name alone."""
         if any(fnmatchcase(namespace, pattern) for pattern in production.namespaces):
             return True
         return bool(production.label) and is_labelled(await self._labels_of(namespace), production.label)
@@ -46,11 +46,13 @@ class Namespaces:
         known = self._labels.get(namespace)
         if known is not None and now - known[0] < KNOWN_SECONDS:
             return known[1]
-        labels = await self._asked(namespace)
+        answer = await self._asked(namespace)
+        labels = answer if answer is not None else known[1] if known is not None else {}
         self._labels[namespace] = (now, labels)
         return labels
 
-    async def _asked(self, namespace: str) -> dict[str, str]:
+    async def _asked(self, namespace: str) -> dict[str, str] | None:
+        """Its labels; None where they cannot be read."""
         try:
             body = await self._session.get(f"/api/v1/namespaces/{namespace}", timeout=ASK_SECONDS)
             return _DECODER.decode(body).metadata.labels or {}
@@ -58,7 +60,7 @@ class Namespaces:
             if not self._complained:
                 self._complained = True
                 _log.warning("a namespace's label cannot be read", namespace=namespace, error=str(error))
-            return {}
+            return None
 
 
 def is_labelled(labels: dict[str, str], wanted: str) -> bool:

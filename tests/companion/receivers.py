@@ -18,6 +18,7 @@ class Hook:
 
     status: int = 200
     taken: list[dict[str, Any]] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
     news: asyncio.Event = field(default_factory=asyncio.Event)
     answers: asyncio.Event = field(default_factory=asyncio.Event)
     port: int = 0
@@ -35,6 +36,7 @@ class Hook:
         return self.taken
 
     async def _handle(self, request: web.Request) -> web.Response:
+        self.paths.append(request.path_qs)
         self.taken.append(await request.json())
         self.news.set()
         await self.answers.wait()

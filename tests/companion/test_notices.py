@@ -5,10 +5,10 @@ from typing import Any
 
 from adapter.companion import notices, plan
 from adapter.companion.actions import Notify, Outcome
-from adapter.companion.situation import Situation
+from adapter.companion.situation import Past, Situation, Written
 from adapter.load.spec import Bounds
 from adapter.settings import Companion
-from adapter.settings_notifications import Notifications, Severity, Topic
+from adapter.settings_notifications import Notifications, Route, Severity, Topic
 from tests.companion.kit import HEARD, ROUTE, RULE, Leader, situation, topics
 from tests.companion.test_versions import NEW, OLD, of
 from tests.load.world import NOW, REGISTRY, out, roster, same
@@ -146,6 +146,12 @@ def test_what_was_told_stands_in_the_status_and_a_new_leader_does_not_tell_it_ag
     assert [successor.notices(at(seconds, "2400m", bounds=SMALL)) for seconds in (210, 250)] == [[], []]
 
 
+def test_what_another_leader_told_stands_in_the_status_also_before_the_first_look() -> None:
+    past = Past(written=Written(status={"notified": ["atMaximum"]}, at=NOW))
+    assert notices.told(at(0, past=past)) == ["atMaximum"]
+    assert notices.told(at(0, past=past, settings=Companion())) == []
+
+
 def test_a_new_leader_tells_that_data_are_back_which_another_one_told_were_lost() -> None:
     successor = Leader({"notified": ["dataLost"]}, at=NOW)
     assert [topics(successor.notices(at(seconds))) for seconds in (10, 41)] == [[], ["dataRecovered"]]
@@ -185,3 +191,11 @@ def test_a_route_that_the_settings_do_not_know_is_a_condition() -> None:
     (finding,) = notices.findings(situation(rule=replace(RULE, notify=("oncall",)), settings=settings))
     assert finding.is_true
     assert list(notices.findings(situation(settings=HEARD))) == []
+
+
+def test_a_route_that_is_kept_for_other_namespaces_is_no_route_for_this_policy() -> None:
+    kept = Route(name="live", urls=("json://localhost",), namespaces=("prod-*",))
+    settings = Companion(notifications=Notifications(routes=(ROUTE, kept)))
+    (finding,) = notices.findings(situation(rule=replace(RULE, notify=("oncall", "live")), settings=settings))
+    assert (finding.type, finding.is_true, finding.reason) == ("RoutesKnown", False, "RouteNotForNamespace")
+    assert finding.message == "notify names live, which the settings keep for other namespaces"

@@ -2,17 +2,21 @@
 
 import asyncio
 import contextlib
+import html
 import importlib
+import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import requests
 
 from adapter.companion import delivery
 from adapter.companion.actions import Notify
-from adapter.companion.delivery import NoLibraryError
+from adapter.companion.delivery import Delivery, NoLibraryError
+from adapter.companion.messages import Message
 from adapter.companion.notifier import STALE_SECONDS, Notifier
 from adapter.companion.remembered import Notice
 from adapter.kube.errors import Unreachable
@@ -83,9 +87,9 @@ def stand() -> Stand:
 
 @contextlib.asynccontextmanager
 async def notifying(
-    stand: Stand, send: delivery.Send = delivery.deliver, wait: float = 0.01
+    stand: Stand, send: delivery.Send = delivery.deliver, wait: float = 0.01, lease: object = None
 ) -> AsyncIterator[Notifier]:
-    made = Notifier(cast(Any, stand), cast(Any, stand), lambda: stand.settings, stand.metrics, send, wait)
+    made = Notifier(cast(Any, stand), cast(Any, lease or stand), lambda: stand.settings, stand.metrics, send, wait)
     running = asyncio.create_task(made.run())
     yield made
     running.cancel()
@@ -207,6 +211,53 @@ async def test_a_receiver_that_refuses_is_tried_again_and_then_given_up(
     assert "hush" not in caplog.text + said.out + said.err
 
 
+@pytest.mark.integration
+async def test_tokens_in_addresses_are_not_logged_even_where_all_is_logged(
+    stand: Stand, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with hook() as receiver, notifying(stand) as notifier:
+        stand.route(f"{receiver.url}?-token=hush")
+        notifier.take(telling())
+        await stand.ended("sent")
+    assert receiver.paths == ["/hook?token=hush"]
+    # The stand-in's own record of what it was asked aside.
+    assert [one.name for one in caplog.records if "hush" in one.getMessage()] == ["aiohttp.access"]
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("json://hooks.shop.test/scaling", "http://hooks.shop.test/scaling"),
+        ("slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/#oncall", "https://hooks.slack.com/services/T1JJ3T3L2/"),
+        ("dingtalk://secret@token", "https://oapi.dingtalk.com/robot/send?access_token=token"),
+        ("feishu://token", "https://open.feishu.cn/open-apis/bot/v2/hook/token"),
+        ("wecombot://bot-key", "https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key=bot-key"),
+    ],
+)
+async def test_the_services_that_are_named_get_title_and_text(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch, url: str, place: str
+) -> None:
+    asked: list[requests.PreparedRequest] = []
+
+    def takes(_session: requests.Session, request: requests.PreparedRequest, **_options: Any) -> requests.Response:
+        asked.append(request)
+        answer = requests.Response()
+        answer.status_code, answer._content = 200, b"ok"
+        return answer
+
+    monkeypatch.setattr(requests.Session, "send", takes)
+    async with notifying(stand) as notifier:
+        stand.route(url, title="the title", attempts=1)
+        notifier.take(telling(notice(text="5 < 6 & *7*")))
+        await stand.ended("sent")
+    (request,) = asked
+    assert str(request.url).startswith(place)
+    body = request.body.decode() if isinstance(request.body, bytes) else str(request.body)
+    assert "the title" in body
+    assert "5 < 6 & *7*" in html.unescape(body)
+
+
 async def test_nobody_at_all_is_no_trouble_for_anybody_else(stand: Stand) -> None:
     async with notifying(stand) as notifier:
         stand.route("json://127.0.0.1:9/hook", attempts=1)
@@ -292,6 +343,20 @@ async def test_in_production_a_version_mismatch_is_critical(
     assert [one[3] for one in sent.all] == [severity, Severity.INFO]
 
 
+async def test_a_label_that_cannot_be_read_just_now_is_what_it_was(stand: Stand) -> None:
+    sent, stand.labels = Sent(), {"production": "yes"}
+    mismatch = notice(topic=Topic.VERSION_MISMATCH, severity=Severity.WARNING, severity_in_production=Severity.CRITICAL)
+    async with notifying(stand, sent) as notifier:
+        stand.route("json://a", production=Production(label="production"))
+        notifier.take(telling(mismatch))
+        await stand.ended("sent")
+        stand.time, stand.labels = stand.time + 301, None
+        notifier.take(telling(mismatch))
+        await stand.ended("sent", 2)
+    assert stand.asked == 2
+    assert [one[3] for one in sent.all] == [Severity.CRITICAL, Severity.CRITICAL]
+
+
 async def test_a_namespace_is_asked_for_its_label_now_and_then_only(stand: Stand) -> None:
     sent, made = Sent(), Production(label="production")
     stand.route("json://a", production=made)
@@ -346,6 +411,16 @@ async def test_the_same_words_are_not_sent_again_for_a_while(stand: Stand) -> No
     assert len(sent.all) == 2
 
 
+async def test_the_last_word_that_is_told_is_the_one_that_holds(stand: Stand) -> None:
+    sent = Sent()
+    lost, back = notice(1, topic=Topic.DATA_LOST, text="lost"), notice(2, topic=Topic.DATA_RECOVERED, text="back")
+    async with notifying(stand, sent) as notifier:
+        stand.route("json://a")
+        notifier.take(telling(lost, back, lost, back))
+        await stand.ended("sent", 4)
+    assert sent.bodies == ["lost", "back", "lost", "back"]
+
+
 async def test_a_queue_has_an_end(stand: Stand) -> None:
     gate = threading.Event()
 
@@ -394,7 +469,7 @@ async def test_an_attempt_that_still_hangs_is_not_begun_anew_beside_itself(stand
         return gate.wait(10)
 
     async with notifying(stand, waits) as notifier:
-        stand.route("json://a", timeout_seconds=1, attempts=3)
+        stand.route("json://a", timeout_seconds=1, attempts=2)
         notifier.take(telling())
         await stand.ended("failed")
         assert len(began) == 1
@@ -402,6 +477,40 @@ async def test_an_attempt_that_still_hangs_is_not_begun_anew_beside_itself(stand
         await in_threads(0)
         notifier.take(telling(notice(2)))
         await stand.ended("sent")
+
+
+TOLD = Message(key=KEY, severity=Severity.INFO, at=NOW, title="", body="")
+
+
+async def test_an_attempt_that_ends_well_after_its_time_is_waited_for_by_the_next_one() -> None:
+    gate, began = threading.Event(), []
+
+    def waits(*told: Any) -> bool:
+        began.append(told)
+        return gate.wait(10)
+
+    made = Delivery(waits)
+    assert await made.tried(["json://a"], TOLD, 0.05) == ("json://a",)
+    again = asyncio.create_task(made.tried(["json://a"], TOLD, 10))
+    await asyncio.sleep(0)
+    gate.set()
+    assert await again == ()
+    assert len(began) == 1
+
+
+async def test_an_attempt_that_ended_well_after_its_time_is_not_made_again() -> None:
+    gate, began = threading.Event(), []
+
+    def waits(*told: Any) -> bool:
+        began.append(told)
+        return gate.wait(10)
+
+    made = Delivery(waits)
+    assert await made.tried(["json://a"], TOLD, 0.05) == ("json://a",)
+    gate.set()
+    await in_threads(0)
+    assert await made.tried(["json://a"], TOLD, 10) == ()
+    assert len(began) == 1
 
 
 async def test_an_error_in_the_library_is_a_failure_and_its_words_stay_inside(
@@ -483,9 +592,29 @@ async def test_an_attempt_after_the_lease_was_lost_is_not_made(stand: Stand) -> 
         return False
 
     async with notifying(stand, refuses_and_deposes) as notifier:
-        stand.route("json://a", attempts=5)
+        stand.route("json://a", attempts=3)
         notifier.take(telling())
         await stand.ended("lostLease")
+
+
+class Wavering:
+    """A Lease that is in doubt at the first look, as it is where the API server was slow to renew it."""
+
+    looks = 0
+
+    @property
+    def leads(self) -> bool:
+        self.looks += 1
+        return self.looks > 1
+
+
+async def test_a_lease_that_is_in_doubt_for_a_moment_costs_no_notification(stand: Stand) -> None:
+    sent = Sent()
+    async with notifying(stand, sent, lease=Wavering()) as notifier:
+        stand.route("json://a")
+        notifier.take(telling())
+        await stand.ended("sent")
+    assert len(sent.all) == 1
 
 
 # --- addresses ---
