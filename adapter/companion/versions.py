@@ -49,7 +49,7 @@ def findings(situation: Situation) -> Iterator[Finding]:
     since = _moved_at(by_revision, view.target)
     quiet = situation.settings.version_mismatch_seconds
     if now - since < quiet:
-        yield Finding(CONDITION, True, "RollingOut", f"{told}; pods turned Ready within the last {quiet:g} s")
+        yield Finding(CONDITION, True, "RollingOut", f"{told}; a rollout progressed within the last {quiet:g} s")
     else:
         yield Finding(CONDITION, False, "VersionMismatch", f"{told}; no rollout has progressed for {quiet:g} s")
 
@@ -71,12 +71,13 @@ def revision_of(pod: Pod) -> str:
 def _moved_at(by_revision: Mapping[str, Sequence[Pod]], target: Target | None) -> float:
     """When a rollout last moved on, for all that can be seen: when a pod of the newest template turned Ready.
 
-    Where the target itself says that its rollout stands still, it says since when.
+    Where the target itself says that its rollout stands still, pods that turned Ready since then are none of it.
     """
-    if target is not None and target.progressing in _STALLED and target.progressing_since is not None:
-        return target.progressing_since
     newest = max(by_revision.values(), key=lambda pods: min(map(attrgetter("created_at"), pods)))
-    return max(map(_ready_at, newest))
+    moves = sorted(map(_ready_at, newest))
+    if target is None or target.progressing not in _STALLED or target.progressing_since is None:
+        return moves[-1]
+    return max((at for at in moves if at <= target.progressing_since), default=target.progressing_since)
 
 
 def _ready_at(pod: Pod) -> float:

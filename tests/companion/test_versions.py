@@ -63,6 +63,12 @@ def test_a_rollout_that_says_it_stands_still_is_believed_whatever_pods_are_young
     assert found(of(OLD, 3) + of(NEW, 2, age=60.0), target=fresh).reason == "RollingOut"
 
 
+def test_a_rollout_past_its_deadline_has_stood_still_since_its_last_pod_turned_ready() -> None:
+    target = replace(TARGET, progressing="ProgressDeadlineExceeded", progressing_since=NOW - 10)
+    assert found(of(OLD, 3) + of(NEW, 2, age=620.0), target=target).reason == "VersionMismatch"
+    assert found(of(OLD, 3) + of(NEW, 2, age=590.0), target=target).reason == "RollingOut"
+
+
 def test_pods_that_do_not_serve_do_not_count() -> None:
     gone = [replace(one, deleting=True) for one in of(OLD, 3)]
     out = [replace(one, uid=f"{one.uid}-out", pulled_out_annotation=True) for one in of(OLD, 3)]
