@@ -24,6 +24,8 @@ MOST_PER_HOUR = 30
 HOUR = 3600.0
 LONGEST_NOTE = 1024
 """In bytes, by the API's rule."""
+_LONGEST_NAME = 253 - 17
+"""Of what stands before the 16 digits that tell Events apart and their dot, by the API's rule for names."""
 
 TRUE_IS_TROUBLE = {"ReplacementIneffective", "UndersizedByUnready"}
 """Conditions that are shown while they are found; all others are trouble where they are False."""
@@ -47,6 +49,12 @@ def look(situation: Situation, findings: Mapping[str, Finding], course: Course) 
     return _conditions(announced, findings, situation)
 
 
+def silent(announced: Announced, course: Course) -> Announced:
+    """What is remembered while nothing is told; it is not told later either."""
+    passed_over = Announced(step=course.last.number if course.last is not None else 0)
+    return announced if announced == passed_over else passed_over
+
+
 def plan(situation: Situation) -> Iterator[WriteEvent]:
     """Write what is not written yet."""
     policy, now = situation.view.policy, situation.now
@@ -66,8 +74,10 @@ def after(past: Past, action: WriteEvent, now: float) -> Past:
 
 
 def missed(past: Past, action: WriteEvent, outcome: Outcome, now: float) -> Past:
-    """The past once that was tried in vain: of an Event that is there already, or gone, no more is to be written."""
-    return _marked(past, action, now) if outcome is Outcome.OVERTAKEN else past
+    """The past once that was tried in vain: what is there already is written, and what is gone does not come back."""
+    if outcome is not Outcome.OVERTAKEN:
+        return past
+    return _forgotten(past, action) if action.series.written else _marked(past, action, now)
 
 
 def _marked(past: Past, action: WriteEvent, now: float) -> Past:
@@ -77,6 +87,12 @@ def _marked(past: Past, action: WriteEvent, now: float) -> Past:
         return past
     marked = replace(series, written=action.series.count, written_at=now)
     return replace(past, announced=replace(announced, series={**announced.series, action.subject: marked}))
+
+
+def _forgotten(past: Past, action: WriteEvent) -> Past:
+    """The past without this series: somebody deleted its Event, and what comes next is one of its own."""
+    series = {subject: one for subject, one in past.announced.series.items() if subject != action.subject}
+    return replace(past, announced=replace(past.announced, series=series))
 
 
 def _expired(announced: Announced, now: float) -> Announced:
@@ -116,7 +132,8 @@ def _told(announced: Announced, occurrence: Occurrence, situation: Situation) ->
 def _name(situation: Situation, subject: Subject) -> str:
     """The same when the same write is tried again, and another for everything else."""
     told = repr((situation.view.policy.uid, situation.leads_since, situation.now, subject))
-    return f"{situation.key.name}.{hashlib.sha256(told.encode()).hexdigest()[:16]}"
+    begin = situation.key.name[:_LONGEST_NAME].rstrip("-.")
+    return f"{begin}.{hashlib.sha256(told.encode()).hexdigest()[:16]}"
 
 
 def _cut(note: str, end: str) -> str:

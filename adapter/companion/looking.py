@@ -10,7 +10,8 @@ def look(situation: Situation) -> Past:
     """The past after another look."""
     past, findings = situation.past, {finding.type: finding for finding in status.findings(situation)}
     went = course.follow(situation)
-    announced = past.announced
     if situation.settings.features.events:
         announced = events.look(situation, findings, went)
+    else:
+        announced = events.silent(past.announced, went)
     return replace(past, course=went, announced=announced, noticed=notices.look(situation, findings, went))

@@ -1,5 +1,6 @@
 """Events: one for a scaling or a condition that changed, a series for what repeats, and never one a loop."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from adapter.companion.events import MOST_PER_HOUR, SERIES_SECONDS, STEADY_SECON
 from adapter.companion.situation import Situation
 from adapter.load.spec import Bounds, Mode
 from adapter.settings import Companion, CompanionFeatures
+from adapter.snapshot import Key
 from tests.companion.kit import KEY, RULE, Leader, situation
 from tests.load.world import NOW
 
@@ -129,6 +131,40 @@ def test_an_event_that_is_there_already_is_not_tried_again() -> None:
     assert leader.events(seeing(12, current=8, bounds=SCALED)) == []
 
 
+def test_an_event_that_was_not_tried_for_want_of_the_lease_is_still_to_be_written() -> None:
+    leader = Leader()
+    leader.look(situation("2400m"))
+    leader.outcome = Outcome.NOT_LEADING
+    assert len(leader.events(seeing(2, current=8, bounds=SCALED))) == 1
+    leader.outcome = Outcome.DONE
+    assert len(leader.events(seeing(12, current=8, bounds=SCALED))) == 1
+
+
+def test_what_repeats_an_event_that_somebody_deleted_is_an_event_of_its_own() -> None:
+    leader, paused = Leader(), replace(RULE, mode=Mode.PAUSED)
+
+    def pausings(at: float) -> list[tuple[str, int]]:
+        leader.look(seeing(at))
+        found = [one for one in leader.look(seeing(at + 1, rule=paused)) if isinstance(one, WriteEvent)]
+        return [(posting.writing(one).method, one.series.count) for one in found if one.subject.reason == "Paused"]
+
+    assert pausings(0) == [("POST", 1)]
+    leader.outcome = Outcome.OVERTAKEN
+    assert pausings(100) == [("PATCH", 2)]
+    leader.outcome = Outcome.DONE
+    assert pausings(200) == [("POST", 1)]
+
+
+def test_an_event_has_a_name_that_the_api_takes_also_where_the_policys_is_as_long_as_can_be() -> None:
+    leader, name = Leader(), "a" * 235 + ".b" * 9
+    leader.look(seeing(0, key=Key("shop", name)))
+    paused = seeing(1, key=Key("shop", name), rule=replace(RULE, mode=Mode.PAUSED))
+    (action,) = [one for one in leader.look(paused) if isinstance(one, WriteEvent)]
+    made = posting.writing(action).body["metadata"]["name"]
+    assert len(made) <= 253
+    assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", made)
+
+
 def test_a_new_leader_does_not_tell_again_what_the_status_says() -> None:
     before = Leader()
     before.look(seeing(0))
@@ -171,6 +207,13 @@ def test_switched_off_nothing_is_told() -> None:
     leader, off = Leader(), Companion(features=CompanionFeatures(events=False))
     leader.look(situation("2400m", settings=off))
     assert leader.events(seeing(2, current=8, bounds=SCALED, settings=off)) == []
+
+
+def test_switched_on_later_what_was_before_is_not_told() -> None:
+    leader, off = Leader(), Companion(features=CompanionFeatures(events=False))
+    leader.look(situation("2400m", settings=off))
+    leader.look(seeing(2, current=8, bounds=SCALED, settings=off))
+    assert leader.events(seeing(9, current=8, bounds=SCALED)) == []
 
 
 def test_an_event_is_about_the_policy_and_names_the_target() -> None:
