@@ -141,6 +141,16 @@ def test_a_rollout_and_a_drain_leave_one_replica_serving() -> None:
     assert budget["selector"] == spec["selector"]
 
 
+def test_a_quota_lets_critical_pods_run_where_a_cluster_asks_for_one() -> None:
+    (quota,) = [item["spec"] for item in render(DEFAULT) if item["kind"] == "ResourceQuota"]
+    specs = [item["spec"] for item in render(DEFAULT) if item["kind"] == "Deployment"]
+    classes = {spec["template"]["spec"]["priorityClassName"] for spec in specs}
+    (scope,) = quota["scopeSelector"]["matchExpressions"]
+    assert (scope["scopeName"], scope["operator"], {*scope["values"]}) == ("PriorityClass", "In", classes)
+    together = sum(spec["replicas"] + spec["strategy"]["rollingUpdate"]["maxSurge"] for spec in specs)
+    assert int(quota["hard"]["pods"]) > 2 * together
+
+
 def test_probes_ask_over_https() -> None:
     (container,) = found()["Deployment", "effective-load", "effective-load"]["spec"]["template"]["spec"]["containers"]
     asked = {name: container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")}
