@@ -94,11 +94,6 @@ class Resources:
             raise UnknownKind(f"{kind} ({api_version}) cannot be scaled: it has no scale subresource")
         return resource
 
-    def forget(self, crd: CustomResourceDefinition) -> None:
-        """Look the kinds of this CRD up again when they are next asked for: it changed."""
-        for key in [key for key in self._found if key[0].rpartition("/")[0] == crd.spec.group]:
-            del self._found[key]
-
     def _is_old(self, finding: _Finding) -> bool:
         keeps = MISS_SECONDS if finding.resource is None else HIT_SECONDS
         return self._session.clock.monotonic() - finding.at >= keeps

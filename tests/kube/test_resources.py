@@ -3,12 +3,10 @@
 import json
 from typing import Any
 
-import msgspec
 import pytest
 
 from adapter.kube.clock import ServerClock
 from adapter.kube.errors import ServerError, UnknownKind
-from adapter.kube.objects import CustomResourceDefinition
 from adapter.kube.resources import Resources
 from adapter.kube.session import Session
 from adapter.kube.targets import BUILT_IN, ScalePaths
@@ -175,17 +173,3 @@ async def test_a_failing_server_is_not_taken_for_a_missing_kind(
         await resources.find("apps/v1", "Deployment")
     api.answers["/apis/apps/v1"] = answer
     assert (await resources.find("apps/v1", "Deployment")).plural == "deployments"
-
-
-async def test_a_crd_that_changed_is_looked_up_again(api: FakeApi, resources: Resources) -> None:
-    await resources.find("apps/v1", "Deployment")
-    await resources.find("argoproj.io/v1alpha1", "Rollout")
-    asked = len(api.asked)
-    api.answers[CRD] = text(json.dumps(rollouts(".status.replicas")))
-    changed = rollouts(".status.replicas")
-    resources.forget(msgspec.convert(changed, CustomResourceDefinition))
-    found = await resources.find("argoproj.io/v1alpha1", "Rollout")
-    assert found.paths is not None
-    assert found.paths.status_replicas == ".status.replicas"
-    await resources.find("apps/v1", "Deployment")
-    assert len(api.asked) == asked + 2  # the group and the CRD; the other group stayed
