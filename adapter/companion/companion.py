@@ -24,7 +24,7 @@ from adapter.snapshot import Key, Neighbours, Picture
 from adapter.telemetry.metrics import Metrics
 
 LOOK_SECONDS = 10.0
-"""Every policy is planned for so often, though nothing touched it."""
+"""A policy that nothing touched for so long is planned for all the same."""
 LOOK_AGAIN_SECONDS = 0.2
 SETTLE_SECONDS = 3.0
 """So long after its watches are filled samples and registries have answered, if they do."""
@@ -69,6 +69,7 @@ class Companion:
         self._writer = Writer(session, lease, metrics, self._notifier.take)
         self._pasts: dict[Key, Past] = {}
         self._watched: dict[Key, Watched] = {}
+        self._looked_at: dict[Key, float] = {}
         self._leads_since = 0.0
         self._patience = self._writer.patience
         self._urgent, self._steady = Lane(), Lane()
@@ -76,14 +77,25 @@ class Companion:
 
     def changed(self, keys: Iterable[Key]) -> None:
         """The views of these policies are new. What was seen of their counts is kept also while another one leads."""
-        keys, now, policies = tuple(keys), self._session.now(), self._picture.current.policies
+        now, policies = self._session.now(), self._picture.current.policies
         for key in keys:
             view = policies.get(key)
-            seen = look(self._watched.pop(key, None), view, now) if view is not None else None
+            if view is None:
+                self._forget(key)
+                continue
+            seen = look(self._watched.get(key), view, now)
             if seen is not None:
                 self._watched[key] = seen
-        self._urgent.add(keys)
-        self._steady.add(keys)
+            self._urgent.add([key])
+            self._steady.add([key])
+
+    def _forget(self, key: Key) -> None:
+        """The policy is gone; one of its name that comes later is another one."""
+        for known in (self._pasts, self._watched, self._looked_at):
+            known.pop(key, None)
+        self._patience.forget(key)
+        self._urgent.drop(key)
+        self._steady.drop(key)
 
     async def run(self) -> None:
         """Lead where possible, and act while leading, until cancelled.
@@ -122,11 +134,13 @@ class Companion:
     async def _look_around(self) -> None:
         while True:
             current = self._picture.current.policies
-            self.changed(current)
             for key in self._pasts.keys() - current.keys():
-                del self._pasts[key]
-                self._patience.forget(key)
-            await asyncio.sleep(LOOK_SECONDS)
+                self._forget(key)
+            before = asyncio.get_running_loop().time() - LOOK_SECONDS
+            old = [key for key in current if self._looked_at.get(key, before) <= before]
+            self._urgent.add(old, later=True)
+            self._steady.add(old, later=True)
+            await asyncio.sleep(LOOK_SECONDS / 10)
 
     async def _work(
         self, lane: Lane, planned: Callable[[Situation], Iterable[Action]], turn: Callable[[], Awaitable[None]]
@@ -157,6 +171,7 @@ class Companion:
     def _look(self, situation: Situation) -> Iterable[Action]:
         """Note what there is to tell, and give what is urgent. What is to be written of it waits its turn."""
         key, before = situation.key, situation.past
+        self._looked_at[key] = asyncio.get_running_loop().time()
         past = self._pasts[key] = looking.look(situation)
         if past.announced is not before.announced or past.noticed is not before.noticed:
             self._steady.add([key])

@@ -1,8 +1,12 @@
-"""Whom to plan for next: each policy once however often it was asked for, and by one worker at a time."""
+"""Whom to plan for next: each policy once however often it was asked for, and by one worker at a time.
+
+Whom something happened to comes before those that are looked at only because nobody did for a while.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from itertools import chain
 
 from adapter.snapshot import Key
 
@@ -12,13 +16,19 @@ class Lane:
 
     def __init__(self) -> None:
         self._due: dict[Key, None] = {}
+        self._later: dict[Key, None] = {}
         self._taken: set[Key] = set()
         self._news = asyncio.Event()
 
-    def add(self, keys: Iterable[Key]) -> None:
-        """These want to be planned for; whoever waits already keeps its place."""
-        self._due.update(dict.fromkeys(keys))
+    def add(self, keys: Iterable[Key], *, later: bool = False) -> None:
+        """These want to be planned for, `later` than all others; whoever waits already keeps its place."""
+        (self._later if later else self._due).update(dict.fromkeys(keys))
         self._news.set()
+
+    def drop(self, key: Key) -> None:
+        """This one is not to be planned for any more."""
+        self._due.pop(key, None)
+        self._later.pop(key, None)
 
     @asynccontextmanager
     async def take(self) -> AsyncIterator[Key]:
@@ -29,13 +39,14 @@ class Lane:
             yield key
         finally:
             self._taken.discard(key)
-            self._news.set()
+            if key in self._due or key in self._later:
+                self._news.set()
 
     async def _next(self) -> Key:
         while True:
-            key = next((key for key in self._due if key not in self._taken), None)
+            key = next((key for key in chain(self._due, self._later) if key not in self._taken), None)
             if key is not None:
-                del self._due[key]
+                self.drop(key)
                 return key
             self._news.clear()
             await self._news.wait()

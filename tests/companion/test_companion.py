@@ -137,6 +137,63 @@ async def test_what_is_urgent_does_not_wait_for_what_is_not(
     assert len(case.names) <= 5
 
 
+async def test_what_happened_to_a_policy_does_not_wait_until_all_others_were_looked_at(
+    make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+    last = Key("shop", "p199")
+
+    def urgent(case: Situation) -> Iterator[Action]:
+        if not looked:
+            companion.companion.changed([last])
+        looked.append(case.key.name)
+        return _nothing(case)
+
+    monkeypatch.setattr(plan, "urgent", urgent)
+    companion = make(200)
+    await companion.until(lambda: len(looked) >= 200)
+    assert looked.index(last.name) <= module.URGENT_AT_ONCE
+
+
+async def test_who_was_looked_at_lately_is_not_looked_at_again_for_nothing(
+    make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+
+    def urgent(case: Situation) -> Iterator[Action]:
+        looked.append(case.key.name)
+        return _nothing(case)
+
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.5)
+    monkeypatch.setattr(plan, "urgent", urgent)
+    case = make(2)
+    busy = Key("shop", "p000")
+    changes = 0
+    async with asyncio.timeout(20):
+        while looked.count("p001") < 9:
+            case.companion.changed([busy])
+            changes += 1
+            await asyncio.sleep(0.1)
+    assert looked.count("p000") <= changes + 3, "the other one was looked at nine times without a change"
+
+
+async def test_of_a_policy_that_went_nothing_is_kept_for_the_next_one_of_its_name(make: Callable[..., Case]) -> None:
+    case = make(0)
+    case.policies(1)
+    path = f"{LIST.replace('/watermark', '/namespaces/shop/watermark')}/p000/status"
+    took, asked = case.api.answers[path], len(case.api.asked)
+    case.api.answers[path] = status(403, "Forbidden")
+    await case.until(lambda: len(case.api.asked) > asked + 1)
+    await asyncio.sleep(0.1)
+    (gone,) = case.picture.current.policies
+    case.policies(0)
+    case.companion.changed([gone])
+    case.api.answers[path] = took
+    case.policies(1)
+    case.companion.changed([gone])
+    await case.until(lambda: case.names == ["p000"], 1)
+
+
 async def test_an_urgent_write_that_hangs_does_not_hold_up_another_one(
     make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch
 ) -> None:

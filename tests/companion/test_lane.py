@@ -40,6 +40,33 @@ async def test_one_that_is_asked_for_while_it_is_worked_on_comes_again_after_tha
         assert key == A
 
 
+async def test_what_may_wait_comes_after_what_may_not_and_once_only() -> None:
+    lane = Lane()
+    lane.add([A, B], later=True)
+    lane.add([C, B])
+    taken = []
+    for _ in range(3):
+        async with lane.take() as key:
+            taken.append(key)
+    assert taken == [C, B, A]
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01), lane.take():
+            pass
+
+
+async def test_nobody_takes_what_was_dropped() -> None:
+    lane = Lane()
+    lane.add([A, B])
+    lane.add([A], later=True)
+    lane.drop(A)
+    lane.drop(C)
+    async with lane.take() as key:
+        assert key == B
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01), lane.take():
+            pass
+
+
 async def test_whoever_waits_is_woken() -> None:
     lane = Lane()
 
