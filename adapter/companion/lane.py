@@ -26,7 +26,7 @@ class Lane:
         self._news.set()
 
     def drop(self, key: Key) -> None:
-        """This one is not to be planned for any more."""
+        """Nobody is to plan for it any more."""
         self._due.pop(key, None)
         self._later.pop(key, None)
 

@@ -25,11 +25,12 @@ _FOREIGN = Instance(pod_uid="of no pod here")
 
 def dump(memory: Memory) -> dict[str, Any]:
     """The memory as JSON-able data for the status."""
-    pods = {uid: replace(known, last_sample={}) for uid, known in memory.pods.items()}
+    # Few pods are strange, and this is done for every policy with every sample: no copies of the others.
+    pods = {uid: known for uid, known in memory.pods.items() if _since(known) is not None}
     if memory.last_valid is None:
         # Doubt for want of any answer is this process's alone: others may hear what it does not.
         pods = {uid: replace(known, doubt_since=None) for uid, known in pods.items()}
-    strange = {uid: known for uid, known in pods.items() if _since(known) is not None}
+    strange = {uid: replace(known, last_sample={}) for uid, known in pods.items() if _since(known) is not None}
     kept = dict(sorted(strange.items(), key=lambda item: (_since(item[1]), item[0]))[:MOST_PODS])
     data = recollection.dump(_ours_alone(replace(memory, pods=kept)))
     # A list, not a key each: the API server keeps book of every key in the object's managed fields.
