@@ -24,6 +24,8 @@ DURATION_SECONDS = 10
 BELIEVED_SECONDS = 5.0
 """So long after it began to ask for the last renewal that was granted, a holder acts."""
 RETRY_SECONDS = 2.0
+AGAIN_SECONDS = 0.5
+"""So long after a renewal that failed the next one is asked for: a single one that hangs must not end the leading."""
 ASK_SECONDS = 2.0
 
 _log = structlog.get_logger(__name__)
@@ -112,9 +114,12 @@ class Lease:
             await _ended(working, renewing)
 
     async def _renew_while_leading(self) -> None:
+        wait = RETRY_SECONDS
         while self.leads:
-            await asyncio.sleep(RETRY_SECONDS)
+            await asyncio.sleep(wait)
+            before = self._believed_until
             await self._ask()
+            wait = RETRY_SECONDS if self._believed_until > before else AGAIN_SECONDS
 
     async def _ask(self) -> bool:
         """Take or renew the lease where that may be done; whether it is held. Failures are logged, and no answer."""

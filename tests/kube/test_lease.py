@@ -140,6 +140,30 @@ def test_a_lease_that_somebody_touches_without_taking_it_is_not_lost() -> None:
     run(scenario())
 
 
+def test_one_renewal_that_gets_no_answer_in_time_does_not_interrupt_its_holder() -> None:
+    async def scenario() -> None:
+        server = Server()
+        asked = 0
+
+        def hangs_once(_: str) -> tuple[float, float]:
+            nonlocal asked
+            asked += 1
+            return (4.0, 0.01) if asked == 6 else (0.01, 0.01)
+
+        server.trouble = hangs_once
+        one = Candidate("one", server)
+        one.start()
+        await asyncio.sleep(5)
+        while moment() < 30:
+            assert one.lease.leads
+            await asyncio.sleep(0.05)
+        assert asked > 10
+        assert one.spells == 1
+        await one.stop()
+
+    run(scenario())
+
+
 def test_a_renewal_that_was_granted_without_an_answer_does_not_lock_its_holder_out() -> None:
     async def scenario() -> None:
         server = Server()
