@@ -2,7 +2,9 @@
 
 import datetime as dt
 import json
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -15,7 +17,7 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.prometheus import Exporter, Prometheus
 from tests.cluster.workloads import Workloads, until
 from tests.e2e.conftest import MakeAdapter, MakeCompanion
-from tests.e2e.kit import Load, prometheus_settings, query_watermarks
+from tests.e2e.kit import PULLED_OUT, Load, prometheus_settings, query_watermarks
 
 POLICIES = "/apis/effective-load.io/v1alpha1/namespaces/{}/watermarkpolicies/{}"
 EVENTS = "/apis/events.k8s.io/v1/namespaces/{}/events"
@@ -41,11 +43,11 @@ class Hook:
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
-    def settings(self, **more: Any) -> dict[str, Any]:
-        """A route to it for all policies. What it is sent has the severity in front of the event."""
+    def settings(self, *others: dict[str, Any], **more: Any) -> dict[str, Any]:
+        """A route to it for all policies, behind others. What it is sent has the severity in front of the event."""
         url = f"json://127.0.0.1:{self.server.server_port}/hook"
         route = {"name": "hook", "urls": [url], "default": True, "title": "$severity $event", "template": "$text"}
-        return {"notifications": {"routes": [route]}, **more}
+        return {"notifications": {"routes": [*others, route]}, **more}
 
     def of(self, title: str) -> list[str]:
         """The texts that came under this title."""
@@ -180,9 +182,10 @@ def test_versions_that_serve_side_by_side_are_named_and_told_of_as_production_is
     workloads.deployment("web", 4, usage_cpu="200m", max_surge=2, max_unavailable=0)
     workloads.policy("web", [{"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "900m"}])
     workloads.hpa("web")
-    production = {"namespaces": [f"{workloads.namespace[:-1]}*"]}
-    settings = hook.settings(versionMismatchSeconds=5, production=production)
-    companion = make_companion({"companion": settings}, rights=RIGHTS)
+    labels = {"metadata": {"labels": {"stage": "production"}}}
+    workloads.client.patch(f"/api/v1/namespaces/{workloads.namespace}", labels)
+    settings = hook.settings(versionMismatchSeconds=5, production={"label": "stage=production"})
+    companion = make_companion({"companion": settings}, rights=(*RIGHTS, "namespaces"))
     companion.wait_leading()
     assert wait_condition(workloads, "VersionsConsistent", "OneVersion")[0] == "True"
     # The new pods are Ready, and never available: so the rollout goes no further.
@@ -206,6 +209,71 @@ def test_versions_that_serve_side_by_side_are_named_and_told_of_as_production_is
     workloads.client.patch(workloads.path("web"), {"spec": {"paused": False, "minReadySeconds": 0}})
     wait_condition(workloads, "VersionsConsistent", "OneVersion", 60)
     assert len(hook.of("critical versionMismatch")) == 1
+
+
+@pytest.mark.timeout(420)
+def test_trouble_is_told_once_when_it_comes_and_so_is_that_lost_data_are_back(
+    make_companion: MakeCompanion, workloads: Workloads, exporter: Exporter, prometheus: Prometheus, hook: Hook
+) -> None:
+    load = Load(exporter, workloads)
+    workloads.deployment("web", 4)
+    load.each("web", 100)
+    workloads.policy("web", [query_watermarks("load", "120", "40")])
+    workloads.hpa("web", maximum=4)
+    make_companion(prometheus_settings(prometheus) | {"companion": hook.settings()}, rights=RIGHTS).wait_leading()
+    wait_condition(workloads, "Ready", "Decided")
+    load.each("web", 200)
+    (text,) = hook.wait("warning atMaximum", timeout=60)
+    assert text.startswith("more is needed than the HPA's maximum of 4: load: 4 pods use 200")
+    load.each("web", 100)
+    pods = workloads.pod_names("web")[:2]
+    for pod in pods:
+        workloads.annotate(pod, {PULLED_OUT: "true"})
+    (text,) = hook.wait("critical massPullOut")
+    assert text.startswith(f"2 of 4 running pods are pulled out; {pods[0]}: ")
+    for pod in pods:
+        workloads.annotate(pod, {PULLED_OUT: None})
+    load.each("web", 0, but=dict.fromkeys(workloads.pod_names("web")))
+    (text,) = hook.wait("warning dataLost", timeout=110)
+    assert text.startswith("metric load: ")
+    assert wait_event(workloads, "InputsMissing")["type"] == "Warning"
+    assert hook.of("info dataRecovered") == []
+    load.each("web", 100)
+    hook.wait("info dataRecovered", timeout=60)
+    assert sorted(one["title"] for one in hook.taken) == [
+        "critical massPullOut",
+        "info dataRecovered",
+        "warning atMaximum",
+        "warning dataLost",
+    ]
+
+
+def test_a_receiver_that_hangs_holds_up_neither_another_one_nor_the_end(
+    make_companion: MakeCompanion, workloads: Workloads, hook: Hook
+) -> None:
+    workloads.deployment("web", 2, usage_cpu="200m")
+    workloads.policy("web", [{"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "900m"}])
+    workloads.hpa("web")
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it takes connections, and says nothing
+        silent.settimeout(30)
+        url = f"json://127.0.0.1:{silent.getsockname()[1]}/hook?rto=60"
+        hanging = {"name": "hanging", "urls": [url], "default": True, "timeoutSeconds": 60}
+        companion = make_companion({"companion": hook.settings(hanging)}, rights=RIGHTS)
+        companion.wait_leading()
+        wait_condition(workloads, "Active", "Deciding")
+        workloads.scale("web", 3)
+        hook.wait("info scaled")
+        connection, _ = silent.accept()
+        workloads.scale("web", 4)
+        assert hook.wait("info scaled", 2) == ["scaled from 2 to 3", "scaled from 3 to 4"]
+        sent = 'effective_load_notifications_total{result="sent",route="hook"}'
+        until(lambda: companion.metric(sent) == 2, 10, companion.metrics)
+        began = time.monotonic()
+        companion.stop()
+        assert time.monotonic() - began < 5
+        connection.close()
+    assert companion.component.process is not None
+    assert companion.component.process.returncode == 0
 
 
 def test_a_successor_tells_what_is_new_and_not_what_was_told(
