@@ -20,6 +20,8 @@ class PolicyEntry:
 
     namespace: str
     name: str
+    uid: str = ""
+    generation: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
     policy: Policy | None = None
     fault: str = ""
@@ -51,6 +53,8 @@ def decode_policy(body: bytes | msgspec.Raw) -> PolicyEntry:
     return PolicyEntry(
         namespace=metadata.namespace,
         name=metadata.name,
+        uid=metadata.uid,
+        generation=metadata.generation,
         labels=metadata.labels or {},
         policy=policy,
         fault=fault,

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
+from adapter.assessor.entries import PolicyEntry
 from adapter.assessor.targets import Found
 from adapter.assessor.world import Link, TargetRef, World
 from adapter.kube.selectors import SelectorError
@@ -70,8 +71,7 @@ class Views:
             self._memories.pop(key, None)
             return None
         if entry.policy is None:
-            nameless = Policy(namespace=key.namespace, name=key.name, hpa=key.name, metrics=())
-            return PolicyView(policy=nameless, labels=entry.labels, problem=Problem(422, "Invalid", entry.fault))
+            return PolicyView(policy=_bare(entry), labels=entry.labels, problem=Problem(422, "Invalid", entry.fault))
         view = PolicyView(policy=entry.policy, labels=entry.labels)
         link = self._world.link(key)
         if link is None:
@@ -171,6 +171,18 @@ class Views:
         needs_resources = any(metric.resource for metric in policy.metrics)
         resources = self._inputs.resources(policy.namespace) if needs_resources else ResourceSamples()
         return Samples(resources=resources, queries=queries)
+
+
+def _bare(entry: PolicyEntry) -> Policy:
+    """What is left of a policy that is not valid: which one it is."""
+    return Policy(
+        namespace=entry.namespace,
+        name=entry.name,
+        uid=entry.uid,
+        generation=entry.generation,
+        hpa=entry.name,
+        metrics=(),
+    )
 
 
 def _refusal(link: Link, registry_refusal: Callable[[str, str, str], str]) -> Problem | None:

@@ -86,8 +86,11 @@ def test_a_policy_that_is_gone_has_no_view(stand: Stand) -> None:
 
 
 def test_an_invalid_policy_says_what_is_wrong_with_it(stand: Stand) -> None:
-    stand.world.policy_changed(entry(), PolicyEntry(namespace="shop", name="web", fault="spec.metrics: none"))
+    fault = PolicyEntry(namespace="shop", name="web", uid="u1", generation=3, fault="spec.metrics: none")
+    stand.world.policy_changed(entry(), fault)
     assert stand.problem() == (422, "spec.metrics: none")
+    policy = stand.view().policy
+    assert (policy.uid, policy.generation) == ("u1", 3), "without them its status would go on saying what it said"
 
 
 def test_a_missing_hpa_is_named(stand: Stand) -> None:
@@ -185,9 +188,11 @@ def test_a_policy_with_a_problem_has_a_row_with_its_reason(stand: Stand) -> None
 
 
 def test_a_policy_that_cannot_be_read_keeps_its_name_and_its_faults() -> None:
-    body = {"metadata": {"name": "web", "namespace": "shop"}, "spec": {"metrics": [], "tolerance": "much"}}
+    metadata = {"name": "web", "namespace": "shop", "uid": "u1", "generation": 3}
+    body = {"metadata": metadata, "spec": {"metrics": [], "tolerance": "much"}}
     found = decode_policy(json.dumps(body).encode())
     assert (found.namespace, found.name, found.policy) == ("shop", "web", None)
+    assert (found.uid, found.generation) == ("u1", 3)
     assert "spec.tolerance" in found.fault
     assert "spec.metrics" in found.fault
 
