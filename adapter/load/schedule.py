@@ -1,7 +1,8 @@
 """Times of day at which a service is kept at least, or at most, so large."""
 
+import functools
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime, tzinfo
 from typing import NamedTuple
 
 from cronsim import CronSim
@@ -34,14 +35,26 @@ def windows(schedules: Iterable[Schedule], now: float) -> tuple[Window, ...]:
     Where the clocks are put forward over a start, it is the first moment after the gap; where they are put back, the
     first of the two.
     """
-    found = []
-    for schedule in schedules:
-        # Cron counts in whole seconds, and the moment of the start itself is in the window.
-        moment = datetime.fromtimestamp(int(now), schedule.zone) + timedelta(seconds=1)
-        last = next(CronSim(schedule.cron, moment, reverse=True), None)
-        following = next(CronSim(schedule.cron, moment - timedelta(seconds=1)), None)
-        found += [_window(schedule, start.timestamp()) for start in (last, following) if start is not None]
+    minute = int(now) // 60
+    found = (_window(one, start) for one in schedules for start in _starts(one.cron, one.zone, minute))
     return tuple(window for window in found if window.end > now)
+
+
+@functools.lru_cache(16_384)  # a policy is assessed many times a minute, and many have schedules of the same time
+def _starts(cron: str, zone: tzinfo, minute: int) -> tuple[float, ...]:
+    """The last start up to a minute (since the epoch), and those that follow up to the first after it.
+
+    Nothing begins within a minute. Where the clocks have just been put back, starts that follow by the wall clock are
+    over: hence all up to the first that is not.
+    """
+    moment = datetime.fromtimestamp(60 * minute + 59, zone)
+    last = next(CronSim(cron, moment, reverse=True), None)
+    starts = [] if last is None else [last.timestamp()]
+    for start in CronSim(cron, moment):
+        starts.append(start.timestamp())
+        if starts[-1] > moment.timestamp():
+            break
+    return tuple(starts)
 
 
 def _window(schedule: Schedule, start: float) -> Window:

@@ -87,6 +87,21 @@ def test_where_the_clocks_are_put_back_the_start_comes_once() -> None:
     assert floor(at("2026-10-25T02:40:00+", BERLIN), night) is None
 
 
+@pytest.mark.parametrize("minutes", [1, 5, 30])
+def test_where_the_clocks_are_put_back_what_comes_every_few_minutes_goes_on(minutes: int) -> None:
+    always = schedule(f"*/{minutes} * * * *", hours=minutes / 60, zone=BERLIN)
+    first = at("2026-10-25T01:00:00", BERLIN)
+    assert [second for second in range(0, 4 * 3600, 31) if floor(first + second, always) is None] == []
+
+
+@pytest.mark.parametrize(
+    ("when", "expected"), [("02:05:00", 20), ("02:59:59", 20), ("02:09:59+", 20), ("02:10:00+", None)]
+)
+def test_the_last_start_before_the_clocks_were_put_back_is_known_after_it(when: str, expected: int | None) -> None:
+    thrice = schedule("0,20,40 2 * * *", hours=0.5, zone=BERLIN)
+    assert floor(at(f"2026-10-25T{when}", BERLIN), thrice) == expected
+
+
 def test_a_duration_is_so_long_even_where_the_clocks_change_in_it() -> None:
     night = schedule("0 1 * * *", hours=3, zone=BERLIN)
     start = at("2026-10-25T01:00:00", BERLIN)
