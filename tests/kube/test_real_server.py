@@ -15,7 +15,7 @@ import pytest
 
 from adapter.kube import credentials
 from adapter.kube.errors import Conflict, Forbidden, Invalid, NotFound, Unauthorized, UnknownKind
-from adapter.kube.objects import ConfigMap
+from adapter.kube.objects import Metadata
 from adapter.kube.pods import PodDecoder
 from adapter.kube.reflector import Reflector
 from adapter.kube.resources import Resources
@@ -59,6 +59,13 @@ def config_map(space: str, name: str, **data: str) -> dict[str, Any]:
 
 def maps(space: str) -> str:
     return f"/api/v1/namespaces/{space}/configmaps"
+
+
+class ConfigMap(msgspec.Struct, frozen=True):
+    """What these tests watch: it changes in one field, and nothing acts on it."""
+
+    metadata: Metadata = Metadata()
+    data: dict[str, str] | None = None
 
 
 _DECODER = msgspec.json.Decoder(ConfigMap)
