@@ -5,13 +5,12 @@ from dataclasses import replace
 from adapter.companion.remembered import Asked, Course, Step
 from adapter.companion.situation import Situation
 from adapter.load.explanation import why
+from adapter.load.overtaking import CLOCKS_SECONDS
 
 HPA = "the HPA"
 COMPANION = "the companion"
 ATTRIBUTION_SECONDS = 3.0
 """So long is waited for the HPA to say that a scaling was its own."""
-CLOCKS_SECONDS = 5.0
-"""By so much the HPA's time of a scaling may be before the moment in which it was seen."""
 FRESH_SECONDS = 300.0
 """A count that another leader left behind says nothing after so long."""
 

@@ -17,7 +17,7 @@ _READ_IN_MILLI = 100 * 10**6
 _PLAIN = {PodState.SERVING, PodState.TERMINATING, PodState.FINISHED}
 _ALWAYS_SAID: Mapping[HeldBy | None, tuple[str, ...]] = {
     HeldBy.FAST_SCALE_UP: (
-        "the count changed after the samples were taken: with fastScaleUp it falls on newer ones only",
+        "the count changed after the samples were taken, or just before: with fastScaleUp it falls on newer ones only",
     ),
 }
 _STANDS = {Verdict.ABOVE: "above", Verdict.INSIDE: "inside", Verdict.BELOW: "below"}

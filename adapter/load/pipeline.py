@@ -17,6 +17,7 @@ from adapter.load.assessment import (
 from adapter.load.deletion import out_goes_first
 from adapter.load.membership import Membership, classify
 from adapter.load.memory import Memory, PodMemory
+from adapter.load.overtaking import overtaken
 from adapter.load.pacing import Paced, pace, raised
 from adapter.load.pods import Pod, PodState
 from adapter.load.readings import Measured, Standings, measure, select
@@ -112,33 +113,20 @@ def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> 
         return _decision(scale, bounds, _bounded(rescued, bounds), best, outcomes)
     if current == 0 and bounds.minimum > 0:
         return _decision(scale, bounds, Paced(0, None), best, outcomes)
-    wanted = _wanted(assessment, current, best, all_answer=len(outcomes) == len(assessment.metrics))
+    wanted = _wanted(assessment, current, bounds, best, all_answer=len(outcomes) == len(assessment.metrics))
     paced = pace(wanted, current, policy, open_now, assessment.memory.last_scale, now)
     return _decision(scale, bounds, _bounded(paced, bounds), best, outcomes)
 
 
-def _wanted(assessment: Assessment, current: int, best: Outcome, *, all_answer: bool) -> Paced:
+def _wanted(assessment: Assessment, current: int, bounds: Bounds, best: Outcome, *, all_answer: bool) -> Paced:
     """The count that the metrics ask for together. At zero nothing can be taken away."""
     if best.proposal < current and not assessment.may_shrink:
         return Paced(current, HeldBy.MIN_SERVING)
     if best.proposal < current and not all_answer:
         return Paced(current, HeldBy.METRIC_ERROR)
-    if best.proposal < current and _overtaken(assessment, current):
+    if best.proposal < current and overtaken(assessment, current, bounds):
         return Paced(current, HeldBy.FAST_SCALE_UP)
     return Paced(best.proposal, best.held_by)
-
-
-def _overtaken(assessment: Assessment, current: int) -> bool:
-    """Whether the count changed after the samples were taken, where somebody may have known newer ones.
-
-    A fast scale-up follows the companion's samples; this process may not have them yet.
-    """
-    memory, sampled_at = assessment.memory, assessment.sampled_at
-    if not assessment.policy.fast_scale_up:
-        return False
-    if memory.last_replicas is not None and memory.last_replicas < current:
-        return True
-    return memory.last_scale is not None and sampled_at is not None and sampled_at < memory.last_scale
 
 
 def _rescued(assessment: Assessment, current: int, open_now: Limits, now: float) -> Paced:

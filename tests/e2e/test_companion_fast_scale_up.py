@@ -151,6 +151,26 @@ def test_another_leader_goes_on_with_a_scale_up_and_nothing_is_written_twice_or_
     assert len(steps) == 1 + by_heir + len(by_hpa)
 
 
+def test_what_a_spike_between_two_syncs_raised_stays_for_as_long_as_the_hpa_stabilizes(
+    slow: ControlPlane, rights: Path, numbers: Numbers, told: Numbers, shop: Workloads
+) -> None:
+    pace = behavior(("Percent", 900, 15))
+    pace["scaleDown"]["stabilizationWindowSeconds"] = 120
+    follow(shop, "web", pace, numbers, told)
+    with CompanionProcess(slow, told.settings() | FAST, kubeconfig=rights) as companion, Course(shop) as course:
+        companion.wait_leading()
+        shop.wait_ready("web", 1)
+        shop.wait_condition("web", "ScalingActive")
+        shop.wait_syncs("web", 2)
+        for source in (told, numbers):
+            source.set("web", 450)
+        wait_count(course, "web", 5)
+        for source in (told, numbers):
+            source.set("web", 5)
+        shop.wait_syncs("web", 4)
+        assert course.counts("web") == [1, 5]
+
+
 def test_without_the_right_for_it_the_hpa_does_it_and_the_policy_says_why(
     slow: ControlPlane, rights: Path, numbers: Numbers, told: Numbers, shop: Workloads
 ) -> None:

@@ -17,10 +17,13 @@ NAMES = [f"web-{n}" for n in range(10)]
 SAMPLED = NOW - 10
 
 
-def decided(rule: Policy, changed_at: float | None, samples: Samples | None = None) -> Decision:
-    """Ten pods at 200m, half of what is too little; the count changed at that time."""
-    known = Memory(last_replicas=10, last_scale=changed_at)
-    return see(rule, [pod(n) for n in NAMES], samples or usage(dict.fromkeys(NAMES, "200m")), memory=known)[1]
+def decided(
+    rule: Policy, changed_at: float | None, samples: Samples | None = None, *, by_hpa: float | None = None
+) -> Decision:
+    """Ten pods at 200m, half of what is too little; the count changed at that time, by the HPA at that other one."""
+    known, bounds = Memory(last_replicas=10, last_scale=changed_at), replace(BOUNDS, last_scale=by_hpa)
+    heard = samples or usage(dict.fromkeys(NAMES, "200m"))
+    return see(rule, [pod(n) for n in NAMES], heard, memory=known, bounds=bounds)[1]
 
 
 def test_it_does_not_fall_on_samples_from_before_its_last_change() -> None:
@@ -30,7 +33,20 @@ def test_it_does_not_fall_on_samples_from_before_its_last_change() -> None:
 
 @pytest.mark.parametrize("changed_at", [None, SAMPLED - 1, SAMPLED])
 def test_it_falls_on_newer_ones(changed_at: float | None) -> None:
-    assert decided(FAST, changed_at).desired == 5
+    assert decided(FAST, changed_at, by_hpa=changed_at).desired == 5
+
+
+@pytest.mark.parametrize("by_hpa", [None, SAMPLED - 3600, SAMPLED - 25.1])
+@pytest.mark.parametrize(("ago", "expected"), [(0.0, 10), (19.9, 10), (20.0, 5)])
+def test_a_change_that_is_not_the_hpas_stays_until_the_hpa_was_asked_for_it(
+    by_hpa: float | None, ago: float, expected: int
+) -> None:
+    assert decided(FAST, SAMPLED - ago, by_hpa=by_hpa).desired == expected
+
+
+@pytest.mark.parametrize("seen_after", [0.0, 2.0, 5.0])
+def test_a_change_that_the_hpa_made_may_be_seen_somewhat_later_than_it_says(seen_after: float) -> None:
+    assert decided(FAST, SAMPLED, by_hpa=SAMPLED - seen_after).desired == 5
 
 
 def test_a_policy_without_it_does_not_wait() -> None:
