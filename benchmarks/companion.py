@@ -9,9 +9,11 @@ import platform
 import re
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from adapter.companion.posting import CONTROLLER
 from adapter.settings import Settings
 from benchmarks.processes import cpu_seconds, memory
 from benchmarks.stage import Stage
@@ -19,6 +21,8 @@ from tests.cluster.companion import CompanionProcess, companion_kubeconfig, rese
 
 RESULTS = Path(__file__).parent / "results" / "companion.json"
 LIMIT_PER_SECOND = 20
+QUIET_SECONDS = 20.0
+"""What everybody is told once is over when no Event was written for so long."""
 _WRITES = re.compile(
     r'^apiserver_request_total\{.*resource="(?P<resource>\w+)".*subresource="(?P<sub>\w*)".*'
     r'verb="(?P<verb>POST|PUT|PATCH|APPLY|DELETE)".*\} (?P<count>[\d.e+]+)$',
@@ -27,8 +31,8 @@ _WRITES = re.compile(
 _OURS = {"watermarkpolicies/status", "leases", "events", "horizontalpodautoscalers", "pods"}
 
 
-class Counter:
-    """The API server's count of writes of what a companion may write."""
+class Writes:
+    """The API server's count of writes of what a companion may write, and the Events that came of them."""
 
     def __init__(self, stage: Stage) -> None:
         self._client = stage.cluster.client
@@ -41,8 +45,27 @@ class Counter:
                 found[name] = found.get(name, 0.0) + float(match["count"])
         return found
 
+    def events(self) -> dict[str, int]:
+        """How many Events there are, by reason, their repetitions included."""
+        items = self._client.get("/apis/events.k8s.io/v1/events").get("items", [])
+        ours = [item for item in items if item.get("reportingController") == CONTROLLER]
+        found: Counter[str] = Counter()
+        for item in ours:
+            found[item["reason"]] += (item.get("series") or {}).get("count", 1)
+        return dict(found)
 
-def watch(counter: Counter, pid: int, seconds: float, every: float = 5.0) -> dict[str, Any]:
+    def wait_quiet(self, seconds: float) -> float:
+        """Wait until all have been told what they are told once, so long at most; how long that took."""
+        began = changed = time.monotonic()
+        before = self.read().get("events")
+        while time.monotonic() - changed < QUIET_SECONDS and time.monotonic() - began < seconds:
+            time.sleep(2)
+            count = self.read().get("events")
+            before, changed = count, changed if count == before else time.monotonic()
+        return changed - began
+
+
+def watch(counter: Writes, pid: int, seconds: float, every: float = 5.0) -> dict[str, Any]:
     """Writes a second by kind over a time, the busiest part of it, and what the process used meanwhile."""
     began, before, cpu = time.monotonic(), counter.read(), cpu_seconds(pid)
     last, busiest = (began, before), 0.0
@@ -68,7 +91,7 @@ def run(policies: int, pods: int, namespaces: int, python: str, seconds: float) 
     with Stage(policies, pods, namespaces, python, _say) as stage:
         reset_lease(stage.cluster)
         rights = companion_kubeconfig(stage.cluster, ("status", "events"))
-        counter = Counter(stage)
+        counter = Writes(stage)
         companion = CompanionProcess(stage.cluster, kubeconfig=rights)
         companion.component.command[0] = python
         began = time.monotonic()
@@ -77,15 +100,19 @@ def run(policies: int, pods: int, namespaces: int, python: str, seconds: float) 
             led = time.monotonic() - began
             pid = companion.component.pid or 0
             # A status and an Event each, as the limit of the settings lets them through.
-            first = watch(counter, pid, 2 * policies / Settings().companion.writes_per_second + 15)
+            first = watch(counter, pid, policies / Settings().companion.writes_per_second)
+            told = counter.wait_quiet(600)
             steady = watch(counter, pid, seconds)
             written = companion.writes("WriteStatus")
+            events = counter.events()
     return {
         "machine": {"python": platform.python_version(), "architecture": platform.machine()},
         "scene": {"policies": policies, "pods": pods, "namespaces": namespaces},
         "seconds_to_lead": round(led, 1),
         "statuses_written": int(written),
         "first_statuses": first,
+        "seconds_until_all_are_told": round(first["seconds"] + told, 1),
+        "events": events,
         "steady": steady,
         "met": steady["busiest_5_s_per_second"] < LIMIT_PER_SECOND,
     }

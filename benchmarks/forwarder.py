@@ -6,18 +6,16 @@ It passes bytes on unread: TLS ends where it always did.
 import contextlib
 import socket
 import threading
-import time
 
 _CHUNK = 1 << 18
 
 
 class Forwarder:
-    """`flow` are (monotonic moment, bytes) that came from the API server."""
+    """Leads nowhere at first."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.port: int = self._listener.getsockname()[1]
-        self.flow: list[tuple[float, int]] = []
         self._target: int | None = None
         self._flowing = threading.Event()
         self._flowing.set()
@@ -38,9 +36,6 @@ class Forwarder:
         """Keep back what comes from the API server, until `lead_to` is called: the other side hears nothing new."""
         self._flowing.clear()
 
-    def bytes_since(self, moment: float) -> int:
-        return sum(size for at, size in tuple(self.flow) if at >= moment)
-
     def _accept(self) -> None:
         while True:
             client, _ = self._listener.accept()
@@ -59,13 +54,12 @@ class Forwarder:
             threading.Thread(target=self._pass, args=(client, server, False), daemon=True).start()
             threading.Thread(target=self._pass, args=(server, client, True), daemon=True).start()
 
-    def _pass(self, source: socket.socket, sink: socket.socket, counted: bool) -> None:
+    def _pass(self, source: socket.socket, sink: socket.socket, held: bool) -> None:
         buffer = memoryview(bytearray(_CHUNK))
         with contextlib.suppress(OSError):
             while size := source.recv_into(buffer):
-                if counted:
+                if held:
                     self._flowing.wait()
-                    self.flow.append((time.monotonic(), size))
                 sink.sendall(buffer[:size])
         for end in (source, sink):
             with contextlib.suppress(OSError):

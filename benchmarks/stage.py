@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import http.client
+import json
 import sys
 import threading
 import time
@@ -10,7 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from benchmarks import scene, store
 from benchmarks.forwarder import Forwarder
@@ -64,6 +65,7 @@ class Stage:
         self._counts = (policies, pods, namespaces)
         self._python, self._say = python, say
         self._calm = threading.Event()
+        self._heard = 0
         self.generation = 0
         self._stack = ExitStack()
 
@@ -152,6 +154,14 @@ class Stage:
         self._calm.clear()
         name = "second" if self._serving == "first" else "first"
         self._servers[name][0].stop(3)
+
+    def heard(self) -> list[dict[str, Any]]:
+        """What the adapter has logged since the last look."""
+        with self.adapter.component.log.open("rb") as log:
+            log.seek(self._heard)
+            whole = log.read().rpartition(b"\n")[0]
+        self._heard += len(whole)
+        return [json.loads(line) for line in whole.splitlines() if line.startswith(b"{")]
 
     # -- the scene
 

@@ -153,6 +153,7 @@ class Reflector(Generic[T]):
 
     async def _list(self) -> None:
         """Replace the copy; the old one is served until the new list is complete."""
+        began = self._session.clock.monotonic()
         found: dict[str, T] = {}
         versions: dict[str, str] = {}
         slices = Slices()
@@ -171,6 +172,8 @@ class Reflector(Generic[T]):
         self._place = self._version_of(page.metadata)
         self._prove(as_of)
         self.synced.set()
+        seconds = round(self._session.clock.monotonic() - began, 3)
+        _log.info("listed", resource=self.name, objects=len(found), seconds=seconds)
         if len(found) >= _MANY:
             spare_what_lives()
 
