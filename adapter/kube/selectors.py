@@ -88,9 +88,6 @@ class Selector:
         return ",".join(map(str, self.requirements))
 
 
-EVERYTHING = Selector()
-
-
 @functools.lru_cache(maxsize=4096)
 def parse(text: str) -> Selector:
     """Read a selector. Raises SelectorError, whose message names the fault and what was expected."""

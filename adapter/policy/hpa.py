@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from enum import StrEnum
 from fractions import Fraction
 from typing import NamedTuple
@@ -14,6 +13,7 @@ from adapter.policy.form import Form
 from adapter.policy.managers import Managers, read_managers
 from adapter.policy.objects import PolicyError, Source, as_mapping
 from adapter.policy.parse import API_VERSION, KIND
+from adapter.policy.times import seconds_of
 
 DESIRED = "desired_replicas"
 """The metric that is the replica count."""
@@ -61,14 +61,13 @@ class Reference(NamedTuple):
 class HpaMetric:
     """One metric an HPA asks for. `described` is set for Object metrics. `aim` is in nano-units (Utilization: percent).
 
-    `match_labels` are the metric selector's; `has_expressions` where it has matchExpressions besides.
+    `match_labels` are the metric selector's.
     """
 
     kind: MetricKind
     name: str
     described: Reference | None = None
     match_labels: Mapping[str, str] = field(default_factory=dict)
-    has_expressions: bool = False
     target: TargetKind | None = None
     aim: int | None = None
 
@@ -232,7 +231,6 @@ def _metric(form: Form) -> HpaMetric | None:
         name=identifier.text("name", required="the metric's name"),
         described=_described(source) if kind is MetricKind.OBJECT else None,
         match_labels=labels if isinstance(labels, Mapping) else {},
-        has_expressions=bool(selector.get("matchExpressions")),
         target=target,
         aim=aim,
     )
@@ -281,11 +279,7 @@ def _time(form: Form, key: str) -> float | None:
     text = form.get(key)
     if not text:
         return None
-    try:
-        moment = datetime.fromisoformat(str(text))
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
+    found = seconds_of(text)
+    if found is None:
         form.fault(key, text, "is no RFC 3339 time; write 2026-01-01T12:00:00Z")
-        return None
-    return moment.timestamp()
+    return found

@@ -14,9 +14,6 @@ import msgspec
 
 from adapter.kube.objects import EndpointSlice
 
-PATH = "/apis/discovery.k8s.io/v1/endpointslices"
-"""All slices of the cluster; of one namespace by `namespaced_path`."""
-
 
 class _Copy(NamedTuple):
     """A slice's word about a pod."""
@@ -42,11 +39,6 @@ class Listing(NamedTuple):
 
 
 _SLICE = msgspec.json.Decoder(EndpointSlice)
-
-
-def namespaced_path(namespace: str) -> str:
-    """Where the slices of one namespace are listed."""
-    return f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
 
 
 def decode_slice(body: bytes | msgspec.Raw) -> EndpointSlice:

@@ -6,7 +6,6 @@ doubt) is `adapter.load.membership`'s part; here an answer becomes a `Roster` wi
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import NamedTuple, Protocol, TypeVar
 
 from adapter.load.membership import uses_registry
@@ -16,9 +15,7 @@ from adapter.load.spec import Policy
 V = TypeVar("V")
 
 FRESH_SECONDS = 30.0
-STALE_SECONDS = 300.0
-DEGRADED_SECONDS = 1800.0
-"""The staleness ladder's rungs: how old a registry's last valid answer may be."""
+"""So close to an empty answer a full one about another service shows that the registry is well."""
 
 
 class ServiceKey(NamedTuple):
@@ -56,27 +53,6 @@ class RosterSource(Protocol):
 
     async def run(self) -> None:
         """Follow the services until cancelled."""
-
-
-class Staleness(StrEnum):
-    """What the age of a registry's last valid answer makes of it."""
-
-    FRESH = "fresh"
-    STALE = "stale"
-    """Kept in full."""
-    DEGRADED = "degraded"
-    """Absence in it is doubt; explicit evidence still counts."""
-    BYPASSED = "bypassed"
-    """All evidence of being out is doubt."""
-
-
-def staleness(at: float | None, now: float) -> Staleness:
-    """The rung of an answer given at that time (seconds); one that never came is bypassed."""
-    if at is None or now - at > DEGRADED_SECONDS:
-        return Staleness.BYPASSED
-    if now - at > STALE_SECONDS:
-        return Staleness.DEGRADED
-    return Staleness.STALE if now - at > FRESH_SECONDS else Staleness.FRESH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

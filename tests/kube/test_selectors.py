@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.kube.selectors import (
-    EVERYTHING,
     Operator,
     Requirement,
     Selector,
@@ -130,8 +129,8 @@ def test_in_and_notin_are_also_keys_and_values() -> None:
 
 
 def test_nothing_asked_matches_everything() -> None:
-    assert parse("") == EVERYTHING
-    assert EVERYTHING.matches({})
+    assert parse("") == Selector()
+    assert parse("").matches({})
 
 
 def test_a_label_beyond_64_bits_is_no_number() -> None:

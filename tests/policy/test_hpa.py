@@ -170,11 +170,11 @@ def test_all_kinds_of_metrics_are_told_apart() -> None:
     )
 
 
-def test_an_external_selector_with_expressions_is_noted() -> None:
+def test_an_external_selector_with_expressions_names_the_policy_of_its_labels() -> None:
     metric = external({"policy": "checkout"})
     metric["external"]["metric"]["selector"]["matchExpressions"] = [{"key": "a", "operator": "Exists"}]
     (read,) = parse_hpa(hpa(metric)).metrics
-    assert read.has_expressions
+    assert read.names("checkout")
 
 
 def test_bytes_and_a_mapping_read_alike() -> None:

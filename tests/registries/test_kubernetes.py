@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.kube.objects import EndpointSlice
-from adapter.registries.kubernetes import Endpoints, decode_slice, endpoints_serving, listing, namespaced_path
+from adapter.registries.kubernetes import Endpoints, decode_slice, endpoints_serving, listing
 
 UID = "uid-1"
 
@@ -229,7 +229,3 @@ class TestChanges:
             assert changed <= set(told)
             for pod, uid in words:
                 assert heard.word(pod, uid) is endpoints_serving(slices.values(), "shop", pod, uid)
-
-
-def test_one_namespace_has_a_path_of_its_own() -> None:
-    assert namespaced_path("shop") == "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices"

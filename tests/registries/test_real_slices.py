@@ -9,7 +9,7 @@ import pytest
 
 from adapter.kube.reflector import Reflector
 from adapter.kube.session import Session
-from adapter.registries.kubernetes import PATH, Endpoints, Listing, decode_listing, namespaced_path
+from adapter.registries.kubernetes import Endpoints, Listing, decode_listing
 from adapter.telemetry.metrics import Metrics
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.workloads import Workloads
@@ -17,6 +17,12 @@ from tests.cluster.workloads import Workloads
 pytestmark = pytest.mark.integration
 
 UID = "2f4c1f66-0b0e-4a3e-9a58-2f9a7a3f0001"
+
+EVERYWHERE = "/apis/discovery.k8s.io/v1/endpointslices"
+
+
+def slices_of(namespace: str) -> str:
+    return f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
 
 
 class Watched:
@@ -62,7 +68,7 @@ def a_slice(namespace: str, name: str, **conditions: bool) -> dict[str, Any]:
 
 
 def slices(namespace: str, name: str) -> str:
-    return f"{namespaced_path(namespace)}/{name}"
+    return f"{slices_of(namespace)}/{name}"
 
 
 @pytest.mark.parametrize("everywhere", [True, False])
@@ -71,7 +77,7 @@ async def test_a_pod_is_followed_through_its_slices(
 ) -> None:
     client = api_server.client
     client.create(a_slice(api_namespace, "one", ready=True))
-    path = PATH if everywhere else namespaced_path(api_namespace)
+    path = EVERYWHERE if everywhere else slices_of(api_namespace)
 
     async with watching(api_server, path) as watched:
 
@@ -92,7 +98,7 @@ async def test_a_pod_is_followed_through_its_slices(
 async def test_conditions_that_nobody_told_are_read_as_serving(api_server: ControlPlane, api_namespace: str) -> None:
     """The API server keeps them as they are: unset."""
     api_server.client.create(a_slice(api_namespace, "bare"))
-    async with watching(api_server, namespaced_path(api_namespace)) as watched:
+    async with watching(api_server, slices_of(api_namespace)) as watched:
         assert watched.endpoints.endpoint_serving(api_namespace, "web-1", UID) is True
 
 
@@ -106,7 +112,7 @@ async def test_the_endpoint_controller_says_when_a_ready_gate_shuts(
     pods = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in workloads.pods("web")}
     first, second = pods
 
-    async with watching(control_plane, namespaced_path(workloads.namespace)) as watched:
+    async with watching(control_plane, slices_of(workloads.namespace)) as watched:
 
         def word(name: str) -> bool | None:
             return watched.endpoints.endpoint_serving(workloads.namespace, name, pods[name])

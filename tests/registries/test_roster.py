@@ -3,12 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from adapter.load.roster import Instance, Roster
-from adapter.registries.roster import Answer, Heard, Ledger, RosterSource, ServiceKey, Staleness, staleness
+from adapter.registries.roster import Answer, Heard, Ledger, RosterSource, ServiceKey
 
 NOW = 1_767_268_800.0
 WEB = ServiceKey("nacos", "web")
@@ -23,33 +22,6 @@ def instances(count: int) -> tuple[Instance, ...]:
 
 def heard(ledger: Ledger, key: ServiceKey, count: int, at: float = NOW, **more: object) -> tuple[Ledger, Roster]:
     return ledger.admit(key, replace(Answer(at=at, instances=instances(count)), **more))  # type: ignore[arg-type]
-
-
-class TestStaleness:
-    @pytest.mark.parametrize(
-        ("age", "rung"),
-        [
-            (-5, Staleness.FRESH),
-            (0, Staleness.FRESH),
-            (30, Staleness.FRESH),
-            (30.001, Staleness.STALE),
-            (300, Staleness.STALE),
-            (300.001, Staleness.DEGRADED),
-            (1800, Staleness.DEGRADED),
-            (1800.001, Staleness.BYPASSED),
-        ],
-    )
-    def test_the_ladder_has_its_rungs_at_30_s_5_min_and_30_min(self, age: float, rung: Staleness) -> None:
-        assert staleness(NOW - age, NOW) is rung
-
-    def test_an_answer_that_never_came_is_bypassed(self) -> None:
-        assert staleness(None, NOW) is Staleness.BYPASSED
-
-    @given(st.floats(0, 1e5), st.floats(0, 1e5))
-    def test_time_only_leads_down(self, earlier: float, later: float) -> None:
-        rungs = list(Staleness)
-        before, after = sorted((earlier, later))
-        assert rungs.index(staleness(NOW, NOW + before)) <= rungs.index(staleness(NOW, NOW + after))
 
 
 class TestValidity:
