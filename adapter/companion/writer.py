@@ -20,11 +20,12 @@ from adapter.companion.actions import (
     WriteStatus,
 )
 from adapter.companion.deletion_cost import LOWEST
-from adapter.companion.hpas import Hpas
+from adapter.companion.hpas import APPLY, MERGE, Hpas
 from adapter.companion.patience import Patience
 from adapter.kube.errors import ApiStatusError, Conflict, Forbidden, KubeError, MalformedAnswer, NotFound
 from adapter.kube.pods import DELETION_COST_ANNOTATION, MARK_ANNOTATION
 from adapter.kube.session import Session
+from adapter.policy.managers import OWN
 from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
 
@@ -32,12 +33,7 @@ WRITE_SECONDS = 2.0
 """How long one write may take: less than others wait before they take the lease."""
 POLICIES = "/apis/effective-load.io/v1alpha1/namespaces/{namespace}/watermarkpolicies/{name}"
 
-FIELD_MANAGER = "effective-load-companion"
-"""As whom the companion applies."""
-
 _JSON_PATCH = "application/json-patch+json"
-_MERGE_PATCH = "application/merge-patch+json"
-_APPLY = "application/apply-patch+yaml"
 _log = structlog.get_logger(__name__)
 
 
@@ -125,7 +121,7 @@ class Writer:
     async def _write_event(self, action: WriteEvent) -> None:
         write = posting.writing(action)
         if write.method == "PATCH":
-            await self.patch(write.path, write.body, _MERGE_PATCH)
+            await self.patch(write.path, write.body, MERGE)
         else:
             body = msgspec.json.encode(write.body)
             await self._session.request(write.method, write.path, body=body, timeout=WRITE_SECONDS)
@@ -145,7 +141,7 @@ class Writer:
         metadata = {"name": action.pod, "namespace": action.namespace, "uid": action.uid, "annotations": costs}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
         path = f"/api/v1/namespaces/{action.namespace}/pods/{action.pod}"
-        await self.patch(path, body, _APPLY, {"fieldManager": FIELD_MANAGER})
+        await self.patch(path, body, APPLY, {"fieldManager": OWN})
 
     async def patch(self, path: str, body: object, content_type: str, params: dict[str, str] | None = None) -> bytes:
         """Send a patch. Raises KubeError."""
