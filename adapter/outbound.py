@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
+from adapter.connector import Connector
+
 AT_ONCE = 8
 """Requests under way at a time, for each client."""
 LARGEST_ANSWER = 32 * 1024 * 1024
@@ -85,7 +87,7 @@ class Client:
         self._largest = largest
         self._opened: _Opened | None = None
         self._http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=at_once),
+            connector=Connector(limit=at_once),
             cookie_jar=aiohttp.DummyCookieJar(),
             # Only what is always there to unpack with: aiohttp would offer more where more is installed.
             headers={"Accept": "application/json", "Accept-Encoding": "gzip"},

@@ -10,6 +10,7 @@ from typing import Self
 import aiohttp
 from yarl import URL
 
+from adapter.connector import Connector
 from adapter.kube import credentials
 from adapter.kube.clock import ServerClock
 from adapter.kube.credentials import Access, Load
@@ -45,7 +46,7 @@ class Session:
         self._keeper = Keeper(load, self.clock.monotonic)
         self._metrics = metrics or Metrics()
         self._http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
+            connector=Connector(limit=0),
             cookie_jar=aiohttp.DummyCookieJar(),
             # Compressing costs the API server and us more than the cluster's network gains.
             headers={"User-Agent": _USER_AGENT, "Accept-Encoding": "identity"},
