@@ -21,8 +21,8 @@ from adapter.settings_notifications import Notifications, Production
 from adapter.settings_registries import Registry
 from adapter.settings_rules import TAG_FAULTS, advice, spanning_faults
 
-RESTART = ("server", "telemetry", "kubernetes")
-"""The sections that are read once: a change of theirs needs a restart. All others are taken over while running."""
+RESTART = ("server", "telemetry", "kubernetes", "companion.namespace", "companion.lease")
+"""What is read once, sections or keys: a change of it needs a restart. All else is taken over while running."""
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _SECRETIVE = re.compile(r"(?i)auth|password|token|secret|headers|\.urls")
@@ -202,7 +202,8 @@ class Companion(Section):
     lease: str = Field(default="effective-load-companion", min_length=1)
     """Name of the Lease by which the leader is elected."""
     writes_per_second: Annotated[float, Field(ge=1, le=1000, allow_inf_nan=False)] = 15
-    """How many requests that write are sent to the API server at most, scaling left aside."""
+    """How many requests that write are sent to the API server at most, scaling left aside. Statuses alone take one for
+    every 120 policies: with more than a thousand policies set it to a sixtieth of their number."""
     features: CompanionFeatures = CompanionFeatures()
     """What the companion may write."""
     version_mismatch_seconds: Seconds = 600
@@ -258,7 +259,11 @@ def parse(text: str) -> Settings:
 def needs_restart(running: Settings, wanted: Settings) -> tuple[str, ...]:
     """The keys that differ but are only read at the start (`server.port`, …), sorted."""
     before, after = dict(_leaves(running)), dict(_leaves(wanted))
-    return tuple(sorted(key for key in before if before[key] != after[key] and key.split(".")[0] in RESTART))
+    return tuple(sorted(key for key in before if before[key] != after[key] and _is_read_once(key)))
+
+
+def _is_read_once(key: str) -> bool:
+    return any(f"{key}.".startswith(f"{once}.") for once in RESTART)
 
 
 class SettingsFile:

@@ -24,7 +24,7 @@ _CONFIGURATION = """\
 `effective-load serve --settings FILE` reads one YAML file. Every key is optional. Every fault in it is named at once,
 with its path.
 
-The file is read again when its content changes. The sections {restart} are taken over at the next start only; a change
+The file is read again when its content changes. What is in {restart} is taken over at the next start only; a change
 there is logged. A broken file changes nothing: the old settings stay, and the log and
 `effective_load_settings_reloads_total` say so.
 """

@@ -12,6 +12,8 @@ from adapter.kube.session import Session
 from adapter.snapshot import Key
 
 PAGE = 500
+READ_SECONDS = 2.0
+"""How long one policy may take to be read: everything that can wait waits for it."""
 _POLICIES = "/apis/effective-load.io/v1alpha1{}/watermarkpolicies"
 
 
@@ -24,7 +26,7 @@ async def found(session: Session, namespaces: Iterable[str]) -> dict[Key, Past]:
             page = _read(_PAGE, await session.get(path, params={"limit": str(PAGE), "continue": token}), path)
             for item in page.items:
                 key = Key(item.metadata.namespace, item.metadata.name)
-                pasts[key] = Past(written=written(item.status or {}))
+                pasts[key] = Past(written=written(item.status or {}, session.now()))
             token = page.metadata.continue_
             if not token:
                 break
@@ -35,16 +37,16 @@ async def reread(session: Session, key: Key) -> Written:
     """What one policy's status says now; nothing where there is no such policy. Raises KubeError."""
     path = f"{_POLICIES.format(f'/namespaces/{key.namespace}')}/{key.name}"
     try:
-        body = await session.get(path)
+        body = await session.get(path, timeout=READ_SECONDS)
     except NotFound:
         return Written()
-    return written(_read(_ITEM, body, path).status or {})
+    return written(_read(_ITEM, body, path).status or {}, session.now())
 
 
-def written(status: dict[str, Any]) -> Written:
-    """A status as it was found. It was written when it was assessed, for all that is known."""
+def written(status: dict[str, Any], now: float) -> Written:
+    """A status as it was found. It was written when it was assessed, for all that is known, and not after now."""
     try:
-        at = datetime.fromisoformat(str(status.get("assessedAt"))).timestamp()
+        at = min(now, datetime.fromisoformat(str(status.get("assessedAt"))).timestamp())
     except ValueError:
         at = None
     return Written(status=status, at=at)

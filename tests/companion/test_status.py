@@ -109,7 +109,7 @@ def test_news_is_written_but_not_within_ten_seconds() -> None:
 def test_a_condition_is_as_old_as_its_status_whoever_leads() -> None:
     (first,) = planned(situation("800m"))
     found = json.loads(msgspec.json.encode(first.status))
-    taken_over = Past(written=written(found))
+    taken_over = Past(written=written(found, NOW + 1))
     (second,) = planned(replace(situation("1500m", now=NOW + 500), past=taken_over))
     assert _since(second.status, "Ready") == _since(first.status, "Ready")
     (third,) = planned(replace(situation(None, now=NOW + 600), past=taken_over))
@@ -123,13 +123,21 @@ def _since(found: Any, kind: str) -> str:
 def test_a_new_leader_does_not_write_again_what_was_written_a_moment_ago() -> None:
     case = situation("800m")
     (first,) = planned(case)
-    taken_over = Past(written=written(json.loads(msgspec.json.encode(first.status))))
+    taken_over = Past(written=written(json.loads(msgspec.json.encode(first.status)), NOW + 1))
     assert planned(replace(case, now=NOW + 30, past=taken_over)) == []
 
 
 @pytest.mark.parametrize("at", [None, "", "yesterday", 5])
 def test_a_status_of_no_known_time_is_written_anew(at: object) -> None:
-    assert written({"assessedAt": at}).at is None
+    assert written({"assessedAt": at}, NOW).at is None
+
+
+def test_a_status_of_a_time_to_come_is_written_over_as_one_of_now() -> None:
+    found = written({"assessedAt": "2999-01-01T00:00:00Z"}, NOW)
+    case = situation("800m")
+    assert planned(replace(case, past=Past(written=found))) == []
+    (action,) = planned(replace(case, past=Past(written=found), now=NOW + 10))
+    assert action.over == "2999-01-01T00:00:00Z"
 
 
 def test_no_text_is_longer_than_the_schema_allows() -> None:

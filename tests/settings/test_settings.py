@@ -215,8 +215,10 @@ kubernetes: {namespaces: [a]}
 logging: {level: debug}
 resourceMetrics: {intervalSeconds: 3}
 prometheus: {inlineQueries: true}
+companion: {lease: other, writesPerSecond: 5}
 """)
     assert needs_restart(before, after) == (
+        "companion.lease",
         "kubernetes.namespaces",
         "server.port",
         "server.tls.secret",
