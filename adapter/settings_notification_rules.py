@@ -1,5 +1,6 @@
 """What the types of the notification settings cannot say."""
 
+import re
 import string
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,6 +9,14 @@ from adapter.faults import Fault, closest
 
 FIELDS = ("cluster", "event", "severity", "namespace", "policy", "target", "at", "text", "from", "to", "why")
 """What templates may put in."""
+_WORD = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?"
+_LABEL = re.compile(rf"(?:{_WORD}/)?{_WORD}(?:=(?:{_WORD})?)?")
+
+
+def label_faults(path: str, label: object) -> Iterator[Fault]:
+    """The fault of a label that no namespace can have: nothing would be production, and nobody told."""
+    if isinstance(label, str) and label and not _LABEL.fullmatch(label):
+        yield Fault(path, label, "is no label; write key=value, or key alone, without spaces")
 
 
 def route_faults(path: str, route: Mapping[str, Any]) -> Iterator[Fault]:

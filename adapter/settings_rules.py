@@ -9,7 +9,7 @@ from typing import Any
 from pydantic_core import ErrorDetails
 
 from adapter.faults import Fault, closest
-from adapter.settings_notification_rules import route_faults
+from adapter.settings_notification_rules import label_faults, route_faults
 from adapter.settings_registry_rules import registry_faults, url_faults
 
 OWN_NAMES = ("desired_replicas", "pulled_out_pods")
@@ -46,6 +46,8 @@ def spanning_faults(document: Mapping[str, Any]) -> Iterator[Fault]:
     for index, query in queries:
         yield from _query_faults(f"prometheus.queries[{index}]", query, [s.get("name") for _, s in servers])
 
+    label = _section(document, "companion", "production").get("label")
+    yield from label_faults("companion.production.label", label)
     routes = _items(_section(document, "companion", "notifications"), "routes")
     yield from _repeated("companion.notifications.routes", routes)
     for index, route in routes:

@@ -44,7 +44,8 @@ def message(route: Route, cluster: str, key: Key, notice: Notice, severity: Seve
         key=key,
         severity=severity,
         at=notice.at,
-        title=_filled(route.title, fields, LONGEST_TITLE),
+        # A subject of several lines is none that a mail can have.
+        title=" ".join(_filled(route.title, fields, LONGEST_TITLE).split()),
         body=_filled(route.template, fields, LONGEST_BODY),
     )
 

@@ -26,6 +26,11 @@ FIRST_WAIT_SECONDS = 2.0
 STALE_SECONDS = 900.0
 """What could not be told for so long is not told any more."""
 _INBOX = 1000
+_FAILURES = {
+    "failed": "nobody took it",
+    "noAddress": "{file} cannot be read, or holds no address",
+    "noLibrary": "the package apprise is missing (extra notify)",
+}
 
 _log = structlog.get_logger(__name__)
 
@@ -175,7 +180,8 @@ class _Post:
             except NoLibraryError:
                 return "noLibrary"
             except AddressError:
-                continue  # a file that is not there yet
+                result = "noAddress"
+                continue  # the file may come yet
             if not pending:
                 return "sent"
         return result
@@ -185,9 +191,9 @@ class _Post:
 
     def _log(self, result: str) -> None:
         """Say it once when a route begins to fail, and once when it works again."""
-        failing = result in {"failed", "noLibrary"}
+        failing = result in _FAILURES
         if failing and not self._failing:
-            why = "the package apprise is missing (extra notify)" if result == "noLibrary" else "nobody took it"
+            why = _FAILURES[result].format(file=self.route.url_file)
             _log.warning("notifications are not delivered", route=self.route.name, why=why)
         elif self._failing and result == "sent":
             _log.info("notifications are delivered again", route=self.route.name)

@@ -291,6 +291,15 @@ async def test_templates_put_in_what_is_known_and_execute_nothing(stand: Stand) 
     assert body == "scaled info shop web Deployment web 2026-01-01T12:00:00Z 4 7 cpu is high $policy {policy}!"
 
 
+async def test_a_title_is_one_line_whatever_is_put_in(stand: Stand) -> None:
+    sent = Sent()
+    async with notifying(stand, sent) as notifier:
+        stand.route("json://a", title="$policy:\n $text")
+        notifier.take(telling(notice(text="refused\r\nBcc: all@shop.test")))
+        await stand.ended("sent")
+    assert sent.all[0][1] == "web: refused Bcc: all@shop.test"
+
+
 @pytest.mark.parametrize(
     ("route", "told"),
     [
@@ -638,13 +647,15 @@ async def test_a_file_name_that_is_none_stops_nothing_else(stand: Stand) -> None
         good = Route(name="good", default=True, urls=("json://a",))
         stand.configure(Route(name="oncall", default=True, url_file="\0", attempts=1), good)
         notifier.take(telling())
-        await stand.ended("failed")
+        await stand.ended("noAddress")
         notifier.take(telling(notice(2)))
         await stand.ended("sent", 2, "good")
 
 
 @pytest.mark.parametrize("content", [None, "", "# nobody yet\n", "\xff"])
-async def test_a_file_without_addresses_is_a_failure(stand: Stand, tmp_path: Path, content: str | None) -> None:
+async def test_a_file_without_addresses_is_a_failure_and_named(
+    stand: Stand, tmp_path: Path, content: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "oncall"
     if content is not None:
         file.write_bytes(content.encode("latin-1"))
@@ -652,8 +663,9 @@ async def test_a_file_without_addresses_is_a_failure(stand: Stand, tmp_path: Pat
     async with notifying(stand, sent) as notifier:
         stand.route(url_file=str(file))
         notifier.take(telling())
-        await stand.ended("failed")
+        await stand.ended("noAddress")
     assert sent.all == []
+    assert f"{file} cannot be read, or holds no address" in capsys.readouterr().out
 
 
 async def test_a_route_that_the_settings_drop_is_told_nothing_more(stand: Stand) -> None:

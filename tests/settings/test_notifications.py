@@ -41,6 +41,20 @@ def test_what_is_wrong_is_named(text: str, says: str) -> None:
     assert says in str(refused.value)
 
 
+@pytest.mark.parametrize("label", ["stage=production", "production", "shop.test/stage=live", "stage="])
+def test_a_label_of_production_is_one_that_a_namespace_can_have(label: str) -> None:
+    assert parse(f"companion: {{production: {{label: '{label}'}}}}").companion.production.label == label
+
+
+@pytest.mark.parametrize("label", ["stage = production", "stage==production", "=production", "stage: live", "a/b/c"])
+def test_a_label_of_production_that_no_namespace_can_have_is_a_fault(label: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        parse(f"companion: {{production: {{label: '{label}'}}}}")
+    assert "companion.production.label" in str(refused.value)
+    assert label in str(refused.value)
+    assert "write key=value, or key alone" in str(refused.value)
+
+
 @pytest.mark.parametrize(
     "text", [route(urls="['slack://hush', 5]"), route(urls="json://hush"), route(urls="[{slack: hush}]")]
 )
