@@ -265,8 +265,8 @@ class _Reading:
 
     def _query(self, data: object, at: tuple[str | int, ...]) -> QuerySamples:
         found = self._reader.mapping(data, at)
-        for key in found.keys() - {"at", "pods", "total", "maxAgeSeconds"}:
-            self._fault(path_of((*at, key)), found[key], "is unknown here; known are at, pods, total, maxAgeSeconds")
+        for key in found.keys() - {"at", "pods", "total"}:
+            self._fault(path_of((*at, key)), found[key], "is unknown here; known are at, pods, total")
         moment = self._reader.time(found.get("at"), (*at, "at"))
         pods = self._reader.mapping(found.get("pods"), (*at, "pods"))
         points = {name: self._point(value, moment, (*at, "pods", str(name))) for name, value in pods.items()}

@@ -1,6 +1,7 @@
 """The specification's table of vectors, as documents that anyone can feed to `effective-load decide`."""
 
 import json
+import re
 import subprocess
 import sys
 from functools import cache
@@ -113,6 +114,19 @@ def test_a_service_total_wakes_a_service_from_zero(load: str, desired: int) -> N
     given["samples"]["queue"]["total"] = load
     answer = document.answer(document.read(json.dumps(given)))
     assert (answer["desiredReplicas"], answer["served"], answer["error"]) == (desired, str(desired), None)
+
+
+def test_a_key_of_samples_that_would_change_nothing_is_named() -> None:
+    given = yaml.safe_load(text_of("20-service-total"))
+    given["samples"]["queue"]["maxAgeSeconds"] = 10
+    with pytest.raises(document.DocumentError, match=r"samples\.queue\.maxAgeSeconds: .*known are at, pods, total"):
+        document.read(json.dumps(given))
+
+
+def test_the_readme_shows_what_the_program_says() -> None:
+    (shown,) = re.findall(r"`effective-load decide FILE`.*?```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    said = answered("08-overloaded-and-out")["explanation"]
+    assert [line for line in shown.splitlines() if line not in said] == ["…"]
 
 
 class TestTheCommand:
