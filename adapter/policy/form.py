@@ -59,11 +59,11 @@ class Form:
         self.fault(key, value, f"write a text of at most {longest} characters")
         return ""
 
-    def texts(self, key: str, most: int) -> tuple[str, ...]:
+    def texts(self, key: str, most: int, *, longest: int = LONGEST) -> tuple[str, ...]:
         """A list of different texts."""
         found = self.sequence(key, most)
-        if not all(isinstance(one, str) and one for one in found):
-            self.fault(key, found, "write a list of texts")
+        if not all(isinstance(one, str) and 0 < len(one) <= longest for one in found):
+            self.fault(key, found, f"write a list of texts of at most {longest} characters")
             return ()
         if len(set(found)) < len(found):
             self.fault(key, found, "Duplicate value; name each once")

@@ -13,6 +13,7 @@ from adapter.faults import Fault, FaultyDocument, path_of
 from adapter.load.memory import LastSample, Memory, PodMemory, Replacement
 from adapter.load.quantity import NANO, QuantityError, nano_text, parse
 from adapter.load.roster import Instance, Roster
+from adapter.policy.times import seconds_of
 
 _TIMES = {
     "seen", "absentSince", "outSince", "doubtSince", "rosterAt", "rostersSince", "emptySince", "reconnectedAt",
@@ -149,14 +150,10 @@ class Reader:
 
     def time(self, data: object, at: tuple[str | int, ...]) -> float:
         """Epoch seconds of an RFC 3339 time."""
-        try:
-            moment = datetime.fromisoformat(str(data))
-        except ValueError:
-            moment = None
-        if moment is None or moment.tzinfo is None:
+        found = seconds_of(data)
+        if found is None:
             self.fault(at, data, "must be a time with its offset, such as 2026-01-01T12:00:00Z")
-            return 0.0
-        return moment.timestamp()
+        return found or 0.0
 
     def nano(self, data: object, at: tuple[str | int, ...]) -> int:
         """Nano-units of a quantity that is not negative."""

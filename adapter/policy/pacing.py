@@ -14,6 +14,7 @@ _DAY = 86_400
 _WEEK = 7 * _DAY
 _LARGEST_PERCENT = 10_000
 _CRON_FIELDS = 5
+_LONGEST_NAME = 63
 
 
 def velocity(form: Form) -> Velocity:
@@ -44,7 +45,7 @@ def schedules(spec: Form) -> tuple[Schedule, ...]:
 
 def _schedule(form: Form) -> Schedule:
     schedule = Schedule(
-        name=form.text("name", required="Required value: a schedule needs a name"),
+        name=form.text("name", required="Required value: a schedule needs a name", longest=_LONGEST_NAME),
         cron=_cron(form),
         zone=_zone(form),
         duration=form.integer("durationSeconds", 3600, 60, _WEEK),
@@ -55,6 +56,8 @@ def _schedule(form: Form) -> Schedule:
         form.fault("durationSeconds", None, "Required value: how long each time lasts")
     if schedule.minimum is None and schedule.maximum is None:
         form.fault("", schedule.name or None, "a schedule needs minReplicas, maxReplicas or both")
+    elif schedule.minimum is not None and schedule.maximum is not None and schedule.minimum > schedule.maximum:
+        form.fault("minReplicas", schedule.minimum, "minReplicas must be at most maxReplicas")
     form.close()
     return schedule
 
@@ -68,13 +71,13 @@ def _cron(form: Form) -> str:
 
 
 def _fault_of(cron: str) -> str:
-    if len(cron.split()) != _CRON_FIELDS:
+    if len([field for field in cron.split(" ") if field]) != _CRON_FIELDS:
         return "it has not five fields"
     try:
-        CronSim(cron, datetime(2000, 1, 1, tzinfo=UTC))
+        first = next(CronSim(cron, datetime(2000, 1, 1, tzinfo=UTC)), None)
     except CronSimError as error:
         return str(error)
-    return ""
+    return "" if first is not None else "it never comes"
 
 
 def _zone(form: Form) -> tzinfo:

@@ -7,7 +7,6 @@ the API server would read it; the tests hold both against each other.
 import math
 import re
 from collections.abc import Mapping
-from datetime import datetime
 from enum import StrEnum
 from fractions import Fraction
 
@@ -31,6 +30,7 @@ from adapter.load.spec import (
 from adapter.policy import pacing
 from adapter.policy.form import Form, percent_as_quantity
 from adapter.policy.objects import PolicyError, Source, as_mapping
+from adapter.policy.times import seconds_of
 
 GROUP = "effective-load.io"
 API_VERSION = f"{GROUP}/v1alpha1"
@@ -105,17 +105,10 @@ def _policy(root: Form) -> Policy:
         multiple_of=spec.integer("multipleOf", 1, 1, 1000),
         converge_towards=_converge(spec, metrics),
         fast_scale_up=spec.flag("fastScaleUp", default=False),
-        notify=_notify(spec),
+        notify=spec.texts("notify", _MOST_ROUTES, longest=_LONGEST_LABEL),
     )
     spec.close()
     return policy
-
-
-def _notify(spec: Form) -> tuple[str, ...]:
-    names = spec.texts("notify", _MOST_ROUTES)
-    if any(len(name) > _LONGEST_LABEL for name in names):
-        spec.fault("notify", names, f"a route's name has at most {_LONGEST_LABEL} characters")
-    return names
 
 
 def _hold_until(metadata: Form) -> float | None:
@@ -124,15 +117,11 @@ def _hold_until(metadata: Form) -> float | None:
     text = annotations.get(HOLD_UNTIL) if isinstance(annotations, Mapping) else None
     if text is None:
         return None
-    try:
-        moment = datetime.fromisoformat(str(text))
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
+    until = seconds_of(text)
+    if until is None:
         advice = "is no time; write one with its offset, such as 2026-01-01T12:00:00Z, or take the annotation away"
         metadata.fault(f"annotations[{HOLD_UNTIL}]", text, advice)
-        return None
-    return moment.timestamp()
+    return until
 
 
 def _identity(root: Form) -> None:

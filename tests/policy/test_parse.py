@@ -90,7 +90,17 @@ def test_a_policy_is_held_until_the_time_of_its_annotation(text: str) -> None:
     assert not read.rests(1767268800)
 
 
-@pytest.mark.parametrize("text", ["tomorrow", "2026-01-01T12:00:00", ""])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tomorrow",
+        "2026-01-01T12:00:00",
+        "",
+        "9999-12-31T23:59:59-01:00",
+        "9999-12-31T23:59:59.999999Z",
+        "0001-01-01T00:00:00+01:00",
+    ],
+)
 def test_a_hold_without_a_time_is_a_fault_that_names_the_annotation(text: str) -> None:
     with pytest.raises(PolicyError) as caught:
         parse_policy(held(text))
@@ -109,6 +119,7 @@ def test_a_pace_that_is_absent_is_no_limit() -> None:
     ("wrong", "path", "words"),
     [
         ({"cron": "0 25 * * *"}, "spec.schedules[0].cron", "no cron expression"),
+        ({"cron": "0 0 */10 2 MON#5"}, "spec.schedules[0].cron", "it never comes"),
         ({"timeZone": "Asia/Peking"}, "spec.schedules[0].timeZone", "IANA"),
         ({"timeZone": "../../etc/passwd"}, "spec.schedules[0].timeZone", "IANA"),
     ],

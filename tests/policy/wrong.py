@@ -216,6 +216,18 @@ WRONG = [
         ("a schedule needs minReplicas, maxReplicas or both",),
     ),
     Wrong(
+        "a schedule with more at least than at most",
+        {"schedules": [{**LUNCH, "maxReplicas": 19}]},
+        "spec.schedules[0].minReplicas",
+        ("minReplicas must be at most maxReplicas",),
+    ),
+    Wrong(
+        "fields of a cron expression that only a tab parts",
+        {"schedules": [{**LUNCH, "cron": "0\t11 * * 1-5"}]},
+        "spec.schedules[0].cron",
+        ("it has not five fields",),
+    ),
+    Wrong(
         "a cron expression of four fields",
         {"schedules": [{**LUNCH, "cron": "0 11 * * "}]},
         "spec.schedules[0].cron",

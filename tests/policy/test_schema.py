@@ -1,0 +1,136 @@
+"""What the schema of the CRD bounds, `parse_policy` bounds alike: just within is taken, just beyond is refused."""
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from adapter.policy.objects import PolicyError
+from adapter.policy.parse import parse_policy
+from tests.policy.wrong import CPU, LUNCH, NACOS, RPS, Object, policy
+
+CRD = yaml.safe_load((Path(__file__).parents[2] / "manifests/crd/watermarkpolicies.yaml").read_text())
+SPEC = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+
+PROMQL = {"promQL": "up", "server": "main", "of": "Limit", "resource": "memory", "containers": ["app"]}
+EVERYTHING: Object = {
+    "hpa": "web",
+    "mode": "Active",
+    "hpaWiring": "Report",
+    "strategy": "Watermark",
+    "average": "PerPod",
+    "tolerance": "1%",
+    "metrics": [
+        {**CPU, "resource": {"name": "cpu", "containers": ["app"], "of": None}},
+        {**RPS, "query": PROMQL, "highWatermark": "80%"},
+        {**RPS, "name": "named"},
+    ],
+    "registry": {
+        **NACOS,
+        "namespace": "public",
+        "group": "DEFAULT_GROUP",
+        "graceSeconds": 180,
+        "absentSeconds": 45,
+        "unhealthyIsOut": True,
+        "anyOut": False,
+        "match": "IPPort",
+        "port": 8080,
+        "podNameKey": "pod",
+    },
+    "pulledOut": {"replace": True, "replaceAfterSeconds": 60, "maxPercent": 50, "deleteFirst": False},
+    "velocity": {"scaleUpPercent": 100, "scaleDownPercent": 20},
+    "cooldown": {"scaleUpSeconds": 60, "scaleDownSeconds": 300},
+    "schedules": [
+        {**LUNCH, "timeZone": "Asia/Shanghai"},
+        {"name": "night", "cron": "0 22 * * *", "durationSeconds": 3600, "maxReplicas": 5},
+    ],
+    "fallback": {"afterSeconds": 300, "replicas": 10},
+    "minServingPercent": 50,
+    "tolerateZero": False,
+    "multipleOf": 1,
+    "convergeTowards": "High",
+    "fastScaleUp": False,
+    "notify": ["oncall"],
+}
+Where = tuple[str | int, ...]
+JUDGED_FURTHER = {"cron", "timeZone"}
+"""A text of the right length is not yet right."""
+
+
+def places(schema: Object, value: Any, path: Where = ()) -> Iterator[tuple[Where, Object]]:
+    """Every place of the document, with its schema."""
+    yield path, schema
+    if isinstance(value, dict):
+        for key, inner in schema["properties"].items():
+            if key in value:
+                yield from places(inner, value[key], (*path, key))
+    if isinstance(value, list):
+        for index, one in enumerate(value):
+            yield from places(schema["items"], one, (*path, index))
+
+
+PLACES = dict(places(SPEC, EVERYTHING))
+
+
+def edges(schema: Object, name: str | int) -> Iterator[tuple[Any, bool]]:
+    """Values at the schema's bounds, and whether they are within."""
+    match schema.get("type"):
+        case "integer":
+            for key, beyond in (("minimum", -1), ("maximum", 1)):
+                yield schema[key], True
+                yield schema[key] + beyond, False
+            yield from (("1", False), (1.5, False))
+        case "string" if "enum" in schema:
+            yield from ((one, True) for one in schema["enum"])
+            yield from ((schema["enum"][0].swapcase(), False), (5, False))
+        case "string":
+            yield "a" * (schema["maxLength"] + 1), False
+            yield from (("", False), (5, False))
+            if name not in JUDGED_FURTHER:
+                yield "a" * schema["maxLength"], True
+        case "boolean":
+            yield from ((True, True), (False, True), ("true", False), (1, False))
+        case "array" if schema["items"].get("type") == "string":
+            yield [f"n{index}" for index in range(schema["maxItems"])], True
+            yield [f"n{index}" for index in range(schema["maxItems"] + 1)], False
+            yield from ((["a", "a"], False), ([5], False), ("a", False))
+
+
+EDGES = [(path, value, fits) for path, schema in PLACES.items() for value, fits in edges(schema, ("", *path)[-1])]
+
+
+def with_value(path: Where, value: Any) -> Object:
+    spec = copy.deepcopy(EVERYTHING)
+    place: Any = spec
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    if value == "Total":  # it goes with no metric of a ratio, which a rule across fields says
+        spec["metrics"] = [CPU]
+    return spec
+
+
+def test_every_field_of_the_schema_is_tried() -> None:
+    known = {tuple(step for step in path if isinstance(step, str)) for path in PLACES}
+    inner = [(path, schema) for path, schema in PLACES.items() if "properties" in schema]
+    every = {(*(s for s in path if isinstance(s, str)), key) for path, schema in inner for key in schema["properties"]}
+    assert every <= known
+
+
+def named(part: object) -> str:
+    return str(part)[:40]
+
+
+@pytest.mark.parametrize(("path", "value"), [(path, value) for path, value, fits in EDGES if fits], ids=named)
+def test_a_value_at_the_bounds_of_the_schema_is_taken(path: Where, value: Any) -> None:
+    parse_policy(policy(**with_value(path, value)))
+
+
+@pytest.mark.parametrize(("path", "value"), [(path, value) for path, value, fits in EDGES if not fits], ids=named)
+def test_a_value_beyond_the_bounds_of_the_schema_is_a_fault(path: Where, value: Any) -> None:
+    with pytest.raises(PolicyError) as caught:
+        parse_policy(policy(**with_value(path, value)))
+    assert all(fault.path.startswith(f"spec.{path[0]}") for fault in caught.value.faults)
