@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m demo",
         description="The stock HPA on effective load beside a stock CPU HPA: a rise, two pods pulled out, a fall."
-        " Ends by itself within 4 minutes; the first run builds a control plane, about 12 minutes on 2 cores.",
+        " Ends by itself within 4 minutes; the first run builds a control plane, about 15 minutes on 2 cores.",
     )
     parser.add_argument("--keep", action="store_true", help="stay when the story has ended, for looking around")
     parser.add_argument("--quick", action="store_true", help="a shorter curve: one rise and the pull-out")

@@ -91,8 +91,8 @@ def fit(client: Client, kubeconfig: Path) -> tuple[str, ...]:
     try:
         if client.find("/apis/effective-load.io/v1alpha1") is None or client.find(CUSTOM) is None:
             raise DemoError(
-                f"the adapter is not installed in the cluster of {kubeconfig}: apply manifests/crd and manifests/base"
-                " there first, or leave --kubeconfig out for a cluster of the demo's own"
+                f"the adapter is not installed in the cluster of {kubeconfig}: apply manifests/base there"
+                " first, or leave --kubeconfig out for a cluster of the demo's own"
             )
         if client.find("/apis/metrics.k8s.io/v1beta1") is None:
             raise DemoError(f"the cluster of {kubeconfig} has no metrics.k8s.io: install metrics-server there first")

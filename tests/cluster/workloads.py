@@ -93,7 +93,7 @@ class Workloads:
         down_window: int = 0,
         behavior: Object | None = None,
     ) -> Object:
-        """An HPA; without metrics the one that design.md shows, on the policy of the same name.
+        """An HPA; without metrics the one that README shows, on the policy of the same name.
 
         `target` is (apiVersion, kind, name), by default the Deployment of the same name; tolerance None leaves 10 %.
         """
@@ -318,7 +318,7 @@ def container(name: str, requests: Object, limits: Object | None = None, **more:
 
 
 def policy_metric(policy: str, metric: str = "desired_replicas") -> Object:
-    """design.md §2: the policy object's metric, taken as the count."""
+    """The policy object's metric, taken as the count."""
     described = {"apiVersion": "effective-load.io/v1alpha1", "kind": "WatermarkPolicy", "name": policy}
     return object_metric(described, metric)
 

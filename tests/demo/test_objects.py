@@ -1,4 +1,4 @@
-"""What the demo applies: the HPA of design.md, the twin's stock HPA, equal pods."""
+"""What the demo applies: the HPA that README shows, the twin's stock HPA, equal pods."""
 
 from typing import Any
 
