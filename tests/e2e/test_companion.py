@@ -1,12 +1,14 @@
 """The companion: what it writes into a policy's status, that one of several leads, and what outlives restarts."""
 
+import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cluster.adapter import AdapterProcess
-from tests.cluster.companion import LEASE_PATH, CompanionProcess
+from tests.cluster.adapter import NAMESPACE, AdapterProcess
+from tests.cluster.companion import LEASE_PATH, CompanionProcess, companion_kubeconfig
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.prometheus import Exporter, Prometheus
 from tests.cluster.workloads import Workloads, until
@@ -90,6 +92,90 @@ def test_a_status_is_written_when_it_says_something_new_and_not_with_every_sampl
     assert companion.writes("WriteStatus") > before
 
 
+def test_a_policy_that_is_not_valid_says_so_in_its_status_and_to_people(
+    make_companion: MakeCompanion, scene: Scene, prometheus: Prometheus
+) -> None:
+    scene.begin()
+    make_companion(prometheus_settings(prometheus))
+    scene.wait_desired(7)
+    held = {"metadata": {"annotations": {"effective-load.io/hold-until": "tomorrow"}}}
+    scene.workloads.client.patch(scene.path, held)
+    until(lambda: condition(scene.status, "Ready")["reason"] == "Invalid", 30, lambda: str(scene.status))
+    status = scene.status
+    assert "hold-until" in condition(status, "Ready")["message"]
+    assert (status["verdict"], status.get("desired")) == ("Error", None)
+    until(lambda: "Invalid" in events(scene.workloads), 30, lambda: str(events(scene.workloads)))
+    scene.workloads.client.patch(scene.path, {"metadata": {"annotations": {"effective-load.io/hold-until": None}}})
+    scene.wait_desired(7)
+
+
+def events(workloads: Workloads) -> set[str]:
+    """The reasons of the Events of a namespace."""
+    found = workloads.client.get(f"/apis/events.k8s.io/v1/namespaces/{workloads.namespace}/events")
+    return {event["reason"] for event in found["items"]}
+
+
+def test_a_companion_of_one_namespace_needs_its_rights_there_only(
+    make_companion: MakeCompanion, control_plane: ControlPlane, scene: Scene, prometheus: Prometheus
+) -> None:
+    scene.begin()
+    namespace = scene.workloads.namespace
+    settings = prometheus_settings(prometheus) | {"kubernetes": {"namespaces": [namespace]}}
+    companion = make_companion(settings, kubeconfig=rights_within(control_plane, namespace))
+    scene.wait_desired(7)
+    scene.load.each("web", 100)
+    scene.wait_desired(5)
+    assert companion.writes("WriteStatus") >= 2
+    assert not [line for line in companion.logs(200).splitlines() if "warning" in line or "orbidden" in line]
+
+
+def rights_within(cluster: ControlPlane, namespace: str) -> Path:
+    """A kubeconfig with the default rights in one namespace, the Lease aside."""
+    companion_kubeconfig(cluster)  # brings the roles
+    account = f"companion-of-{namespace}"
+    cluster.client.apply(
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account, "namespace": NAMESPACE}}
+    )
+    for kind, role, where in (
+        ("ClusterRole", "effective-load-server", namespace),
+        ("ClusterRole", "effective-load-companion-status", namespace),
+        ("ClusterRole", "effective-load-companion-events", namespace),
+        ("Role", "effective-load-companion-lease", NAMESPACE),
+    ):
+        binding = {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": f"{role}-{account}", "namespace": where},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}],
+        }
+        cluster.client.apply(binding)
+    return cluster.kubeconfig_with_token(cluster.token(NAMESPACE, account), f"kubeconfig-{account}")
+
+
+def test_a_leader_that_was_frozen_writes_nothing_once_it_wakes_up(
+    make_companion: MakeCompanion, scene: Scene, prometheus: Prometheus
+) -> None:
+    scene.begin()
+    companions = [make_companion(prometheus_settings(prometheus)) for _ in range(2)]
+    scene.wait_desired(7)
+    time.sleep(10)  # as often as a status may be written
+    leader = one_that_leads(companions)
+    (heir,) = [one for one in companions if one is not leader]
+    written = all_writes(leader)
+    leader.component.signal(signal.SIGSTOP)
+    scene.load.each("web", 200)
+    try:
+        scene.wait_desired(9, FAILOVER_SECONDS + 10)
+    finally:
+        leader.component.signal(signal.SIGCONT)
+    until(lambda: not leader.leads, 10, leader.logs)
+    scene.load.each("web", 150)
+    scene.wait_desired(7)
+    assert all_writes(leader) == written
+    assert one_that_leads(companions) is heir
+
+
 def test_when_the_leader_is_killed_another_one_acts_within_15_s_and_conditions_stay_as_old_as_they_are(
     make_companion: MakeCompanion, control_plane: ControlPlane, scene: Scene, prometheus: Prometheus
 ) -> None:
@@ -112,6 +198,11 @@ def test_when_the_leader_is_killed_another_one_acts_within_15_s_and_conditions_s
 def one_that_leads(companions: list[CompanionProcess]) -> CompanionProcess:
     (leader,) = [one for one in companions if one.leads]
     return leader
+
+
+def all_writes(companion: CompanionProcess) -> list[str]:
+    """What its metrics say of its writes, of whatever kind and end."""
+    return [line for line in companion.metrics().splitlines() if line.startswith("effective_load_companion_writes_")]
 
 
 def test_a_leader_that_ends_hands_over_at_once_and_no_two_ever_lead(
