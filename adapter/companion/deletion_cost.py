@@ -11,6 +11,7 @@ from adapter.companion.actions import MarkPod, Outcome
 from adapter.companion.situation import Finding, Marked, Past, Situation
 from adapter.load.assessment import PodReading
 from adapter.load.pods import Pod, PodState
+from adapter.load.spec import Mode
 
 LOWEST = -(2**31)
 """The lowest cost that the ReplicaSet controller reads."""
@@ -87,6 +88,8 @@ def _hindrance(situation: Situation) -> tuple[str, str] | None:
     if target is None or target.kind != "Deployment":
         kind = target.kind if target is not None else "target"
         return "NoDeployment", f"deletion costs decide among the pods of a Deployment; a {kind} shrinks by other rules"
+    if situation.view.policy.mode is Mode.OBSERVE:
+        return "Observed", "mode Observe: no pod is marked"
     if situation.past.marking.refused:
         return "Forbidden", "the companion may not patch pods; the component companion-deletion-cost lets it"
     return None
@@ -125,8 +128,9 @@ def _was_done(situation: Situation, pod: Pod, *, first: bool) -> bool:
 
 
 def _wanted(situation: Situation) -> bool:
-    target = situation.view.target
-    return situation.view.policy.pulled_out.delete_first and target is not None and target.kind == "Deployment"
+    policy, target = situation.view.policy, situation.view.target
+    wanted = policy.pulled_out.delete_first and policy.mode is not Mode.OBSERVE
+    return wanted and target is not None and target.kind == "Deployment"
 
 
 def _alive(situation: Situation) -> Iterator[PodReading]:

@@ -7,7 +7,7 @@ from typing import Any
 from adapter.companion.actions import AskTolerance, Outcome, WireHpa
 from adapter.companion.situation import Finding, Past, Situation, Wired
 from adapter.load.explanation import swallowed
-from adapter.load.spec import HpaWiring
+from adapter.load.spec import HpaWiring, Mode, Policy
 from adapter.policy.conformance import Flaw, Wiring, flaws
 from adapter.policy.guard import Wanted, is_loose, wanted
 from adapter.policy.hpa import Hpa
@@ -81,7 +81,7 @@ def _wiring(situation: Situation, hpa: Hpa) -> Wiring:
 
 def _own(situation: Situation, hpa: Hpa) -> Iterator[Flaw]:
     """What stands in the way of enforcing, where that is asked for."""
-    if situation.view.policy.hpa_wiring is not HpaWiring.ENFORCE:
+    if not _wants_it(situation.view.policy):
         return
     if not situation.settings.features.hpa_wiring:
         yield Flaw("WiringOff", "hpaWiring is Enforce, and companion.features.hpaWiring of the settings is off")
@@ -101,8 +101,13 @@ def _own(situation: Situation, hpa: Hpa) -> Iterator[Flaw]:
         yield Flaw("WiringConflict", f"{owners} owns behavior.{one.name} of HPA {hpa.name}, so it is left as it is")
 
 
+def _wants_it(policy: Policy) -> bool:
+    """Whether the policy has its HPA set; while it only observes, nothing is changed."""
+    return policy.hpa_wiring is HpaWiring.ENFORCE and policy.mode is not Mode.OBSERVE
+
+
 def _is_enforced(situation: Situation) -> bool:
-    return situation.view.policy.hpa_wiring is HpaWiring.ENFORCE and not situation.neighbours.policies
+    return _wants_it(situation.view.policy) and not situation.neighbours.policies
 
 
 def _wanted(situation: Situation, hpa: Hpa) -> tuple[Wanted, ...]:

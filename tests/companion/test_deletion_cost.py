@@ -10,7 +10,7 @@ from adapter.companion.actions import MarkPod, Outcome
 from adapter.companion.deletion_cost import LOWEST
 from adapter.companion.situation import Finding, Past, Situation
 from adapter.load.pods import Owner, Pod
-from adapter.load.spec import Policy, PulledOut, Scale, Target
+from adapter.load.spec import Mode, Policy, PulledOut, Scale, Target
 from adapter.settings import Companion, CompanionFeatures
 from adapter.snapshot import Key, PolicyView
 from tests.load.world import NOW, REGISTRY, TARGET, cpu, out, pod, policy, see, usage
@@ -84,6 +84,16 @@ def test_only_so_many_pods_are_written_for_at_once() -> None:
 def test_without_delete_first_no_pod_is_marked_and_marked_ones_are_unmarked() -> None:
     rule = replace(FIRST, pulled_out=PulledOut())
     assert planned(situation([pod("web-0"), out("web-1"), marked("web-2")], rule)) == {"web-2": False}
+
+
+def test_a_policy_that_only_observes_marks_nothing_and_one_that_is_paused_goes_on() -> None:
+    pods = [pod("web-0"), out("web-1"), marked("web-2")]
+    observing = situation(pods, replace(FIRST, mode=Mode.OBSERVE))
+    assert planned(observing) == {"web-2": False}
+    found = finding(observing)
+    assert found is not None
+    assert (found.is_true, found.reason) == (False, "Observed")
+    assert planned(situation(pods, replace(FIRST, mode=Mode.PAUSED))) == {"web-1": True}
 
 
 @pytest.mark.parametrize("kind", ["StatefulSet", "ReplicaSet", "Rollout"])

@@ -115,6 +115,10 @@ class TestSetting:
     def test_a_report_sets_nothing(self) -> None:
         assert list(wiring.plan(situation(rule=REPORTED))) == []
 
+    def test_a_policy_that_only_observes_changes_nothing(self) -> None:
+        assert list(wiring.plan(situation(rule=replace(ENFORCED, mode=Mode.OBSERVE)))) == []
+        assert list(wiring.plan(situation(rule=replace(ENFORCED, mode=Mode.PAUSED)))) == [WRITE]
+
     def test_nothing_is_set_where_it_is_so(self) -> None:
         assert list(wiring.plan(situation(SET))) == []
         assert finding(situation(SET)) == Finding(
