@@ -98,11 +98,14 @@ def _left_behind(situation: Situation) -> dict[Topic, Standing]:
     return {trouble.topic: Standing(told=trouble.topic.value in known) for trouble in _TROUBLES}
 
 
-def _stand(noticed: Noticed, trouble: _Trouble, text: str, situation: Situation) -> Noticed:
-    """The same once a trouble is known to stand (a text) or not: told when it has for long enough, and so its end."""
+def _stand(noticed: Noticed, trouble: _Trouble, text: str | None, situation: Situation) -> Noticed:
+    """The same once a trouble is known to stand (a text) or not: told when it has for long enough, and so its end.
+
+    None: whether it stands cannot be known just now.
+    """
     topic, now = trouble.topic, situation.now
     standing = (noticed.standing or {}).get(topic, Standing())
-    if bool(text) is standing.told:
+    if text is None or bool(text) is standing.told:
         return _standing(noticed, topic, Standing(standing.told))
     since = standing.since if standing.since is not None else now
     if now - since < (trouble.fall if standing.told else trouble.rise):
@@ -111,7 +114,8 @@ def _stand(noticed: Noticed, trouble: _Trouble, text: str, situation: Situation)
     if text:
         return _due(noticed, _Told(topic, trouble.severity, text, trouble.in_production), situation)
     if topic is Topic.DATA_LOST:
-        recovered = "every metric has an answer again, and the registry is trusted"
+        trusted = ", and the registry is trusted" if situation.view.policy.registry is not None else ""
+        recovered = f"every metric has an answer again{trusted}"
         return _due(noticed, _Told(Topic.DATA_RECOVERED, Severity.INFO, recovered), situation)
     return noticed
 
@@ -152,10 +156,10 @@ def _scaled(step: Step) -> _Told:
     return _Told(Topic.SCALED, Severity.INFO, text, fields=fields)
 
 
-# --- troubles: a text where there is one, else nothing ---
+# --- troubles: a text where there is one, else nothing; None where that cannot be known ---
 
 
-def _found(topic: Topic, situation: Situation, findings: Mapping[str, Finding]) -> str:
+def _found(topic: Topic, situation: Situation, findings: Mapping[str, Finding]) -> str | None:
     assessment = situation.view.assessment
     assert assessment is not None
     match topic:
@@ -188,9 +192,9 @@ def _pulled_out(assessment: Assessment, percent: int) -> str:
     return f"{count} of {len(running)} running pods are pulled out{doubt}; {example.pod.name}: {example.reason}"
 
 
-def _lost(assessment: Assessment, situation: Situation) -> str:
+def _lost(assessment: Assessment, situation: Situation) -> str | None:
     if situation.decision is None or situation.decision.current == 0:
-        return ""  # without pods there is nothing to hear
+        return None  # without pods there is nothing to hear
     errors = [f"metric {metric.name}: {metric.error}" for metric in assessment.metrics if metric.error]
     distrust = assessment.conditions.get("RegistryTrusted")
     return "; ".join([*errors, *([distrust] if distrust else [])])

@@ -75,6 +75,38 @@ def test_a_service_without_pods_has_lost_nothing() -> None:
         assert leader.notices(at(seconds, pods=[], current=0)) == []
 
 
+def test_lost_data_are_not_back_because_the_service_has_no_pods_any_more() -> None:
+    leader = Leader()
+    leader.look(at(0, None))
+    assert topics(leader.notices(at(61, None))) == ["dataLost"]
+    empty = [topics(leader.notices(at(seconds, pods=[], current=0))) for seconds in (70, 101, 400)]
+    assert [topic for one in empty for topic in one] == ["scaled"]
+    back = [topics(leader.notices(at(seconds))) for seconds in (410, 430, 441)]
+    assert [topic for one in back for topic in one] == ["scaled", "dataRecovered"]
+
+
+def test_data_that_were_lost_before_the_service_had_no_pods_are_waited_for_anew() -> None:
+    leader = Leader()
+    leader.look(at(0, None))
+    leader.look(at(30, pods=[], current=0))
+    told = [topics(leader.notices(at(seconds, None))) for seconds in (400, 410, 450, 461)]
+    assert told == [[], [], [], ["dataLost"]]
+
+
+def test_that_data_are_back_says_nothing_of_a_registry_where_there_is_none() -> None:
+    def back(**changes: Any) -> str:
+        leader = Leader({"notified": ["dataLost"]}, at=NOW)
+        leader.look(at(10, **changes))
+        (notice,) = leader.notices(at(41, **changes))
+        return notice.text
+
+    assert back() == "every metric has an answer again"
+    listed = roster(*(f"10.0.0.{n}" for n in range(4)))
+    pods = [replace(one, ips=(f"10.0.0.{n}",)) for n, one in enumerate(same(4, None)[0])]
+    trusted = "every metric has an answer again, and the registry is trusted"
+    assert back(rule=replace(RULE, registry=REGISTRY), pods=pods, listed=listed) == trusted
+
+
 def test_to_need_more_than_the_maximum_is_told_of_after_half_a_minute() -> None:
     leader = Leader()
     assert leader.notices(at(0, "2400m", bounds=SMALL)) == []
