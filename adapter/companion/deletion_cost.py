@@ -65,8 +65,8 @@ def missed(past: Past, action: MarkPod, outcome: Outcome, now: float) -> Past:
 
 def findings(situation: Situation) -> Iterator[Finding]:
     """Whether pulled-out pods go first, while there are some and the policy asks for that; what was left behind."""
-    left = [one.pod for one in _alive(situation) if one.pod.marked]
-    if left and not situation.settings.features.deletion_cost:
+    is_off = not situation.settings.features.deletion_cost
+    if is_off and (left := [one.pod for one in _alive(situation) if one.pod.marked]):
         sentence = f"{_SWITCHED_OFF}, and {_names(left)} bear its marks: they go first until those are taken away"
         yield Finding(CONDITION, False, "MarksLeft", sentence)
         return
