@@ -230,7 +230,7 @@ class Settings(Section):
     prometheus: Prometheus = Prometheus()
     """Prometheus servers and queries."""
     companion: Companion = Field(default_factory=Companion)
-    """The companion. *The Lease needs a restart.*"""
+    """The companion. *`namespace` and `lease` need a restart.*"""
     registries: tuple[Annotated[Registry, Field(discriminator="type")], ...] = ()
     """Service registries that policies may name."""
 

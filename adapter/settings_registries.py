@@ -12,12 +12,12 @@ from adapter.settings_base import Seconds, Section
 
 
 class AllowedServices(Section):
-    """Which services the policies of which namespaces may name; `*` and `?` are wildcards."""
+    """Which services the policies of which namespaces may name."""
 
     namespaces: tuple[str, ...] = Field(min_length=1)
-    """Kubernetes namespaces."""
+    """Kubernetes namespaces; `*` and `?` are wildcards."""
     services: tuple[str, ...] = Field(min_length=1)
-    """Service names in the registry."""
+    """Service names in the registry, likewise."""
 
 
 class RegistryTls(Section):
@@ -76,7 +76,7 @@ class NacosRegistry(_Registry):
     interval_seconds: Seconds = 2
     """How often each service is polled where changes do not arrive by themselves."""
     tls: RegistryTls = RegistryTls()
-    """TLS, for addresses with `https`."""
+    """TLS, for addresses with `https`; for ZooKeeper where `useTls` is true."""
 
 
 class EurekaRegistry(_Registry):
@@ -94,7 +94,7 @@ class EurekaRegistry(_Registry):
     """How often changes are asked for, all services in one request. A server shows them up to 30 s late unless it has
     `eureka.server.use-read-only-response-cache: false`."""
     tls: RegistryTls = RegistryTls()
-    """TLS, for addresses with `https`."""
+    """TLS, for addresses with `https`; for ZooKeeper where `useTls` is true."""
 
 
 class ConsulRegistry(_Registry):
@@ -118,7 +118,7 @@ class ConsulRegistry(_Registry):
     """How long one blocking query waits for a change at most. Each service that is followed holds one connection while
     it waits: Consul's `limits.http_max_conns_per_client` (200) must be more than there are services."""
     tls: RegistryTls = RegistryTls()
-    """TLS, for addresses with `https`."""
+    """TLS, for addresses with `https`; for ZooKeeper where `useTls` is true."""
 
 
 class ZooKeeperRegistry(_Registry):
@@ -147,7 +147,7 @@ class ZooKeeperRegistry(_Registry):
     use_tls: bool = False
     """Whether the addresses are of the secure client port."""
     tls: RegistryTls = RegistryTls()
-    """TLS, where `useTls` is true."""
+    """TLS, for addresses with `https`; for ZooKeeper where `useTls` is true."""
 
 
 class PolarisRegistry(_Registry):
@@ -164,11 +164,11 @@ class PolarisRegistry(_Registry):
     interval_seconds: Seconds = 2
     """How often each service is asked for; as often as Polaris' own clients do by default."""
     tls: RegistryTls = RegistryTls()
-    """TLS, for addresses with `https`."""
+    """TLS, for addresses with `https`; for ZooKeeper where `useTls` is true."""
 
 
 class HttpRegistry(_Registry):
-    """A platform of your own that answers, or tells, which pods serve; `docs/registries.md` has the contract."""
+    """A platform of your own that answers, or tells, which pods serve; `docs/registries-http.md` has the contract."""
 
     type: Literal["HTTP"]
     """`HTTP`."""
@@ -187,7 +187,7 @@ class HttpRegistry(_Registry):
     headers: Mapping[str, str] = Field(default_factory=dict, repr=False)
     """Further request headers."""
     tls: RegistryTls = RegistryTls()
-    """TLS, for addresses with `https`."""
+    """TLS, for addresses with `https`; for ZooKeeper where `useTls` is true."""
 
 
 Registry = NacosRegistry | EurekaRegistry | ConsulRegistry | ZooKeeperRegistry | PolarisRegistry | HttpRegistry

@@ -3,7 +3,7 @@
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -21,12 +21,12 @@ _MADE = "<!-- Made by `python -m tests.checks --write`. -->\n"
 
 
 _CONFIGURATION = """\
-`effective-load serve --settings FILE` reads one YAML file. Every key is optional. Every fault in it is named at once,
-with its path.
+Server, companion and `effective-load check` read one YAML file, `--settings FILE`. Every key is optional unless it says
+*required*. Every fault is named at once, with its path; a key that is not known is one.
 
-The file is read again when its content changes. What is in {restart} is taken over at the next start only; a change
-there is logged. A broken file changes nothing: the old settings stay, and the log and
-`effective_load_settings_reloads_total` say so.
+Within seconds of a change the file is read again. What is in {restart}
+is taken over at the next start only; a change there is logged. A broken file changes nothing while they run: the old
+settings stay, and the log and `effective_load_settings_reloads_total` say so.
 """
 _METRICS = """\
 Served as Prometheus text on the telemetry port under `/metrics`, beside the usual `process_…` metrics. Their names
@@ -37,7 +37,7 @@ stay. Histograms are exposed as `…_bucket`, `…_sum` and `…_count`.
 def configuration() -> str:
     """The settings reference: one table a section, in the order of the file."""
     preface = _CONFIGURATION.format(restart=", ".join(f"`{name}`" for name in RESTART))
-    return "\n".join([f"# Configuration\n\n{_MADE}", preface, *_sections(Settings, "")])
+    return "\n".join([f"# Configuration\n\n{_MADE}", preface, *_keys([Settings], "")])
 
 
 def metrics() -> str:
@@ -53,21 +53,24 @@ def metrics() -> str:
 FILES = {DOCS / "configuration.md": configuration, DOCS / "metrics.md": metrics}
 
 
-def _sections(model: type[BaseModel], prefix: str) -> Iterator[str]:
-    described = field_docs(model)
-    inner = {name: found for name, field in model.model_fields.items() if (found := sections_of(field))}
-    leaves = [name for name in model.model_fields if name not in inner]
-    if leaves:
-        yield "| key | type | default | what it says |\n|---|---|---|---|"
-        yield "\n".join(_row(model.model_fields[name], described[name]) for name in leaves) + "\n"
-    for name, sections in inner.items():
-        field = model.model_fields[name]
-        key = f"{prefix}{field.alias}{'[]' if get_origin(field.annotation) is tuple else ''}"
-        yield f"## `{key}`\n\n{_cell(described[name])}\n"
-        for section in sections:
-            if len(sections) > 1:
-                yield f"### `{key}` with `type: {type_of(section)}`\n\n{_cell(section.__doc__ or '')}\n"
-            yield from _sections(section, f"{key}.")
+def _keys(models: Sequence[type[BaseModel]], prefix: str) -> Iterator[str]:
+    """A table of keys, one for each where sections are told apart by their type; then what is inside, each once."""
+    inner: dict[tuple[str, str], list[type[BaseModel]]] = {}
+    for model in models:
+        if len(models) > 1:
+            yield f"### `{prefix.rstrip('.')}` with `type: {type_of(model)}`\n\n{_cell(model.__doc__ or '')}\n"
+        described = field_docs(model)
+        leaves = [name for name, field in model.model_fields.items() if not sections_of(field)]
+        if leaves:
+            yield "| key | type | default | what it says |\n|---|---|---|---|"
+            yield "\n".join(_row(model.model_fields[name], described[name]) for name in leaves) + "\n"
+        for name, field in model.model_fields.items():
+            key = f"{prefix}{field.alias}{'[]' if get_origin(field.annotation) is tuple else ''}"
+            if found := sections_of(field):
+                inner[key, _cell(described[name])] = found
+    for (key, text), found in inner.items():
+        yield f"## `{key}`\n\n{text}\n"
+        yield from _keys(found, f"{key}.")
 
 
 def _row(field: FieldInfo, text: str) -> str:
