@@ -1,0 +1,10 @@
+"""What the tests of the companion share."""
+
+import pytest
+
+from tests.companion.telling import Stand
+
+
+@pytest.fixture
+def stand() -> Stand:
+    return Stand()

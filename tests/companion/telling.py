@@ -1,0 +1,120 @@
+"""A notifier among stand-ins, and what it is given to tell."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any, cast
+
+from adapter.companion import delivery
+from adapter.companion.actions import Notify
+from adapter.companion.notifier import Notifier
+from adapter.companion.remembered import Notice
+from adapter.kube.errors import Unreachable
+from adapter.settings import Companion
+from adapter.settings_notifications import Notifications, Production, Route, Severity, Topic
+from adapter.snapshot import Key
+from adapter.telemetry.metrics import Metrics
+from tests.load.world import NOW
+
+KEY = Key("shop", "web")
+
+
+class Stand:
+    """A notifier among stand-ins: the API server's clock and namespaces, and the Lease."""
+
+    def __init__(self) -> None:
+        self.time = NOW
+        self.leads = True
+        self.labels: dict[str, str] | None = {}
+        self.asked = 0
+        self.metrics = Metrics()
+        self.settings = Companion()
+        self.counts: dict[tuple[str, str], float] = {}
+        self._ended = asyncio.Event()
+
+    def now(self) -> float:
+        return self.time
+
+    async def get(self, path: str, **_options: Any) -> bytes:
+        self.asked += 1
+        assert path == "/api/v1/namespaces/shop"
+        if self.labels is None:
+            raise Unreachable("no answer")
+        pairs = ",".join(f'"{key}":"{value}"' for key, value in self.labels.items())
+        return f'{{"metadata":{{"labels":{{{pairs}}}}}}}'.encode()
+
+    def route(self, *urls: str, production: Production | None = None, queue: int = 200, **changes: Any) -> None:
+        """One route for all policies; in a hurry, unless told otherwise."""
+        route = Route(**{"name": "oncall", "default": True, "urls": urls, "attempts": 2, **changes})
+        self.configure(route, production=production, queue=queue)
+
+    def configure(self, *routes: Route, production: Production | None = None, queue: int = 200) -> None:
+        notifications = Notifications(cluster="north", routes=routes, queue=queue)
+        self.settings = Companion(notifications=notifications, production=production or Production())
+
+    def count(self, result: str, route: str = "oncall") -> float:
+        """How many notifications of a route ended so."""
+        value = self.metrics.registry.get_sample_value(
+            "effective_load_notifications_total", {"route": route, "result": result}
+        )
+        return value or 0.0
+
+    async def ended(self, result: str, count: int = 1, route: str = "oncall") -> None:
+        """Wait until so many ended so."""
+        async with asyncio.timeout(10):
+            while self.count(result, route) < count:  # noqa: ASYNC110  a counter tells nobody
+                await asyncio.sleep(0.005)
+
+
+@contextlib.asynccontextmanager
+async def notifying(
+    stand: Stand, send: delivery.Send = delivery.deliver, wait: float = 0.01, lease: object = None
+) -> AsyncIterator[Notifier]:
+    made = Notifier(cast(Any, stand), cast(Any, lease or stand), lambda: stand.settings, stand.metrics, send, wait)
+    running = asyncio.create_task(made.run())
+    yield made
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
+
+
+def notice(number: int = 1, topic: Topic = Topic.SCALED, **changes: Any) -> Notice:
+    fields = {"from": "4", "to": str(number), "why": "cpu is high"} if topic is Topic.SCALED else {}
+    given = {
+        "number": number,
+        "topic": topic,
+        "severity": Severity.INFO,
+        "at": NOW,
+        "target": "Deployment web",
+        "text": f"scaled from 4 to {number}",
+        "fields": fields,
+    }
+    return Notice(**{**given, **changes})
+
+
+def telling(*notices: Notice, routes: Iterable[str] = (), key: Key = KEY) -> Notify:
+    return Notify(key=key, notices=notices or (notice(),), routes=tuple(routes))
+
+
+class Sent:
+    """Takes everything, and notes it."""
+
+    def __init__(self, answers: Callable[[str], bool] = lambda _url: True) -> None:
+        self.all: list[tuple[str, str, str, Severity]] = []
+        self._answers = answers
+
+    def __call__(self, url: str, title: str, body: str, severity: Severity) -> bool:
+        self.all.append((url, title, body, severity))
+        return self._answers(url)
+
+    @property
+    def bodies(self) -> list[str]:
+        return [body for _, _, body, _ in self.all]
+
+
+async def in_threads(count: int) -> None:
+    """Wait until so many attempts are being made."""
+    async with asyncio.timeout(10):
+        while sum(thread.name == "notification" for thread in threading.enumerate()) != count:  # noqa: ASYNC110  as above
+            await asyncio.sleep(0.005)

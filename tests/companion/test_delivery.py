@@ -1,0 +1,277 @@
+"""Telling people over real connections, and again where that fails; never in anybody's way."""
+
+import asyncio
+import html
+import importlib
+import logging
+import threading
+from typing import Any, cast
+
+import pytest
+import requests
+
+from adapter.companion import delivery
+from adapter.companion.delivery import Delivery, NoLibraryError
+from adapter.companion.messages import Message
+from adapter.settings_notifications import Route, Severity, Topic
+from tests.companion.receivers import hook, mailbox
+from tests.companion.telling import KEY, Sent, Stand, in_threads, notice, notifying, telling
+from tests.load.world import NOW
+
+# The library's own, at its import.
+pytestmark = pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")
+
+
+# --- over real connections ---
+
+
+@pytest.mark.integration
+async def test_a_web_hook_is_told(stand: Stand) -> None:
+    async with hook() as receiver, notifying(stand) as notifier:
+        stand.route(receiver.url)
+        notifier.take(telling())
+        (got,) = await receiver.told(1)
+        await stand.ended("sent")
+    assert (got["title"], got["message"], got["type"]) == (
+        "[info] shop/web: scaled", "scaled from 4 to 1", "info"
+    )  # fmt: skip
+
+
+@pytest.mark.integration
+async def test_a_mail_is_sent(stand: Stand) -> None:
+    async with mailbox() as receiver, notifying(stand) as notifier:
+        stand.route(f"mailto://127.0.0.1:{receiver.port}?from=adapter@shop.test&to=team@shop.test&mode=insecure")
+        notifier.take(telling(notice(severity=Severity.CRITICAL, topic=Topic.MASS_PULL_OUT, text="äußerst schlecht")))
+        sender, recipients, mail = await receiver.next()
+        await stand.ended("sent")
+    assert (sender, recipients) == ("adapter@shop.test", ["team@shop.test"])
+    assert mail["Subject"] == "[critical] shop/web: massPullOut"
+    payload = mail.get_payload(decode=True) if not mail.is_multipart() else mail.get_payload(0).get_payload(decode=True)  # type: ignore[union-attr]
+    assert "äußerst schlecht" in cast(bytes, payload).decode()
+
+
+@pytest.mark.integration
+async def test_a_receiver_that_hangs_holds_up_neither_the_loop_nor_another_route(stand: Stand) -> None:
+    async with hook() as silent, hook() as other, notifying(stand) as notifier:
+        silent.answers.clear()
+        hanging = Route(name="hanging", default=True, urls=(silent.url,), timeout_seconds=1, attempts=1)
+        stand.configure(hanging, Route(name="oncall", default=True, urls=(other.url,)))
+        notifier.take(telling())
+        await silent.told(1)
+        notifier.take(telling(notice(2)))
+        assert len(await other.told(2)) == 2
+        await stand.ended("sent", 2)
+        assert stand.count("failed", "hanging") == 0
+        await stand.ended("failed", 2, "hanging")
+        assert len(silent.taken) == 1
+
+
+@pytest.mark.integration
+async def test_a_mail_server_that_says_nothing_is_given_up(stand: Stand) -> None:
+    async with mailbox(silent=True) as receiver, notifying(stand) as notifier:
+        url = f"mailto://127.0.0.1:{receiver.port}?from=a@shop.test&to=b@shop.test&mode=insecure&rto=2&cto=2"
+        stand.route(url, timeout_seconds=1, attempts=1)
+        notifier.take(telling())
+        await receiver.connected.wait()
+        await stand.ended("failed")
+
+
+@pytest.mark.integration
+async def test_a_receiver_that_refuses_is_tried_again_and_then_given_up(
+    stand: Stand, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with hook() as receiver, notifying(stand) as notifier:
+        receiver.status = 503
+        stand.route(f"{receiver.url}?token=hush", attempts=3)
+        notifier.take(telling())
+        await stand.ended("failed")
+        assert len(receiver.taken) == 3
+        receiver.status = 200
+        notifier.take(telling(notice(2)))
+        await stand.ended("sent")
+    assert not [record for record in caplog.records if record.name.startswith("apprise")]
+    said = capsys.readouterr()
+    assert "notifications are not delivered" in said.out
+    assert "hush" not in caplog.text + said.out + said.err
+
+
+@pytest.mark.integration
+async def test_tokens_in_addresses_are_not_logged_even_where_all_is_logged(
+    stand: Stand, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with hook() as receiver, notifying(stand) as notifier:
+        stand.route(f"{receiver.url}?-token=hush")
+        notifier.take(telling())
+        await stand.ended("sent")
+    assert receiver.paths == ["/hook?token=hush"]
+    # The stand-in's own record of what it was asked aside.
+    assert [one.name for one in caplog.records if "hush" in one.getMessage()] == ["aiohttp.access"]
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("json://hooks.shop.test/scaling", "http://hooks.shop.test/scaling"),
+        ("slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/#oncall", "https://hooks.slack.com/services/T1JJ3T3L2/"),
+        ("dingtalk://secret@token", "https://oapi.dingtalk.com/robot/send?access_token=token"),
+        ("feishu://token", "https://open.feishu.cn/open-apis/bot/v2/hook/token"),
+        ("wecombot://bot-key", "https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key=bot-key"),
+    ],
+)
+async def test_the_services_that_are_named_get_title_and_text(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch, url: str, place: str
+) -> None:
+    asked: list[requests.PreparedRequest] = []
+
+    def takes(_session: requests.Session, request: requests.PreparedRequest, **_options: Any) -> requests.Response:
+        asked.append(request)
+        answer = requests.Response()
+        answer.status_code, answer._content = 200, b"ok"
+        return answer
+
+    monkeypatch.setattr(requests.Session, "send", takes)
+    async with notifying(stand) as notifier:
+        stand.route(url, title="the title", attempts=1)
+        notifier.take(telling(notice(text="5 < 6 & *7*")))
+        await stand.ended("sent")
+    (request,) = asked
+    assert str(request.url).startswith(place)
+    body = request.body.decode() if isinstance(request.body, bytes) else str(request.body)
+    assert "the title" in body
+    assert "5 < 6 & *7*" in html.unescape(body)
+
+
+async def test_nobody_at_all_is_no_trouble_for_anybody_else(stand: Stand) -> None:
+    async with notifying(stand) as notifier:
+        stand.route("json://127.0.0.1:9/hook", attempts=1)
+        notifier.take(telling())
+        await stand.ended("failed")
+
+
+@pytest.mark.parametrize("url", ["nonsense", "json://", "unknown://a/b"])
+async def test_an_address_that_is_none_is_a_failure(stand: Stand, url: str) -> None:
+    async with notifying(stand) as notifier:
+        stand.route(url, attempts=1)
+        notifier.take(telling())
+        await stand.ended("failed")
+
+
+# --- attempts ---
+
+
+async def test_only_those_that_did_not_take_it_are_tried_again(stand: Stand) -> None:
+    tries: list[str] = []
+
+    def answers(url: str) -> bool:
+        tries.append(url)
+        return url == "json://good" or tries.count(url) > 1
+
+    async with notifying(stand, Sent(answers)) as notifier:
+        stand.route("json://good", "json://bad")
+        notifier.take(telling())
+        await stand.ended("sent")
+    assert sorted(tries) == ["json://bad", "json://bad", "json://good"]
+
+
+async def test_an_attempt_that_still_hangs_is_not_begun_anew_beside_itself(stand: Stand) -> None:
+    gate, began = threading.Event(), []
+
+    def waits(*told: Any) -> bool:
+        began.append(told)
+        return gate.wait(10)
+
+    async with notifying(stand, waits) as notifier:
+        stand.route("json://a", timeout_seconds=1, attempts=2)
+        notifier.take(telling())
+        await stand.ended("failed")
+        assert len(began) == 1
+        gate.set()
+        await in_threads(0)
+        notifier.take(telling(notice(2)))
+        await stand.ended("sent")
+
+
+TOLD = Message(key=KEY, severity=Severity.INFO, at=NOW, title="", body="")
+
+
+async def test_an_attempt_that_ends_well_after_its_time_is_waited_for_by_the_next_one() -> None:
+    gate, began = threading.Event(), []
+
+    def waits(*told: Any) -> bool:
+        began.append(told)
+        return gate.wait(10)
+
+    made = Delivery(waits)
+    assert await made.tried(["json://a"], TOLD, 0.05) == ("json://a",)
+    again = asyncio.create_task(made.tried(["json://a"], TOLD, 10))
+    await asyncio.sleep(0)
+    gate.set()
+    assert await again == ()
+    assert len(began) == 1
+
+
+async def test_an_attempt_that_ended_well_after_its_time_is_not_made_again() -> None:
+    gate, began = threading.Event(), []
+
+    def waits(*told: Any) -> bool:
+        began.append(told)
+        return gate.wait(10)
+
+    made = Delivery(waits)
+    assert await made.tried(["json://a"], TOLD, 0.05) == ("json://a",)
+    gate.set()
+    await in_threads(0)
+    assert await made.tried(["json://a"], TOLD, 10) == ()
+    assert len(began) == 1
+
+
+async def test_an_error_in_the_library_is_a_failure_and_its_words_stay_inside(
+    stand: Stand, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(url: str, *_told: object) -> bool:
+        raise ValueError(f"cannot reach {url}")
+
+    async with notifying(stand, fails) as notifier:
+        stand.route("json://user:hush@a", attempts=1)
+        notifier.take(telling())
+        await stand.ended("failed")
+    said = capsys.readouterr()
+    assert "notifications are not delivered" in said.out
+    assert "hush" not in caplog.text + said.out + said.err
+
+
+async def test_where_no_thread_can_be_had_it_is_a_failure_and_tried_again(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent, starts = Sent(), []
+    begin = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        starts.append(thread)
+        if len(starts) == 1:
+            raise RuntimeError("can't start new thread")
+        begin(thread)
+
+    async with notifying(stand, sent) as notifier:
+        stand.route("json://a")
+        await asyncio.to_thread(int)  # the loop's own pool has its thread from here on
+        monkeypatch.setattr(threading.Thread, "start", start)
+        notifier.take(telling())
+        await stand.ended("sent")
+    assert len(starts) >= 2
+
+
+async def test_without_the_library_it_is_said_and_nothing_else_happens(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    with pytest.raises(NoLibraryError):
+        delivery.deliver("json://a", "", "", Severity.INFO)
+    async with notifying(stand) as notifier:
+        stand.route("json://a")
+        notifier.take(telling())
+        await stand.ended("noLibrary")
