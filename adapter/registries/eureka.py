@@ -10,7 +10,8 @@ its lease ended (self-preservation) counts by its status, and its service is mar
 empty until its clients have registered anew: the book hears of a reconnect.
 
 By default a server answers from a copy that is up to 30 s old. With `eureka.server.use-read-only-response-cache: false`
-it shows changes at once.
+it shows changes at once, but for those that come while it puts an answer together: these it shows with the next change,
+or once its cache expires (180 s; `eureka.server.response-cache-auto-expiration-in-seconds`).
 """
 
 import asyncio

@@ -287,8 +287,6 @@ class TestIllness:
                 assert states(followed) == [SERVING] * 4
                 while not followed.roster.protected:  # the last pod died; the others go on
                     await do(cautious.renew, service, f"{service}-1")
-                    # A list nothing of which changes is kept, with its old renewals, for 180 s.
-                    await do(cautious.register, "other", "other-1", "10.0.1.1")
                     await followed.asked_again()
                 assert states(followed) == [SERVING] * 4
                 await do(cautious.set_status, service, f"{service}-0", "OUT_OF_SERVICE")

@@ -125,6 +125,9 @@ class EurekaServer:
             "eureka.server.enable-self-preservation": str(self_preservation).lower(),
             "eureka.server.use-read-only-response-cache": str(cache_ms > 0).lower(),
             "eureka.server.response-cache-update-interval-ms": str(cache_ms or 1000),
+            # A change that comes while an answer is put together leaves the old answer in the cache: by default until
+            # the next change, or for 180 s.
+            "eureka.server.response-cache-auto-expiration-in-seconds": "1",
             **(settings or {}),
         }
         if guarded:

@@ -1,10 +1,14 @@
 """The harness' own promises: what the real servers offer to tests."""
 
 import json
+import threading
 import urllib.request
+from contextlib import ExitStack
 
 import pytest
 
+from tests.cluster.workloads import until
+from tests.registries.servers.eureka import EurekaServer
 from tests.registries.servers.polaris import Polaris
 
 pytestmark = pytest.mark.integration
@@ -32,3 +36,24 @@ def test_polaris_speaks_nacos_and_eureka(polaris: Polaris) -> None:
     nacos = json.loads(_read(f"{polaris.nacos}/v1/ns/instance/list?serviceName=shop"))
     assert [host["ip"] for host in nacos["hosts"]] == ["10.0.0.1"]
     assert "<ipAddr>10.0.0.1</ipAddr>" in _read(f"{polaris.eureka}/apps")
+
+
+def test_eureka_soon_shows_every_change_also_one_that_comes_while_it_answers_others() -> None:
+    with EurekaServer(cache_ms=0) as eureka, ExitStack() as stack:
+        ended = threading.Event()
+
+        def changes() -> str:
+            return eureka.call("GET", "/apps/delta").decode()
+
+        def ask() -> None:
+            while not ended.is_set():
+                changes()
+
+        for asking in [threading.Thread(target=ask) for _ in range(3)]:
+            asking.start()
+            stack.callback(asking.join)
+        stack.callback(ended.set)
+        for number in range(20):
+            for name in (f"early-{number}", f"late-{number}"):
+                eureka.register("shop", name, "10.0.0.1")
+            until(lambda number=number: f'"late-{number}"' in changes(), 15, lambda: "a change is not shown")  # type: ignore[misc]
