@@ -113,7 +113,9 @@ class Companion:
         self._metrics.companion_leads.set(1)
         self._leads_since = self._session.now()
         try:
-            self._pasts = await self._inherited()
+            own, self._pasts = self._pasts, await self._inherited()
+            self._pasts |= {key: _resumed(past, self._pasts.get(key, Past())) for key, past in own.items()}
+            self._looked_at.clear()
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(URGENT_AT_ONCE):
                     tasks.create_task(self._work(self._urgent, self._look, _never_waits))
@@ -230,6 +232,11 @@ class Companion:
         """What is known of it: from the API server's answer, or else because some HPA has one."""
         found = self._writer.hpas.tolerance
         return replace(found, known=True) if found.known is None and self._tolerance_seen() else found
+
+
+def _resumed(own: Past, found: Past) -> Past:
+    """What is found of a policy, with what this process learnt of others' doing when it led before."""
+    return replace(found, raised=own.raised, marking=own.marking, wired=own.wired)
 
 
 async def _never_waits() -> None:

@@ -24,12 +24,21 @@ LIST = "/apis/effective-load.io/v1alpha1/watermarkpolicies"
 
 
 class Leading:
-    """A lease that is held."""
+    """A lease that is held, and won again whenever it was `lost`."""
 
-    leads = True
+    def __init__(self) -> None:
+        self.leads = True
+        self.lost = asyncio.Event()
 
     async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
-        await work()
+        while True:
+            self.lost.clear()
+            working = asyncio.ensure_future(work())
+            try:
+                await self.lost.wait()
+            finally:
+                working.cancel()
+                await asyncio.gather(working, return_exceptions=True)
 
 
 class Case:
@@ -328,6 +337,28 @@ async def test_what_could_not_be_done_for_want_of_the_lease_is_tried_again_and_n
     case.lease.leads = True
     case.companion.changed(case.picture.current.policies)
     await case.until(lambda: case.names == ["web-1"])
+
+
+async def test_what_others_have_in_their_hands_is_still_known_when_the_lease_is_won_again(
+    make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known: list[Any] = []
+
+    def steady(case: Situation) -> Iterator[Action]:
+        known.append(case.past.marking.foreign.keys())
+        if not case.past.marking.foreign:
+            yield MarkPod(key=case.key, namespace="shop", pod="web-1", uid="u1", first=True)
+
+    monkeypatch.setattr(plan, "steady", steady)
+    case = make(0)
+    case.api.answers["/api/v1/namespaces/shop/pods/web-1"] = status(409, "Conflict")
+    case.policies(1)
+    refused = {"action": "MarkPod", "result": "Conflict"}
+    name = "effective_load_companion_writes_total"
+    await case.until(lambda: case.metrics.registry.get_sample_value(name, refused) == 1)
+    case.lease.lost.set()
+    await case.until(lambda: len(known) == 2)
+    assert known[1] == {"u1"}
 
 
 async def test_what_was_written_over_meanwhile_is_read_again_before_it_is_written(make: Callable[..., Case]) -> None:
