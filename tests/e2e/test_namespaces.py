@@ -1,0 +1,78 @@
+"""Server and companion that watch some namespaces only, with rights in these and no others."""
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster import objects
+from tests.cluster.adapter import NAMESPACE
+from tests.cluster.companion import reset_lease
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.prometheus import Exporter, Prometheus
+from tests.cluster.workloads import Workloads, until
+from tests.e2e.conftest import MakeAdapter, MakeCompanion
+from tests.e2e.kit import Load, prometheus_settings, query_watermarks
+from tests.manifests.rendering import MANIFESTS, Object, render
+
+SERVER, COMPANION = "effective-load", "effective-load-companion"
+OF_NAMESPACES = {"effective-load-server", f"{COMPANION}-status", f"{COMPANION}-events"}
+"""The roles that docs/install.md says can be bound in namespaces."""
+ROLES_FIRST = ("ServiceAccount", "Secret", "Lease", "ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding")
+
+
+def narrow(item: Object, namespace: str) -> Object:
+    """An account or binding of the manifests, for accounts whose roles are bound in one namespace where they can be."""
+    item = copy.deepcopy(item)
+    if item["kind"] not in {"ServiceAccount", "ClusterRoleBinding", "RoleBinding"}:
+        return item
+    item["metadata"]["name"] += f"-{namespace}"
+    for subject in item.get("subjects", ()):
+        subject["name"] += f"-{namespace}" if subject["name"] in {SERVER, COMPANION} else ""
+    if item["kind"] == "ClusterRoleBinding" and item["roleRef"]["name"] in OF_NAMESPACES:
+        item |= {"kind": "RoleBinding", "metadata": {**item["metadata"], "namespace": namespace}}
+    return item
+
+
+@pytest.fixture
+def accounts(control_plane: ControlPlane, workloads: Workloads, crds: None) -> Iterator[dict[str, Path]]:
+    """Kubeconfigs of a server and a companion that may do things in the test's namespace alone."""
+    control_plane.client.apply(objects.namespace(NAMESPACE))
+    reset_lease(control_plane)
+    found = [narrow(one, workloads.namespace) for one in render(MANIFESTS / "overlays" / "default")]
+    for item in sorted(
+        (one for one in found if one["kind"] in ROLES_FIRST), key=lambda o: ROLES_FIRST.index(o["kind"])
+    ):
+        control_plane.client.apply(item)
+    yield {
+        name: control_plane.kubeconfig_with_token(control_plane.token(NAMESPACE, account), f"kubeconfig-{account}")
+        for name, account in ((one, f"{one}-{workloads.namespace}") for one in (SERVER, COMPANION))
+    }
+    for item in found:
+        if item["kind"] == "ClusterRoleBinding":
+            control_plane.client.delete(item)
+
+
+def test_rights_in_the_namespaces_that_are_watched_suffice(
+    make_adapter: MakeAdapter,
+    make_companion: MakeCompanion,
+    accounts: dict[str, Path],
+    workloads: Workloads,
+    exporter: Exporter,
+    prometheus: Prometheus,
+) -> None:
+    settings: dict[str, Any] = prometheus_settings(prometheus) | {"kubernetes": {"namespaces": [workloads.namespace]}}
+    make_adapter(settings, external=False, kubeconfig=accounts[SERVER])
+    companion = make_companion(settings, kubeconfig=accounts[COMPANION])
+    workloads.deployment("web", 5)
+    Load(exporter, workloads).each("web", 150)
+    workloads.policy("web", [query_watermarks("load", "120", "40")])
+    workloads.hpa("web")
+    workloads.wait_replicas("web", 7, timeout=60)
+    path = f"/apis/effective-load.io/v1alpha1/namespaces/{workloads.namespace}/watermarkpolicies/web"
+    until(lambda: "desired" in workloads.client.get(path).get("status", {}), 30, companion.logs)
+    elsewhere = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/watermarkpolicies.effective-load.io/web"
+    answer = workloads.client.raw(f"{elsewhere}/desired_replicas")
+    assert (answer.status, answer.json()["reason"]) == (404, "NotFound")
