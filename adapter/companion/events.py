@@ -21,12 +21,15 @@ STEADY_SECONDS = 10.0
 """A condition is told of once it has been so for so long."""
 MOST_PER_HOUR = 30
 """So many series of one policy begin within an hour at most; the first one after that says how many were left out."""
+SCALINGS_PER_HOUR = 20
+"""Where so many have begun no scaling does: a service that scales all the time must not silence its own trouble."""
 HOUR = 3600.0
 LONGEST_NOTE = 1024
 """In bytes, by the API's rule."""
 _LONGEST_NAME = 253 - 17
 """Of what stands before the 16 digits that tell Events apart and their dot, by the API's rule for names."""
 
+SCALING = "Scale"
 TRUE_IS_TROUBLE = {"ReplacementIneffective", "UndersizedByUnready"}
 """Conditions that are shown while they are found; all others are trouble where they are False."""
 UNKNOWN_YET = "NotAssessed"
@@ -106,7 +109,7 @@ def _expired(announced: Announced, now: float) -> Announced:
 def _scaled(step: Step) -> Occurrence:
     by, reason = f" by {step.by}" if step.by else "", f": {step.why}" if step.why else ""
     subject = Subject("Scaled", f"{step.before} {step.after}", warning=False)
-    return Occurrence(subject, "Scale", f"from {step.before} to {step.after}{by}{reason}")
+    return Occurrence(subject, SCALING, f"from {step.before} to {step.after}{by}{reason}")
 
 
 def _told(announced: Announced, occurrence: Occurrence, situation: Situation) -> Announced:
@@ -115,7 +118,7 @@ def _told(announced: Announced, occurrence: Occurrence, situation: Situation) ->
     if known is not None:
         again = replace(known, count=known.count + 1, last=now)
         return replace(announced, series={**announced.series, occurrence.subject: again})
-    if len(announced.begun) >= MOST_PER_HOUR:
+    if len(announced.begun) >= (SCALINGS_PER_HOUR if occurrence.action == SCALING else MOST_PER_HOUR):
         return replace(announced, unsaid=announced.unsaid + 1)
     unsaid = f" ({announced.unsaid} more were not told)" if announced.unsaid else ""
     fresh = Series(

@@ -8,7 +8,7 @@ import pytest
 
 from adapter.companion import modes, posting
 from adapter.companion.actions import Outcome, WriteEvent
-from adapter.companion.events import MOST_PER_HOUR, SERIES_SECONDS, STEADY_SECONDS
+from adapter.companion.events import MOST_PER_HOUR, SCALINGS_PER_HOUR, SERIES_SECONDS, STEADY_SECONDS
 from adapter.companion.situation import Situation
 from adapter.load.spec import Bounds, Mode
 from adapter.settings import Companion, CompanionFeatures
@@ -101,12 +101,27 @@ def test_what_comes_again_after_ten_minutes_is_news() -> None:
 def test_a_policy_begins_only_so_many_series_an_hour_and_the_next_one_says_how_many_were_left_out() -> None:
     leader = Leader()
     leader.look(seeing(0, current=1))
-    told = [leader.events(seeing(10 * n, current=n + 1)) + leader.events(seeing(10 * n + 4, current=n + 1))
-            for n in range(1, MOST_PER_HOUR + 11)]  # fmt: skip
-    assert sum(map(len, told)) == MOST_PER_HOUR
+    assert len(scaled(leader, SCALINGS_PER_HOUR + 10)) == SCALINGS_PER_HOUR
     leader.look(seeing(4200, current=100))
     (event,) = leader.events(seeing(4204, current=100))
-    assert event == "Normal Scaled: from 41 to 100 (10 more were not told)"
+    assert event == "Normal Scaled: from 31 to 100 (10 more were not told)"
+
+
+def scaled(leader: Leader, times: int) -> list[str]:
+    """The Events of so many scalings by one pod, each 10 s."""
+    told = []
+    for n in range(1, times + 1):
+        told += leader.events(seeing(10 * n, current=n + 1)) + leader.events(seeing(10 * n + 4, current=n + 1))
+    return told
+
+
+def test_a_service_that_scales_all_the_time_does_not_keep_its_trouble_from_being_told() -> None:
+    leader = Leader()
+    leader.look(seeing(0, current=1))
+    scaled(leader, MOST_PER_HOUR)
+    leader.look(blind(310, current=MOST_PER_HOUR + 1))
+    told = leader.events(blind(321, current=MOST_PER_HOUR + 1))
+    assert any(event.startswith("Warning InputsMissing") for event in told)
 
 
 def test_an_event_that_could_not_be_written_is_tried_again_under_the_same_name() -> None:
