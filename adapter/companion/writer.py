@@ -31,6 +31,7 @@ from adapter.telemetry.metrics import Metrics
 
 WRITE_SECONDS = 2.0
 """How long one write may take: less than others wait before they take the lease."""
+LONGEST_REASON = 40
 POLICIES = "/apis/effective-load.io/v1alpha1/namespaces/{namespace}/watermarkpolicies/{name}"
 
 _JSON_PATCH = "application/json-patch+json"
@@ -83,7 +84,7 @@ class Writer:
 
     def _not_done(self, action: Action, kind: str, error: KubeError) -> Outcome:
         outcome = _outcome(error)
-        reason = error.reason if isinstance(error, ApiStatusError) else type(error).__name__
+        reason = _reason(error)
         self._metrics.companion_writes.labels(action=kind, result=reason).inc()
         if outcome is Outcome.OVERTAKEN:
             _log.info("overtaken", action=kind, key=str(action.key), error=str(error))
@@ -174,6 +175,12 @@ def _scale(body: bytes) -> dict[str, Any]:
         return _SCALE.decode(body)
     except msgspec.MsgspecError as error:
         raise MalformedAnswer(f"the answer is no scale: {error}") from error
+
+
+def _reason(error: KubeError) -> str:
+    """Why it failed, in a word. What admission webhooks give for a reason may be a text, different each time."""
+    reason = error.reason if isinstance(error, ApiStatusError) else ""
+    return reason if reason.isalpha() and len(reason) <= LONGEST_REASON else type(error).__name__
 
 
 def _outcome(error: KubeError) -> Outcome:

@@ -97,6 +97,12 @@ async def test_how_it_ended_is_told_and_counted(case: Case, code: int, reason: s
     assert case.writer.may(ACTION) is (outcome is Outcome.OVERTAKEN)
 
 
+async def test_a_reason_that_is_no_word_is_not_counted_by_its_text(case: Case) -> None:
+    case.api.answers[PATH] = status(403, "image web:v1.2.3 is not allowed in shop")
+    assert await case.writer.carry_out(ACTION) is Outcome.REFUSED
+    assert case.counted("Forbidden") == 1
+
+
 async def test_a_policy_that_is_gone_is_no_failure(case: Case) -> None:
     del case.api.answers[PATH]
     assert await case.writer.carry_out(ACTION) is Outcome.OVERTAKEN
