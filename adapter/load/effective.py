@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from adapter.load.memory import LastSample
 from adapter.load.pods import Container, Pod
-from adapter.load.samples import QuerySamples, Samples
+from adapter.load.samples import QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Capacity, Metric
 
 YOUNG_SECONDS = 300.0
@@ -49,7 +49,7 @@ class Meter:
         self._metric = metric
         self._now = now
         self._of, self._share_of, self._is_whole = _share(metric)
-        self._max_age = _max_age(metric, samples)
+        self._source = _source(metric, samples)
         self._warms = metric.resource is not None and metric.resource.name == "cpu"
         self._usages = samples.resources.pods
         self._points = query_samples(metric, samples).pods if metric.resource is None else {}
@@ -97,8 +97,9 @@ class Meter:
 
     def _unfit(self, pod: Pod, sample: LastSample, window: float | None) -> str:
         """Why a sample does not count, empty where it does."""
-        if self._now - sample.at > self._max_age:
-            return f"its last sample is {self._now - sample.at:.0f} s old"
+        age = age_of(sample.at, self._source, self._now)
+        if age > self._source.max_age:
+            return f"its last sample is {age:.0f} s old"
         if pod.started_at is not None and sample.at < pod.started_at:
             return "its last sample is from before its start"
         since = pod.ready.since if pod.ready is not None else None
@@ -117,6 +118,11 @@ class Meter:
             if amount:
                 return amount, ""
         return self._amount
+
+
+def age_of(sampled_at: float, source: ResourceSamples | QuerySamples, now: float) -> float:
+    """How old a sample is; one that its own clock dates after the answer that brought it is as old as that answer."""
+    return now - (sampled_at if source.fetched_at is None else min(sampled_at, source.fetched_at))
 
 
 def recent(sample: LastSample | None, now: float) -> LastSample | None:
@@ -153,8 +159,7 @@ def source_name(metric: Metric) -> str:
 
 def source_error(metric: Metric, samples: Samples, now: float) -> str:
     """Why a metric without any fresh sample has none: the source's own error, or the age of what it last said."""
-    source = samples.resources if metric.resource else query_samples(metric, samples)
-    name = source_name(metric)
+    source, name = _source(metric, samples), source_name(metric)
     if source.error:
         return f"{name}: {source.error}"
     if source.fetched_at is None:
@@ -162,8 +167,8 @@ def source_error(metric: Metric, samples: Samples, now: float) -> str:
     return f"{name} has no fresh sample (last answer {max(0.0, now - source.fetched_at):.0f} s ago)"
 
 
-def _max_age(metric: Metric, samples: Samples) -> float:
-    return samples.resources.max_age if metric.resource else query_samples(metric, samples).max_age
+def _source(metric: Metric, samples: Samples) -> ResourceSamples | QuerySamples:
+    return samples.resources if metric.resource else query_samples(metric, samples)
 
 
 def _chosen(metric: Metric, pod: Pod) -> list[Container]:

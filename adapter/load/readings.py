@@ -9,6 +9,7 @@ from adapter.load.assessment import MetricAssessment, PodReading, Reading, Verdi
 from adapter.load.effective import (
     Gauge,
     Meter,
+    age_of,
     average_capacity,
     is_young,
     no_capacity_sentence,
@@ -130,7 +131,7 @@ def _measure_total(policy: Policy, metric: Metric, standings: Standings, samples
         Tally(usage=point.value, n=n, weight=n, young=young, young_weight=young, young_fill=fill, total=True)
         for n in range(len(standings.serving), len(standings.serving) + len(order) + 1)
     ]
-    stale = now - point.at > source.max_age
+    stale = age_of(point.at, source, now) > source.max_age
     readings = () if stale else tuple(_readings(policy, band, standings, tallies, order))
     n = len(standings.serving) + len(order)
     error = source_error(metric, samples, now) if stale else None

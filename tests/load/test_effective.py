@@ -105,6 +105,15 @@ class TestFreshness:
     def test_a_sample_counts_until_it_is_90_s_old(self, age: float, reason: str) -> None:
         assert missing(pod(), usage({"web-0": "1"}, at=NOW - age)) == reason
 
+    @pytest.mark.parametrize(("asked", "reason"), [(90, ""), (91, "its last sample is 91 s old")])
+    def test_a_sample_from_the_future_is_as_old_as_the_answer_that_brought_it(self, asked: float, reason: str) -> None:
+        ahead = usage({"web-0": "1"}, at=NOW + 3600).resources
+        assert missing(pod(), Samples(replace(ahead, fetched_at=NOW - asked))) == reason
+        point = QuerySamples(pods={"web-0": Point(NOW + 3600, 1)}, fetched_at=NOW - asked)
+        assert missing(pod(), Samples(queries={"rps": point}), RPS) == reason
+        whole = QuerySamples(total=Point(NOW + 3600, nano("3")), fetched_at=NOW - asked)
+        assert (measured(queue("85"), [pod()], Samples(queries={"queue": whole})).error is not None) == bool(reason)
+
     def test_the_age_is_the_sources_own(self) -> None:
         samples = Samples(queries={"rps": QuerySamples(pods={"web-0": Point(NOW - 20, 1)}, max_age=15.0)})
         assert missing(pod(), samples, RPS) == "its last sample is 20 s old"
