@@ -14,8 +14,8 @@ def settle(paced: Paced, scale: Scale, bounds: Bounds) -> Paced | str:
     A sentence where no value keeps the HPA at the current count: it would then set the number of pods that there are.
     """
     current = scale.replicas
-    # At zero, and outside its bounds, the HPA does not ask.
-    if bounds.tolerance is None or not max(1, bounds.minimum) <= current <= bounds.maximum:
+    # Outside its bounds the HPA does not ask.
+    if bounds.tolerance is None or not bounds.minimum <= current <= bounds.maximum:
         return paced
     if _hpa_sets(paced.desired, scale, bounds, bounds.tolerance) == paced.desired:
         return paced

@@ -143,6 +143,15 @@ def test_a_great_step_is_made_in_the_middle_of_a_rollout() -> None:
     assert decision(100, "2400m", status=110).desired == 200
 
 
-def test_at_zero_and_outside_its_bounds_the_hpa_does_not_ask() -> None:
-    assert settled(0, 0, 11, replace(COARSE, minimum=0)) == 0
+@pytest.mark.parametrize(
+    ("wanted", "status", "set_to"), [(0, 11, 0), (1, 0, 1), (20, 0, 20), (20, 21, 0), (20, 20, 20)]
+)
+def test_from_zero_too_the_hpa_sets_what_is_decided(wanted: int, status: int, set_to: int) -> None:
+    bounds = replace(COARSE, minimum=0)
+    assert settled(wanted, 0, status, bounds) == set_to
+    assert stock_hpa(shape(set_to, status), scale(0, status), bounds, 0.1, 0.1) == set_to
+
+
+def test_outside_its_bounds_the_hpa_does_not_ask() -> None:
+    assert settled(0, 0, 11) == 0
     assert settled(40, 44, bounds=replace(COARSE, maximum=40)) == 40
