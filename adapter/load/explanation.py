@@ -37,18 +37,17 @@ def headline(assessment: Assessment, decision: Decision) -> str:
     """The decision in one sentence."""
     if decision.error is not None:
         return f"no decision: {decision.error}"
-    if decision.outcome is None:
-        return f"holds {decision.current}"
     if decision.desired == decision.current:
         return f"holds {decision.current}: {why(assessment, decision)}"
     return f"asks for {decision.desired}, now {decision.current}: {why(assessment, decision)}"
 
 
 def why(assessment: Assessment, decision: Decision) -> str:
-    """What the count rests on, without the count; empty where no metric has an answer."""
-    if decision.outcome is None:
+    """What the count rests on, without the count; empty where nothing is decided."""
+    if decision.error is not None:
         return ""
-    return f"{_usage(decision.outcome, assessment.policy)}{_because(decision.held_by)}"
+    metrics = _usage(decision.outcome, assessment.policy) if decision.outcome else "no metric has an answer"
+    return f"{metrics}{_because(decision.held_by)}"
 
 
 def swallowed(decision: Decision, bounds: Bounds) -> str:

@@ -114,7 +114,9 @@ def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> 
     if current == 0 and bounds.minimum > 0:
         return _decision(scale, bounds, Paced(0, None), best, outcomes)
     wanted = _wanted(assessment, current, bounds, best, all_answer=len(outcomes) == len(assessment.metrics))
-    paced = pace(wanted, current, policy, open_now, assessment.memory.last_scale, now)
+    # The live count may have changed since the assessment.
+    last_scale = after_scale(assessment.memory, scale, bounds, now).last_scale
+    paced = pace(wanted, current, policy, open_now, last_scale, now)
     return _decision(scale, bounds, _bounded(paced, bounds), best, outcomes)
 
 
@@ -367,5 +369,10 @@ def _noting(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) ->
     decision = decide(assessment, scale, bounds, now)
     replaced = decision.outcome.replaced if decision.outcome else 0
     memory = note_replacing(assessment.memory, scale.replicas, replaced, decision.desired, now)
-    in_error = bool(assessment.metrics) and all(metric.error for metric in assessment.metrics)
-    return replace(assessment, memory=after_errors(memory, in_error, now))
+    return replace(assessment, memory=after_errors(memory, _in_error(assessment, scale.replicas), now))
+
+
+def _in_error(assessment: Assessment, current: int) -> bool:
+    """Whether no metric has an answer. At zero those that are measured by pod cannot have any, and that is no fault."""
+    asked = [metric for metric in assessment.metrics if current or metric.total]
+    return bool(asked) and all(metric.error for metric in asked)

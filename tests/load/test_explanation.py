@@ -149,6 +149,16 @@ def test_a_schedule_is_told_by_name() -> None:
     assert "schedule lunch keeps at least 20" in text
 
 
+def test_a_count_that_stands_in_for_the_metrics_is_told_with_its_reason() -> None:
+    pods, _ = same(5, "1")
+    blind = Samples(ResourceSamples(error="metrics.k8s.io: 503"))
+    lunch = Schedule(name="lunch", cron="* * * * *", zone=UTC, duration=60, minimum=20)
+    _, line, _ = told(replace(BAND, schedules=(lunch,)), pods, blind)
+    assert line == "asks for 20, now 5: no metric has an answer (held by Schedule)"
+    _, line, _ = told(replace(BAND, mode=Mode.PAUSED), pods, blind)
+    assert line == "holds 5: no metric has an answer (held by Mode)"
+
+
 def test_a_fallback_is_told() -> None:
     pods, _ = same(5, "1")
     rule = replace(BAND, fallback=Fallback(after=300, replicas=10))

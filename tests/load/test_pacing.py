@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from adapter.load.assessment import Decision, HeldBy, Verdict
 from adapter.load.memory import Memory
 from adapter.load.pacing import Paced, pace
+from adapter.load.pipeline import decide
 from adapter.load.samples import ResourceSamples, Samples
 from adapter.load.schedule import Limits
 from adapter.load.spec import Bounds, Cooldown, Fallback, Mode, Policy, Schedule, Velocity
-from tests.load.world import NOW, cpu, out, policy, queue, same, see, total, usage
+from tests.load.world import BOUNDS, NOW, cpu, out, pod, policy, queue, same, scale, see, total, usage
 
 BAND = policy(cpu("1200m", "400m"))
 NO_LIMITS = Limits()
@@ -147,6 +148,16 @@ class TestDecisions:
         memory = Memory(last_replicas=5, last_scale=NOW - 10)
         assert decided(rule, "2400m", memory=memory).desired == 5
 
+    def test_a_scaling_since_the_assessment_counts_for_the_cooldown(self) -> None:
+        rule = replace(BAND, cooldown=Cooldown(down=60))
+        made, loads = same(5, "200m")
+        assessment, before = see(rule, made, usage(loads))
+        assert before.desired == 2
+        seen = decide(assessment, scale(7), BOUNDS, NOW + 5)
+        assert (seen.desired, seen.held_by) == (7, HeldBy.COOLDOWN)
+        told = decide(assessment, scale(5), replace(BOUNDS, last_scale=NOW + 1), NOW + 5)
+        assert (told.desired, told.held_by) == (5, HeldBy.COOLDOWN)
+
     @pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.PAUSED])
     def test_a_policy_that_rests_minds_no_schedule(self, mode: Mode) -> None:
         decision = decided(replace(lunch(20), mode=mode))
@@ -181,6 +192,12 @@ class TestErrors:
         decision = without_metrics(rule, memory=Memory(error_since=NOW - 300))
         assert (decision.desired, decision.held_by) == (10, HeldBy.METRIC_ERROR)
 
+    def test_one_metric_with_an_answer_is_enough_to_do_without_the_fallback(self) -> None:
+        rule = replace(policy(cpu("1200m", "400m"), queue("100")), fallback=Fallback(after=0, replicas=10))
+        made, loads = same(5, "100m")
+        _, decision = see(rule, made, usage(loads), memory=Memory(error_since=NOW - 3000))
+        assert (decision.desired, decision.held_by) == (5, HeldBy.METRIC_ERROR)
+
     def test_the_fallback_never_lowers(self) -> None:
         rule = replace(BAND, fallback=Fallback(after=300, replicas=3))
         assert without_metrics(rule, memory=Memory(error_since=NOW - 3000)).desired is None
@@ -209,6 +226,20 @@ class TestZero:
     def test_a_service_that_somebody_else_put_to_sleep_sleeps_on(self) -> None:
         rule = replace(lunch(3), metrics=(queue("100"),))
         assert self.asleep(rule, "50", minimum=1).desired == 0
+
+    def test_the_fallback_wakes_no_service_whose_metrics_need_pods(self) -> None:
+        rule = replace(BAND, fallback=Fallback(after=300, replicas=10))
+        asleep, _ = see(rule, [], usage({}), current=0, bounds=Bounds(minimum=0, maximum=50))
+        later = see(rule, [], usage({}), current=0, bounds=Bounds(maximum=50), memory=asleep.memory, now=NOW + 400)[0]
+        _, awake = see(rule, [pod("new", ready=False, age=5)], usage({}), memory=later.memory, now=NOW + 401)
+        assert (awake.desired, later.memory.error_since) == (None, None)
+
+    def test_the_fallback_wakes_a_service_whose_total_is_lost(self) -> None:
+        rule = replace(policy(cpu("1200m"), queue("100")), fallback=Fallback(after=300, replicas=10))
+        bounds, lost = Bounds(minimum=0, maximum=50), total("5", at=NOW - 500)
+        assessment, before = see(rule, [], lost, current=0, bounds=bounds)
+        assert before.desired is None
+        assert decide(assessment, scale(0), bounds, NOW + 300).desired == 10
 
     def test_the_first_pod_comes_at_any_velocity_but_zero(self) -> None:
         rule = replace(up(10), metrics=(queue("100"),))
