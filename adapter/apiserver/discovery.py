@@ -42,13 +42,12 @@ def groups_served(*, external: bool) -> Mapping[str, tuple[str, ...]]:
 
 
 class Discovery:
-    """The documents for one picture; the latest is kept until the names in it change."""
+    """The documents; the latest ones are kept until the names in them change. The picture itself is not held on to."""
 
     def __init__(self, *, external: bool) -> None:
         self._served = groups_served(external=external)
         self._names: Mapping[str, tuple[str, ...]] = {}
         self._kept: dict[str, Document] = {}
-        self._seen: Directory | None = None
 
     def groups(self, directory: Directory, accept: str) -> Document:
         """`/apis`: aggregated where the client asks for it, else the legacy APIGroupList."""
@@ -78,9 +77,6 @@ class Discovery:
         return self._kept[kept]
 
     def _look(self, directory: Directory) -> None:
-        if directory is self._seen:
-            return
-        self._seen = directory
         names = {CUSTOM: tuple(_custom_names(directory)), EXTERNAL: tuple(_external_names(directory))}
         if names != self._names:
             self._names = names

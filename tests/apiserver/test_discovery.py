@@ -1,6 +1,7 @@
 """What can be found here: never nothing, one scope per parent, the same until names change."""
 
 import json
+import weakref
 from typing import Any
 
 import pytest
@@ -134,3 +135,15 @@ def test_the_tag_stays_while_names_stay_and_changes_with_them() -> None:
 def test_both_replicas_of_a_server_give_the_same_tag() -> None:
     tags = {Discovery(external=True).groups(Directory(snapshot(view())), AGGREGATOR).etag for _ in range(2)}
     assert len(tags) == 1
+
+
+@pytest.mark.parametrize("ask", ["groups", "resources"])
+def test_a_picture_that_was_asked_about_can_go(ask: str) -> None:
+    discovery, directory = Discovery(external=True), Directory(snapshot(view()))
+    if ask == "groups":
+        discovery.groups(directory, AGGREGATOR)
+    else:
+        discovery.resources(directory, CUSTOM, "v1beta2")
+    held = weakref.ref(directory)
+    del directory
+    assert held() is None, "all views of an old picture would be kept, and let go in one long step"
