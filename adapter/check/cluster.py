@@ -67,6 +67,7 @@ class Cluster:
         self._session = session
         self._tolerance = tolerance
         self._resources = Resources(session)
+        self._neighbourhoods: dict[str, tuple[list[Hpa], list[Named]]] = {}
 
     async def policies(self, namespaces: Iterable[str]) -> list[Named]:
         """The policies of these namespaces, of all where none is named; by name."""
@@ -103,12 +104,26 @@ class Cluster:
         return TargetPods(known.target, tuple(owned), await self._wiring(policy, hpa))
 
     async def _wiring(self, policy: Policy, hpa: Hpa) -> Wiring:
-        """The HPA among the others of its namespace; one that cannot be read is nobody's neighbour."""
-        others = [self._parsed(raw) for raw in await self._items(_HPA.format(policy.namespace, "").rstrip("/"))]
-        known = [one for one in others if one is not None]
-        beside = [one.name for one in known if one.name != hpa.name and _scales_the_same(one, hpa)]
-        seen = any(pace.tolerance is not None for one in known for pace in (one.scale_up, one.scale_down))
-        return Wiring(policy=policy, hpa=hpa, beside=tuple(sorted(beside)), has_tolerance=True if seen else None)
+        """The HPA and the policy among the others of their namespace."""
+        hpas, policies = await self._neighbourhood(policy.namespace)
+        same = {one.name for one in hpas if _scales_the_same(one, hpa)}
+        rivals = [one.name for one in policies if one.policy and one.policy.hpa in same and one.name != policy.name]
+        seen = any(pace.tolerance is not None for one in hpas for pace in (one.scale_up, one.scale_down))
+        return Wiring(
+            policy=policy,
+            hpa=hpa,
+            beside=tuple(sorted(same - {hpa.name})),
+            rivals=tuple(sorted(rivals)),
+            has_tolerance=True if seen else None,
+        )
+
+    async def _neighbourhood(self, namespace: str) -> tuple[list[Hpa], list[Named]]:
+        """The HPAs and policies of a namespace; an HPA that cannot be read is nobody's neighbour."""
+        if namespace not in self._neighbourhoods:
+            found = [self._parsed(raw) for raw in await self._items(_HPA.format(namespace, "").rstrip("/"))]
+            hpas = [one for one in found if one is not None]
+            self._neighbourhoods[namespace] = hpas, await self.policies([namespace])
+        return self._neighbourhoods[namespace]
 
     def _parsed(self, raw: msgspec.Raw) -> Hpa | None:
         try:

@@ -94,7 +94,8 @@ def test_pods_that_match_are_counted_and_those_that_do_not_are_told_with_the_rea
     workloads.hpa("whole", target=("apps/v1", "Deployment", "web"))
     status, found = check("--policy", f"{workloads.namespace}/whole")
     assert found[f"policy {workloads.namespace}/whole"][1:] == ["ok: 3 of 3 pods of Deployment web match an instance"]
-    shared, hasty = found[f"HPA {workloads.namespace}/whole of policy whole"]
+    conflict, shared, hasty = found[f"HPA {workloads.namespace}/whole of policy whole"]
+    assert conflict.startswith("note: Deployment web has other policies as well (web)")
     assert shared.startswith("note: Deployment web is scaled by other HPAs as well (web)")
     assert hasty.startswith("note: HPA whole has scaleDown.stabilizationWindowSeconds 0")
     assert status == 0

@@ -1,0 +1,76 @@
+"""What `check` reads of a cluster: who else scales a policy's target, and how often it asks."""
+
+import json
+from collections.abc import AsyncIterator
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from adapter.check.cluster import Cluster
+from adapter.kube.session import Session
+from adapter.policy.conformance import flaws
+from tests.kube.fake import FakeApi, text
+
+APPS, HPAS = "/apis/apps/v1", "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers"
+POLICIES = "/apis/effective-load.io/v1alpha1/namespaces/shop/watermarkpolicies"
+
+
+def hpa(name: str, target: str) -> dict[str, Any]:
+    scaled = {"apiVersion": "apps/v1", "kind": "Deployment", "name": target}
+    return {"metadata": {"name": name, "namespace": "shop"}, "spec": {"scaleTargetRef": scaled, "maxReplicas": 9}}
+
+
+def policy(name: str, of: str = "", high: str = "1") -> dict[str, Any]:
+    metrics = [{"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": high}]
+    return {
+        "metadata": {"name": name, "namespace": "shop", "uid": name},
+        "spec": {"hpa": of or name, "metrics": metrics},
+    }
+
+
+def items(*found: dict[str, Any]) -> Any:
+    return text(json.dumps({"items": found}))
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    async with FakeApi() as api:
+        names = ("deployments", "deployments/scale")
+        resources = [{"name": name, "kind": "Deployment", "namespaced": True} for name in names]
+        api.answers[APPS] = text(json.dumps({"resources": resources}))
+        labels = {"matchLabels": {"app": "web"}}
+        spec = {"replicas": 1, "selector": labels, "template": {"metadata": {"labels": {"app": "web"}}}}
+        deployment = {"metadata": {"name": "web", "namespace": "shop", "uid": "u"}, "spec": spec, "status": {}}
+        api.answers[f"{APPS}/namespaces/shop/deployments/web"] = text(json.dumps(deployment))
+        api.answers["/api/v1/namespaces/shop/pods"] = items()
+        found = (hpa("web", "web"), hpa("beside", "web"), hpa("other", "other"))
+        api.answers[HPAS] = items(*found)
+        api.answers.update({f"{HPAS}/{one['metadata']['name']}": text(json.dumps(one)) for one in found})
+        yield api
+
+
+@pytest.fixture
+async def cluster(api: FakeApi) -> AsyncIterator[Cluster]:
+    async with Session(api.load) as session:
+        yield Cluster(session, Fraction(1, 10))
+
+
+async def test_other_policies_and_hpas_of_the_same_target_are_told(api: FakeApi, cluster: Cluster) -> None:
+    same = (policy("beside"), policy("again", of="web"))
+    others = (policy("other"), policy("lonely"), policy("broken", of="web", high="much"))
+    api.answers[POLICIES] = items(policy("web"), *same, *others)
+    (web,) = [one.policy for one in await cluster.policies(["shop"]) if one.name == "web"]
+    assert web is not None
+    wiring = (await cluster.pods(web)).wiring
+    assert (wiring.beside, wiring.rivals) == (("beside",), ("again", "beside"))
+    assert {"PolicyConflict", "SharedTarget"} <= {flaw.reason for flaw in flaws(wiring)}
+
+
+async def test_a_namespace_is_asked_for_once_whatever_number_of_policies_it_has(api: FakeApi, cluster: Cluster) -> None:
+    api.answers[POLICIES] = items(policy("web"), policy("beside"))
+    for one in await cluster.policies(["shop"]):
+        assert one.policy is not None
+        await cluster.pods(one.policy)
+    asked = [path for path, _ in api.asked]
+    assert (asked.count(HPAS), asked.count(POLICIES)) == (1, 2)
