@@ -28,7 +28,8 @@ def after_roster(memory: Memory, policy: Policy, pods: Sequence[Pod], roster: Ro
     registry = uses_registry(policy)
     if registry is None or roster is None or not roster.valid:
         return memory
-    if memory.roster_at is not None and roster.at <= memory.roster_at:
+    # A roster from the future is from before the clock was put back: the next one is newer all the same.
+    if memory.roster_at is not None and (roster.at == memory.roster_at or roster.at < memory.roster_at <= now):
         return memory
     listed = records(pods, roster, registry)
     return replace(

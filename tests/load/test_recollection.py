@@ -78,6 +78,13 @@ class TestRosters:
         assert hear(once, "10.0.0.1", at=NOW - 15) is once
         assert (once.rosters, once.rosters_since, once.roster_at) == (2, NOW - 20, NOW - 10)
 
+    def test_where_the_clock_was_put_back_the_next_roster_counts_and_once(self) -> None:
+        ahead = hear(Memory(), "10.0.0.1", "10.0.0.2", at=NOW + 3600)
+        memory = hear(ahead, "10.0.0.2", at=NOW - 1)
+        assert (memory.roster_at, memory.pods[A].absent_count) == (NOW - 1, 1)
+        assert hear(memory, "10.0.0.2", at=NOW - 1) == memory
+        assert hear(ahead, "10.0.0.1", "10.0.0.2", at=NOW + 3600) == ahead
+
     def test_an_invalid_roster_and_none_at_all_count_for_nothing(self) -> None:
         memory = hear(Memory(), "10.0.0.1", at=NOW - 20)
         assert hear(memory, at=NOW - 10, valid=False, registry_total=0, reconnected_at=NOW) is memory
