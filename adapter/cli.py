@@ -80,8 +80,9 @@ def _add_check(commands: Any) -> None:
     check = commands.add_parser(
         "check",
         help="check the connections to service registries",
-        description="Ask every server of the settings' registries, and say how far that gets and which pods match the "
-        "answers. Exit status: 0 all is well, 1 something is wrong, 2 what shall be checked is not usable.",
+        description="Ask every server of the settings' registries, and say how far that gets, which pods match the "
+        "answers, and what is unwise about the HPAs of the policies that name them. Exit status: 0 all is well, 1 "
+        "something is wrong, 2 what shall be checked is not usable.",
     )
     check.add_argument("--settings", metavar="FILE", required=True, help="settings file (YAML) that names registries")
     check.add_argument("--kubeconfig", metavar="FILE", help="as for serve; without a cluster no policy is looked at")
@@ -103,7 +104,7 @@ def _serve(parsed: argparse.Namespace) -> int:
 def _companion(parsed: argparse.Namespace) -> int:
     from adapter.assembly import accompany
 
-    return _run("accompany", accompany, parsed)
+    return _run("run the companion", accompany, parsed)
 
 
 def _run(
