@@ -72,7 +72,7 @@ class Cluster:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until a request has made the condition true."""
-        async with asyncio.timeout(10), self._changed:
+        async with asyncio.timeout(30), self._changed:
             await self._changed.wait_for(condition)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:

@@ -109,7 +109,7 @@ class Service:
 
     async def ready(self) -> None:
         """Wait until the server is ready, as the kubelet would see it."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while (await self.ask("/readyz")).status != 200:  # noqa: ASYNC110 - as the kubelet asks
                 await asyncio.sleep(0.01)
 
@@ -193,7 +193,7 @@ def options() -> ServerOptions:
 async def running(service: Service) -> AsyncIterator[Service]:
     task = asyncio.create_task(service.server.run())
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await service.server.started.wait()
         yield service
     finally:

@@ -40,7 +40,7 @@ class Replica:
         """Let it run for so many rounds."""
         self.rounds = rounds
         task = asyncio.create_task(self.manager.run())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while len(self.slept) < rounds:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
         task.cancel()

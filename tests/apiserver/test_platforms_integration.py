@@ -14,6 +14,7 @@ from tests.apiserver import pictures
 from tests.apiserver.conftest import Service, running
 from tests.cluster.client import Client
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.workloads import until
 from tests.manifests.rendering import MANIFESTS, documents
 
 pytestmark = pytest.mark.integration
@@ -54,9 +55,7 @@ def bind(client: Client, namespace: str, account: str) -> None:
     user = f"system:serviceaccount:{namespace}:{account}"
     spec = {"user": user, "nonResourceAttributes": {"verb": "put", "path": "/registries/own/shop"}}
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
-    for _ in range(100):
-        if client.post(REVIEWS, review)["status"]["allowed"]:
-            return
+    until(lambda: client.post(REVIEWS, review)["status"]["allowed"], 60, lambda: f"{user} may not tell")
 
 
 async def test_an_account_with_the_components_role_may_tell_and_others_may_not(

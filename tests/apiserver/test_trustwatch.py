@@ -36,7 +36,7 @@ class Follower:
         self.enough = len(self.slept) + pauses
         self.done.clear()
         task = asyncio.create_task(self.watch.run())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await self.done.wait()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -170,7 +170,7 @@ class Prometheus:
             raise RuntimeError(f"{expression}: {answer.get('error', body)}")
         return list(answer["data"]["result"])
 
-    def wait_value(self, expression: str, value: float, timeout: float = 15) -> None:
+    def wait_value(self, expression: str, value: float, timeout: float = 40) -> None:
         """Waits until the expression gives one series or more, all of this value."""
         deadline = time.monotonic() + timeout
         while not ((found := self.query(expression)) and all(float(one["value"][1]) == value for one in found)):

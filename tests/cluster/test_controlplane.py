@@ -113,7 +113,7 @@ def _cluster_in_a_child(ending: str) -> tuple[int, Path]:
     """
     root = Path(__file__).resolve().parent.parent.parent
     child = [sys.executable, "-c", textwrap.dedent(script)]
-    done = subprocess.run(child, cwd=root, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(child, cwd=root, capture_output=True, text=True, timeout=180, check=False)
     etcd, api_server, folder = done.stdout.split()
     _wait_dead(int(etcd))
     _wait_dead(int(api_server))
@@ -121,7 +121,7 @@ def _cluster_in_a_child(ending: str) -> tuple[int, Path]:
 
 
 def _wait_dead(pid: int) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         try:
             os.kill(pid, 0)

@@ -125,7 +125,7 @@ class FakeApi:
 
     async def watch(self) -> Watch:
         """The next watch that a client opens."""
-        return await asyncio.wait_for(self.opened.get(), 10)
+        return await asyncio.wait_for(self.opened.get(), 30)
 
     def put(self, name: str, **more: Any) -> dict[str, Any]:
         """Make or change an object; its resourceVersion is the collection's next."""

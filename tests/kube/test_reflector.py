@@ -74,14 +74,14 @@ class Watched:
         await self.wake.wait()
 
     async def next(self) -> tuple[str | None, str | None]:
-        return await asyncio.wait_for(self.told.get(), 10)
+        return await asyncio.wait_for(self.told.get(), 30)
 
     async def nap(self) -> float:
         """The next sleep between attempts."""
-        return await asyncio.wait_for(self.slept.get(), 10)
+        return await asyncio.wait_for(self.slept.get(), 30)
 
     async def synced(self) -> None:
-        await asyncio.wait_for(self.reflector.synced.wait(), 10)
+        await asyncio.wait_for(self.reflector.synced.wait(), 30)
 
     def colors(self) -> dict[str, str]:
         return {key: thing.color for key, thing in self.reflector.items.items()}
@@ -313,7 +313,7 @@ class TestWatch:
         api.put("a")
         broken = Reflector(session, COLLECTION, _DECODER.decode, name="things", on_event=fail, metrics=metrics)
         with pytest.raises(LookupError):
-            await asyncio.wait_for(broken.run(), 10)
+            await asyncio.wait_for(broken.run(), 30)
 
 
 class TestTrouble:
@@ -377,7 +377,7 @@ class TestTrouble:
 
         api.lists.extend([api._listed, second_page])
         watch.send("ERROR", {"kind": "Status", "code": 410})
-        await asyncio.wait_for(reached.wait(), 10)
+        await asyncio.wait_for(reached.wait(), 30)
         assert sorted(watched.reflector.items) == [f"shop/old{index}" for index in range(4)]
         proceed.set()
         await api.watch()
@@ -497,7 +497,7 @@ class TestTrouble:
         async with Session(load, metrics=metrics) as session:
             with structlog.testing.capture_logs() as logs:
                 watched = Watched(session, metrics)
-                await asyncio.wait_for(enough.wait(), 10)
+                await asyncio.wait_for(enough.wait(), 30)
                 await watched.stop()
         assert [one["event"] for one in logs] == ["credentials cannot be loaded", "watch failed, trying again"]
         assert restarts(metrics, "credentials") >= 4
@@ -531,7 +531,7 @@ class TestProof:
 
         api.lists.append(slow)
         watched = make()
-        await asyncio.wait_for(reached.wait(), 10)
+        await asyncio.wait_for(reached.wait(), 30)
         assert watched.reflector.proven_at is None
         assert not watched.reflector.synced.is_set()
         proceed.set()
@@ -637,6 +637,6 @@ async def settled_copy(watched: Watched, api: FakeApi) -> None:
 
 
 async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not true():  # noqa: ASYNC110  what is waited for has no event
             await asyncio.sleep(0)

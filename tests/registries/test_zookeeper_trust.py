@@ -97,8 +97,8 @@ async def test_a_pod_that_was_out_stays_so_while_the_server_is_dead_and_is_doubt
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 async def test_a_frozen_server_and_sessions_that_ended_meanwhile_pull_nobody_out(crowd: Crowd, layout: str) -> None:
-    pods = await crowd.pods(layout, session=2)
-    async with following(crowd.server, layout, pods.service) as followed:
+    pods, brief = await crowd.pods(layout, session=3), {"timeout_seconds": 1, "session_seconds": 2}
+    async with following(crowd.server, layout, pods.service, **brief) as followed:
         await registered(crowd, followed, pods)
         with followed.pods.nobody_turns_out():
             with crowd.server.frozen():
@@ -110,15 +110,15 @@ async def test_a_frozen_server_and_sessions_that_ended_meanwhile_pull_nobody_out
 
 
 async def test_a_server_that_froze_for_less_than_a_session_makes_absence_doubtful(crowd: Crowd) -> None:
-    pods, theirs = await crowd.pods(SPRING), await crowd.pods(SPRING, session=1)
+    pods, theirs = await crowd.pods(SPRING), await crowd.pods(SPRING, session=3)
     theirs.service = pods.service
-    async with following(crowd.server, SPRING, pods.service, session_seconds=30) as followed:
+    async with following(crowd.server, SPRING, pods.service, session_seconds=30, timeout_seconds=1) as followed:
         await pods.register(0, 1, 2)
         await theirs.register(3)
         await followed.until_listed(4)
         with crowd.server.frozen():
             await followed.until_error("ZooKeeper did not answer within 1 s")
-            await asyncio.sleep(1)
+            await asyncio.sleep(3)  # their session ends
         await followed.until(lambda: followed.roster.reconnected_at and not followed.error)
         assert followed.aged(80) == set()
 
@@ -126,7 +126,7 @@ async def test_a_server_that_froze_for_less_than_a_session_makes_absence_doubtfu
 @pytest.mark.parametrize("layout", LAYOUTS)
 async def test_a_server_that_lost_everything_pulls_nobody_out(crowd: Crowd, layout: str) -> None:
     pods = await crowd.pods(layout)
-    async with following(crowd.server, layout, pods.service) as followed:
+    async with following(crowd.server, layout, pods.service, session_seconds=2) as followed:
         await registered(crowd, followed, pods)
         with followed.pods.nobody_turns_out():
             await asyncio.to_thread(crowd.server.restart, wipe=True)

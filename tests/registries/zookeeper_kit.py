@@ -18,7 +18,6 @@ from tests.registries.servers.zookeeper import ZooKeeper
 from tests.registries.trust import Clock, Ears, Service, book
 
 REGISTRY = "zk"
-SESSION_SECONDS = 2.0
 INTERFACE, APPLICATION, SPRING = "DubboInterface", "DubboApplication", "Curator"
 LAYOUTS = (INTERFACE, APPLICATION, SPRING)
 RULES = "/dubbo/config/dubbo"
@@ -43,7 +42,7 @@ class Followed:
     def __init__(self, address: str, layout: str, service: str, **settings: Any) -> None:
         self.key = ServiceKey(REGISTRY, service, **settings.pop("place", {}))
         fixed = {"name": REGISTRY, "type": "ZooKeeper", "servers": (address,), "layout": layout}
-        times = {"timeout_seconds": 1, "session_seconds": SESSION_SECONDS}
+        times = {"timeout_seconds": 3, "session_seconds": 10}  # a busy machine takes none of them for an outage
         self.settings = ZooKeeperRegistry(**{**fixed, **times, **settings})
         self.clock, self.ears = _Telling(), Ears()
         self.book = book(REGISTRY, self.clock, self.ears)
@@ -69,7 +68,7 @@ class Followed:
         found = self.source.roster(self.key)
         return len(found.instances) if found is not None and found.valid else -1
 
-    async def until(self, told: Callable[[], object], seconds: float = 20) -> None:
+    async def until(self, told: Callable[[], object], seconds: float = 40) -> None:
         """Wait until that is so; looked at after each change that the source tells."""
         try:
             await self.ears.until(lambda: bool(told()), seconds)

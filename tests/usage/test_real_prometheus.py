@@ -186,7 +186,7 @@ class TestTimes:
         async with asking(real, "t7 offset 3s", max_age=60) as world:
             found = await world.until(lambda samples: samples.pods)
         assert found.fetched_at is not None
-        assert 3 <= found.fetched_at - found.pods["a"].at <= 5.5
+        assert 3 <= found.fetched_at - found.pods["a"].at < 15
 
 
 class TestValues:
@@ -218,7 +218,7 @@ class TestServices:
         assert found.total is not None
         assert found.total.value == 7 * NANO
         assert found.fetched_at is not None
-        assert found.fetched_at - found.total.at < 3
+        assert found.fetched_at - found.total.at < 6
 
     async def test_an_outage_is_not_a_zero(self, real: RealPrometheus, page: Exporter) -> None:
         page.set({'s2{namespace="shop"}': 3})
