@@ -1,7 +1,8 @@
 """Who serves: the state of each pod of a target, and the doubt that keeps a registry's lie from shrinking a service.
 
-A pod is in (serving), out (pulled out, on evidence), or doubtful. Evidence is *explicit* where the registry itself says
-that the pod takes no traffic; absence from a roster is evidence only when it is confirmed, recent and not too common.
+Of a pod that might serve, either nothing says otherwise (in), or evidence does (out), or the evidence does not suffice
+(doubtful). It is *explicit* where the registry itself says that the pod takes no traffic; absence from a roster is
+evidence only when it is confirmed, recent and not too common.
 """
 
 import math

@@ -1,8 +1,8 @@
 """Strategy Watermark: above the high watermark ⌈n·usage/high⌉ pods, below the low one ⌊n·usage/low⌋, between them hold.
 
 The formulas are those of the dual-watermark autoscalers this descends from. Tolerance decides whether, never how many.
-Gaps are filled against the direction: with nothing on the way up, with a full load on the way down; filling turns an
-act into a hold, never into the other act.
+Gaps are filled against the direction: with nothing on the way up, with a full load on the way down. So a gap may keep
+the count where it is, and moves it nowhere.
 """
 
 import math
