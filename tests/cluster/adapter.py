@@ -93,7 +93,7 @@ class AdapterProcess:
 
     # -- life
 
-    def start(self, timeout: float = 30) -> None:
+    def start(self, timeout: float = 60) -> None:
         """Registers with the aggregator, starts, and waits until ready and available."""
         if self.register_it:
             self.register()
@@ -101,7 +101,7 @@ class AdapterProcess:
         self.component.wait_ready(timeout)
         self.wait_available()
 
-    def restart(self, timeout: float = 30) -> None:
+    def restart(self, timeout: float = 60) -> None:
         """Stops what runs and starts again on the same port, with the settings as they are now."""
         self.component.stop()
         self.component.start()

@@ -114,12 +114,12 @@ class CompanionProcess:
 
     # -- life
 
-    def start(self, timeout: float = 30) -> None:
+    def start(self, timeout: float = 60) -> None:
         """Starts it and waits until it answers; whether it leads is another matter."""
         self.component.start()
         self.component.wait_ready(timeout)
 
-    def restart(self, timeout: float = 30) -> None:
+    def restart(self, timeout: float = 60) -> None:
         """Stops what runs, which gives the Lease back, and starts again with the settings as they are now."""
         self.stop()
         self.start(timeout)
@@ -161,7 +161,7 @@ class CompanionProcess:
     def leads(self) -> bool:
         return self.metric("effective_load_companion_leads") == 1
 
-    def wait_leading(self, timeout: float = 30) -> None:
+    def wait_leading(self, timeout: float = 60) -> None:
         """Waits until it leads."""
         until(lambda: self.leads, timeout, lambda: f"{self.name} does not lead{self.logs()}")
 

@@ -138,7 +138,7 @@ class Prometheus:
     def resume(self) -> None:
         """Starts it again after `kill` or `pause`."""
         self.component.start()
-        self.component.wait_ready(30)
+        self.component.wait_ready(60)
 
     def pause(self) -> None:
         """Ends it cleanly; data and port stay for `resume`."""

@@ -298,7 +298,7 @@ class Workloads:
         found = self.client.list(f"/api/v1/namespaces/{self.namespace}/events", fields=f"involvedObject.name={name}")
         return [f"{event['reason']}: {event['message']}" for event in found]
 
-    def wait_event(self, name: str, contains: str, timeout: float = 15) -> None:
+    def wait_event(self, name: str, contains: str, timeout: float = 60) -> None:
         """Waits for an event about an object: they are written a moment after what they tell of."""
         found = functools.partial(self.events, name)
         until(lambda: any(contains in event for event in found()), timeout, lambda: f"no {contains!r} in {found()}")

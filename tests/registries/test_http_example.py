@@ -44,7 +44,7 @@ class Example:
 
     def start(self) -> None:
         self.process.start()
-        self.process.wait_ready(20)
+        self.process.wait_ready(60)
 
     def say(self, **services: list[dict[str, object]]) -> None:
         """What it answers from now on."""

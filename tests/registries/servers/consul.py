@@ -16,7 +16,7 @@ from tests.cluster import binaries
 from tests.cluster.processes import Component, free_ports
 
 LOOPBACK = "127.0.0.1"
-_READY_SECONDS = 30
+_READY_SECONDS = 60
 
 
 class Consul:
