@@ -1,9 +1,9 @@
 """Values on pods: what makes the HPA's own sum over pods come out right.
 
-Serving and doubtful pods have the value that was measured. Pulled-out ones stand at the very average T that the HPA which
-asks aims at: its ceil((Σ live + P·T) / T) is then the pods needed plus the P that are out. Left out, they would be taken
-for missing, and scale-up would stop. Starting, unready, terminating and finished pods, and pods without a sample, are
-left out: the HPA's own conservative filling is right for them.
+Serving and doubtful pods have the value that was measured. Pulled-out ones stand at the very average T that the HPA
+which asks aims at: its ceil((Σ live + P·T) / T) is then the pods needed plus the P that are out. Left out, they would
+be taken for missing, and scale-up would stop. Starting, unready, terminating and finished pods, and pods without a
+sample, are left out: the HPA's own conservative filling is right for them.
 """
 
 from collections.abc import Iterable, Iterator
