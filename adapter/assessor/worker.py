@@ -8,6 +8,7 @@ from time import perf_counter
 import structlog
 
 from adapter.assessor.marks import Marks
+from adapter.kube.slices import turn
 from adapter.load.pods import Pod
 from adapter.snapshot import Key, Picture, PodsMetricTarget, PolicyView, QueryView, TargetKey
 from adapter.telemetry.metrics import Metrics
@@ -51,8 +52,8 @@ class Worker:
                 self.publish(found)
                 found = {}
             await self._marks.wait()
+            await turn()
             found |= self._slice()
-            await asyncio.sleep(0)
 
     async def _mark_for_ever(self) -> None:
         """Look at every policy once in a while, a fiftieth of them at a time, and mark the old ones."""

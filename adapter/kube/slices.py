@@ -3,6 +3,8 @@
 import asyncio
 import gc
 import time
+from collections import deque
+from weakref import WeakKeyDictionary
 
 SLICE_SECONDS = 0.002
 
@@ -12,13 +14,49 @@ class Slices:
 
     def __init__(self, seconds: float = SLICE_SECONDS) -> None:
         self._seconds = seconds
-        self._until = time.perf_counter() + seconds
+        self._until = 0.0
 
     async def breathe(self) -> None:
         """Let others run if this slice is over, and begin the next."""
         if time.perf_counter() >= self._until:
-            await asyncio.sleep(0)
+            await turn()
             self._until = time.perf_counter() + self._seconds
+
+
+async def turn() -> None:
+    """Wait until the next slice of long work may begin: one in each pass of the loop, by order of asking.
+
+    So whoever waits for the loop waits for one slice, however many tasks have long work to do.
+    """
+    loop = asyncio.get_running_loop()
+    turns = _TURNS.get(loop)
+    if turns is None:
+        turns = _TURNS[loop] = _Turns()
+    await turns.take(loop)
+
+
+class _Turns:
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def take(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
+        future = loop.create_future()
+        if not self._waiting:
+            loop.call_soon(self._give, loop)
+        self._waiting.append(future)
+        return future
+
+    def _give(self, loop: asyncio.AbstractEventLoop) -> None:
+        given = self._waiting.popleft()
+        while given.done() and self._waiting:  # cancelled
+            given = self._waiting.popleft()
+        if not given.done():
+            given.set_result(None)
+        if self._waiting:
+            loop.call_soon(self._give, loop)
+
+
+_TURNS: "WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns]" = WeakKeyDictionary()
 
 
 def spare_what_lives() -> None:

@@ -182,7 +182,7 @@ class TestList:
         with structlog.testing.capture_logs() as logs:
             await watched.synced()
         assert watched.colors() == {"shop/b": "blue"}
-        assert [(one["key"], one["log_level"]) for one in logs] == [("shop/a", "warning")]
+        assert [(one["key"], one["log_level"]) for one in logs if "key" in one] == [("shop/a", "warning")]
         unreadable = {"reason": "unreadable_object"}
         assert metrics.registry.get_sample_value("effective_load_errors_total", unreadable) == 1
 
@@ -478,9 +478,9 @@ class TestTrouble:
             watch.send("ADDED", api.put("b"))
             while (await watched.next())[1] != "b ":
                 pass
-        said = [(one["log_level"], one["event"]) for one in logs]
+        said = [(one["log_level"], one["event"]) for one in logs if one["event"] != "listed"]
         assert said == [("warning", "watch failed, trying again"), ("info", "watch works again")]
-        assert "user x cannot watch pods" in logs[0]["error"]
+        assert "user x cannot watch pods" in logs[1]["error"]
         assert len(api.queries("list")) == 1
 
     async def test_failing_credentials_are_said_once(self, metrics: Metrics) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import email.utils
 import gc
-import time
 import weakref
 
 import pytest
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from adapter.kube.backoff import Backoff
 from adapter.kube.clock import ServerClock
 from adapter.kube.flight import SingleFlight
-from adapter.kube.slices import Slices, spare_what_lives
+from adapter.kube.slices import spare_what_lives
 from adapter.kube.times import TimeError, format_time, known_time, parse_time
 
 
@@ -143,28 +142,6 @@ class TestBackoff:
         backoff = Backoff(uniform=lambda _, bound: bound)
         backoff.failures = 100_000
         assert backoff.next() == 30.0
-
-
-class TestSlices:
-    async def test_a_used_up_slice_lets_others_run(self) -> None:
-        slices = Slices(0.0)
-        ran = asyncio.Event()
-        asyncio.get_running_loop().call_soon(ran.set)
-        await slices.breathe()
-        assert ran.is_set()
-
-    async def test_a_fresh_slice_goes_on_without_giving_way(self) -> None:
-        slices = Slices(3600.0)
-        ran = asyncio.Event()
-        asyncio.get_running_loop().call_soon(ran.set)
-        await slices.breathe()
-        assert not ran.is_set()
-
-    async def test_the_next_slice_begins_after_the_others_ran(self) -> None:
-        slices = Slices(0.2)
-        slices._until = 0.0
-        await slices.breathe()
-        assert slices._until > time.perf_counter()
 
 
 class TestSparing:
