@@ -88,12 +88,18 @@ def war(companion: CompanionProcess, once: Any) -> float:
 
 
 def test_tolerance_and_an_outer_guard_are_set_and_repaired(make_companion: MakeCompanion, workloads: Workloads) -> None:
-    service(workloads)
+    spec = service(workloads)
     companion = make_companion(ON, rights=RIGHTS)
     until(lambda: tolerances(workloads) == ["0", "0"], 30, lambda: f"{behavior(workloads)} {companion.logs()}")
     up = behavior(workloads)["scaleUp"]
     assert up["policies"] == [{"type": "Pods", "value": 100, "periodSeconds": 1}]
     until(lambda: conformant(workloads).get("status") == "True", 30, lambda: str(conformant(workloads)))
+    assert companion.writes("WireHpa") == 1
+    replace(workloads, "kubectl", spec)
+    assert tolerances(workloads) == [None, None]
+    companion.restart()  # it would wait for 10 min, which another leader does not know of
+    until(lambda: tolerances(workloads) == ["0", "0"], 30, lambda: f"{behavior(workloads)} {companion.logs()}")
+    assert behavior(workloads)["scaleUp"]["policies"] == up["policies"]
     assert companion.writes("WireHpa") == 1
 
 
