@@ -30,7 +30,9 @@ SETTLE_SECONDS = 3.0
 """So long after its watches are filled samples and registries have answered, if they do."""
 URGENT_AT_ONCE = 8
 """So many policies are acted for at a time where that is urgent; one that hangs takes its 2 s alone."""
-PLANNING = "planning"
+
+Planned = Callable[[Situation], Iterable[Action]]
+Turn = Callable[[], Awaitable[None]]
 
 _log = structlog.get_logger(__name__)
 
@@ -118,8 +120,8 @@ class Companion:
             self._looked_at.clear()
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(URGENT_AT_ONCE):
-                    tasks.create_task(self._work(self._urgent, self._look, _never_waits))
-                tasks.create_task(self._work(self._steady, plan.steady, self._turn))
+                    tasks.create_task(self._work("urgent", self._urgent, self._look, _never_waits))
+                tasks.create_task(self._work("steady", self._steady, plan.steady, self._turn))
                 tasks.create_task(self._look_around())
         finally:
             self._metrics.companion_leads.set(0)
@@ -144,31 +146,27 @@ class Companion:
             self._steady.add(old, later=True)
             await asyncio.sleep(LOOK_SECONDS / 10)
 
-    async def _work(
-        self, lane: Lane, planned: Callable[[Situation], Iterable[Action]], turn: Callable[[], Awaitable[None]]
-    ) -> None:
+    async def _work(self, kind: str, lane: Lane, planned: Planned, turn: Turn) -> None:
         """Plan for whoever is due in the lane, and have it done, for ever. What fails for one policy stops no other."""
         while True:
             async with lane.take() as key:
                 try:
-                    await self._plan_for(key, planned, turn)
-                    self._patience.done(key, PLANNING)
+                    await self._plan_for(key, kind, planned, turn)
                 except Exception as error:  # noqa: BLE001  whatever it is, the other policies go on
                     self._metrics.errors.labels(reason="companion").inc()
-                    if self._patience.refused(key, PLANNING, repr(error), self._session.now()):
+                    if self._patience.refused(key, kind, repr(error), self._session.now()):
                         _log.exception("planning failed", namespace=key.namespace, policy=key.name)
             await asyncio.sleep(0)
 
-    async def _plan_for(
-        self, key: Key, planned: Callable[[Situation], Iterable[Action]], turn: Callable[[], Awaitable[None]]
-    ) -> None:
+    async def _plan_for(self, key: Key, kind: str, planned: Planned, turn: Turn) -> None:
         situation = self._situation(key)
-        if situation is None or not self._patience.may(key, PLANNING, situation.now):
+        if situation is None or not self._patience.may(key, kind, situation.now):
             return
         for action in tuple(planned(situation)):
             if self._writer.may(action):
                 await turn()
                 await self._do(key, action)
+        self._patience.done(key, kind)
 
     def _look(self, situation: Situation) -> Iterable[Action]:
         """Note what there is to tell, and give what is urgent. What is to be written of it waits its turn."""

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 from aiohttp import web
+from structlog.testing import capture_logs
 
 from adapter.companion import companion as module
 from adapter.companion import plan
@@ -89,6 +90,12 @@ class Case:
     @property
     def names(self) -> list[str]:
         return [name for _, name in self.arrived]
+
+    @property
+    def errors(self) -> float:
+        """How many plans broke."""
+        labels = {"reason": "companion"}
+        return self.metrics.registry.get_sample_value("effective_load_errors_total", labels) or 0.0
 
     async def until(self, holds: Callable[[], bool], seconds: float = 10) -> None:
         async with asyncio.timeout(seconds):
@@ -228,9 +235,33 @@ async def test_a_policy_whose_plan_breaks_stops_no_other_and_is_counted(
     monkeypatch.setattr(plan, "steady", planned)
     case = make(4, writes_per_second=1000)
     await case.until(lambda: {"p000", "p002", "p003"} <= set(case.names))
-    errors = case.metrics.registry.get_sample_value("effective_load_errors_total", {"reason": "companion"})
-    assert errors == 1
+    assert case.errors == 1
     assert "p001" not in case.names
+
+
+async def test_a_plan_that_breaks_each_time_is_tried_again_later_and_said_once(
+    make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+
+    def urgent(case: Situation) -> Iterator[Action]:
+        looked.append(case.key.name)
+        return _nothing(case)
+
+    def steady(_: Situation) -> Iterator[Action]:
+        raise RuntimeError("it broke")
+
+    monkeypatch.setattr(plan, "urgent", urgent)
+    monkeypatch.setattr(plan, "steady", steady)
+    with capture_logs() as logs:
+        case = make(1)
+        for times in range(1, 9):
+            await case.until(lambda times=times: len(looked) >= times)  # type: ignore[misc]
+            case.companion.changed(case.picture.current.policies)
+        await asyncio.sleep(2)
+        case.companion.changed(case.picture.current.policies)
+        await case.until(lambda: case.errors == 2)
+    assert [entry["event"] for entry in logs].count("planning failed") == 1
 
 
 async def test_where_the_statuses_cannot_be_read_nothing_is_written_until_they_can(
