@@ -149,6 +149,18 @@ def test_a_client_that_replaces_the_hpa_every_five_seconds_is_told_and_not_fough
 
 
 @pytest.mark.timeout(240)
+def test_a_manager_that_applies_its_own_fields_every_five_seconds_leaves_the_wiring_as_it_is(
+    make_companion: MakeCompanion, workloads: Workloads
+) -> None:
+    spec = service(workloads, maker="flux")
+    companion = make_companion(ON, rights=RIGHTS)
+    until(lambda: tolerances(workloads) == ["0", "0"], 30, lambda: str(behavior(workloads)))
+    assert war(companion, lambda: apply(workloads, "flux", spec)) == 0
+    assert tolerances(workloads) == ["0", "0"]
+    assert conformant(workloads)["status"] == "True"
+
+
+@pytest.mark.timeout(240)
 def test_a_manager_that_applies_a_tolerance_of_its_own_is_told_and_not_fought(
     make_companion: MakeCompanion, workloads: Workloads
 ) -> None:
