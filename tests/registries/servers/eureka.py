@@ -126,8 +126,8 @@ class EurekaServer:
             "eureka.server.use-read-only-response-cache": str(cache_ms > 0).lower(),
             "eureka.server.response-cache-update-interval-ms": str(cache_ms or 1000),
             # A change that comes while an answer is put together leaves the old answer in the cache: by default until
-            # the next change, or for 180 s.
-            "eureka.server.response-cache-auto-expiration-in-seconds": "1",
+            # the next change, or for 180 s. So nothing is kept.
+            "eureka.server.response-cache-auto-expiration-in-seconds": "0",
             **(settings or {}),
         }
         if guarded:
