@@ -4,6 +4,7 @@ An allow is taken as fresh for a minute; then, for four minutes more, it is stil
 way, so that a slow API server stalls no HPA. A deny is remembered for ten seconds, and nothing is allowed on failure.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ _ALLOW_SECONDS = 300.0
 _DENY_SECONDS = 10.0
 _REMEMBERED = 16384
 _DEADLINE = 3.0
+_RENEWALS_AT_ONCE = 4  # all that were allowed together grow old together, and nobody waits for them
 
 _Question = tuple[Identity, Attributes]
 
@@ -60,6 +62,8 @@ class Authorizer:
         self._recent: dict[_Question, float] = {}
         """When each was last allowed: nearly every request is answered from here, without the cache's own work."""
         self._flights: SingleFlight[_Question, Ruling] = SingleFlight()
+        self._renewals: SingleFlight[_Question, Ruling] = SingleFlight()
+        self._gate = asyncio.Semaphore(_RENEWALS_AT_ONCE)
 
     async def check(self, identity: Identity, attributes: Attributes) -> None:
         """Return where the identity may. Raises StatusError: 403 where not, 503 where nobody can say."""
@@ -74,13 +78,18 @@ class Authorizer:
         except KeyError:
             ruling = await self._flights.join(question, lambda: self._review(question))
         if ruling.allowed and self._now() - ruling.at > _FRESH_SECONDS:
-            self._flights.begin(question, lambda: self._review(question))
+            self._renewals.begin(question, lambda: self._renew(question))
         if not ruling.allowed:
             raise forbidden(identity, attributes, ruling.reason)
 
     async def close(self) -> None:
         """End the reviews under way."""
         await self._flights.close()
+        await self._renewals.close()
+
+    async def _renew(self, question: _Question) -> Ruling:
+        async with self._gate:
+            return await self._review(question)
 
     async def _review(self, question: _Question) -> Ruling:
         identity, attributes = question

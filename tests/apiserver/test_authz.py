@@ -151,7 +151,28 @@ async def test_an_old_allow_is_given_while_a_slow_api_server_is_asked_again(
 
 
 async def settled(authorizer: Authorizer) -> None:
-    await asyncio.gather(*authorizer._flights._flights.values(), return_exceptions=True)
+    await asyncio.gather(*authorizer._renewals._flights.values(), return_exceptions=True)
+
+
+async def test_allows_that_grow_old_together_are_renewed_a_few_at_a_time_and_hold_up_no_new_question(
+    authorizer: Authorizer, cluster: Cluster, clock: Clock
+) -> None:
+    known = [PODS._replace(name=f"p{number}") for number in range(30)]
+    for attributes in known:
+        await authorizer.check(USER, attributes)
+    cluster.faults[REVIEWS] = hold = asyncio.Event()
+    clock.now += 61
+    for attributes in known:
+        await authorizer.check(USER, attributes)
+    asking = asyncio.create_task(authorizer.check(USER, PODS))
+    async with asyncio.timeout(30):
+        while cluster.reviews() < 30 + 4 + 1:
+            await asyncio.sleep(0)
+    assert cluster.reviews() == 30 + 4 + 1
+    hold.set()
+    await asking
+    await settled(authorizer)
+    assert cluster.reviews() == 30 + 30 + 1
 
 
 async def test_a_right_that_was_taken_away_is_gone_with_the_next_review(
