@@ -8,7 +8,7 @@ ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=igno
 WORKDIR /src
 COPY requirements/runtime.lock requirements/dev.lock requirements/
 # What builds the package, at the versions and hashes of the development lock.
-RUN awk '/^(hatchling|packaging|pathspec|pluggy|trove-classifiers)==/ {taken = 1} taken; !/\\$/ {taken = 0}' \
+RUN awk '/^(hatchling|packaging|pathspec|pluggy|tomlkit|trove-classifiers)==/ {taken = 1} taken; !/\\$/ {taken = 0}' \
         requirements/dev.lock > requirements/build.lock \
     && python -m venv /opt/build \
     && /opt/build/bin/pip install --require-hashes --only-binary=:all: -r requirements/build.lock \
