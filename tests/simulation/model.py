@@ -182,10 +182,16 @@ class Service:
         if self.now % ANSWERS == 0:
             self.registry.ask(self.pods, ips, self.now)
         assessment = self._assess(ips)
-        decision = decide(assessment, self._scale(), self.hpa.bounds, self.now)
+        decision = decide(assessment, self._scale(), self.hpa.bounds, NOW + self.now)
         if self.now % SYNC == 0:
-            self.replicas = self.hpa.sync(decision, self.now)
+            self._sync(decision)
         return Moment(self.now, self.replicas, len(busy), load, decision, assessment)
+
+    def _sync(self, decision: Decision) -> None:
+        wanted = self.hpa.sync(decision, self.now)
+        if wanted != self.replicas:
+            self.hpa.bounds = replace(self.hpa.bounds, last_scale=NOW + self.now)
+        self.replicas = wanted
 
     def _control(self) -> None:
         """What the ReplicaSet does: create, or delete the pods that are not ready and the youngest first."""

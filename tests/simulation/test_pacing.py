@@ -1,0 +1,98 @@
+"""The closed loop at a policy's own pace, with an adapter that is started anew in the middle of it."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import pairwise
+
+import pytest
+
+from adapter.load.spec import Cooldown, Fallback, Policy, Schedule, Velocity
+from adapter.policy import travelling
+from tests.load.world import NOW
+from tests.simulation.model import LONG, MINUTE, POLICY, SYNC, Moment, Service, constant, counts, needed, settled, turns
+
+QUIET, BUSY, CALM = 4_000, 24_000, 3_000
+
+
+def changed(moments: list[Moment]) -> list[tuple[int, int, int]]:
+    """Each change of the count: when, from how many, to how many."""
+    return [
+        (later.at, before.replicas, later.replicas)
+        for before, later in pairwise(moments)
+        if before.replicas != later.replicas
+    ]
+
+
+def wave(now: int) -> int:
+    """More, then less: long enough for any pace."""
+    return QUIET if now < 5 * MINUTE else BUSY if now < 25 * MINUTE else CALM
+
+
+def started_anew(service: Service) -> None:
+    """The adapter is another process, that knows what the policy's status says."""
+    service.memory = travelling.load(json.loads(json.dumps(travelling.dump(service.memory))))
+
+
+def run(rule: Policy, *, anew_every: int = 0) -> list[Moment]:
+    service = Service(5, wave, rule=rule)
+    moments = []
+    for _ in range(60):
+        moments += service.run(MINUTE)
+        if anew_every and service.now % anew_every == 0:
+            started_anew(service)
+    return moments
+
+
+@pytest.mark.parametrize(("up", "down"), [(100, 20), (20, 1), (1, 100)])
+def test_each_step_is_within_the_velocity_and_the_count_arrives(up: int, down: int) -> None:
+    moments = run(replace(POLICY, velocity=Velocity(up=up, down=down)))
+    steps = changed(moments)
+    assert all(after - before <= max(1, before * up // 100) for _, before, after in steps)
+    assert all(before - after <= max(1, before * down // 100) for _, before, after in steps)
+    assert max(counts(moments)) == needed(BUSY)
+    assert turns(moments) == 1
+    assert settled(moments)
+
+
+@pytest.mark.parametrize("anew_every", [0, MINUTE, 3 * MINUTE])
+def test_each_step_waits_for_the_cooldown_of_its_direction(anew_every: int) -> None:
+    rule = replace(POLICY, velocity=Velocity(up=30, down=30), cooldown=Cooldown(up=100, down=200))
+    moments = run(rule, anew_every=anew_every)
+    steps = changed(moments)
+    waits = [(at - before, after > had) for (before, _, _), (at, had, after) in pairwise(steps)]
+    assert {up for _, up in waits} == {True, False}
+    assert all(waited >= (100 if up else 200) for waited, up in waits)
+    assert min(waited for waited, up in waits if up) <= 100 + 2 * SYNC
+    assert max(counts(moments)) == needed(BUSY)
+    assert settled(moments)
+
+
+def test_a_schedule_holds_its_floor_and_leaves_it_at_the_policys_pace() -> None:
+    begins = datetime.fromtimestamp(NOW, UTC)
+    lunch = Schedule(
+        name="lunch", cron=f"{begins.minute + 10} {begins.hour} * * *", zone=UTC, duration=1800, minimum=15
+    )
+    rule = replace(POLICY, schedules=(lunch,), velocity=Velocity(up=10, down=10))
+    service = Service(5, constant(QUIET), rule=rule)
+    opened, over = 10 * MINUTE, 40 * MINUTE
+    moments = service.run(LONG + 30 * MINUTE)
+    assert set(counts(moments[: opened // 5])) == {5}
+    assert next(moment.at for moment in moments if moment.replicas == 15) <= opened + SYNC
+    assert {m.replicas for m in moments if opened + SYNC <= m.at < over} == {15}
+    assert all(before - after <= max(1, before // 10) for _, before, after in changed(moments) if after < before)
+    assert settled(moments)
+    assert moments[-1].replicas < 15
+
+
+def test_the_fallback_comes_once_and_stays_until_there_are_metrics_again() -> None:
+    rule = replace(POLICY, fallback=Fallback(after=300, replicas=12))
+    service = Service(5, constant(QUIET), rule=rule)
+    service.run(5 * MINUTE)
+    service.metrics = False
+    blind = service.run(LONG)
+    assert [(before, after) for _, before, after in changed(blind)] == [(5, 12)]
+    assert changed(blind)[0][0] >= 5 * MINUTE + 300
+    service.metrics = True
+    assert settled(service.run(LONG))
+    assert service.replicas < 12
