@@ -26,7 +26,7 @@ SOURCE = Path(__file__).resolve().parent / "spring-eureka"
 PREFIX = "/eureka"
 USER, PASSWORD = "reader", "correct horse"
 
-_READY_SECONDS = 90
+_READY_SECONDS = 180
 _JAR = "eureka-server.jar"
 _ARCHIVE = "application.jsa"
 _FLAGS = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xlog:cds=off")
