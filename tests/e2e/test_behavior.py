@@ -10,6 +10,8 @@ from tests.e2e.course import Course, Numbers
 from tests.e2e.kit import query_watermarks
 
 UP = Pace(policies=(PacePolicy("Percent", 900, 30),))
+SEEN = 1.0
+"""How much later than another change a busy machine may see one, in seconds."""
 BEHAVIOR = {
     "scaleUp": {
         "tolerance": "0",
@@ -36,16 +38,17 @@ def test_one_to_thirteen_is_ten_at_once_as_the_model_says_and_back_goes_a_pod_at
         workloads.wait_condition("web", "ScalingActive")
         with Course(workloads) as course:
             numbers.set("web", 1250)
-            until(lambda: course.counts("web")[-1] == 13, 60, lambda: str(course.counts("web")))
+            until(lambda: course.counts("web")[-1] == 13, 120, lambda: str(course.counts("web")))
             (_, one), (first, ten), (second, thirteen) = course.steps["web"]
             assert ten == highest(one, UP, [], first) == 10
             made = [Change(first, ten - one)]
-            assert highest(ten, UP, made, first + 29) == ten
-            assert min(thirteen, highest(ten, UP, made, second)) == thirteen
-            assert 30 <= second - first < 30 + 2 * workloads.cluster.hpa_sync
+            assert highest(ten, UP, made, first + 30 - SEEN) == ten
+            assert min(thirteen, highest(ten, UP, made, second + SEEN)) == thirteen
+            assert 30 - SEEN <= second - first < 60
             changed = numbers.set("web", 600)  # thirteen are too many, ten are right
-            until(lambda: course.counts("web")[-1] == 10, 90, lambda: str(course.counts("web")))
+            until(lambda: course.counts("web")[-1] == 10, 120, lambda: str(course.counts("web")))
             falls = course.steps["web"][3:]
     assert [count for _, count in falls] == [12, 11, 10]
-    assert falls[0][0] - changed >= 20
-    assert all(after - before >= 8 for (before, _), (after, _) in pairwise(falls))
+    # The window counts from the last sync that wanted thirteen.
+    assert falls[0][0] - changed >= 20 - workloads.cluster.hpa_sync - SEEN
+    assert all(after - before >= 8 - SEEN for (before, _), (after, _) in pairwise(falls))

@@ -27,7 +27,7 @@ def test_settings_are_taken_over_while_it_runs_and_broken_ones_are_not(
     workloads.wait_replicas("web", 8)
     assert adapter.metric(f'{RELOADS}{{result="taken"}}') == 1
     adapter.write_settings("prometheus: {servers: 3}\nservre: {}\n")
-    until(lambda: adapter.metric(f'{RELOADS}{{result="refused"}}') == 1, 20, adapter.logs)
+    until(lambda: adapter.metric(f'{RELOADS}{{result="refused"}}') == 1, 60, adapter.logs)
     load.queue("web", 1000)
     workloads.wait_replicas("web", 10)
 
