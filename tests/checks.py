@@ -98,6 +98,15 @@ def named_tests() -> Iterator[str]:
     yield from (f"docs/registries.md: no test in: {row}" for row in rows_without_test(REGISTRIES.read_text("utf-8")))
 
 
+def rooms() -> Iterator[str]:
+    """README draws every room and module of the package, and none that is not there."""
+    (drawn,) = re.findall(r"```\nadapter/\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    there = {path.name + "/" * path.is_dir() for path in (ROOT / "adapter").glob("[!_]*[!_]")}
+    named = set(re.findall(r"^  (\S+)", drawn, re.MULTILINE))
+    for name in sorted(named ^ {one for one in there if not one.startswith("settings_") and one != "py.typed"}):
+        yield f"README draws adapter/{name} and it is not there, or the other way round"
+
+
 def rows_without_test(text: str) -> Iterator[str]:
     """The rows of tables whose last column is for tests, but names none."""
     of_tests = False
@@ -118,6 +127,7 @@ CHECKS: tuple[Callable[[], Iterator[str]], ...] = (
     metric_names,
     links,
     named_tests,
+    rooms,
 )
 
 
