@@ -26,7 +26,8 @@ KUBERNETES = "1.36"
 OVERLAYS = ("overlays/default", "overlays/external-metrics", "examples/overlay")
 RENDERED = (MANIFESTS / "base", *(MANIFESTS / one for one in OVERLAYS))
 EXAMPLES = sorted((MANIFESTS / "examples").glob("*.yaml"))
-_LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
+_LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _METRIC = re.compile(r"\beffective_load_[a-z0-9_]+")
 _SUFFIX = re.compile(r"_(bucket|sum|count)$")
 _TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
@@ -81,11 +82,17 @@ def metric_names() -> Iterator[str]:
 
 
 def links() -> Iterator[str]:
-    """Links within the repository lead somewhere."""
+    """Links within the repository lead somewhere, to a heading where they name one."""
     for path in _texts("*.md"):
-        for target in _LINK.findall(path.read_text(encoding="utf-8")):
-            if not (path.parent / target).exists():
-                yield f"{path.relative_to(ROOT)} links to {target}, which does not exist"
+        for target, heading in _LINK.findall(path.read_text(encoding="utf-8")):
+            there = path.parent / target if target else path
+            if not there.exists() or (heading and heading not in anchors(there.read_text(encoding="utf-8"))):
+                yield f"{path.relative_to(ROOT)} links to {target}{heading and '#'}{heading}, which does not exist"
+
+
+def anchors(text: str) -> set[str]:
+    """The names by which a page's headings are linked to."""
+    return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in _HEADING.findall(text)}
 
 
 def named_tests() -> Iterator[str]:

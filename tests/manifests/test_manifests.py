@@ -247,11 +247,11 @@ def test_documents_with_dead_links_and_unknown_metrics_are_found(
 ) -> None:
     monkeypatch.setattr(checks, "ROOT", tmp_path)
     (tmp_path / "a.md").write_text(
-        "[a](gone.md) [b](https://example.com/x) [c](#here) [d](a.md#there) "
+        "# Here\n## `there[]`, a `b`\n[a](gone.md) [b](https://example.com/x) [c](#here) [d](a.md#there-a-b) [e](#no) "
         "`effective_load_source_up` `effective_load_scale_read_duration_seconds_bucket` `effective_load_sorce_up`",
         encoding="utf-8",
     )
-    assert list(checks.links()) == ["a.md links to gone.md, which does not exist"]
+    assert list(checks.links()) == [f"a.md links to {lost}, which does not exist" for lost in ("gone.md", "#no")]
     assert list(checks.metric_names()) == ["a.md names effective_load_sorce_up, which does not exist"]
 
 
