@@ -44,10 +44,11 @@ class ControlPlane:
         hpa_sync: float = 3,
         hpa_flags: Mapping[str, str] | None = None,
         apiserver_flags: Mapping[str, str] | None = None,
+        gates: str = "",
         keep_folder: bool = False,
         say: Callable[[str], None] = binaries.say_to_stderr,
     ) -> None:
-        """`hpa_flags` come without their prefix: {"downscale-stabilization": "0s"}."""
+        """`hpa_flags` come without their prefix: {"downscale-stabilization": "0s"}. `gates`: for all that has some."""
         optional = {
             "kube-controller-manager": controller_manager,
             "kube-scheduler": scheduler,
@@ -56,8 +57,9 @@ class ControlPlane:
         }
         self.wanted = [*binaries.API_SERVER, *(name for name, chosen in optional.items() if chosen)]
         self.nodes, self.hpa_sync, self.keep_folder, self.say = nodes, hpa_sync, keep_folder, say
-        self.hpa_flags = {f"horizontal-pod-autoscaler-{key}": value for key, value in (hpa_flags or {}).items()}
-        self.apiserver_flags = dict(apiserver_flags or {})
+        gated = {"feature-gates": gates} if gates else {}
+        self.hpa_flags = {f"horizontal-pod-autoscaler-{key}": value for key, value in (hpa_flags or {}).items()} | gated
+        self.apiserver_flags = {**(apiserver_flags or {}), **gated}
         self.components: dict[str, Component] = {}
         self.watched: list[Component] = []
         """Further processes whose logs belong into a failed test's report: adapters."""

@@ -1,0 +1,183 @@
+"""The policy's own pace on the stock HPA: velocity, cooldown, schedules, fallback, zero, and an end of replacing."""
+
+import datetime as dt
+import secrets
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster import objects
+from tests.cluster.adapter import AdapterProcess, account_kubeconfig, install_crds
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.prometheus import Exporter, Prometheus
+from tests.cluster.workloads import Workloads, until
+from tests.e2e.conftest import MakeAdapter
+from tests.e2e.kit import PULLED_OUT, Load, prometheus_settings, query_watermarks
+
+COOLDOWN = 12
+SOON = 5
+"""Seconds: a sync of the HPA, and a little for a busy machine."""
+
+
+@pytest.fixture
+def load(exporter: Exporter, workloads: Workloads) -> Load:
+    return Load(exporter, workloads)
+
+
+def counts(workloads: Workloads) -> list[int | None]:
+    """The counts that the HPA has set, one after the other."""
+    return [sync.desired for sync in workloads.syncs("web") if sync.outcome == "rescaled"]
+
+
+def last_scale(workloads: Workloads, since: dt.datetime | None = None) -> dt.datetime:
+    """When the HPA last scaled, by itself; it says so a moment after it did."""
+
+    def told() -> dt.datetime | None:
+        text = workloads.hpa_status("web").get("lastScaleTime")
+        at = dt.datetime.fromisoformat(text) if text else None
+        return at if at is not None and (since is None or at > since) else None
+
+    until(lambda: told() is not None, SOON, lambda: "the HPA does not say when it scaled")
+    found = told()
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("current", "queue", "velocity", "expected"),
+    [(3, 600, {"scaleUpPercent": 20}, [4, 5, 6]), (7, 120, {"scaleDownPercent": 1}, [6, 5, 4, 3])],
+)
+def test_velocity_is_kept_at_each_sync(
+    make_adapter: MakeAdapter,
+    workloads: Workloads,
+    load: Load,
+    prometheus: Prometheus,
+    current: int,
+    queue: int,
+    velocity: dict[str, int],
+    expected: list[int],
+) -> None:
+    load.queue("web", queue)
+    workloads.deployment("web", current)
+    workloads.policy("web", [query_watermarks("queue", "100", "40")], velocity=velocity)
+    workloads.hpa("web", minimum=2, maximum=7)
+    make_adapter(prometheus_settings(prometheus))
+    workloads.wait_replicas("web", expected[-1])
+    until(lambda: counts(workloads) == expected, SOON, lambda: str(counts(workloads)))
+    workloads.hold_replicas("web", expected[-1])
+
+
+def test_a_cooldown_is_kept_by_an_adapter_that_was_started_meanwhile(
+    make_adapter: MakeAdapter, workloads: Workloads, load: Load, prometheus: Prometheus
+) -> None:
+    load.queue("web", 300)
+    workloads.deployment("web", 2)
+    workloads.policy("web", [query_watermarks("queue", "100", "40")], cooldown={"scaleUpSeconds": COOLDOWN})
+    workloads.hpa("web")
+    adapter = make_adapter(prometheus_settings(prometheus))
+    workloads.wait_replicas("web", 3)
+    first = last_scale(workloads)
+    load.queue("web", 600)
+    adapter.kill()
+    adapter.restart()
+    workloads.wait_replicas("web", 6)
+    until(lambda: counts(workloads) == [3, 6], SOON, lambda: str(counts(workloads)))
+    assert (last_scale(workloads, first) - first).total_seconds() >= COOLDOWN
+
+
+@pytest.mark.timeout(180)
+def test_a_schedule_opens_at_its_minute_also_where_no_metric_has_an_answer(
+    make_adapter: MakeAdapter, workloads: Workloads, load: Load, prometheus: Prometheus
+) -> None:
+    make_adapter(prometheus_settings(prometheus))
+    workloads.deployment("web", 2)
+    load.each("web", 0.8)
+    begins = (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=80)).replace(second=0, microsecond=0)
+    at_that_minute = {"name": "rush", "cron": f"{begins:%M %H} * * *", "durationSeconds": 3600, "minReplicas": 6}
+    workloads.policy(
+        "web", [query_watermarks("load", "1200m", "400m")], schedules=[at_that_minute], velocity={"scaleUpPercent": 0}
+    )
+    workloads.hpa("web")
+    workloads.wait_condition("web", "ScalingActive")
+    prometheus.kill()
+    workloads.wait_condition("web", "ScalingActive", status="False", contains="query load")
+    assert workloads.replicas("web") == 2
+    workloads.wait_replicas("web", 6, timeout=(begins - dt.datetime.now(dt.UTC)).total_seconds() + 4 * SOON)
+    assert 0 <= (last_scale(workloads) - begins).total_seconds() <= 2 * SOON
+    workloads.hold_replicas("web", 6)
+
+
+def test_the_fallback_stands_in_once_the_error_has_lasted(
+    make_adapter: MakeAdapter, workloads: Workloads, load: Load, prometheus: Prometheus
+) -> None:
+    make_adapter(prometheus_settings(prometheus))
+    workloads.deployment("web", 2)
+    load.each("web", 0.8)
+    after = 10
+    workloads.policy(
+        "web", [query_watermarks("load", "1200m", "400m")], fallback={"afterSeconds": after, "replicas": 5}
+    )
+    workloads.hpa("web")
+    workloads.wait_condition("web", "ScalingActive")
+    prometheus.kill()
+    failing = workloads.wait_condition("web", "ScalingActive", status="False", contains="query load")
+    workloads.wait_replicas("web", 5)
+    since = dt.datetime.fromisoformat(failing["lastTransitionTime"])
+    assert (last_scale(workloads) - since).total_seconds() >= after - SOON
+    workloads.hold_replicas("web", 5)
+
+
+def test_newcomers_that_are_pulled_out_themselves_are_replaced_twice_and_no_more(
+    make_adapter: MakeAdapter, workloads: Workloads, load: Load, prometheus: Prometheus
+) -> None:
+    make_adapter(prometheus_settings(prometheus))
+    workloads.deployment("web", 4)
+    load.each("web", 1.2)
+    workloads.policy("web", [query_watermarks("load", "1200m", "400m")], pulledOut={"replaceAfterSeconds": 0})
+    workloads.hpa("web")
+    workloads.wait_condition("web", "ScalingActive")
+    out: list[str] = []
+    for count in (5, 6, 6):
+        newcomer = workloads.pod_names("web")[-1]
+        out.append(newcomer)
+        workloads.annotate(newcomer, {PULLED_OUT: "true"})
+        load.each("web", 4.8 / 3, but=dict.fromkeys(out, 0.0))
+        workloads.wait_replicas("web", count)
+        workloads.hold_replicas("web", count)
+        workloads.wait_ready("web", count)
+        load.each("web", 4.8 / (count - len(out)), but=dict.fromkeys(out, 0.0))
+        workloads.hold_replicas("web", count)
+
+
+@pytest.fixture(scope="module")
+def zero_cluster() -> Iterator[ControlPlane]:
+    """A control plane whose HPAs may go to zero."""
+    with ControlPlane(gates="HPAScaleToZero=true", metrics_server=False) as cluster:
+        install_crds(cluster)
+        yield cluster
+
+
+@pytest.mark.timeout(240)
+def test_a_service_that_nobody_asks_for_sleeps_and_wakes_with_its_queue(
+    zero_cluster: ControlPlane, exporter: Exporter, prometheus: Prometheus
+) -> None:
+    name = f"zero-{secrets.token_hex(3)}"
+    zero_cluster.client.create(objects.namespace(name))
+    zero_cluster.client.wait_for(f"/api/v1/namespaces/{name}/serviceaccounts/default", timeout=30)
+    workloads = Workloads(zero_cluster, name)
+    load = Load(exporter, workloads)
+    load.queue("web", 250)
+    workloads.deployment("web", 3)
+    workloads.policy("web", [query_watermarks("queue", "100", "40")])
+    workloads.hpa("web", minimum=0)
+    kubeconfig = account_kubeconfig(zero_cluster)
+    with AdapterProcess(zero_cluster, prometheus_settings(prometheus), kubeconfig=kubeconfig):
+        workloads.wait_condition("web", "ScalingActive")
+        workloads.hold_replicas("web", 3)
+        load.queue("web", 0)
+        workloads.wait_replicas("web", 0)
+        workloads.hold_replicas("web", 0)
+        load.queue("web", 1)
+        workloads.wait_replicas("web", 1)
+        load.queue("web", 250)
+        workloads.wait_replicas("web", 3)
