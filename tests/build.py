@@ -1,5 +1,6 @@
 """`python -m tests.build`: builds every program that the tests start, once, before they run side by side."""
 
+import shutil
 import sys
 
 from tests.cluster import binaries
@@ -11,7 +12,7 @@ REGISTRIES = ("consul", "polaris")
 def main() -> int:
     """Build what is missing; the exit status is 1 where something cannot be built."""
     try:
-        binaries.ensure(*binaries.EVERYTHING, *REGISTRIES)
+        binaries.ensure(*binaries.EVERYTHING, *REGISTRIES, *([] if shutil.which("kubectl") else ["kubectl"]))
         eureka.ensure()
         zookeeper.ensure()
     except binaries.BuildError as error:

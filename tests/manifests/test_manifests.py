@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from tests import checks, reference
+from tests.cluster import binaries
 from tests.manifests.rendering import MANIFESTS, Object, RenderingError, documents, identity, render
 
 BASE = MANIFESTS / "base"
@@ -18,6 +19,7 @@ DEFAULT = MANIFESTS / "overlays" / "default"
 EXTERNAL = MANIFESTS / "overlays" / "external-metrics"
 EXAMPLE = MANIFESTS / "examples" / "overlay"
 EACH = pytest.mark.parametrize("folder", [BASE, DEFAULT, EXTERNAL, EXAMPLE], ids=["base", "default", "external", "own"])
+KUBECTL = shutil.which("kubectl") or str(binaries.path_of("kubectl"))
 WRITES = {"create", "update", "patch", "delete", "deletecollection", "*"}
 
 
@@ -60,9 +62,9 @@ def test_no_object_is_rendered_twice(folder: Path) -> None:
 
 
 @EACH
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl, which brings kustomize, is not installed")
+@pytest.mark.skipif(not Path(KUBECTL).exists(), reason="kubectl, which brings kustomize, is neither installed nor built")
 def test_the_rendering_is_that_of_kustomize(folder: Path) -> None:
-    answer = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, check=True, env={**os.environ})
+    answer = subprocess.run([KUBECTL, "kustomize", str(folder)], capture_output=True, check=True, env={**os.environ})
     theirs = [one for one in yaml.safe_load_all(answer.stdout) if one]
     assert sorted(map(identity, theirs)) == sorted(map(identity, render(folder)))
     assert {identity(item): item for item in theirs} == found(folder)
