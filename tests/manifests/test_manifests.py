@@ -62,7 +62,7 @@ def test_no_object_is_rendered_twice(folder: Path) -> None:
 
 
 @EACH
-@pytest.mark.skipif(not Path(KUBECTL).exists(), reason="kubectl, which brings kustomize, is neither installed nor built")
+@pytest.mark.skipif(not Path(KUBECTL).exists(), reason="kubectl, which brings kustomize, is not here")
 def test_the_rendering_is_that_of_kustomize(folder: Path) -> None:
     answer = subprocess.run([KUBECTL, "kustomize", str(folder)], capture_output=True, check=True, env={**os.environ})
     theirs = [one for one in yaml.safe_load_all(answer.stdout) if one]
