@@ -20,7 +20,6 @@ _ALWAYS_SAID: Mapping[HeldBy | None, tuple[str, ...]] = {
         "the count changed after the samples were taken, or just before: with fastScaleUp it falls on newer ones only",
     ),
 }
-_STANDS = {Verdict.ABOVE: "above", Verdict.INSIDE: "inside", Verdict.BELOW: "below"}
 
 
 def explain(assessment: Assessment, decision: Decision, bounds: Bounds, now: float) -> tuple[str, ...]:
