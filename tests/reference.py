@@ -30,8 +30,8 @@ settings stay, and the log and `effective_load_settings_reloads_total` say so.
 """
 _METRICS = """\
 Served as Prometheus text by every pod of server and companion, on the telemetry port under `/metrics`, beside the usual
-`process_…` metrics. Their names stay. Histograms are exposed as `…_bucket`, `…_sum` and `…_count`. Each pod tells of all
-policies, as it sees them: take `max by (namespace, policy)` of `effective_load_policy_…`, and no sum.
+`process_…` metrics. Their names stay. Histograms are exposed as `…_bucket`, `…_sum` and `…_count`. Each pod tells of
+all policies as it sees them: take `max by (namespace, policy)` of what is about policies, and no sum.
 """
 
 
