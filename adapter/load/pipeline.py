@@ -20,7 +20,7 @@ from adapter.load.memory import Memory, PodMemory
 from adapter.load.overtaking import overtaken
 from adapter.load.pacing import Paced, pace, raised
 from adapter.load.pods import Pod, PodState
-from adapter.load.readings import Measured, Standings, measure, select
+from adapter.load.readings import NO_POD_SERVES, Measured, Standings, measure, select
 from adapter.load.recollection import (
     after_errors,
     after_rollout,
@@ -198,9 +198,14 @@ def _error(assessment: Assessment, current: int, best: Outcome | None) -> str | 
         return f"no pods of {assessment.target} exist"
     if best is not None:
         return None
-    if current == 0 and not any(metric.total for metric in assessment.metrics):
-        return f"{assessment.target} is scaled to zero"
-    return "; ".join(f"metric {metric.name}: {metric.error}" for metric in assessment.metrics)
+    asked = _asked(assessment, current)
+    asleep = [] if current or any(m.total for m in asked) else [f"{assessment.target} is scaled to zero"]
+    return "; ".join(asleep + [f"metric {metric.name}: {metric.error}" for metric in asked if metric.error])
+
+
+def _asked(assessment: Assessment, current: int) -> list[MetricAssessment]:
+    """The metrics that may have an answer: at zero those that are measured by pod have none, and that is no fault."""
+    return [metric for metric in assessment.metrics if current or metric.error != NO_POD_SERVES]
 
 
 def _outcome(metric: MetricAssessment, current: int, bounds: Bounds, multiple_of: int) -> Outcome:
@@ -373,6 +378,6 @@ def _noting(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) ->
 
 
 def _in_error(assessment: Assessment, current: int) -> bool:
-    """Whether no metric has an answer. At zero those that are measured by pod cannot have any, and that is no fault."""
-    asked = [metric for metric in assessment.metrics if current or metric.total]
+    """Whether no metric has an answer that may have one."""
+    asked = _asked(assessment, current)
     return bool(asked) and all(metric.error for metric in asked)

@@ -24,6 +24,8 @@ from adapter.load.spec import Average, Metric, Policy
 from adapter.load.strategies.watermark import need
 from adapter.load.tally import Band, Scales, Tally
 
+NO_POD_SERVES = "no pod serves"
+"""The error of a metric that lacks nothing but pods."""
 _NOTHING = PodMemory()
 
 
@@ -137,7 +139,7 @@ def _measure_total(policy: Policy, metric: Metric, standings: Standings, samples
     error = source_error(metric, samples, now) if stale else None
     running = len(standings.running)
     if error is None and running and all(reading.verdict is Verdict.ERROR for reading in readings):
-        error = "no pod serves"
+        error = NO_POD_SERVES
     return Measured(
         MetricAssessment(
             name=metric.name,
@@ -236,11 +238,13 @@ def _reading(
 
 def _error(metric: Metric, standings: Standings, gauges: dict[str, Gauge], samples: Samples, now: float) -> str:
     """Why no reading could compare anything."""
+    source = samples.resources if metric.resource else query_samples(metric, samples)
+    if not standings.running and source.error:
+        return source_error(metric, samples, now)
     if not standings.serving and not standings.doubtful:
-        return "no pod serves"
+        return NO_POD_SERVES
     if metric.of is not None and not any(g.capacity for g in gauges.values()):
         return no_capacity_sentence(metric, [r.pod for r in [*standings.serving, *standings.doubtful]])
-    source = samples.resources if metric.resource else query_samples(metric, samples)
     reasons = {g.missing for g in _pick(gauges, [*standings.serving, *standings.doubtful]) if g.missing}
     if not source.error and source.pods and reasons - {"no sample"}:
         return f"{source_name(metric)} has no fresh sample of a serving pod: {min(reasons - {'no sample'})}"

@@ -11,7 +11,7 @@ from adapter.load.assessment import Decision, HeldBy, Verdict
 from adapter.load.memory import Memory
 from adapter.load.pacing import Paced, pace
 from adapter.load.pipeline import decide
-from adapter.load.samples import ResourceSamples, Samples
+from adapter.load.samples import QuerySamples, ResourceSamples, Samples
 from adapter.load.schedule import Limits
 from adapter.load.spec import Bounds, Cooldown, Fallback, Mode, Policy, Schedule, Velocity
 from tests.load.world import BOUNDS, NOW, cpu, out, pod, policy, queue, same, scale, see, total, usage
@@ -239,6 +239,21 @@ class TestZero:
         bounds, lost = Bounds(minimum=0, maximum=50), total("5", at=NOW - 500)
         assessment, before = see(rule, [], lost, current=0, bounds=bounds)
         assert before.desired is None
+        assert decide(assessment, scale(0), bounds, NOW + 300).desired == 10
+
+    def test_pods_that_are_left_at_zero_are_no_answer(self) -> None:
+        pods, loads = same(2, "800m")
+        _, decision = see(BAND, pods, usage(loads), current=0, bounds=Bounds(minimum=0, maximum=50))
+        assert decision.error == "Deployment web is scaled to zero"
+
+    def test_a_source_that_fails_is_told_at_zero_and_the_fallback_wakes(self) -> None:
+        rule = replace(policy(cpu("1200m"), queue("100")), fallback=Fallback(after=300, replicas=10))
+        bounds, silent = (
+            Bounds(minimum=0, maximum=50),
+            Samples(queries={"queue": QuerySamples(error="connection refused")}),
+        )
+        assessment, before = see(rule, [], silent, current=0, bounds=bounds)
+        assert before.error == "Deployment web is scaled to zero; metric queue: query queue: connection refused"
         assert decide(assessment, scale(0), bounds, NOW + 300).desired == 10
 
     def test_the_first_pod_comes_at_any_velocity_but_zero(self) -> None:
