@@ -32,8 +32,8 @@ class Limits(NamedTuple):
 def windows(schedules: Iterable[Schedule], now: float) -> tuple[Window, ...]:
     """Of each schedule the window that opened last and the one that opens next, as far as they are not over.
 
-    Where the clocks are put forward over a start, it is the first moment after the gap; where they are put back, the
-    first of the two.
+    A time of day that the clocks are put forward over is the first moment after the gap; where they are put back, it is
+    the first of the two. What comes with every minute or hour (a `*` there) goes by the time that passes.
     """
     minute = int(now) // 60
     found = (_window(one, start) for one in schedules for start in _starts(one.cron, one.zone, minute))
