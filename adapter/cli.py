@@ -79,14 +79,16 @@ def _add_decide(commands: Any) -> None:
 def _add_check(commands: Any) -> None:
     check = commands.add_parser(
         "check",
-        help="check the connections to service registries",
+        help="check the connections to service registries, and how policies, pods and HPAs fit together",
         description="Ask every server of the settings' registries, and say how far that gets, which pods match the "
-        "answers, and what is unwise about the HPAs of the policies that name them. Exit status: 0 all is well, 1 "
-        "something is wrong, 2 what shall be checked is not usable.",
+        "answers, and what is unwise about the HPAs of the policies. Exit status: 0 all is well, 1 something is wrong, "
+        "2 what shall be checked is not usable.",
     )
-    check.add_argument("--settings", metavar="FILE", required=True, help="settings file (YAML) that names registries")
+    check.add_argument("--settings", metavar="FILE", required=True, help="settings file (YAML)")
     check.add_argument("--kubeconfig", metavar="FILE", help="as for serve; without a cluster no policy is looked at")
-    check.add_argument("--registry", metavar="NAME", default="", help="only this registry; default: all")
+    check.add_argument(
+        "--registry", metavar="NAME", default="", help="only this registry, with its policies"
+    )
     check.add_argument("--service", metavar="NAME", default="", help="only this service, with or without a policy")
     check.add_argument("--namespace", default="", help="of that service, in the registry's sense")
     check.add_argument("--group", default="", help="of that service")

@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from adapter.check.cluster import Cluster, ClusterFault, Named
+from adapter.check.cluster import Cluster, ClusterFault, Named, TargetPods
 from adapter.check.findings import PROBE, matching, registry_section, roster_of, service_section
 from adapter.check.report import Section
 from adapter.kube.errors import KubeError
 from adapter.kube.session import Session
-from adapter.load.membership import uses_registry
+from adapter.load.membership import KUBERNETES, uses_registry
 from adapter.load.roster import Roster
 from adapter.load.spec import Policy
 from adapter.policy.conformance import Wiring, flaws
@@ -60,9 +60,9 @@ async def check(settings: Settings, wanted: Wanted, kubeconfig: str | None) -> l
 
 def _completed(wanted: Wanted, registries: Mapping[str, Registry]) -> Wanted:
     """What is wanted, the only registry put in where a service needs one. Raises Unusable."""
-    known = ", ".join(sorted(registries))
-    if not registries:
-        raise Unusable("the settings name no registries; there is nothing to check")
+    known = ", ".join(sorted(registries)) or "none"
+    if wanted.service and not registries:
+        raise Unusable("the settings name no registries, so no service can be looked for")
     if wanted.registry and wanted.registry not in registries:
         raise Unusable(f"registry {wanted.registry!r} is not in the settings; there are {known}")
     if wanted.policy and not all(wanted.policy.partition("/")):
@@ -82,12 +82,14 @@ def _completed(wanted: Wanted, registries: Mapping[str, Registry]) -> Wanted:
 async def _cluster(
     kubeconfig: str | None, settings: Settings, wanted: Wanted, notes: list[Section]
 ) -> AsyncIterator[Cluster | None]:
-    """The cluster, None where none is needed or none can be reached. That is wrong only where it was asked for."""
+    """The cluster, None where none is needed or none can be reached. That is wrong only where there is nothing else
+    to check, or it was asked for.
+    """
     if wanted.service:
         yield None
         return
     section = Section("cluster")
-    tell = section.wrong if kubeconfig or wanted.policy else section.note
+    tell = section.wrong if kubeconfig or wanted.policy or not settings.registries else section.note
     try:
         session = await Session.open(kubeconfig)
     except KubeError as error:
@@ -111,12 +113,14 @@ async def _policies(cluster: Cluster, settings: Settings, wanted: Wanted, notes:
     for one in found:
         if one.policy is None:
             section.wrong(f"policy {one} is not valid: {one.fault}")
-        elif wanted.policy and uses_registry(one.policy) is None:
-            section.wrong(f"policy {one} names no service registry; Kubernetes' own facts say which pods are out")
     if section.findings:
         notes.append(section)
-    valid = [(one.policy, registry) for one in found if one.policy and (registry := uses_registry(one.policy))]
-    return [policy for policy, registry in valid if wanted.registry in {"", registry.name}]
+    return [one.policy for one in found if one.policy and wanted.registry in {"", _registry_of(one.policy)}]
+
+
+def _registry_of(policy: Policy) -> str:
+    registry = uses_registry(policy)
+    return registry.name if registry is not None else KUBERNETES
 
 
 async def _named(cluster: Cluster, settings: Settings, wanted: Wanted) -> list[Named]:
@@ -153,25 +157,40 @@ async def _policy_sections(
 ) -> list[Section]:
     """Whether a policy may name its service, which of its pods match what the registry listed, and its HPA."""
     section = Section(f"policy {policy.namespace}/{policy.name}")
-    registry = uses_registry(policy)
     assert cluster is not None
-    assert registry is not None
-    hub = Registries(settings.registries, lambda _: None, time.time, Metrics())
-    refusal = hub.refusal(registry.name, registry.service, policy.namespace)
-    if refusal:
-        section.wrong(refusal)
+    if not _may_name_its_service(section, settings, policy):
         return [section]
-    section.ok(f"the settings let it name service {registry.service} of registry {registry.name}")
     try:
         found = await cluster.pods(policy)
     except (KubeError, ClusterFault) as error:
         section.wrong(str(error))
         return [section]
-    if roster is None:
-        section.note(f"{len(found.pods)} pods of {found.target.kind} {found.target.name} wait for a valid answer")
+    _match(section, policy, found, roster)
+    return [section, _hpa_section(found.wiring)]
+
+
+def _may_name_its_service(section: Section, settings: Settings, policy: Policy) -> bool:
+    registry = uses_registry(policy)
+    if registry is None:
+        return True
+    hub = Registries(settings.registries, lambda _: None, time.time, Metrics())
+    refusal = hub.refusal(registry.name, registry.service, policy.namespace)
+    if refusal:
+        section.wrong(refusal)
+        return False
+    section.ok(f"the settings let it name service {registry.service} of registry {registry.name}")
+    return True
+
+
+def _match(section: Section, policy: Policy, found: TargetPods, roster: Roster | None) -> None:
+    registry = uses_registry(policy)
+    pods = f"{len(found.pods)} pods of {found.target.kind} {found.target.name}"
+    if registry is None:
+        section.ok(f"it names no service registry: Kubernetes itself says which of the {pods} serve")
+    elif roster is None:
+        section.note(f"{pods} wait for a valid answer")
     else:
         matching(section, registry, found.target, found.pods, roster)
-    return [section, _hpa_section(found.wiring)]
 
 
 def _hpa_section(wiring: Wiring) -> Section:

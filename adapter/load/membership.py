@@ -31,6 +31,7 @@ ALL_WOULD_BE_OUT = "every pod would be out"
 """How the reason begins of a doubt that keeps the registry from taking out the last pod."""
 
 KUBERNETES = "kubernetes"
+"""The registry that needs no service name: readiness gates, EndpointSlices and the annotation."""
 _STARTING = "STARTING"
 """Eureka's word for a registration that takes no traffic yet."""
 _OUT_STATUSES = {"OUT_OF_SERVICE", "DOWN", "MAINTENANCE", "CRITICAL"}

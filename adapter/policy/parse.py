@@ -11,6 +11,7 @@ from enum import StrEnum
 from fractions import Fraction
 
 from adapter.faults import Fault
+from adapter.load.membership import KUBERNETES
 from adapter.load.quantity import NANO, QuantityError, parse
 from adapter.load.spec import (
     Average,
@@ -37,8 +38,6 @@ API_VERSION = f"{GROUP}/v1alpha1"
 KIND = "WatermarkPolicy"
 HOLD_UNTIL = f"{GROUP}/hold-until"
 """The annotation that holds a policy until a time."""
-KUBERNETES = "kubernetes"
-"""The registry that needs no service name: readiness gates, EndpointSlices and the annotation."""
 
 MOST_METRICS = 10
 _MOST_CONTAINERS = 20

@@ -137,8 +137,20 @@ def test_what_does_not_fit_together_is_not_usable(check: Check, arguments: list[
     assert check.status == cli.INVALID
 
 
-def test_settings_without_registries_leave_nothing_to_check(check: Check) -> None:
-    assert "name no registries" in check([])
+def test_without_registries_and_without_a_cluster_nothing_can_be_checked(check: Check) -> None:
+    assert "wrong  no cluster can be asked" in check([])
+    assert check.status == cli.FAILED
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--service", "web"], "the settings name no registries, so no service can be looked for"),
+        (["--registry", "main"], "registry 'main' is not in the settings; there are none"),
+    ],
+)
+def test_without_registries_none_can_be_asked(check: Check, arguments: list[str], sentence: str) -> None:
+    assert sentence in check([], *arguments)
     assert check.status == cli.INVALID
 
 

@@ -129,11 +129,26 @@ def test_what_is_missing_between_a_policy_and_its_pods_is_named(check: Check, wo
     )
 
 
-def test_without_a_policy_all_that_name_a_registry_are_checked(check: Check, workloads: Workloads) -> None:
+def test_without_a_policy_all_are_checked_and_of_one_registry_its_own(check: Check, workloads: Workloads) -> None:
     policy(workloads)
     policy(workloads, "cart", "shop.cart")
     workloads.policy("plain", [cpu_watermarks("1200m", "400m")])
     found = check()[1]
+    assert {f"policy {workloads.namespace}/{name}" for name in ("web", "cart", "plain")} <= found.keys()
+    assert "service shop.cart of registry consul" in found
+    found = check("--registry", "consul")[1]
     assert {f"policy {workloads.namespace}/{name}" for name in ("web", "cart")} <= found.keys()
     assert f"policy {workloads.namespace}/plain" not in found
-    assert "service shop.cart of registry consul" in found
+
+
+def test_a_policy_that_names_no_registry_is_checked_with_its_hpa(check: Check, workloads: Workloads) -> None:
+    workloads.deployment("web", 3)
+    workloads.policy("web", [cpu_watermarks("1200m", "400m")])
+    workloads.hpa("web")
+    status, found = check("--policy", f"{workloads.namespace}/web")
+    assert found[f"policy {workloads.namespace}/web"] == [
+        "ok: it names no service registry: Kubernetes itself says which of the 3 pods of Deployment web serve"
+    ]
+    [hasty] = found[f"HPA {workloads.namespace}/web of policy web"]
+    assert hasty.startswith("note: HPA web has scaleDown.stabilizationWindowSeconds 0")
+    assert status == 0
