@@ -13,7 +13,7 @@ from tests.cluster.adapter import AdapterProcess
 from tests.cluster.client import query, tls_context
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.wire import Wire
-from tests.cluster.workloads import Workloads, cpu_watermarks
+from tests.cluster.workloads import Workloads, cpu_watermarks, until
 from tests.e2e.kit import PULLED_OUT
 
 NAMESPACE = "wire"
@@ -36,6 +36,13 @@ def service(control_plane: ControlPlane, _adapter: AdapterProcess) -> Iterator[W
     made.hpa("web", minimum=4, maximum=4)
     made.wait_usage("web", cpu="1500m")
     made.wait_condition("web", "ScalingActive")
+    values = f"{GROUP}/v1beta2/namespaces/{NAMESPACE}/pods/*/effective_cpu?labelSelector=app%3Dweb"
+
+    def valued() -> int:
+        answer = control_plane.client.raw(values)
+        return len(answer.json()["items"]) if answer.status == 200 else 0
+
+    until(lambda: valued() == 4, 60, lambda: f"{valued()} of 4 pods have a value")  # some may still lack a sample
     yield made
     control_plane.client.delete(f"/api/v1/namespaces/{NAMESPACE}")
 
