@@ -37,7 +37,7 @@ def last_scale(workloads: Workloads, since: dt.datetime | None = None) -> dt.dat
         at = dt.datetime.fromisoformat(text) if text else None
         return at if at is not None and (since is None or at > since) else None
 
-    until(lambda: told() is not None, SOON, lambda: "the HPA does not say when it scaled")
+    until(lambda: told() is not None, 30, lambda: "the HPA does not say when it scaled")
     found = told()
     assert found is not None
     return found
@@ -63,7 +63,7 @@ def test_velocity_is_kept_at_each_sync(
     workloads.hpa("web", minimum=2, maximum=7)
     make_adapter(prometheus_settings(prometheus))
     workloads.wait_replicas("web", expected[-1])
-    until(lambda: counts(workloads) == expected, SOON, lambda: str(counts(workloads)))
+    until(lambda: counts(workloads) == expected, 30, lambda: str(counts(workloads)))
     workloads.hold_replicas("web", expected[-1])
 
 
@@ -81,18 +81,18 @@ def test_a_cooldown_is_kept_by_an_adapter_that_was_started_meanwhile(
     adapter.kill()
     adapter.restart()
     workloads.wait_replicas("web", 6)
-    until(lambda: counts(workloads) == [3, 6], SOON, lambda: str(counts(workloads)))
+    until(lambda: counts(workloads) == [3, 6], 30, lambda: str(counts(workloads)))
     assert (last_scale(workloads, first) - first).total_seconds() >= COOLDOWN
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_a_schedule_opens_at_its_minute_also_where_no_metric_has_an_answer(
     make_adapter: MakeAdapter, workloads: Workloads, load: Load, prometheus: Prometheus
 ) -> None:
     make_adapter(prometheus_settings(prometheus))
     workloads.deployment("web", 2)
     load.each("web", 0.8)
-    begins = (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=80)).replace(second=0, microsecond=0)
+    begins = (dt.datetime.now(dt.UTC) + dt.timedelta(minutes=2)).replace(second=0, microsecond=0)
     at_that_minute = {"name": "rush", "cron": f"{begins:%M %H} * * *", "durationSeconds": 3600, "minReplicas": 6}
     workloads.policy(
         "web", [query_watermarks("load", "1200m", "400m")], schedules=[at_that_minute], velocity={"scaleUpPercent": 0}
@@ -103,7 +103,7 @@ def test_a_schedule_opens_at_its_minute_also_where_no_metric_has_an_answer(
     workloads.wait_condition("web", "ScalingActive", status="False", contains="query load")
     assert workloads.replicas("web") == 2
     workloads.wait_replicas("web", 6, timeout=(begins - dt.datetime.now(dt.UTC)).total_seconds() + 4 * SOON)
-    assert 0 <= (last_scale(workloads) - begins).total_seconds() <= 2 * SOON
+    assert 0 <= (last_scale(workloads) - begins).total_seconds() <= 4 * SOON
     workloads.hold_replicas("web", 6)
 
 
