@@ -86,9 +86,7 @@ def _add_check(commands: Any) -> None:
     )
     check.add_argument("--settings", metavar="FILE", required=True, help="settings file (YAML)")
     check.add_argument("--kubeconfig", metavar="FILE", help="as for serve; without a cluster no policy is looked at")
-    check.add_argument(
-        "--registry", metavar="NAME", default="", help="only this registry, with its policies"
-    )
+    check.add_argument("--registry", metavar="NAME", default="", help="only this registry, with its policies")
     check.add_argument("--service", metavar="NAME", default="", help="only this service, with or without a policy")
     check.add_argument("--namespace", default="", help="of that service, in the registry's sense")
     check.add_argument("--group", default="", help="of that service")
