@@ -148,9 +148,7 @@ class Benchmark:
 
     def _try_relist(self, metric: str, rate: float, *, changed: bool) -> Measured | None:
         stage = self.stage
-        if (
-            metric
-        ):  # a right that nobody asked about for minutes has to be asked about anew, which HPAs never have it come to
+        if metric:  # HPAs ask all the time: a right forgotten meanwhile would be asked about in the midst of the list
             measure(self._paced(metric, len(stage.services) / _WARM_RATE + 1, _WARM_RATE), stage.pid)
         # Bookmarks would bring the adapter to where the other API server begins, and no list were needed.
         stage.forwarder.hold()
