@@ -1,14 +1,15 @@
 """The policies' statuses as another leader left them: what conditions say since when is in there."""
 
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
 
 from adapter.companion.situation import Past, Written
+from adapter.companion.writer import path_of
 from adapter.kube.errors import MalformedAnswer, NotFound
 from adapter.kube.session import Session
+from adapter.policy.times import seconds_of
 from adapter.snapshot import Key
 
 PAGE = 500
@@ -35,7 +36,7 @@ async def found(session: Session, namespaces: Iterable[str]) -> dict[Key, Past]:
 
 async def reread(session: Session, key: Key) -> Written:
     """What one policy's status says now; nothing where there is no such policy. Raises KubeError."""
-    path = f"{_POLICIES.format(f'/namespaces/{key.namespace}')}/{key.name}"
+    path = path_of(key)
     try:
         body = await session.get(path, timeout=READ_SECONDS)
     except NotFound:
@@ -45,11 +46,8 @@ async def reread(session: Session, key: Key) -> Written:
 
 def written(status: dict[str, Any], now: float) -> Written:
     """A status as it was found. It was written when it was assessed, for all that is known, and not after now."""
-    try:
-        at = min(now, datetime.fromisoformat(str(status.get("assessedAt"))).timestamp())
-    except ValueError:
-        at = None
-    return Written(status=status, at=at)
+    at = seconds_of(status.get("assessedAt"))
+    return Written(status=status, at=min(now, at) if at is not None else None)
 
 
 class _Metadata(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from adapter.companion.remembered import Notice
-from adapter.policy.memory import time_text
+from adapter.kube.times import format_time
 from adapter.settings_notifications import RateLimit, Route, Severity
 from adapter.snapshot import Key
 
@@ -37,7 +37,7 @@ def message(route: Route, cluster: str, key: Key, notice: Notice, severity: Seve
         "namespace": key.namespace,
         "policy": key.name,
         "target": notice.target,
-        "at": time_text(notice.at).partition(".")[0] + "Z",
+        "at": format_time(notice.at),
         "text": notice.text,
     }
     return Message(

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from adapter.companion.situation import Finding, Situation
 from adapter.load.spec import Policy, Stance
 from adapter.policy.memory import time_text
+from adapter.policy.parse import HOLD_UNTIL
 
 CONDITION = "Active"
 _SENTENCES = {
@@ -33,4 +34,4 @@ def findings(situation: Situation) -> Iterator[Finding]:
 def _held(policy: Policy) -> str:
     assert policy.hold_until is not None
     until = time_text(policy.hold_until).replace(".000000", "")
-    return f"held until {until} by the annotation effective-load.io/hold-until: the current count is asked for"
+    return f"held until {until} by the annotation {HOLD_UNTIL}: the current count is asked for"

@@ -49,7 +49,7 @@ class Meter:
         self._metric = metric
         self._now = now
         self._of, self._share_of, self._is_whole = _share(metric)
-        self._source = _source(metric, samples)
+        self._source = source_of(metric, samples)
         self._warms = metric.resource is not None and metric.resource.name == "cpu"
         self._usages = samples.resources.pods
         self._points = query_samples(metric, samples).pods if metric.resource is None else {}
@@ -152,6 +152,11 @@ def no_capacity_sentence(metric: Metric, pods: Iterable[Pod]) -> str:
     return f"no container has a {resource} {word}; set one or drop `of` from the metric"
 
 
+def source_of(metric: Metric, samples: Samples) -> ResourceSamples | QuerySamples:
+    """What the metric's source said last."""
+    return samples.resources if metric.resource else query_samples(metric, samples)
+
+
 def source_name(metric: Metric) -> str:
     """The source of a metric, as sentences name it."""
     return "metrics.k8s.io" if metric.resource else f"query {metric.query.name if metric.query else metric.name}"
@@ -159,16 +164,12 @@ def source_name(metric: Metric) -> str:
 
 def source_error(metric: Metric, samples: Samples, now: float) -> str:
     """Why a metric without any fresh sample has none: the source's own error, or the age of what it last said."""
-    source, name = _source(metric, samples), source_name(metric)
+    source, name = source_of(metric, samples), source_name(metric)
     if source.error:
         return f"{name}: {source.error}"
     if source.fetched_at is None:
         return f"{name} has not answered yet"
     return f"{name} has no fresh sample (last answer {max(0.0, now - source.fetched_at):.0f} s ago)"
-
-
-def _source(metric: Metric, samples: Samples) -> ResourceSamples | QuerySamples:
-    return samples.resources if metric.resource else query_samples(metric, samples)
 
 
 def _chosen(metric: Metric, pod: Pod) -> list[Container]:

@@ -1,6 +1,6 @@
 """A decision in sentences, in the order of its stages."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from fractions import Fraction
 from math import floor
@@ -15,11 +15,6 @@ from adapter.load.tolerance import percent_text
 _NAMED_AT_MOST = 20
 _READ_IN_MILLI = 100 * 10**6
 _PLAIN = {PodState.SERVING, PodState.TERMINATING, PodState.FINISHED}
-_ALWAYS_SAID: Mapping[HeldBy | None, tuple[str, ...]] = {
-    HeldBy.FAST_SCALE_UP: (
-        "the count changed after the samples were taken, or just before: with fastScaleUp it falls on newer ones only",
-    ),
-}
 
 
 def explain(assessment: Assessment, decision: Decision, bounds: Bounds, now: float) -> tuple[str, ...]:
@@ -148,10 +143,8 @@ def _held(assessment: Assessment, decision: Decision, bounds: Bounds, now: float
     match decision.held_by:
         case HeldBy.MIN_SERVING:
             yield f"fewer than {policy.min_serving_percent} % of the pods serve: no scale-down"
-        case HeldBy.METRIC_ERROR if decision.verdict is Verdict.ERROR and policy.fallback is not None:
-            yield f"no metric has had an answer for {policy.fallback.after:g} s: the fallback is {decision.desired}"
         case HeldBy.METRIC_ERROR:
-            yield "a metric is in error: no scale-down"
+            yield _failing(decision, policy)
         case HeldBy.SCHEDULE:
             yield from _schedules(assessment, now)
         case HeldBy.VELOCITY:
@@ -165,8 +158,19 @@ def _held(assessment: Assessment, decision: Decision, bounds: Bounds, now: float
             yield f"the HPA allows {bounds.minimum} to {bounds.maximum}"
         case HeldBy.HPA_TOLERANCE:
             yield swallowed(decision, bounds)
-        case held:
-            yield from _ALWAYS_SAID.get(held, ())
+        case HeldBy.FAST_SCALE_UP:
+            yield (
+                "the count changed after the samples were taken, or just before: with fastScaleUp it falls on newer "
+                "ones only"
+            )
+        case _:
+            pass
+
+
+def _failing(decision: Decision, policy: Policy) -> str:
+    if decision.verdict is Verdict.ERROR and policy.fallback is not None:
+        return f"no metric has had an answer for {policy.fallback.after:g} s: the fallback is {decision.desired}"
+    return "a metric is in error: no scale-down"
 
 
 def _rest(policy: Policy) -> str:

@@ -16,6 +16,7 @@ from adapter.load.effective import (
     query_samples,
     source_error,
     source_name,
+    source_of,
 )
 from adapter.load.memory import Memory, PodMemory
 from adapter.load.pods import PodState
@@ -238,7 +239,7 @@ def _reading(
 
 def _error(metric: Metric, standings: Standings, gauges: dict[str, Gauge], samples: Samples, now: float) -> str:
     """Why no reading could compare anything."""
-    source = samples.resources if metric.resource else query_samples(metric, samples)
+    source = source_of(metric, samples)
     if not standings.running and source.error:
         return source_error(metric, samples, now)
     if not standings.serving and not standings.doubtful:

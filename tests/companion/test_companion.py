@@ -133,6 +133,19 @@ def _nothing(_: Situation) -> Iterator[Action]:
     yield from ()
 
 
+@pytest.fixture
+def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The policies that are looked at, by name and in order, while nothing of them is urgent."""
+    names: list[str] = []
+
+    def urgent(case: Situation) -> Iterator[Action]:
+        names.append(case.key.name)
+        return _nothing(case)
+
+    monkeypatch.setattr(plan, "urgent", urgent)
+    return names
+
+
 async def test_every_policy_gets_its_status_within_the_limit(make: Callable[..., Case]) -> None:
     case = make(30, writes_per_second=40)
     await case.until(lambda: len(set(case.names)) == 30)
@@ -172,16 +185,9 @@ async def test_what_happened_to_a_policy_does_not_wait_until_all_others_were_loo
 
 
 async def test_who_was_looked_at_lately_is_not_looked_at_again_for_nothing(
-    make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch, looked: list[str]
 ) -> None:
-    looked: list[str] = []
-
-    def urgent(case: Situation) -> Iterator[Action]:
-        looked.append(case.key.name)
-        return _nothing(case)
-
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.5)
-    monkeypatch.setattr(plan, "urgent", urgent)
     case = make(2)
     busy = Key("shop", "p000")
     changes = 0
@@ -240,18 +246,11 @@ async def test_a_policy_whose_plan_breaks_stops_no_other_and_is_counted(
 
 
 async def test_a_plan_that_breaks_each_time_is_tried_again_later_and_said_once(
-    make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch, looked: list[str]
 ) -> None:
-    looked: list[str] = []
-
-    def urgent(case: Situation) -> Iterator[Action]:
-        looked.append(case.key.name)
-        return _nothing(case)
-
     def steady(_: Situation) -> Iterator[Action]:
         raise RuntimeError("it broke")
 
-    monkeypatch.setattr(plan, "urgent", urgent)
     monkeypatch.setattr(plan, "steady", steady)
     with capture_logs() as logs:
         case = make(1)

@@ -195,8 +195,9 @@ async def test_an_attempt_that_still_hangs_is_not_begun_anew_beside_itself(stand
 TOLD = Message(key=KEY, severity=Severity.INFO, at=NOW, title="", body="")
 
 
-async def test_an_attempt_that_ends_well_after_its_time_is_waited_for_by_the_next_one() -> None:
-    gate, began = threading.Event(), []
+async def late() -> tuple[Delivery, threading.Event, list[Any]]:
+    """A delivery whose first attempt is over its time, and ends well once the event is set; what was begun."""
+    gate, began = threading.Event(), list[Any]()
 
     def waits(*told: Any) -> bool:
         began.append(told)
@@ -204,6 +205,11 @@ async def test_an_attempt_that_ends_well_after_its_time_is_waited_for_by_the_nex
 
     made = Delivery(waits)
     assert await made.tried(["json://a"], TOLD, 0.05) == ("json://a",)
+    return made, gate, began
+
+
+async def test_an_attempt_that_ends_well_after_its_time_is_waited_for_by_the_next_one() -> None:
+    made, gate, began = await late()
     again = asyncio.create_task(made.tried(["json://a"], TOLD, 10))
     await asyncio.sleep(0)
     gate.set()
@@ -212,14 +218,7 @@ async def test_an_attempt_that_ends_well_after_its_time_is_waited_for_by_the_nex
 
 
 async def test_an_attempt_that_ended_well_after_its_time_is_not_made_again() -> None:
-    gate, began = threading.Event(), []
-
-    def waits(*told: Any) -> bool:
-        began.append(told)
-        return gate.wait(10)
-
-    made = Delivery(waits)
-    assert await made.tried(["json://a"], TOLD, 0.05) == ("json://a",)
+    made, gate, began = await late()
     gate.set()
     await in_threads(0)
     assert await made.tried(["json://a"], TOLD, 10) == ()

@@ -11,18 +11,23 @@ from adapter.snapshot import Key
 A, B, C = (Key("shop", name) for name in "abc")
 
 
+async def drained(lane: Lane, count: int) -> list[Key]:
+    """So many as are taken one after the other; there is no further one."""
+    taken = []
+    for _ in range(count):
+        async with lane.take() as key:
+            taken.append(key)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01), lane.take():
+            pass
+    return taken
+
+
 async def test_each_is_taken_once_however_often_it_was_asked_for_in_the_order_of_asking() -> None:
     lane = Lane()
     lane.add([A, B])
     lane.add([A, C, B])
-    taken = []
-    for _ in range(3):
-        async with lane.take() as key:
-            taken.append(key)
-    assert taken == [A, B, C]
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.01), lane.take():
-            pass
+    assert await drained(lane, 3) == [A, B, C]
 
 
 async def test_one_that_is_asked_for_while_it_is_worked_on_comes_again_after_that() -> None:
@@ -44,14 +49,7 @@ async def test_what_may_wait_comes_after_what_may_not_and_once_only() -> None:
     lane = Lane()
     lane.add([A, B], later=True)
     lane.add([C, B])
-    taken = []
-    for _ in range(3):
-        async with lane.take() as key:
-            taken.append(key)
-    assert taken == [C, B, A]
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.01), lane.take():
-            pass
+    assert await drained(lane, 3) == [C, B, A]
 
 
 async def test_nobody_takes_what_was_dropped() -> None:
