@@ -1,7 +1,7 @@
 """The part of a policy's memory that travels through its status, so that all replicas and later ones know it.
 
-Bounded: pods that do not plainly serve, at most 200, and which UIDs were registered, at most 5,000. Samples stay
-behind: they are read anew. Of the last valid roster only what it says of the pods goes along, and is made a roster
+Bounded: pods that do not plainly serve, at most 200, those that left of late, at most 200 with what they used, and which
+UIDs were registered, at most 5,000. Samples of pods that are there stay behind: they are read anew. Of the last valid roster only what it says of the pods goes along, and is made a roster
 again: so a replica that starts takes a pod that was pulled out for pulled out also before its registry answers.
 """
 
@@ -30,9 +30,10 @@ def dump(memory: Memory) -> dict[str, Any]:
     if memory.last_valid is None:
         # Doubt for want of any answer is this process's alone: others may hear what it does not.
         pods = {uid: replace(known, doubt_since=None) for uid, known in pods.items()}
-    strange = {uid: replace(known, last_sample={}) for uid, known in pods.items() if _since(known) is not None}
+    strange = {uid: replace(known, last_sample={}, ahead={}) for uid, known in pods.items() if _since(known) is not None}
     kept = dict(sorted(strange.items(), key=lambda item: (_since(item[1]), item[0]))[:MOST_PODS])
-    data = recollection.dump(_ours_alone(replace(memory, pods=kept)))
+    left = dict(sorted(memory.departed.items(), key=lambda item: (-item[1].at, item[0]))[:MOST_PODS])
+    data = recollection.dump(_ours_alone(replace(memory, pods=kept, departed=left)))
     # A list, not a key each: the API server keeps book of every key in the object's managed fields.
     registered = sorted(uid for uid, known in memory.pods.items() if known.seen is not None)[:MOST_REGISTERED]
     return data | ({REGISTERED: registered} if registered else {})
@@ -42,7 +43,7 @@ def _ours_alone(memory: Memory) -> Memory:
     """Without what counts for one connection only: the next process sees the other services answer one by one."""
     last = memory.last_valid
     bare = replace(last, instances=(), registry_total=None, reconnected_at=None) if last is not None else None
-    return replace(memory, last_valid=bare, roster_total=None, reconnected_at=None)
+    return replace(memory, last_valid=bare, roster_total=None, reconnected_at=None, ahead={})
 
 
 def lasting(data: Mapping[str, Any]) -> dict[str, Any]:

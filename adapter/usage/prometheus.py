@@ -120,7 +120,9 @@ class Prometheus:
         if isinstance(question, str):
             return QuerySamples(max_age=self._catalog.max_age(query), error=question)
         known = self._known.get(question, _NOTHING)
-        found = known.answer.of(namespace, question.max_age) if known.answer else QuerySamples(max_age=question.max_age)
+        nothing = QuerySamples(max_age=question.max_age)
+        found = known.answer.of(namespace, question.max_age) if known.answer else nothing
+        found = replace(found, window=question.window, by_pod=_answers_pods(question, known))
         return replace(found, error=self._sentence(question, known)) if known.cause else found
 
     def series(self, name: str) -> NamedQueryResult | None:
@@ -252,6 +254,13 @@ class Prometheus:
         same = last is not None and last.cause == known.cause
         if not same or (known.answer is not None and not known.answer.same(last.answer if last else None)):
             self._on_change(frozenset(self._users.get(question, ())))
+
+
+def _answers_pods(question: Question, known: _Known) -> bool | None:
+    """Whether it answers a value for each pod, by its settings or else by its last answer."""
+    if question.by_pod is not None or known.answer is None or not known.answer.counts:
+        return question.by_pod
+    return known.answer.by_pod
 
 
 def _pause(question: Question, known: _Known) -> float:

@@ -7,7 +7,7 @@ import pytest
 
 from adapter.load.assessment import MetricAssessment, PodReading
 from adapter.load.effective import Gauge, Meter, is_young
-from adapter.load.memory import LastSample
+from adapter.load.memory import LastSample, Memory, PodMemory
 from adapter.load.pods import Condition, Container, Pod
 from adapter.load.quantity import NANO, nano_text
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
@@ -39,7 +39,7 @@ def container(name: str, *, running: bool | None = True, **limits: str) -> Conta
 
 
 def gauge(metric: Metric, one: Pod, samples: Samples, remembered: dict[str, LastSample], now: float) -> Gauge:
-    return Meter(metric, samples, now).gauge(one, remembered)
+    return Meter(metric, samples, now).gauge(one, PodMemory(last_sample=remembered))
 
 
 def missing(one: Pod, samples: Samples, metric: Metric | None = None) -> str:
@@ -166,11 +166,11 @@ class TestLastSamples:
 
     def test_a_fresh_sample_is_remembered_in_place_of_the_one_before(self) -> None:
         found = gauge(cpu(), pod(), usage({"web-0": "1"}), {"cpu": self.KNOWN}, NOW)
-        assert found.latest == LastSample(at=NOW - 10, value=nano("1"))
+        assert found.newest == LastSample(at=NOW - 10, value=nano("1"))
 
     def test_without_a_sample_the_last_one_is_kept_for_5_min(self) -> None:
-        assert gauge(cpu(), pod(), Samples(), {"cpu": self.KNOWN}, NOW + 100).latest == self.KNOWN
-        assert gauge(cpu(), pod(), Samples(), {"cpu": self.KNOWN}, NOW + 101).latest is None
+        assert gauge(cpu(), pod(), Samples(), {"cpu": self.KNOWN}, NOW + 100).newest == self.KNOWN
+        assert gauge(cpu(), pod(), Samples(), {"cpu": self.KNOWN}, NOW + 101).newest is None
 
     def test_what_a_pod_used_while_it_served_is_kept_while_it_does_not(self) -> None:
         pods, loads = same(2, "1")
