@@ -191,7 +191,7 @@ def _held(assessment: Assessment, decision: Decision, bounds: Bounds, now: float
 
 def _failing(decision: Decision, policy: Policy) -> str:
     if decision.verdict is Verdict.ERROR and policy.fallback is not None:
-        return f"no metric has had an answer for {policy.fallback.after:g} s: the fallback is {decision.desired}"
+        return f"nothing could be decided for {policy.fallback.after:g} s: the fallback is {decision.desired}"
     return "a metric is in error: no scale-down"
 
 
