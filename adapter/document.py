@@ -141,6 +141,7 @@ def _metric(metric: MetricAssessment, outcome: Outcome | None) -> dict[str, Any]
         "raw": None if metric.raw is None else nano_text(metric.raw),
         "high": None if metric.high is None else nano_text(metric.high),
         "low": None if metric.low is None else nano_text(metric.low),
+        "windowSeconds": metric.window,
         "verdict": reading.verdict.value if reading else "Error",
         "proposal": outcome.proposal if outcome else None,
         "replaced": outcome.replaced if outcome else 0,
@@ -265,7 +266,10 @@ class _Reading:
         answered_at = min(max((one.at for one in pods.values()), default=now), now)
         return Samples(
             ResourceSamples(pods=pods, fetched_at=answered_at if pods else None),
-            {str(name): self._query(one, ("samples", str(name)), queries.get(name), now) for name, one in given.items()},
+            {
+                str(name): self._query(one, ("samples", str(name)), queries.get(name), now)
+                for name, one in given.items()
+            },
         )
 
     def _query(self, data: object, at: tuple[str | int, ...], query: Query | None, now: float) -> QuerySamples:

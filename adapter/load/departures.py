@@ -1,7 +1,7 @@
 """Pods that left: their load went to the others, whose samples do not know of it yet.
 
-Without it the same samples would shrink a service again at each look: 20 pods at 300m under a low watermark of 400m need
-15, but once five have left the same samples say 15 pods at 300m, which need 11.
+Without that, the same samples shrink a service again at each look: 20 pods at 300m under a low watermark of 400m need
+15; once five have left, the same samples say 15 pods at 300m, which need 11.
 """
 
 from bisect import bisect_right
@@ -52,9 +52,7 @@ def after_departures(memory: Memory, pods: Sequence[Pod], now: float) -> Memory:
     left = {uid: known for uid, known in memory.pods.items() if known.served and uid not in there}
     if not left:
         return memory
-    departed = {
-        uid: Departed(now, dict(known.last_sample)) for uid, known in left.items() if known.out_since is None
-    }
+    departed = {uid: Departed(now, dict(known.last_sample)) for uid, known in left.items() if known.out_since is None}
     # A pod leaves once, though it is seen terminating for a while.
     remaining = {uid: replace(known, served=False) for uid, known in left.items()}
     return replace(memory, pods={**memory.pods, **remaining}, departed={**memory.departed, **departed})

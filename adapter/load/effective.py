@@ -120,6 +120,10 @@ class Meter:
             return f"its last sample is {age:.0f} s old"
         if sample.value == 0 and before is not None and before.value > 0 and not self._believes_zero:
             return f"it fell to exactly 0, which counts {LAST_SAMPLE_SECONDS:.0f} s after its last other sample"
+        return self._too_early(pod, sample, window)
+
+    def _too_early(self, pod: Pod, sample: LastSample, window: float | None) -> str:
+        """Why a sample speaks of a time before the pod served, empty where it does not."""
         if pod.started_at is not None and sample.at < pod.started_at:
             return "its last sample is from before its start"
         since = pod.ready.since if pod.ready is not None else None

@@ -15,9 +15,9 @@ from adapter.load.assessment import (
     Reading,
     Verdict,
 )
-from adapter.load.recollection import last_scaled
 from adapter.load.pods import PodState
 from adapter.load.quantity import milli_text, nano_text
+from adapter.load.recollection import last_scaled
 from adapter.load.schedule import limits
 from adapter.load.spec import Average, Bounds, Mode, Policy
 from adapter.load.tolerance import percent_text

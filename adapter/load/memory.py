@@ -49,9 +49,7 @@ class PodMemory:
     last_sample: Mapping[str, LastSample] = field(default_factory=dict)
     ahead: Mapping[str, AheadSample] = field(default_factory=dict)
 
-    def with_samples(
-        self, last_sample: Mapping[str, LastSample], ahead: Mapping[str, AheadSample]
-    ) -> "PodMemory":
+    def with_samples(self, last_sample: Mapping[str, LastSample], ahead: Mapping[str, AheadSample]) -> "PodMemory":
         """The same with these samples: what `replace` does, in a third of the time, for every pod and every sample."""
         return PodMemory(
             seen=self.seen,
@@ -81,12 +79,12 @@ class Replacement:
 class Memory:
     """The memory of one policy. `assess` returns the next one; a request never advances it.
 
-    `pods` and `departed` (pods whose load went to the others of late) are by UID, `ahead` (of service totals) by metric.
-    `ever_in_roster`: some pod of the target was ever registered. `roster_at`: the latest roster that
-    counted; `last_valid`: the latest valid one; `rosters` valid rosters since `rosters_since`. `empty_since`: the first
+    `pods` and `departed` (pods that served and left of late) are by UID, `ahead` (of service totals) by metric.
+    `ever_in_roster`: some pod of the target was ever registered. `roster_at`: the latest roster that counted; `last_valid`: the latest valid one; `rosters` valid rosters since `rosters_since`. `empty_since`: the first
     of the empty answers in a row. `roster_total`: the registry's instances then. `hold_until`: until when absence stays
     doubt. `rollout_since`: when the rollout that is under way was first seen. `last_replicas`, `last_scale`: the
-    count that was watched last, and when it was last seen here to change. `error_since`: since when no metric has an answer.
+    count that was watched last, and when it was last seen here to change. `error_since`: since when nothing can be
+    decided.
     """
 
     pods: Mapping[str, PodMemory] = field(default_factory=dict)

@@ -14,6 +14,7 @@ from adapter.load.assessment import (
     Reading,
     Verdict,
 )
+from adapter.load.conditions import conditions, distrust
 from adapter.load.deletion import out_goes_first
 from adapter.load.departures import after_departures, forgotten
 from adapter.load.membership import Membership, classify
@@ -46,9 +47,6 @@ from adapter.load.tolerance import settle
 
 OLD_DOUBT_SECONDS = 300.0
 """A pod doubtful for so long may be replaced in the readings that have it out."""
-
-SILENCE_SECONDS = 30.0
-"""A registry that has failed for so long is not trusted any more, though what it said last still counts."""
 
 _COUNTED_FOR_SHARE = (PodState.SERVING, PodState.UNREADY, PodState.PULLED_OUT, PodState.DOUBTFUL)
 _GONE = {PodState.TERMINATING, PodState.FINISHED}
@@ -98,7 +96,7 @@ def assess(
         metrics=tuple(m.assessment for m in measured),
         may_shrink=_may_shrink(policy, counts),
         windows=windows(policy.schedules, now),
-        conditions=_conditions(_distrust(policy, membership, roster, now), memory, readings, counts, measured),
+        conditions=conditions(distrust(policy, membership, roster, now), memory, readings, counts, measured),
         memory=forgotten(memory, (m.began_at for m in measured), now),
     )
     return _noting(assessment, scale, bounds, now)
@@ -342,59 +340,6 @@ def _replaceable(
 def _may_shrink(policy: Policy, counts: Mapping[PodState, int]) -> bool:
     everyone = sum(counts.get(state, 0) for state in _COUNTED_FOR_SHARE)
     return counts.get(PodState.SERVING, 0) * 100 >= everyone * policy.min_serving_percent
-
-
-def _distrust(policy: Policy, membership: Membership, roster: Roster | None, now: float) -> str:
-    """Why the registry is not trusted just now, with its own words where it has any; empty where it is."""
-    error = roster.error if roster is not None else None
-    trouble = membership.registry_trouble
-    if policy.registry is None or error is None:
-        return trouble
-    if not trouble and roster is not None and now - roster.at > SILENCE_SECONDS:
-        trouble = (
-            f"registry {policy.registry.name} gave its last valid answer {now - roster.at:.0f} s ago, which counts"
-        )
-    return f"{trouble}: {error}" if trouble else ""
-
-
-def _conditions(
-    distrust: str,
-    memory: Memory,
-    readings: Sequence[PodReading],
-    counts: Mapping[PodState, int],
-    measured: Sequence[Measured],
-) -> dict[str, str]:
-    """What a user should know, by condition; a condition without trouble is absent."""
-    found = {}
-    metrics = [one.assessment for one in measured]
-    if distrust:
-        found["RegistryTrusted"] = distrust
-    errors = [f"metric {metric.name}: {metric.error}" for metric in metrics if metric.error]
-    gaps = [f"metric {m.name}: {_pods(m.missing)} without a fresh sample" for m in metrics if m.missing and not m.error]
-    if errors or gaps:
-        found["InputsFresh"] = "; ".join(errors + gaps)
-    if replacement_ineffective(memory, readings):
-        found["ReplacementIneffective"] = "pods created to replace pulled-out ones are pulled out themselves"
-    undersized = _undersized(counts, metrics)
-    if undersized:
-        found["UndersizedByUnready"] = undersized
-    return found
-
-
-def _pods(count: int) -> str:
-    return "1 pod" if count == 1 else f"{count} pods"
-
-
-def _undersized(counts: Mapping[PodState, int], metrics: Sequence[MetricAssessment]) -> str:
-    able = counts.get(PodState.SERVING, 0) + counts.get(PodState.STARTING, 0)
-    unready = counts.get(PodState.UNREADY, 0)
-    needed = max(
-        (m.readings[-1].needed or 0 for m in metrics if m.readings and m.readings[-1].verdict is Verdict.ABOVE),
-        default=0,
-    )
-    if not unready or needed <= able:
-        return ""
-    return f"{needed} serving pods are needed, {able} serve or start, and {unready} unready ones fill the count"
 
 
 def _noting(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> Assessment:

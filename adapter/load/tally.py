@@ -96,9 +96,7 @@ class Scales:
         weight = self.weight(gauge)
         return Fraction(gauge.usage) / weight if weight else None
 
-    def tally(
-        self, serving: Iterable[Gauge], young: Iterable[Gauge], departed: DepartedLoad = NOBODY_LEFT
-    ) -> Tally:
+    def tally(self, serving: Iterable[Gauge], young: Iterable[Gauge], departed: DepartedLoad = NOBODY_LEFT) -> Tally:
         """The sums over pods that surely serve and those that may soon."""
         seen: list[Gauge] = []
         gaps: list[Gauge] = []

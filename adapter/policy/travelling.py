@@ -1,8 +1,8 @@
 """The part of a policy's memory that travels through its status, so that all replicas and later ones know it.
 
-Bounded: pods that do not plainly serve, at most 200, those that left of late, at most 200 with what they used, and which
-UIDs were registered, at most 5,000. Samples of pods that are there stay behind: they are read anew. Of the last valid roster only what it says of the pods goes along, and is made a roster
-again: so a replica that starts takes a pod that was pulled out for pulled out also before its registry answers.
+Bounded: pods that do not plainly serve, at most 200; those that left of late, at most 200, with what they used; and
+which UIDs were registered, at most 5,000. Samples of pods that are there stay behind: they are read anew. Of the last
+valid roster only what it says of the pods goes along, and is made a roster again: so a replica that starts takes a pod that was pulled out for pulled out also before its registry answers.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,9 @@ def dump(memory: Memory) -> dict[str, Any]:
     if memory.last_valid is None:
         # Doubt for want of any answer is this process's alone: others may hear what it does not.
         pods = {uid: replace(known, doubt_since=None) for uid, known in pods.items()}
-    strange = {uid: replace(known, last_sample={}, ahead={}) for uid, known in pods.items() if _since(known) is not None}
+    strange = {
+        uid: replace(known, last_sample={}, ahead={}) for uid, known in pods.items() if _since(known) is not None
+    }
     kept = dict(sorted(strange.items(), key=lambda item: (_since(item[1]), item[0]))[:MOST_PODS])
     left = dict(sorted(memory.departed.items(), key=lambda item: (-item[1].at, item[0]))[:MOST_PODS])
     data = recollection.dump(_ours_alone(replace(memory, pods=kept, departed=left)))
