@@ -182,8 +182,8 @@ def _held(assessment: Assessment, decision: Decision, bounds: Bounds, now: float
             yield swallowed(decision, bounds)
         case HeldBy.FAST_SCALE_UP:
             yield (
-                "the count changed after the samples were taken, or just before: with fastScaleUp it falls on newer "
-                "ones only"
+                "the count rose after the samples were taken, or just before: with fastScaleUp it falls on newer ones "
+                "only"
             )
         case _:
             pass

@@ -80,11 +80,12 @@ class Memory:
     """The memory of one policy. `assess` returns the next one; a request never advances it.
 
     `pods` and `departed` (pods that served and left of late) are by UID, `ahead` (of service totals) by metric.
-    `ever_in_roster`: some pod of the target was ever registered. `roster_at`: the latest roster that counted; `last_valid`: the latest valid one; `rosters` valid rosters since `rosters_since`. `empty_since`: the first
-    of the empty answers in a row. `roster_total`: the registry's instances then. `hold_until`: until when absence stays
-    doubt. `rollout_since`: when the rollout that is under way was first seen. `last_replicas`, `last_scale`: the
-    count that was watched last, and when it was last seen here to change. `error_since`: since when nothing can be
-    decided.
+    `ever_in_roster`: some pod of the target was ever registered. `roster_at`: the latest roster that counted;
+    `last_valid`: the latest valid one; `rosters` valid rosters since `rosters_since`. `empty_since`: the first of the
+    empty answers in a row. `roster_total`: the registry's instances then. `hold_until`: until when absence stays doubt.
+    `rollout_since`: when the rollout that is under way was first seen. `last_replicas`: the count that was watched
+    last; `last_scale`, `last_rise`: when it was last seen here to change, and to rise. `error_since`: since when
+    nothing can be decided.
     """
 
     pods: Mapping[str, PodMemory] = field(default_factory=dict)
@@ -103,4 +104,5 @@ class Memory:
     replacement: Replacement = field(default_factory=Replacement)
     last_replicas: int | None = None
     last_scale: float | None = None
+    last_rise: float | None = None
     error_since: float | None = None

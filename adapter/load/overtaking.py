@@ -1,7 +1,6 @@
 """With a fast scale-up the count may be ahead of the samples, and of the HPA: when it must not fall yet."""
 
 from adapter.load.assessment import Assessment
-from adapter.load.recollection import last_scaled
 from adapter.load.spec import Bounds
 
 HEARD_SECONDS = 20.0
@@ -13,19 +12,19 @@ CLOCKS_SECONDS = 5.0
 """By so much the HPA's time of a scaling may be before the moment in which it was seen."""
 
 
-def overtaken(assessment: Assessment, current: int, bounds: Bounds, now: float) -> bool:
-    """Whether the count changed after the samples were taken, where somebody may have known newer ones.
+def overtaken(assessment: Assessment, current: int, bounds: Bounds) -> bool:
+    """Whether the count rose after the samples were taken, where somebody may have known newer ones.
 
-    A fast scale-up follows the companion's samples; this process may not have them yet. And what it raised stays until
-    the HPA was asked for it once, so that a spike between two syncs is stabilized like any other.
+    A fast scale-up follows the companion's samples; this process may not have them yet, and its pods may not exist yet.
+    And what it raised stays until the HPA was asked for it once, so that a spike between two syncs is stabilized like
+    any other. A fall needs no such rule: the load of the pods that left counts (`departures`).
     """
     memory, sampled_at = assessment.memory, assessment.sampled_at
-    last = last_scaled(memory, bounds, now)
     if not assessment.policy.fast_scale_up:
         return False
     if memory.last_replicas is not None and memory.last_replicas < current:
         return True
-    if last is None or sampled_at is None:
+    if memory.last_rise is None or sampled_at is None:
         return False
-    by_hpa = bounds.last_scale is not None and bounds.last_scale >= last - CLOCKS_SECONDS
-    return sampled_at < last + (0.0 if by_hpa else HEARD_SECONDS)
+    by_hpa = bounds.last_scale is not None and bounds.last_scale >= memory.last_rise - CLOCKS_SECONDS
+    return sampled_at < memory.last_rise + (0.0 if by_hpa else HEARD_SECONDS)

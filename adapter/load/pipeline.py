@@ -122,22 +122,20 @@ def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> 
     if current == 0 and bounds.minimum > 0:
         return _decision(scale, bounds, Paced(0, None), best, outcomes)
     all_answer = len(outcomes) == len(assessment.metrics)
-    wanted = _wanted(assessment, current, bounds, best, now, all_answer=all_answer)
+    wanted = _wanted(assessment, current, bounds, best, all_answer=all_answer)
     # The live count may have changed since the assessment.
     last_scale = last_scaled(after_scale(assessment.memory, scale, now), bounds, now)
     paced = pace(wanted, current, policy, open_now, last_scale, now)
     return _decision(scale, bounds, _bounded(paced, bounds), best, outcomes)
 
 
-def _wanted(
-    assessment: Assessment, current: int, bounds: Bounds, best: Outcome, now: float, *, all_answer: bool
-) -> Paced:
+def _wanted(assessment: Assessment, current: int, bounds: Bounds, best: Outcome, *, all_answer: bool) -> Paced:
     """The count that the metrics ask for together. At zero nothing can be taken away."""
     if best.proposal < current and not assessment.may_shrink:
         return Paced(current, HeldBy.MIN_SERVING)
     if best.proposal < current and not all_answer:
         return Paced(current, HeldBy.METRIC_ERROR)
-    if best.proposal < current and overtaken(assessment, current, bounds, now):
+    if best.proposal < current and overtaken(assessment, current, bounds):
         return Paced(current, HeldBy.FAST_SCALE_UP)
     return Paced(best.proposal, best.held_by)
 

@@ -63,11 +63,13 @@ def _after_listing(known: PodMemory, is_listed: bool, roster: Roster) -> PodMemo
 
 def within_reach(memory: Memory, now: float) -> Memory:
     """The memory without times in the future: one that a wrong clock left behind would work until then."""
-    held, scaled = memory.hold_until, memory.last_scale
+    held = memory.hold_until
     if held is not None and held > now + RECOVERY_SECONDS:
         memory = replace(memory, hold_until=now + RECOVERY_SECONDS)
-    if scaled is not None and scaled > now:
+    if memory.last_scale is not None and memory.last_scale > now:
         memory = replace(memory, last_scale=now)
+    if memory.last_rise is not None and memory.last_rise > now:
+        memory = replace(memory, last_rise=now)
     return memory
 
 
@@ -162,11 +164,17 @@ def rolling_out(memory: Memory, now: float) -> bool:
 
 
 def after_scale(memory: Memory, scale: Scale, now: float) -> Memory:
-    """The memory of the watched count and of when it was last seen to change."""
-    changed = memory.last_replicas is not None and memory.last_replicas != scale.replicas
-    if memory.last_replicas == scale.replicas:
+    """The memory of the watched count and of when it was last seen to change, and to rise."""
+    before = memory.last_replicas
+    if before == scale.replicas:
         return memory
-    return replace(memory, last_replicas=scale.replicas, last_scale=now if changed else memory.last_scale)
+    changed, rose = before is not None, before is not None and scale.replicas > before
+    return replace(
+        memory,
+        last_replicas=scale.replicas,
+        last_scale=now if changed else memory.last_scale,
+        last_rise=now if rose else memory.last_rise,
+    )
 
 
 def last_scaled(memory: Memory, bounds: Bounds, now: float) -> float | None:

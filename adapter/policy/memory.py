@@ -17,7 +17,8 @@ from adapter.policy.times import seconds_of
 
 _TIMES = {
     "seen", "absentSince", "outSince", "doubtSince", "rosterAt", "rostersSince", "emptySince", "reconnectedAt",
-    "holdUntil", "rolloutSince", "notedAt", "firstStep", "lastScale", "errorSince", "at", "registeredAt", "firstSeen",
+    "holdUntil", "rolloutSince", "notedAt", "firstStep", "lastScale", "lastRise", "errorSince", "at", "registeredAt",
+    "firstSeen",
 }  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
 Bounded: pods that do not plainly serve, at most 200; those that left of late, at most 200, with what they used; and
 which UIDs were registered, at most 5,000. Samples of pods that are there stay behind: they are read anew. Of the last
-valid roster only what it says of the pods goes along, and is made a roster again: so a replica that starts takes a pod that was pulled out for pulled out also before its registry answers.
+valid roster only what it says of the pods goes along, and is made a roster again: so a replica that starts takes a pod
+that was pulled out for pulled out also before its registry answers.
 """
 
 from collections.abc import Mapping
