@@ -14,7 +14,7 @@ YOUNG_SECONDS = 300.0
 LAST_SAMPLE_SECONDS = 300.0
 WARMING_SECONDS = 300.0
 AHEAD_SECONDS = 10.0
-"""A sample that is dated so much later than the answer that brought it has no believable date."""
+"""A sample that is dated more than this after the answer that brought it has no believable date."""
 _NOTHING = PodMemory()
 
 
@@ -39,7 +39,7 @@ class Gauge(NamedTuple):
     @property
     def began_at(self) -> float | None:
         """When the window of its sample began, None where the pod is missing."""
-        return None if self.at is None else self.at - (self.window or 0.0)
+        return None if self.at is None else began_at(self.at, self.window, self.ahead)
 
 
 def is_young(pod: Pod, now: float) -> bool:
@@ -63,7 +63,7 @@ class Meter:
         self._source = source_of(metric, samples)
         self._query_window = self._source.window or None if isinstance(self._source, QuerySamples) else None
         self._warms = self._query_window is not None or (metric.resource is not None and metric.resource.name == "cpu")
-        self._latest_date = _answered_at(self._source, now) + AHEAD_SECONDS
+        self._answered_at = _answered_at(self._source, now)
         self._usages = samples.resources.pods
         self._points = query_samples(metric, samples).pods if metric.resource is None else {}
         self._containers: tuple[Container, ...] | None = None
@@ -77,9 +77,9 @@ class Meter:
         sample, reason, window = self._sample(pod)
         before = recent(known.last_sample.get(self._metric.name), self._now)
         ahead = None
-        if sample is not None and (sample.at > self._latest_date or known.ahead):
+        if sample is not None and (sample.at > self._answered_at or known.ahead):
             ahead = ahead_of(sample, known.ahead.get(self._metric.name), self._source, self._now)
-            sample = sample if ahead is None else LastSample(ahead.first_seen, sample.value)
+            sample = sample._replace(at=date_of(sample, ahead))
         seen = recent(sample, self._now)
         last = max(seen.value if seen else 0, before.value if before else 0)
         capacity, lacking = self._capacity(pod)
@@ -152,14 +152,26 @@ def _answered_at(source: ResourceSamples | QuerySamples, now: float) -> float:
 def ahead_of(
     sample: LastSample, known: AheadSample | None, source: ResourceSamples | QuerySamples, now: float
 ) -> AheadSample | None:
-    """The sample with the time of its first sight where it is, or was then, dated ahead; None where its date counts.
-
-    A frozen source repeats such a sample: by its own date it would stay fresh.
-    """
+    """The sample with the time of its first sight where it is, or was then, dated after its answer; else None."""
     if known is not None and (known.at, known.value) == sample:
         return known
     answered_at = _answered_at(source, now)
-    return AheadSample(sample.at, sample.value, answered_at) if sample.at > answered_at + AHEAD_SECONDS else None
+    return AheadSample(sample.at, sample.value, answered_at) if sample.at > answered_at else None
+
+
+def date_of(sample: LastSample, ahead: AheadSample | None) -> float:
+    """The time that a sample ages from: its own, but for one that is dated too far ahead its first sight.
+
+    A frozen source repeats such a sample: by its own date it would stay fresh.
+    """
+    if ahead is None or sample.at <= ahead.first_seen + AHEAD_SECONDS:
+        return sample.at
+    return ahead.first_seen
+
+
+def began_at(at: float, window: float | None, ahead: AheadSample | None) -> float:
+    """When the window of a sample began; one that was there before its own date had ended when it was first seen."""
+    return (at if ahead is None else min(at, ahead.first_seen)) - (window or 0.0)
 
 
 def recent(sample: LastSample | None, now: float) -> LastSample | None:

@@ -15,7 +15,7 @@ class LastSample(NamedTuple):
 
 
 class AheadSample(NamedTuple):
-    """A sample dated ahead of the answer that brought it: its own time and value, and when it was first seen."""
+    """A sample dated after the answer that brought it: its own time and value, and when it was first seen."""
 
     at: float
     value: int

@@ -12,6 +12,8 @@ from adapter.load.effective import (
     Meter,
     ahead_of,
     average_capacity,
+    began_at,
+    date_of,
     is_service_total,
     is_young,
     no_capacity_sentence,
@@ -92,8 +94,8 @@ def measure(
         for reading in standings.running
     }
     counted = [g for g in _pick(gauges, [*standings.serving, *standings.doubtful]) if g.usage is not None]
-    began_at = min((g.began_at for g in counted if g.began_at is not None), default=None)
-    return Measured(_assess_gauges(policy, metric, standings, gauges, samples, memory, now, began_at), gauges, began_at)
+    began = min((g.began_at for g in counted if g.began_at is not None), default=None)
+    return Measured(_assess_gauges(policy, metric, standings, gauges, samples, memory, now, began), gauges, began)
 
 
 def _assess_gauges(
@@ -104,13 +106,13 @@ def _assess_gauges(
     samples: Samples,
     memory: Memory,
     now: float,
-    began_at: float | None,
+    began: float | None,
 ) -> MetricAssessment:
     band = band_of(policy, metric, total=False)
     scales = Scales(metric, band, average_capacity(gauges.values()) if metric.of else None)
     young = [*standings.young, *(r for r in standings.doubtful if r.pod.uid in standings.young_doubts)]
     base = scales.tally(
-        _pick(gauges, standings.serving), _pick(gauges, young), departed_load(memory, metric.name, began_at)
+        _pick(gauges, standings.serving), _pick(gauges, young), departed_load(memory, metric.name, began)
     )
     readings = [
         reading
@@ -147,12 +149,12 @@ def _measure_total(
     point = source.total
     assert point is not None
     ahead = ahead_of(LastSample(point.at, point.value), memory.ahead.get(metric.name), source, now)
-    at = point.at if ahead is None else ahead.first_seen
-    began_at = at - source.window
+    at = date_of(LastSample(point.at, point.value), ahead)
+    began = began_at(at, source.window, ahead)
     stale = now - at > source.max_age
     order = list(standings.doubtful)
     n = len(standings.serving) + len(order)
-    tallies = _tallies_of_total(policy, metric, standings, point.value, memory, began_at)
+    tallies = _tallies_of_total(policy, metric, standings, point.value, memory, began)
     band = band_of(policy, metric, total=True)
     readings = () if stale else tuple(_readings(policy, band, standings, tallies, order))
     error = source_error(metric, samples, now) if stale else None
@@ -173,15 +175,15 @@ def _measure_total(
         window=source.window or None,
         error=error,
     )
-    return Measured(assessment, {}, None if stale else began_at, ahead)
+    return Measured(assessment, {}, None if stale else began, ahead)
 
 
 def _tallies_of_total(
-    policy: Policy, metric: Metric, standings: Standings, value: int, memory: Memory, began_at: float
+    policy: Policy, metric: Metric, standings: Standings, value: int, memory: Memory, began: float
 ) -> list[Tally]:
     """A tally for each reading. A share of the number needs no departed load: whoever left, the number has it."""
     band = band_of(policy, metric, total=True)
-    departed = departed_load(memory, metric.name, began_at) if policy.average is Average.TOTAL else NOBODY_LEFT
+    departed = departed_load(memory, metric.name, began) if policy.average is Average.TOTAL else NOBODY_LEFT
     young = len(standings.young) + sum(1 for r in standings.doubtful if r.pod.uid in standings.young_doubts)
     tallies = []
     for inside in range(len(standings.doubtful) + 1):

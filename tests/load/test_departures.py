@@ -225,6 +225,17 @@ class TestLoad:
         assert decision.desired == 10  # ⌈8 · 1500/1200⌉
 
 
+def test_a_sample_dated_after_its_answer_knows_nothing_that_came_after_it_was_first_seen() -> None:
+    """A clock that is a few seconds ahead; a slow source repeats the sample at each answer."""
+    pods, loads = same(20, "300m")
+    ahead = {name: PodUsage(NOW + 8, 0.0, {"app": {"cpu": nano("300m")}}) for name in loads}
+    first, _ = see(BAND, pods, Samples(ResourceSamples(pods=ahead, fetched_at=NOW)))
+    for later in (3, 9, 30):
+        again = Samples(ResourceSamples(pods=ahead, fetched_at=NOW + later))
+        first, decision = see(BAND, pods[:15], again, memory=first.memory, now=NOW + later)
+        assert (decision.desired, decision.held_by) == (15, HeldBy.DEPARTED)
+
+
 def test_resource_samples_without_a_window_begin_when_they_were_taken() -> None:
     pods, loads = same(20, "300m")
     bare = {name: PodUsage(NOW + 6, 0.0, {"app": {"cpu": nano("300m")}}) for name in loads}
