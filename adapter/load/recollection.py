@@ -124,28 +124,26 @@ def after_samples(
     known = dict(memory.pods)
     for reading in pods:
         before = known.get(reading.pod.uid, _NOTHING)
-        newest, early = _newest_samples(reading, before.last_sample, gauges, now), _ahead(reading, gauges)
+        newest, early = _samples_of(reading, before.last_sample, gauges, now)
         if newest != before.last_sample or early != before.ahead:
             known[reading.pod.uid] = before.with_samples(newest, early)
     return replace(memory, pods=known, ahead={name: sample for name, sample in ahead.items() if sample is not None})
 
 
-def _newest_samples(
+def _samples_of(
     reading: PodReading, known: Mapping[str, LastSample], gauges: Mapping[str, Mapping[str, Gauge]], now: float
-) -> Mapping[str, LastSample]:
+) -> tuple[Mapping[str, LastSample], Mapping[str, AheadSample]]:
+    """The newest samples of a pod that counted, and those of now that are dated after their answer, by metric."""
     counts = reading.state in _COUNTED
-    samples = {}
+    samples, ahead = {}, {}
     for name, by_pod in gauges.items():
-        gauge = by_pod.get(reading.pod.uid) if counts else None
-        newest = gauge.newest if gauge is not None else recent(known.get(name), now)
+        gauge = by_pod.get(reading.pod.uid)
+        newest = gauge.newest if gauge is not None and counts else recent(known.get(name), now)
         if newest is not None:
             samples[name] = newest
-    return samples
-
-
-def _ahead(reading: PodReading, gauges: Mapping[str, Mapping[str, Gauge]]) -> Mapping[str, AheadSample]:
-    of_pod = ((name, by_pod.get(reading.pod.uid)) for name, by_pod in gauges.items())
-    return {name: gauge.ahead for name, gauge in of_pod if gauge is not None and gauge.ahead is not None}
+        if gauge is not None and gauge.ahead is not None:
+            ahead[name] = gauge.ahead
+    return samples, ahead
 
 
 def after_rollout(memory: Memory, target: Target | None, now: float) -> Memory:
