@@ -15,6 +15,7 @@ LAST_SAMPLE_SECONDS = 300.0
 WARMING_SECONDS = 300.0
 AHEAD_SECONDS = 10.0
 """A sample that is dated more than this after the answer that brought it has no believable date."""
+DOUBTED_ZERO = f"it fell to exactly 0, which counts {LAST_SAMPLE_SECONDS:.0f} s after its last other sample"
 _NOTHING = PodMemory()
 
 
@@ -35,6 +36,11 @@ class Gauge(NamedTuple):
     last: int = 0
     newest: LastSample | None = None
     ahead: AheadSample | None = None
+
+    @property
+    def is_doubted_zero(self) -> bool:
+        """Whether the pod is missing because its sample fell to 0."""
+        return self.missing is DOUBTED_ZERO
 
     @property
     def began_at(self) -> float | None:
@@ -119,7 +125,7 @@ class Meter:
         if age > self._source.max_age:
             return f"its last sample is {age:.0f} s old"
         if sample.value == 0 and before is not None and before.value > 0 and not self._believes_zero:
-            return f"it fell to exactly 0, which counts {LAST_SAMPLE_SECONDS:.0f} s after its last other sample"
+            return DOUBTED_ZERO
         return self._too_early(pod, sample, window)
 
     def _too_early(self, pod: Pod, sample: LastSample, window: float | None) -> str:

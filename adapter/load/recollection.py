@@ -124,18 +124,18 @@ def after_samples(
     known = dict(memory.pods)
     for reading in pods:
         before = known.get(reading.pod.uid, _NOTHING)
-        newest, early = _samples_of(reading, before.last_sample, gauges, now)
-        if newest != before.last_sample or early != before.ahead:
-            known[reading.pod.uid] = before.with_samples(newest, early)
+        newest, early, zeros = _samples_of(reading, before.last_sample, gauges, now)
+        if newest != before.last_sample or early != before.ahead or zeros != before.zeros:
+            known[reading.pod.uid] = before.with_samples(newest, early, zeros)
     return replace(memory, pods=known, ahead={name: sample for name, sample in ahead.items() if sample is not None})
 
 
 def _samples_of(
     reading: PodReading, known: Mapping[str, LastSample], gauges: Mapping[str, Mapping[str, Gauge]], now: float
-) -> tuple[Mapping[str, LastSample], Mapping[str, AheadSample]]:
-    """The newest samples of a pod that counted, and those of now that are dated after their answer, by metric."""
+) -> tuple[Mapping[str, LastSample], Mapping[str, AheadSample], tuple[str, ...]]:
+    """Of a pod by metric: the newest samples that counted, those dated after their answer; and its doubted zeros."""
     counts = reading.state in _COUNTED
-    samples, ahead = {}, {}
+    samples, ahead, zeros = {}, {}, []
     for name, by_pod in gauges.items():
         gauge = by_pod.get(reading.pod.uid)
         newest = gauge.newest if gauge is not None and counts else recent(known.get(name), now)
@@ -143,7 +143,9 @@ def _samples_of(
             samples[name] = newest
         if gauge is not None and gauge.ahead is not None:
             ahead[name] = gauge.ahead
-    return samples, ahead
+        if gauge is not None and counts and gauge.is_doubted_zero:
+            zeros.append(name)
+    return samples, ahead, tuple(zeros)
 
 
 def after_rollout(memory: Memory, target: Target | None, now: float) -> Memory:

@@ -76,7 +76,7 @@ def _plain(item: Any, skip: frozenset[str] | set[str] = frozenset()) -> dict[str
 
 
 def _dump_pod(pod: PodMemory) -> dict[str, Any]:
-    known = _plain(pod, skip={"last_sample", "ahead"})
+    known = _plain(pod, skip={"last_sample", "ahead", "zeros"})
     if pod.last_sample:
         known["lastSample"] = _dump_samples(pod.last_sample)
     if pod.ahead:

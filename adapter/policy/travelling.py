@@ -1,7 +1,8 @@
 """The part of a policy's memory that travels through its status, so that all replicas and later ones know it.
 
 Bounded: pods that do not plainly serve, at most 200; those that left of late, at most 200, with what they used; and
-which UIDs were registered, at most 5,000. Samples of pods that are there stay behind: they are read anew. Of the last
+which UIDs were registered, at most 5,000. Samples of pods that are there stay behind: they are read anew. Only of those
+whose samples fell to 0 the last ones go along, of at most 200: who does not know them believes the zeros. Of the last
 valid roster only what it says of the pods goes along, and is made a roster again: so a replica that starts takes a pod
 that was pulled out for pulled out also before its registry answers.
 """
@@ -11,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from adapter.faults import Fault, path_of
-from adapter.load.memory import Memory, PodMemory
+from adapter.load.memory import LastSample, Memory, PodMemory
 from adapter.load.roster import Instance, Roster
 from adapter.policy import memory as recollection
 from adapter.policy.memory import RecollectionError
@@ -35,6 +36,9 @@ def dump(memory: Memory) -> dict[str, Any]:
         uid: replace(known, last_sample={}, ahead={}) for uid, known in pods.items() if _since(known) is not None
     }
     kept = dict(sorted(strange.items(), key=lambda item: (_since(item[1]), item[0]))[:MOST_PODS])
+    for uid, samples in _before_zeros(memory):
+        bare = PodMemory(seen=memory.pods[uid].seen, served=memory.pods[uid].served)
+        kept[uid] = replace(kept.get(uid, bare), last_sample=samples)
     left = dict(sorted(memory.departed.items(), key=lambda item: (-item[1].at, item[0]))[:MOST_PODS])
     data = recollection.dump(_ours_alone(replace(memory, pods=kept, departed=left)))
     # A list, not a key each: the API server keeps book of every key in the object's managed fields.
@@ -47,6 +51,16 @@ def _ours_alone(memory: Memory) -> Memory:
     last = memory.last_valid
     bare = replace(last, instances=(), registry_total=None, reconnected_at=None) if last is not None else None
     return replace(memory, last_valid=bare, roster_total=None, reconnected_at=None, ahead={})
+
+
+def _before_zeros(memory: Memory) -> list[tuple[str, dict[str, LastSample]]]:
+    """What the pods whose samples fell to 0 used before, the most loaded ones first."""
+    fell = [
+        (uid, {name: known.last_sample[name] for name in known.zeros if name in known.last_sample})
+        for uid, known in memory.pods.items()
+        if known.zeros
+    ]
+    return sorted(fell, key=lambda item: (-max((s.value for s in item[1].values()), default=0), item[0]))[:MOST_PODS]
 
 
 def lasting(data: Mapping[str, Any]) -> dict[str, Any]:
