@@ -53,12 +53,9 @@ def answer(document: dict[str, Any], before: Memory) -> tuple[dict[str, Any], Me
         "heldBy": decision["heldBy"],
         "pods": {pod.name: found[pod.uid] for pod in facts.pods},
         "metrics": {
-            one.metric.name: {
-                "n": one.winner.n,
-                "missing": one.winner.missing,
-                "proposal": None if one.error else one.winner.proposal,
-            }
+            one.metric.name: {"n": one.winner.n, "missing": one.winner.missing, "proposal": one.winner.proposal}
             for one in outcomes
+            if not one.error and facts.current > 0 and decision["error"] is None
         },
     }
     return given, memory
@@ -173,7 +170,7 @@ def decide(situation: Situation, outcomes: list[Outcome]) -> dict[str, Any]:
     fallback = spec.get("fallback")
     fallback_allowed = True
     # 1. several metrics; zero
-    if current == 0 and facts.hpa_min == 0:
+    if current == 0:
         totals = [one for one in facts.metrics if one.is_total]
         known = [
             one for one in totals
@@ -191,6 +188,8 @@ def decide(situation: Situation, outcomes: list[Outcome]) -> dict[str, Any]:
         held = best.winner.held
         if best.all_in.proposal < best.winner.proposal:
             held = "Doubt"
+        if usage.too_few_serve(situation) and desired < current:
+            desired, held = current, "MinServing"
         if len(answered) < len(outcomes) and desired < current:
             desired, held = current, "MetricError"
     else:
@@ -204,7 +203,7 @@ def decide(situation: Situation, outcomes: list[Outcome]) -> dict[str, Any]:
             raised = max(raised, fallback["replicas"])
     if desired is None:
         if raised > current:
-            desired, held, error = raised, "Schedule", None
+            desired, held, error = raised, "Schedule" if raised == floor else "MetricError", None
     else:
         target = max(min([desired, *caps]), floor)
         if target != desired:
@@ -224,8 +223,7 @@ def decide(situation: Situation, outcomes: list[Outcome]) -> dict[str, Any]:
             desired, held = bounded, "Bounds"
     # 6. Observe and Paused
     if spec.get("mode", "Active") in {"Observe", "Paused"}:
-        if desired != current:
-            desired, held, error = current, "Mode", None
+        desired, held, error = current, "Mode", None
     # §7, coarse mode
     if desired is not None:
         desired, held, error = coarse(facts, desired, held)
@@ -304,7 +302,10 @@ def serve(desired: int | None, status_replicas: int) -> str | None:
     if desired is None:
         return None
     value = milli(desired, status_replicas)
-    return str(value // 1000) if value % 1000 == 0 else f"{value}m"
+    for size, suffix in ((10**9, "M"), (10**6, "k"), (10**3, "")):
+        if value % size == 0:
+            return f"{value // size}{suffix if value else ''}"
+    return f"{value}m"
 
 
 def coarse(facts: Facts, desired: int, held: str | None) -> tuple[int | None, str | None, str | None]:

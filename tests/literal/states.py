@@ -131,16 +131,16 @@ def first_match(pod: Pod, facts: Facts, memory: Memory) -> str:
             return STARTING
         # unready, but for a readiness gate
         if pod.containers_ready and pod.gate_is_false:
-            return PULLED_OUT
+            return "pulledOut explicit"
         return UNREADY
     # the annotation, before `starting` by registration grace
     if pod.annotated_out:
-        return PULLED_OUT
+        return "pulledOut explicit"
     if registry is None:
-        return PULLED_OUT if pod.endpoint_out else SERVING
+        return "pulledOut explicit" if pod.endpoint_out else SERVING
     aside = set_aside(facts, memory)
     ready_for = now - pod.ready_changed
-    newer = roster_at is not None and roster_at > pod.ready_changed
+    newer = roster_at is not None and roster_at >= pod.ready_changed
     if not past.registered and ready_for < registry.get("graceSeconds", 180) and newer and not aside:
         return STARTING
     # a registry is named and no valid roster was ever seen

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from tests.literal.facts import Answer, Facts, Metric, Pod
+from tests.literal.facts import Answer, Facts, Metric, Pod, quantity
 from tests.literal.memory import Memory, Past, Sample
 from tests.literal.states import DOUBTFUL, FINISHED, PULLED_OUT, SERVING, STARTING, TERMINATING, UNREADY
 
@@ -112,7 +112,7 @@ def take_samples(situation: Situation) -> None:
         fit: dict[str, Sample] = {}
         began: dict[str, float] = {}
         for pod in situation.facts.pods:
-            if situation.states[pod.uid] in (TERMINATING, FINISHED):
+            if situation.states[pod.uid] not in (SERVING, DOUBTFUL, UNREADY):
                 continue
             sample = fit_sample(situation, metric, pod)
             if sample is not None:
@@ -203,11 +203,7 @@ def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: l
         return average if known[pod.uid] is None else known[pod.uid]
 
     usage = sigma if is_sum else sigma / size
-    tolerance = Fraction(1, 100)
-    if "tolerance" in spec:
-        from tests.literal.facts import quantity
-
-        tolerance = quantity(spec["tolerance"])
+    tolerance = quantity(spec.get("tolerance", "1%"))
     high_plus = None if metric.high is None else metric.high * (1 + tolerance)
     low_minus = None if metric.low is None else metric.low * (1 - tolerance)
 
@@ -229,9 +225,6 @@ def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: l
         return scale_up(situation, reading, metric, n, usage, doubt_out)
     if low_minus is not None and usage < low_minus:
         reading.verdict = BELOW
-        if too_few_serve(situation, len(pods_in)):
-            reading.held = "MinServing"
-            return reading
         fills = missing + young
         if fills:
             if high_plus is None or is_sum:
@@ -245,9 +238,8 @@ def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: l
             if not usage < low_minus:
                 reading.held = "Missing"
                 return reading
-        if not metric.is_total:
-            gone = departed_load(situation, metric, sampled)
-            sigma += gone
+        if not metric.is_total or is_sum:
+            sigma += departed_load(situation, metric, sampled)
             usage = sigma if is_sum else sigma / size
             if not usage < low_minus:
                 reading.held = "Departed"
@@ -257,8 +249,9 @@ def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: l
     return converge(situation, reading, metric, n, usage, doubt_out, missing=bool(missing), young=bool(young))
 
 
-def too_few_serve(situation: Situation, serving: int) -> bool:
-    """minServingPercent; the doubtful pods that are in, in this reading, serve."""
+def too_few_serve(situation: Situation) -> bool:
+    """minServingPercent: serving of serving, unready, pulledOut and doubtful."""
+    serving = len(situation.pods(SERVING))
     of = len(situation.pods(SERVING, UNREADY, PULLED_OUT, DOUBTFUL))
     return serving * 100 < situation.facts.spec.get("minServingPercent", 50) * of
 
@@ -266,8 +259,12 @@ def too_few_serve(situation: Situation, serving: int) -> bool:
 def departed_load(situation: Situation, metric: Metric, sampled: list[Pod]) -> Fraction:
     """What the pods that left took with them, as far as the samples that count do not know of it yet."""
     fit, began = situation.fit[metric.name], situation.began[metric.name]
-    oldest = min(began[pod.uid] for pod in sampled)
-    average = sum((fit[pod.uid].value for pod in sampled), Fraction(0)) / len(sampled)
+    if metric.is_total:
+        oldest = metric.total.at - metric.total.window
+        average = metric.total.value / len(sampled)
+    else:
+        oldest = min(began[pod.uid] for pod in sampled)
+        average = sum((fit[pod.uid].value for pod in sampled), Fraction(0)) / len(sampled)
     load = Fraction(0)
     for gone in situation.memory.departed.values():
         if gone.left >= oldest:
@@ -283,6 +280,7 @@ def forget_departed(situation: Situation) -> None:
     begins = [
         at for metric in facts.metrics for uid, at in situation.began[metric.name].items() if uid in counting
     ]
+    begins += [one.total.at - one.total.window for one in facts.metrics if one.total is not None]
     for uid in list(memory.departed):
         left = memory.departed[uid].left
         if facts.now - left > 900 or (begins and min(begins) > left):
@@ -334,10 +332,8 @@ def scale_up(
     current = situation.facts.current
     needed = math.ceil(n * usage / metric.high)
     reading.replaced = replaced_pods(situation, reading, doubt_out)
-    desired = max(current, needed + reading.replaced)
-    if desired > current:
-        desired = up_to(desired, situation.facts.spec.get("multipleOf", 1))
-    reading.proposal = desired
+    # A proposal is rounded up to a multiple, after `replaced`; a hold is not rounded.
+    reading.proposal = max(current, up_to(needed + reading.replaced, situation.facts.spec.get("multipleOf", 1)))
     return reading
 
 
@@ -360,10 +356,8 @@ def scale_down(
     needed = max(1, math.floor(n * usage / metric.low))
     if metric.is_total and usage == 0 and situation.facts.hpa_min == 0 and tolerates_zero(situation, metric):
         needed = 0
-    desired = min(current, needed + kept_out(situation, doubt_out))
-    if desired < current:
-        desired = min(current, up_to(desired, situation.facts.spec.get("multipleOf", 1)))
-    reading.proposal = desired
+    kept = needed + kept_out(situation, doubt_out)
+    reading.proposal = min(current, up_to(kept, situation.facts.spec.get("multipleOf", 1)))
     return reading
 
 
@@ -371,13 +365,23 @@ def converge(
     situation: Situation, reading: Reading, metric: Metric, n: int, usage: Fraction, doubt_out: list[Pod],
     *, missing: bool, young: bool,
 ) -> Reading:  # fmt: skip
-    """Inside the band: one step of `multipleOf` toward a watermark, never past it for n."""
+    """Inside the band: one step of `multipleOf` toward a watermark, never past it for n.
+
+    Without `multipleOf` also never fewer than Below, nor more than Above, would ask at the band's edge.
+    """
     spec, current = situation.facts.spec, situation.facts.current
     towards, step = spec.get("convergeTowards"), spec.get("multipleOf", 1)
+    tolerance = quantity(spec.get("tolerance", "1%"))
     if towards == "High" and metric.high is not None and not missing and not young:
-        if n - step >= 1 and n * usage / (n - step) <= metric.high and not too_few_serve(situation, reading.pods_in):
-            reading.proposal = min(current, up_to(max(1, current - step), step))
+        if n - step >= 1 and n * usage / (n - step) <= metric.high:
+            fewest = 0
+            if step == 1 and metric.low is not None:
+                fewest = max(1, math.floor(n * (1 - tolerance))) + kept_out(situation, doubt_out)
+            reading.proposal = min(current, max(up_to(max(1, current - step), step), fewest))
     if towards == "Low" and metric.low is not None:
         if n * usage / (n + step) >= metric.low:
-            reading.proposal = max(current, up_to(current + step, step))
+            most = current + step + step
+            if step == 1 and metric.high is not None:
+                most = math.ceil(n * (1 + tolerance)) + replaced_pods(situation, reading, doubt_out)
+            reading.proposal = max(current, min(up_to(current + step, step), most))
     return reading
