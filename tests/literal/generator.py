@@ -626,11 +626,12 @@ def pod_object(service: Service, pod: SimPod) -> dict[str, Any]:
         spec["readinessGates"] = [{"conditionType": "example.com/in"}]
         conditions.append(condition("example.com/in", pod.gate, pod.changed))
     status["conditions"] = conditions
-    running = {"running": {"startedAt": text(pod.started or pod.created)}}
+    state: dict[str, Any] = {"running": {"startedAt": text(pod.started or pod.created)}}
+    if pod.crash:
+        state = {"waiting": {"reason": "CrashLoopBackOff"}}
+    ended = {"terminated": {"exitCode": 0, "reason": "Completed"}}
     status["containerStatuses"] = [
-        {"name": name, "state": {"waiting": {"reason": "CrashLoopBackOff"}} if pod.crash else running}
-        for name in names
-        if name == "app" or pod.sidecar_runs
+        {"name": name, "state": state if name == "app" or pod.sidecar_runs else ended} for name in names
     ]
     return {"metadata": meta, "spec": spec, "status": status}
 

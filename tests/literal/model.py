@@ -55,7 +55,7 @@ def answer(document: dict[str, Any], before: Memory) -> tuple[dict[str, Any], Me
         "metrics": {
             one.metric.name: {"n": one.winner.n, "missing": one.winner.missing, "proposal": one.winner.proposal}
             for one in outcomes
-            if not one.error and facts.current > 0 and decision["error"] is None
+            if not one.error and facts.current > 0 and facts.pods
         },
     }
     return given, memory
@@ -70,9 +70,9 @@ def rollout_progresses(facts: Facts, memory: Memory) -> bool:
         memory.rollout_since = None
         return False
     if memory.rollout_since is None:
-        # In a file without memory: since lastUpdateTime.
+        # In a file without memory of it: since lastUpdateTime.
         updated = facts.rollout_updated
-        memory.rollout_since = facts.now if memory.known or updated is None else updated
+        memory.rollout_since = facts.now if updated is None else updated
     return facts.now - memory.rollout_since <= 600
 
 
@@ -182,6 +182,8 @@ def decide(situation: Situation, outcomes: list[Outcome]) -> dict[str, Any]:
             desired, verdict = (1, "Above") if wakes else (0, INSIDE)
         else:
             error = "is scaled to zero"
+        # A query that never answered may be a service total.
+        fallback_allowed |= any(one.resource == "" and one.answered is None for one in facts.metrics)
     elif answered:
         best = max(answered, key=lambda one: one.winner.proposal)
         desired, verdict, replaced = best.winner.proposal, best.winner.verdict, best.winner.replaced
@@ -201,6 +203,7 @@ def decide(situation: Situation, outcomes: list[Outcome]) -> dict[str, Any]:
     if fallback is not None and fallback_allowed and memory.error_since is not None:
         if now - memory.error_since >= fallback.get("afterSeconds", 300):
             raised = max(raised, fallback["replicas"])
+    raised_in_error = desired is None
     if desired is None:
         if raised > current:
             desired, held, error = raised, "Schedule" if raised == floor else "MetricError", None
@@ -210,13 +213,16 @@ def decide(situation: Situation, outcomes: list[Outcome]) -> dict[str, Any]:
             desired, held = target, "Schedule"
     if desired is not None:
         # 3. velocity
-        paced = max(limited(desired, current, spec.get("velocity", {})), min(desired, raised))
+        paced = limited(desired, current, spec.get("velocity", {})) if not raised_in_error else desired
         if paced != desired:
             desired, held = paced, "Velocity"
         # 4. cooldown
-        paced = max(cooled(desired, situation), min(desired, raised))
+        paced = cooled(desired, situation) if not raised_in_error else desired
         if paced != desired:
             desired, held = paced, "Cooldown"
+        # A floor ignores pacing.
+        if desired < floor:
+            desired, held = floor, "Schedule"
         # 5. HPA min and max
         bounded = min(max(desired, facts.hpa_min), facts.hpa_max)
         if bounded != desired:

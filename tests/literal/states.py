@@ -157,7 +157,7 @@ def first_match(pod: Pod, facts: Facts, memory: Memory) -> str:
     if not past.registered:
         return DOUBTFUL
     # registered earlier and absent now
-    if past.absent_count >= 3 and now - past.absent_since >= registry.get("absentSeconds", 45):
+    if past.absent_count >= 3 and roster_at - past.absent_since >= registry.get("absentSeconds", 45):
         return "pulledOut absent"
     return DOUBTFUL
 

@@ -183,7 +183,8 @@ def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: l
         if metric.answered is None:
             return Reading(error="the source never answered", pods_in=len(pods_in))
         known = {pod.uid: capacity(metric, pod) for pod in facts.pods}
-        with_capacity = [known[pod.uid] for pod in pods_in if known[pod.uid] is not None]
+        alive = [pod for pod in facts.pods if situation.states[pod.uid] not in (TERMINATING, FINISHED)]
+        with_capacity = [known[pod.uid] for pod in alive if known[pod.uid] is not None]
         if pods_in and not with_capacity:
             return Reading(error="no pod has a limit", pods_in=len(pods_in))
         average = sum(with_capacity, Fraction(0)) / len(with_capacity) if with_capacity else Fraction(1)
@@ -353,9 +354,10 @@ def scale_down(
     situation: Situation, reading: Reading, metric: Metric, n: int, usage: Fraction, doubt_out: list[Pod]
 ) -> Reading:
     current = situation.facts.current
-    needed = max(1, math.floor(n * usage / metric.low))
     if metric.is_total and usage == 0 and situation.facts.hpa_min == 0 and tolerates_zero(situation, metric):
-        needed = 0
+        reading.proposal = 0
+        return reading
+    needed = max(1, math.floor(n * usage / metric.low))
     kept = needed + kept_out(situation, doubt_out)
     reading.proposal = min(current, up_to(kept, situation.facts.spec.get("multipleOf", 1)))
     return reading
