@@ -9,11 +9,15 @@ from tests.literal.facts import maybe_moment, moment, quantity
 
 @dataclass
 class Sample:
-    """The last fit sample of one pod and metric. `first_seen` is when this very sample was first given."""
+    """The last fit sample of one pod and metric.
+
+    `dated` is the time that its source gave it. `at` is the time that it is aged from: the same, or when this very
+    sample was first seen, where it was dated more than 10 s ahead of its answer.
+    """
 
     at: float
     value: Fraction
-    first_seen: float
+    dated: float
 
 
 @dataclass

@@ -55,7 +55,7 @@ def answer(document: dict[str, Any], before: Memory) -> tuple[dict[str, Any], Me
         "metrics": {
             one.metric.name: {"n": one.winner.n, "missing": one.winner.missing, "proposal": one.winner.proposal}
             for one in outcomes
-            if not one.error and facts.current > 0 and facts.pods
+            if not one.error and facts.current > 0
         },
     }
     return given, memory
@@ -113,10 +113,9 @@ def take_totals(facts: Facts, memory: Memory) -> None:
     for metric in facts.metrics:
         if metric.total is not None:
             known = memory.totals.get(metric.name)
-            if usage.is_old(metric, metric.total.at, known, facts.now):
-                continue
-            if known is None or metric.total.at > known.at:
-                memory.totals[metric.name] = Sample(metric.total.at, metric.total.value, facts.now)
+            at = usage.aged_from(metric, metric.total, known, facts.now)
+            if facts.now - at <= usage.MAX_AGE and (known is None or at > known.at):
+                memory.totals[metric.name] = Sample(at, metric.total.value, metric.total.at)
 
 
 # --- §0, doubt ---------------------------------------------------------------------------------------------------------
@@ -174,7 +173,7 @@ def decide(situation: Situation, outcomes: list[Outcome]) -> dict[str, Any]:
         totals = [one for one in facts.metrics if one.is_total]
         known = [
             one for one in totals
-            if not usage.is_old(one, one.total.at, situation.memory.totals.get(one.name), now)
+            if not usage.total_is_old(facts, memory, one)
         ]
         fallback_allowed = len(known) < len(totals)
         if known:

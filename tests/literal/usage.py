@@ -69,15 +69,11 @@ def value_of(metric: Metric, pod: Pod, answer: Answer) -> Fraction | None:
     return total if (metric.containers or pod.running) else None
 
 
-def first_seen(sample: Sample | None, at: float, now: float) -> float:
-    """When this very sample was first given, as far as is remembered."""
-    return sample.first_seen if sample is not None and sample.at == at else now
-
-
-def is_old(metric: Metric, at: float, known: Sample | None, now: float) -> bool:
-    """Older than the source's maxAgeSeconds; one dated far ahead of its answer ages from when it was first seen."""
-    ahead = at - (metric.answered or 0) > 10
-    return now - (first_seen(known, at, now) if ahead else at) > MAX_AGE
+def aged_from(metric: Metric, answer: Answer, known: Sample | None, now: float) -> float:
+    """The time a sample is aged from: its own; one dated far ahead of its answer ages from when it was first seen."""
+    if answer.at - (metric.answered or 0) <= 10:
+        return answer.at
+    return known.at if known is not None and known.dated == answer.at else now
 
 
 def fit_sample(situation: Situation, metric: Metric, pod: Pod) -> Sample | None:
@@ -90,20 +86,27 @@ def fit_sample(situation: Situation, metric: Metric, pod: Pod) -> Sample | None:
     if value is None:
         return None
     known = situation.past(pod).samples.get(metric.name)
-    if is_old(metric, answer.at, known, now):
+    at = aged_from(metric, answer, known, now)
+    if now - at > MAX_AGE:
         return None
-    if pod.started is not None and answer.at < pod.started:
+    if pod.started is not None and at < pod.started:
         return None
-    if pod.ready_changed is not None and answer.at < pod.ready_changed:
+    if pod.ready_changed is not None and at < pod.ready_changed:
         return None
     warms_up = metric.resource == "cpu" or (metric.resource == "" and answer.window > 0)
     if warms_up and pod.ready_changed is not None and now - pod.created < 300:
-        if answer.at - answer.window < pod.ready_changed:
+        if at - answer.window < pod.ready_changed:
             return None
     if value == 0 and not tolerates_zero(situation, metric):
         if known is not None and now - known.at <= 300 and known.value > 0:
             return None
-    return Sample(at=answer.at, value=value, first_seen=first_seen(known, answer.at, now))
+    return Sample(at=at, value=value, dated=answer.at)
+
+
+def total_is_old(facts: Facts, memory: Memory, metric: Metric) -> bool:
+    """Whether a service total is older than maxAgeSeconds."""
+    assert metric.total is not None
+    return facts.now - aged_from(metric, metric.total, memory.totals.get(metric.name), facts.now) > MAX_AGE
 
 
 def take_samples(situation: Situation) -> None:
@@ -176,7 +179,7 @@ def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: l
     if metric.is_total:
         sampled, missing = pods_in, []
         sigma = metric.total.value
-        if is_old(metric, metric.total.at, situation.memory.totals.get(metric.name), facts.now):
+        if total_is_old(facts, situation.memory, metric):
             return Reading(error="the service total is too old", pods_in=len(pods_in))
         size = Fraction(len(sampled))
     else:
@@ -239,15 +242,16 @@ def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: l
             if not usage < low_minus:
                 reading.held = "Missing"
                 return reading
-        if not metric.is_total or is_sum:
-            sigma += departed_load(situation, metric, sampled)
-            usage = sigma if is_sum else sigma / size
-            if not usage < low_minus:
-                reading.held = "Departed"
-                return reading
+        sigma += departed_load(situation, metric, sampled)
+        usage = sigma if is_sum else sigma / size
+        if not usage < low_minus:
+            reading.held = "Departed"
+            return reading
         return scale_down(situation, reading, metric, n, usage, doubt_out)
     reading.verdict = INSIDE
-    return converge(situation, reading, metric, n, usage, doubt_out, missing=bool(missing), young=bool(young))
+    loaded = sigma + departed_load(situation, metric, sampled)
+    with_departed = loaded if is_sum else loaded / size
+    return converge(situation, reading, metric, n, usage, with_departed, doubt_out, missing=bool(missing), young=bool(young))
 
 
 def too_few_serve(situation: Situation) -> bool:
@@ -261,6 +265,8 @@ def departed_load(situation: Situation, metric: Metric, sampled: list[Pod]) -> F
     """What the pods that left took with them, as far as the samples that count do not know of it yet."""
     fit, began = situation.fit[metric.name], situation.began[metric.name]
     if metric.is_total:
+        if situation.facts.spec.get("average", "PerPod") != "Total":
+            return Fraction(0)
         oldest = metric.total.at - metric.total.window
         average = metric.total.value / len(sampled)
     else:
@@ -364,7 +370,7 @@ def scale_down(
 
 
 def converge(
-    situation: Situation, reading: Reading, metric: Metric, n: int, usage: Fraction, doubt_out: list[Pod],
+    situation: Situation, reading: Reading, metric: Metric, n: int, usage: Fraction, with_departed: Fraction, doubt_out: list[Pod],
     *, missing: bool, young: bool,
 ) -> Reading:  # fmt: skip
     """Inside the band: one step of `multipleOf` toward a watermark, never past it for n.
@@ -375,7 +381,8 @@ def converge(
     towards, step = spec.get("convergeTowards"), spec.get("multipleOf", 1)
     tolerance = quantity(spec.get("tolerance", "1%"))
     if towards == "High" and metric.high is not None and not missing and not young:
-        if n - step >= 1 and n * usage / (n - step) <= metric.high:
+        # The load of departed pods counts here as it does below the band.
+        if n - step >= 1 and n * with_departed / (n - step) <= metric.high:
             fewest = 0
             if step == 1 and metric.low is not None:
                 fewest = max(1, math.floor(n * (1 - tolerance))) + kept_out(situation, doubt_out)
