@@ -314,7 +314,7 @@ def disturb(service: Service, pod: SimPod, chance: float) -> None:
             pod.phase = rng.choice(("Failed", "Succeeded"))
         case "crash":
             pod.crash = not pod.crash
-            if pod.crash and maybe(rng, 0.7):
+            if pod.crash:
                 pod.ready, pod.containers_ready, pod.changed = False, False, now - rng.choice((0, 10))
         case "endpoint":
             pod.endpoint = rng.choice((None, True, False))

@@ -9,15 +9,19 @@ from tests.literal.facts import maybe_moment, moment, quantity
 
 @dataclass
 class Sample:
-    """The last fit sample of one pod and metric.
-
-    `dated` is the time that its source gave it. `at` is the time that it is aged from: the same, or when this very
-    sample was first seen, where it was dated more than 10 s ahead of its answer.
-    """
+    """The last fit sample of one pod and metric. `at` is the time that it is aged from."""
 
     at: float
     value: Fraction
+
+
+@dataclass
+class Ahead:
+    """A sample that was dated far ahead of its answer, and when it was first seen."""
+
     dated: float
+    value: Fraction
+    first_seen: float
 
 
 @dataclass
@@ -32,6 +36,7 @@ class Past:
     doubt_since: float | None = None
     served: bool = False
     samples: dict[str, Sample] = field(default_factory=dict)
+    ahead: dict[str, Ahead] = field(default_factory=dict)
 
 
 @dataclass
@@ -49,7 +54,7 @@ class Memory:
     known: bool = False
     pods: dict[str, Past] = field(default_factory=dict)
     departed: dict[str, Departed] = field(default_factory=dict)
-    totals: dict[str, Sample] = field(default_factory=dict)
+    totals_ahead: dict[str, Ahead] = field(default_factory=dict)
     ever_in_roster: bool = False
     roster_at: float | None = None
     last_valid: dict[str, Any] | None = None
@@ -99,5 +104,5 @@ def load(given: dict[str, Any] | None) -> Memory:
         )
         for name, sample in pod.get("lastSample", {}).items():
             at = moment(sample["at"])
-            memory.pods[uid].samples[name] = Sample(at, quantity(sample["value"]), at)
+            memory.pods[uid].samples[name] = Sample(at, quantity(sample["value"]))
     return memory

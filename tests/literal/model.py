@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from tests.literal import facts as reading_facts
 from tests.literal import usage
 from tests.literal.facts import Facts, Metric, Pod
-from tests.literal.memory import Memory, Sample
+from tests.literal.memory import Memory
 from tests.literal.states import DOUBTFUL, PULLED_OUT, SERVING, remember_states, states, take_roster
 from tests.literal.usage import ERROR, INSIDE, Reading, Situation
 
@@ -39,7 +39,6 @@ def answer(document: dict[str, Any], before: Memory) -> tuple[dict[str, Any], Me
     see_replacing_step(situation)
     outcomes = [outcome_of(situation, metric) for metric in facts.metrics]
     see_errors(facts, memory, outcomes)
-    take_totals(facts, memory)
     usage.forget_departed(situation)
     # decide
     decision = decide(situation, outcomes)
@@ -55,7 +54,7 @@ def answer(document: dict[str, Any], before: Memory) -> tuple[dict[str, Any], Me
         "metrics": {
             one.metric.name: {"n": one.winner.n, "missing": one.winner.missing, "proposal": one.winner.proposal}
             for one in outcomes
-            if not one.error and facts.current > 0
+            if not one.error and facts.current > 0 and decision["verdict"] != ERROR
         },
     }
     return given, memory
@@ -100,22 +99,22 @@ def note_replacing(situation: Situation, decision: dict[str, Any]) -> None:
         memory.noted_at, memory.noted_current = facts.now, facts.current
 
 
+def wakers_in_error(facts: Facts, memory: Memory) -> bool:
+    """Whether a service total is in error; a query that never answered may be one."""
+    return any(
+        (one.resource == "" and one.answered is None) or (one.is_total and usage.total_is_old(facts, memory, one))
+        for one in facts.metrics
+    )
+
+
 def see_errors(facts: Facts, memory: Memory, outcomes: list[Outcome]) -> None:
-    """Since when no metric has an answer."""
-    if all(one.error for one in outcomes):
+    """Since when no metric has an answer; of a service that sleeps, only those that may wake it are asked."""
+    if facts.current == 0 and not wakers_in_error(facts, memory):
+        memory.error_since = None
+    elif all(one.error for one in outcomes):
         memory.error_since = facts.now if memory.error_since is None else memory.error_since
     else:
         memory.error_since = None
-
-
-def take_totals(facts: Facts, memory: Memory) -> None:
-    """Remember when each service total was first seen, as for a pod's sample."""
-    for metric in facts.metrics:
-        if metric.total is not None:
-            known = memory.totals.get(metric.name)
-            at = usage.aged_from(metric, metric.total, known, facts.now)
-            if facts.now - at <= usage.MAX_AGE and (known is None or at > known.at):
-                memory.totals[metric.name] = Sample(at, metric.total.value, metric.total.at)
 
 
 # --- §0, doubt ---------------------------------------------------------------------------------------------------------
@@ -133,9 +132,9 @@ def outcome_of(situation: Situation, metric: Metric) -> Outcome:
         held = usage.capacity(metric, pod)
         return fit[pod.uid].value / held if pod.uid in fit and held is not None else None
 
-    def rank(pod: Pod, unknown: Fraction) -> tuple[Fraction, str]:
+    def rank(pod: Pod, unknown: Fraction) -> Fraction:
         known = load(pod)
-        return (-(unknown if known is None else known), pod.name)
+        return -(unknown if known is None else known)
 
     unknown_as = [high_plus if high_plus is not None else Fraction(10**30)]
     if any(load(pod) is None for pod in doubtful):
@@ -171,18 +170,13 @@ def decide(situation: Situation, outcomes: list[Outcome]) -> dict[str, Any]:
     # 1. several metrics; zero
     if current == 0:
         totals = [one for one in facts.metrics if one.is_total]
-        known = [
-            one for one in totals
-            if not usage.total_is_old(facts, memory, one)
-        ]
-        fallback_allowed = len(known) < len(totals)
+        known = [one for one in totals if not usage.total_is_old(facts, memory, one)]
+        fallback_allowed = wakers_in_error(facts, memory)
         if known:
             wakes = any(one.total.value > 0 for one in known)
             desired, verdict = (1, "Above") if wakes else (0, INSIDE)
         else:
             error = "is scaled to zero"
-        # A query that never answered may be a service total.
-        fallback_allowed |= any(one.resource == "" and one.answered is None for one in facts.metrics)
     elif answered:
         best = max(answered, key=lambda one: one.winner.proposal)
         desired, verdict, replaced = best.winner.proposal, best.winner.verdict, best.winner.replaced

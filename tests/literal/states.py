@@ -70,7 +70,7 @@ def take_roster(facts: Facts, memory: Memory) -> None:
     reconnected = maybe_moment(roster.get("reconnectedAt"))
     if reconnected is not None and reconnected != memory.reconnected_at:
         memory.reconnected_at = reconnected
-        memory.hold_until = max(memory.hold_until or 0, reconnected + 90)
+        memory.hold_until = max(memory.hold_until or 0, min(reconnected, facts.now) + 90)
     total = roster.get("registryTotal")
     if total is not None:
         if memory.roster_total is not None and total * 10 < memory.roster_total * 7:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from tests.literal.facts import Answer, Facts, Metric, Pod, quantity
-from tests.literal.memory import Memory, Past, Sample
+from tests.literal.memory import Ahead, Memory, Past, Sample
 from tests.literal.states import DOUBTFUL, FINISHED, PULLED_OUT, SERVING, STARTING, TERMINATING, UNREADY
 
 MAX_AGE = 90
@@ -24,6 +24,8 @@ class Situation:
     """No rollout progresses, and the policy replaces."""
     fit: dict[str, dict[str, Sample]] = field(default_factory=dict)
     """By metric, then by pod UID: the samples that are fit to be used."""
+    present: dict[tuple[str, str], Sample] = field(default_factory=dict)
+    """By metric and pod UID: the samples of this document, fit or not."""
     began: dict[str, dict[str, float]] = field(default_factory=dict)
     """As `fit`: when the sample's window began."""
 
@@ -69,11 +71,24 @@ def value_of(metric: Metric, pod: Pod, answer: Answer) -> Fraction | None:
     return total if (metric.containers or pod.running) else None
 
 
-def aged_from(metric: Metric, answer: Answer, known: Sample | None, now: float) -> float:
+def aged_from(metric: Metric, answer: Answer, value: Fraction, ahead: dict[str, Ahead], now: float) -> float:
     """The time a sample is aged from: its own; one dated far ahead of its answer ages from when it was first seen."""
-    if answer.at - (metric.answered or 0) <= 10:
-        return answer.at
-    return known.at if known is not None and known.dated == answer.at else now
+    known = ahead.get(metric.name)
+    if known is not None and (known.dated, known.value) == (answer.at, value):
+        return known.first_seen
+    if metric.answered is not None and answer.at - metric.answered > 10:
+        ahead[metric.name] = Ahead(dated=answer.at, value=value, first_seen=now)
+        return now
+    return answer.at
+
+
+def present_sample(situation: Situation, metric: Metric, pod: Pod) -> Sample | None:
+    """This pod's sample in this very document, fit or not."""
+    answer = metric.by_pod.get(pod.name)
+    value = None if answer is None else value_of(metric, pod, answer)
+    if answer is None or value is None:
+        return None
+    return Sample(aged_from(metric, answer, value, situation.past(pod).ahead, situation.facts.now), value)
 
 
 def fit_sample(situation: Situation, metric: Metric, pod: Pod) -> Sample | None:
@@ -86,7 +101,7 @@ def fit_sample(situation: Situation, metric: Metric, pod: Pod) -> Sample | None:
     if value is None:
         return None
     known = situation.past(pod).samples.get(metric.name)
-    at = aged_from(metric, answer, known, now)
+    at = aged_from(metric, answer, value, situation.past(pod).ahead, now)
     if now - at > MAX_AGE:
         return None
     if pod.started is not None and at < pod.started:
@@ -100,13 +115,13 @@ def fit_sample(situation: Situation, metric: Metric, pod: Pod) -> Sample | None:
     if value == 0 and not tolerates_zero(situation, metric):
         if known is not None and now - known.at <= 300 and known.value > 0:
             return None
-    return Sample(at=at, value=value, dated=answer.at)
+    return Sample(at=at, value=value)
 
 
 def total_is_old(facts: Facts, memory: Memory, metric: Metric) -> bool:
     """Whether a service total is older than maxAgeSeconds."""
     assert metric.total is not None
-    return facts.now - aged_from(metric, metric.total, memory.totals.get(metric.name), facts.now) > MAX_AGE
+    return facts.now - aged_from(metric, metric.total, metric.total.value, memory.totals_ahead, facts.now) > MAX_AGE
 
 
 def take_samples(situation: Situation) -> None:
@@ -115,7 +130,11 @@ def take_samples(situation: Situation) -> None:
         fit: dict[str, Sample] = {}
         began: dict[str, float] = {}
         for pod in situation.facts.pods:
-            if situation.states[pod.uid] not in (SERVING, DOUBTFUL, UNREADY):
+            present = present_sample(situation, metric, pod)
+            if present is None:
+                continue
+            situation.present[metric.name, pod.uid] = present
+            if situation.states[pod.uid] not in (SERVING, DOUBTFUL):
                 continue
             sample = fit_sample(situation, metric, pod)
             if sample is not None:
@@ -129,10 +148,11 @@ def take_samples(situation: Situation) -> None:
 
 
 def last_of_five_minutes(situation: Situation, metric: Metric, pod: Pod) -> Fraction:
+    """The pod's last sample of the last 5 min: the one remembered or the present one, fit or not."""
     known = situation.past(pod).samples.get(metric.name)
-    if known is not None and situation.facts.now - known.at <= 300:
-        return known.value
-    return Fraction(0)
+    present = situation.present.get((metric.name, pod.uid))
+    values = [one.value for one in (known, present) if one is not None and situation.facts.now - one.at <= 300]
+    return max(values, default=Fraction(0))
 
 
 def capacity(metric: Metric, pod: Pod) -> Fraction | None:
@@ -315,7 +335,8 @@ def replaced_pods(situation: Situation, reading: Reading, doubt_out: list[Pod]) 
     long_out += [pod for pod in doubt_out if now - situation.past(pod).doubt_since >= 300]
     if replacing_is_ineffective(situation):
         long_out = [pod for pod in long_out if pod.created < memory.first_step]
-    young = [pod for pod in doubt_out if is_young_doubt(situation, pod)]
+    # "young doubtful": their doubt is young, as in §0's "younger ones do not".
+    young = [pod for pod in doubt_out if now - situation.past(pod).doubt_since < 300]
     limit = facts.current - reading.pods_in - len(situation.pods(STARTING)) - len(young)
     return max(0, min(len(long_out), limit))
 
@@ -385,12 +406,12 @@ def converge(
         if n - step >= 1 and n * with_departed / (n - step) <= metric.high:
             fewest = 0
             if step == 1 and metric.low is not None:
-                fewest = max(1, math.floor(n * (1 - tolerance))) + kept_out(situation, doubt_out)
+                fewest = max(1, math.ceil(n * (1 - tolerance)) - 1) + kept_out(situation, doubt_out)
             reading.proposal = min(current, max(up_to(max(1, current - step), step), fewest))
     if towards == "Low" and metric.low is not None:
         if n * usage / (n + step) >= metric.low:
             most = current + step + step
             if step == 1 and metric.high is not None:
-                most = math.ceil(n * (1 + tolerance)) + replaced_pods(situation, reading, doubt_out)
+                most = math.floor(n * (1 + tolerance)) + 1 + replaced_pods(situation, reading, doubt_out)
             reading.proposal = max(current, min(up_to(current + step, step), most))
     return reading
