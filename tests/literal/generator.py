@@ -302,7 +302,7 @@ def disturb(service: Service, pod: SimPod, chance: float) -> None:
             pod.changed = max(pod.changed, now - rng.choice((0, 5, 30, 60, 299, 300, 301)))
         case "ready" if not pod.ready and pod.started is not None:
             become_ready(service, pod)
-        case "gate":
+        case "gate" if pod.containers_ready and not pod.crash:
             pod.gate = pod.gate is None or not pod.gate
             pod.phase, pod.started = "Running", pod.started or now
             pod.ready, pod.changed = pod.gate, now - rng.choice((0, 0, 5))

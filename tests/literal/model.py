@@ -109,8 +109,10 @@ def wakers_in_error(facts: Facts, memory: Memory) -> bool:
 
 def see_errors(facts: Facts, memory: Memory, outcomes: list[Outcome]) -> None:
     """Since when no metric has an answer; of a service that sleeps, only those that may wake it are asked."""
-    if facts.current == 0 and not wakers_in_error(facts, memory):
-        memory.error_since = None
+    if facts.current == 0:
+        totals_answer = any(one.is_total and not usage.total_is_old(facts, memory, one) for one in facts.metrics)
+        in_error = wakers_in_error(facts, memory) and not totals_answer
+        memory.error_since = (facts.now if memory.error_since is None else memory.error_since) if in_error else None
     elif all(one.error for one in outcomes):
         memory.error_since = facts.now if memory.error_since is None else memory.error_since
     else:

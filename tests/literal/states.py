@@ -77,8 +77,6 @@ def take_roster(facts: Facts, memory: Memory) -> None:
             memory.hold_until = max(memory.hold_until or 0, at + 90)
         memory.roster_total = total
     for pod in facts.pods:
-        if pod.deleting or pod.phase in {"Failed", "Succeeded"}:
-            continue
         past = memory.pods.setdefault(pod.uid, Past())
         if records_of(pod, roster):
             past.registered = True
@@ -156,6 +154,9 @@ def first_match(pod: Pod, facts: Facts, memory: Memory) -> str:
         return SERVING
     if not past.registered:
         return DOUBTFUL
+    # a roster older than the pod's Ready transition, in which the pod is not
+    if roster_at < pod.ready_changed:
+        return DOUBTFUL
     # registered earlier and absent now
     if past.absent_count >= 3 and roster_at - past.absent_since >= registry.get("absentSeconds", 45):
         return "pulledOut absent"
@@ -215,7 +216,8 @@ def remember_states(facts: Facts, memory: Memory, found: dict[str, str], absent:
         if uid not in here:
             del memory.pods[uid]
             if past.served and past.out_since is None:
-                memory.departed[uid] = Departed(left=now, samples=past.samples)
+                samples = {name: one for name, one in past.samples.items() if now - one.at <= 300}
+                memory.departed[uid] = Departed(left=now, samples=samples)
     for uid in here:
         memory.departed.pop(uid, None)
         past = memory.pods.setdefault(uid, Past())

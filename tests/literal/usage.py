@@ -262,16 +262,28 @@ def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: l
             if not usage < low_minus:
                 reading.held = "Missing"
                 return reading
-        sigma += departed_load(situation, metric, sampled)
+        gone, load = departed_load(situation, metric, sampled)
+        sigma += load
         usage = sigma if is_sum else sigma / size
         if not usage < low_minus:
             reading.held = "Departed"
             return reading
+        if is_sum:
+            # Not to n: but what Total needs is in proportion to the pods that brought the sum about.
+            n += gone
         return scale_down(situation, reading, metric, n, usage, doubt_out)
     reading.verdict = INSIDE
-    loaded = sigma + departed_load(situation, metric, sampled)
-    with_departed = loaded if is_sum else loaded / size
-    return converge(situation, reading, metric, n, usage, with_departed, doubt_out, missing=bool(missing), young=bool(young))
+    # converge
+    towards = spec.get("convergeTowards")
+    if towards == "High" and not missing and not young:
+        # The load of departed pods counts here as it does below the band.
+        loaded = sigma + departed_load(situation, metric, sampled)[1]
+        return converge(situation, reading, metric, n, loaded if is_sum else loaded / size, doubt_out)
+    if towards == "Low":
+        size += sum((size_of(pod) for pod in missing), Fraction(0))
+        n += len(missing)
+        return converge_up(situation, reading, metric, n, sigma if is_sum else sigma / size, doubt_out)
+    return reading
 
 
 def too_few_serve(situation: Situation) -> bool:
@@ -281,23 +293,24 @@ def too_few_serve(situation: Situation) -> bool:
     return serving * 100 < situation.facts.spec.get("minServingPercent", 50) * of
 
 
-def departed_load(situation: Situation, metric: Metric, sampled: list[Pod]) -> Fraction:
-    """What the pods that left took with them, as far as the samples that count do not know of it yet."""
+def departed_load(situation: Situation, metric: Metric, sampled: list[Pod]) -> tuple[int, Fraction]:
+    """How many pods left since the samples that count began, and what they took with them."""
     fit, began = situation.fit[metric.name], situation.began[metric.name]
     if metric.is_total:
         if situation.facts.spec.get("average", "PerPod") != "Total":
-            return Fraction(0)
+            return 0, Fraction(0)
         oldest = metric.total.at - metric.total.window
         average = metric.total.value / len(sampled)
     else:
         oldest = min(began[pod.uid] for pod in sampled)
         average = sum((fit[pod.uid].value for pod in sampled), Fraction(0)) / len(sampled)
-    load = Fraction(0)
+    load, count = Fraction(0), 0
     for gone in situation.memory.departed.values():
         if gone.left >= oldest:
             last = gone.samples.get(metric.name)
             load += max(average, last.value) if last is not None else average
-    return load
+            count += 1
+    return count, load
 
 
 def forget_departed(situation: Situation) -> None:
@@ -391,27 +404,32 @@ def scale_down(
 
 
 def converge(
-    situation: Situation, reading: Reading, metric: Metric, n: int, usage: Fraction, with_departed: Fraction, doubt_out: list[Pod],
-    *, missing: bool, young: bool,
-) -> Reading:  # fmt: skip
-    """Inside the band: one step of `multipleOf` toward a watermark, never past it for n.
-
-    Without `multipleOf` also never fewer than Below, nor more than Above, would ask at the band's edge.
-    """
+    situation: Situation, reading: Reading, metric: Metric, n: int, with_departed: Fraction, doubt_out: list[Pod]
+) -> Reading:
+    """One step of `multipleOf` toward the high watermark, where that is not past it for n."""
     spec, current = situation.facts.spec, situation.facts.current
-    towards, step = spec.get("convergeTowards"), spec.get("multipleOf", 1)
-    tolerance = quantity(spec.get("tolerance", "1%"))
-    if towards == "High" and metric.high is not None and not missing and not young:
-        # The load of departed pods counts here as it does below the band.
-        if n - step >= 1 and n * with_departed / (n - step) <= metric.high:
-            fewest = 0
-            if step == 1 and metric.low is not None:
-                fewest = max(1, math.ceil(n * (1 - tolerance)) - 1) + kept_out(situation, doubt_out)
-            reading.proposal = min(current, max(up_to(max(1, current - step), step), fewest))
-    if towards == "Low" and metric.low is not None:
-        if n * usage / (n + step) >= metric.low:
-            most = current + step + step
-            if step == 1 and metric.high is not None:
-                most = math.floor(n * (1 + tolerance)) + 1 + replaced_pods(situation, reading, doubt_out)
-            reading.proposal = max(current, min(up_to(current + step, step), most))
+    step, tolerance = spec.get("multipleOf", 1), quantity(spec.get("tolerance", "1%"))
+    if metric.high is None or n - step < 1 or n * with_departed / (n - step) > metric.high:
+        return reading
+    fewest = 0
+    if step == 1 and metric.low is not None:
+        # What Below would ask for at the band's edge: just under low⁻.
+        fewest = max(1, math.ceil(n * (1 - tolerance)) - 1) + kept_out(situation, doubt_out)
+    reading.proposal = min(current, max(up_to(max(1, current - step), step), fewest))
+    return reading
+
+
+def converge_up(
+    situation: Situation, reading: Reading, metric: Metric, n: int, usage: Fraction, doubt_out: list[Pod]
+) -> Reading:
+    """One step of `multipleOf` toward the low watermark; the missing pods are in n, at 0, as above the band."""
+    spec, current = situation.facts.spec, situation.facts.current
+    step, tolerance = spec.get("multipleOf", 1), quantity(spec.get("tolerance", "1%"))
+    if metric.low is None or n * usage / (n + step) < metric.low:
+        return reading
+    most = current + step
+    if step == 1 and metric.high is not None:
+        # What Above would ask for at the band's edge: just over high⁺.
+        most = math.floor(n * (1 + tolerance)) + 1 + replaced_pods(situation, reading, doubt_out)
+    reading.proposal = max(current, min((current + step) // step * step, most))
     return reading
