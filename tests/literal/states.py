@@ -216,8 +216,7 @@ def remember_states(facts: Facts, memory: Memory, found: dict[str, str], absent:
         if uid not in here:
             del memory.pods[uid]
             if past.served and past.out_since is None:
-                samples = {name: one for name, one in past.samples.items() if now - one.at <= 300}
-                memory.departed[uid] = Departed(left=now, samples=samples)
+                memory.departed[uid] = Departed(left=now, samples=past.samples)
     for uid in here:
         memory.departed.pop(uid, None)
         past = memory.pods.setdefault(uid, Past())

@@ -141,6 +141,11 @@ def take_samples(situation: Situation) -> None:
                 fit[pod.uid] = sample
                 began[pod.uid] = sample.at - metric.by_pod[pod.name].window
         situation.fit[metric.name], situation.began[metric.name] = fit, began
+        for past in situation.memory.pods.values():
+            # Nothing asks for a sample older than 5 min.
+            known = past.samples.get(metric.name)
+            if known is not None and situation.facts.now - known.at > 300:
+                del past.samples[metric.name]
         for uid, sample in fit.items():
             kept = situation.memory.pods[uid].samples
             if metric.name not in kept or sample.at > kept[metric.name].at:
@@ -268,8 +273,8 @@ def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: l
         if not usage < low_minus:
             reading.held = "Departed"
             return reading
-        if is_sum:
-            # Not to n: but what Total needs is in proportion to the pods that brought the sum about.
+        if is_sum and not metric.is_total:
+            # Not to n for the sum; but what a Total needs is in proportion to the pods that brought the sum about.
             n += gone
         return scale_down(situation, reading, metric, n, usage, doubt_out)
     reading.verdict = INSIDE
