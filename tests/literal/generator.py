@@ -13,7 +13,6 @@ from typing import Any
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 STEPS = (1, 5, 15, 15, 30, 30, 44, 45, 46, 60, 60, 61, 90, 91, 120, 240, 299, 300, 301, 600, 901)
 AGES = (0, 1, 5, 10, 15, 30, 29, 31, 44, 45, 46, 59, 60, 61, 89, 90, 91, 179, 180, 181, 299, 300, 301, 600, 3600, 7200)
-WINDOWS = False
 EXPLICIT: tuple[dict[str, Any], ...] = (
     {"enabled": False}, {"weight": 0}, {"status": "OUT_OF_SERVICE"}, {"status": "DOWN"}, {"isolated": True},
     {"healthy": False}, {"healthy": False}, {"status": "maintenance"}, {"status": "critical"},
@@ -693,6 +692,6 @@ def query_samples(service: Service) -> dict[str, Any]:
                 newest = max(at for at, _ in known.values())
                 values = {pod: number(value) for pod, (at, value) in known.items() if at == newest}
                 found[name] = {"at": text(newest), "pods": values}
-        if name in found and window and WINDOWS:
+        if name in found and window:
             found[name]["windowSeconds"] = window
     return found

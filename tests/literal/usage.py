@@ -71,15 +71,21 @@ def value_of(metric: Metric, pod: Pod, answer: Answer) -> Fraction | None:
     return total if (metric.containers or pod.running) else None
 
 
-def aged_from(metric: Metric, answer: Answer, value: Fraction, ahead: dict[str, Ahead], now: float) -> float:
-    """The time a sample is aged from: its own; one dated far ahead of its answer ages from when it was first seen."""
+def first_seen(metric: Metric, answer: Answer, value: Fraction, ahead: dict[str, Ahead], now: float) -> float:
+    """When this very sample was first seen, where it is dated after that; else its own date."""
     known = ahead.get(metric.name)
     if known is not None and (known.dated, known.value) == (answer.at, value):
         return known.first_seen
-    if metric.answered is not None and answer.at - metric.answered > 10:
+    if metric.answered is not None and answer.at > metric.answered:
         ahead[metric.name] = Ahead(dated=answer.at, value=value, first_seen=now)
         return now
     return answer.at
+
+
+def aged_from(metric: Metric, answer: Answer, value: Fraction, ahead: dict[str, Ahead], now: float) -> float:
+    """The time a sample is aged from: its own; one dated far ahead of its answer ages from when it was first seen."""
+    seen = first_seen(metric, answer, value, ahead, now)
+    return seen if answer.at - seen > 10 else answer.at
 
 
 def present_sample(situation: Situation, metric: Metric, pod: Pod) -> Sample | None:
@@ -124,6 +130,13 @@ def total_is_old(facts: Facts, memory: Memory, metric: Metric) -> bool:
     return facts.now - aged_from(metric, metric.total, metric.total.value, memory.totals_ahead, facts.now) > MAX_AGE
 
 
+def total_began(facts: Facts, memory: Memory, metric: Metric) -> float:
+    """When the window of a service total began."""
+    assert metric.total is not None
+    seen = first_seen(metric, metric.total, metric.total.value, memory.totals_ahead, facts.now)
+    return min(metric.total.at, seen) - metric.total.window
+
+
 def take_samples(situation: Situation) -> None:
     """Find the fit samples; memory changes only by a newer fit one."""
     for metric in situation.facts.metrics:
@@ -139,7 +152,10 @@ def take_samples(situation: Situation) -> None:
             sample = fit_sample(situation, metric, pod)
             if sample is not None:
                 fit[pod.uid] = sample
-                began[pod.uid] = sample.at - metric.by_pod[pod.name].window
+                # It knows of nothing that was after it was first seen, whatever it is dated.
+                answer = metric.by_pod[pod.name]
+                seen = first_seen(metric, answer, sample.value, situation.past(pod).ahead, situation.facts.now)
+                began[pod.uid] = min(sample.at, seen) - answer.window
         situation.fit[metric.name], situation.began[metric.name] = fit, began
         for past in situation.memory.pods.values():
             # Nothing asks for a sample older than 5 min.
@@ -287,7 +303,8 @@ def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: l
     if towards == "Low":
         size += sum((size_of(pod) for pod in missing), Fraction(0))
         n += len(missing)
-        return converge_up(situation, reading, metric, n, sigma if is_sum else sigma / size, doubt_out)
+        usage = sigma if is_sum else sigma / size
+        return converge_up(situation, reading, metric, n, len(sampled), usage, doubt_out)
     return reading
 
 
@@ -304,7 +321,7 @@ def departed_load(situation: Situation, metric: Metric, sampled: list[Pod]) -> t
     if metric.is_total:
         if situation.facts.spec.get("average", "PerPod") != "Total":
             return 0, Fraction(0)
-        oldest = metric.total.at - metric.total.window
+        oldest = total_began(situation.facts, situation.memory, metric)
         average = metric.total.value / len(sampled)
     else:
         oldest = min(began[pod.uid] for pod in sampled)
@@ -325,7 +342,7 @@ def forget_departed(situation: Situation) -> None:
     begins = [
         at for metric in facts.metrics for uid, at in situation.began[metric.name].items() if uid in counting
     ]
-    begins += [one.total.at - one.total.window for one in facts.metrics if one.total is not None]
+    begins += [total_began(facts, memory, one) for one in facts.metrics if one.total is not None]
     for uid in list(memory.departed):
         left = memory.departed[uid].left
         if facts.now - left > 900 or (begins and min(begins) > left):
@@ -425,7 +442,7 @@ def converge(
 
 
 def converge_up(
-    situation: Situation, reading: Reading, metric: Metric, n: int, usage: Fraction, doubt_out: list[Pod]
+    situation: Situation, reading: Reading, metric: Metric, n: int, sampled: int, usage: Fraction, doubt_out: list[Pod]
 ) -> Reading:
     """One step of `multipleOf` toward the low watermark; the missing pods are in n, at 0, as above the band."""
     spec, current = situation.facts.spec, situation.facts.current
@@ -435,6 +452,6 @@ def converge_up(
     most = current + step
     if step == 1 and metric.high is not None:
         # What Above would ask for at the band's edge: just over high⁺.
-        most = math.floor(n * (1 + tolerance)) + 1 + replaced_pods(situation, reading, doubt_out)
+        most = math.floor(sampled * (1 + tolerance)) + 1 + replaced_pods(situation, reading, doubt_out)
     reading.proposal = max(current, min((current + step) // step * step, most))
     return reading
