@@ -134,9 +134,11 @@ def outcome_of(situation: Situation, metric: Metric) -> Outcome:
         held = usage.capacity(metric, pod)
         return fit[pod.uid].value / held if pod.uid in fit and held is not None else None
 
-    def rank(pod: Pod, unknown: Fraction) -> Fraction:
+    def rank(pod: Pod, unknown: Fraction) -> tuple[Fraction, str]:
+        if metric.is_total:
+            return (Fraction(0), "")
         known = load(pod)
-        return -(unknown if known is None else known)
+        return (-(unknown if known is None else known), pod.name)
 
     unknown_as = [high_plus if high_plus is not None else Fraction(10**30)]
     if any(load(pod) is None for pod in doubtful):
