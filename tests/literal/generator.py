@@ -13,6 +13,7 @@ from typing import Any
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 STEPS = (1, 5, 15, 15, 30, 30, 44, 45, 46, 60, 60, 61, 90, 91, 120, 240, 299, 300, 301, 600, 901)
 AGES = (0, 1, 5, 10, 15, 30, 29, 31, 44, 45, 46, 59, 60, 61, 89, 90, 91, 179, 180, 181, 299, 300, 301, 600, 3600, 7200)
+POLICY = {"apiVersion": "effective-load.io/v1alpha1", "kind": "WatermarkPolicy", "name": "web"}
 EXPLICIT: tuple[dict[str, Any], ...] = (
     {"enabled": False}, {"weight": 0}, {"status": "OUT_OF_SERVICE"}, {"status": "DOWN"}, {"isolated": True},
     {"healthy": False}, {"healthy": False}, {"status": "maintenance"}, {"status": "critical"},
@@ -110,6 +111,15 @@ def born(rng: Random) -> Service:
         "minReplicas": rng.choice((0, 0, 1, 1, 1, 2, 5)),
         "maxReplicas": rng.choice((5, 10, 20, 1000, 1000, 1000)),
     }
+    if maybe(rng, 0.12):
+        asks = {"describedObject": POLICY, "metric": {"name": "desired_replicas"}}
+        service.hpa["metrics"] = [
+            {"type": "Object", "object": asks | {"target": {"type": "AverageValue", "averageValue": "1"}}}
+        ]
+        tolerances = rng.choice((("0.1", "0.1"), ("0.1", "0"), ("0", "0.1"), ("0.05", "0.2"), (None, None)))
+        service.hpa["behavior"] = {
+            way: {"tolerance": one} for way, one in zip(("scaleUp", "scaleDown"), tolerances, strict=True) if one
+        }
     if maybe(rng, 0.3):
         service.last_scale = rng.choice((-0, -1, -59, -60, -61, -120, -299, -300, -301, 5, 60, 100))
     count = rng.choice((0, 1, 1, 2, 3, 4, 5, 6, 8, 10, 12))
@@ -512,6 +522,8 @@ def ask_registry(service: Service, *, first: bool) -> None:
             continue
         for index, marks in enumerate(pod.record or []):
             instances.append({"ip": pod.ip, "port": 8080 + index} | marks)
+            if maybe(rng, 0.04):
+                instances[-1] |= {"ip": "10.8.8.8"} | rng.choice(({"podName": pod.name}, {"podUid": f"uid-{pod.name}"}))
             if maybe(rng, 0.05):
                 instances[-1]["registeredAt"] = text((pod.started or 0) + rng.choice((-3600, 0, 1)))
     if maybe(rng, 0.2):

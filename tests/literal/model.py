@@ -227,9 +227,11 @@ def decide(situation: Situation, outcomes: list[Outcome]) -> dict[str, Any]:
     # 6. Observe and Paused
     if spec.get("mode", "Active") in {"Observe", "Paused"}:
         desired, held, error = current, "Mode", None
-    # §7, coarse mode
-    if desired is not None:
+    # §7, coarse mode; outside min and max the HPA asks no metric
+    if desired is not None and facts.hpa_min <= current <= facts.hpa_max:
         desired, held, error = coarse(facts, desired, held)
+    if error is not None:
+        verdict, held = ERROR, None
     return {"desired": desired, "heldBy": held, "error": error, "verdict": verdict, "replaced": replaced}
 
 
@@ -320,6 +322,9 @@ def coarse(facts: Facts, desired: int, held: str | None) -> tuple[int | None, st
         desired, held = current, "HPATolerance"
     if desired == current and s > current and Fraction(current - 1, s) >= 1 - down:
         return None, held, "rollout in progress"
+    if desired == current and s < current and Fraction(current, s) <= 1 + up:
+        # The same the other way: the HPA would make the count what there is.
+        return None, held, "pods are still being made"
     return desired, held, None
 
 

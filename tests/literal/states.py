@@ -74,7 +74,7 @@ def take_roster(facts: Facts, memory: Memory) -> None:
     total = roster.get("registryTotal")
     if total is not None:
         if memory.roster_total is not None and total * 10 < memory.roster_total * 7:
-            memory.hold_until = max(memory.hold_until or 0, at + 90)
+            memory.hold_until = max(memory.hold_until or 0, facts.now + 90)
         memory.roster_total = total
     for pod in facts.pods:
         past = memory.pods.setdefault(pod.uid, Past())

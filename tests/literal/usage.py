@@ -304,6 +304,9 @@ def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: l
         size += sum((size_of(pod) for pod in missing), Fraction(0))
         n += len(missing)
         usage = sigma if is_sum else sigma / size
+        if missing and spec.get("multipleOf", 1) == 1 and metric.high is not None:
+            # Above would hold at the band's edge: recounted with the missing pods, usage is no longer above.
+            return reading
         return converge_up(situation, reading, metric, n, len(sampled), usage, doubt_out)
     return reading
 
@@ -339,13 +342,18 @@ def forget_departed(situation: Situation) -> None:
     """Departed pods are kept until every sample that counts began later, at most 900 s."""
     facts, memory = situation.facts, situation.memory
     counting = {pod.uid for pod in situation.pods(SERVING, DOUBTFUL)}
-    begins = [
-        at for metric in facts.metrics for uid, at in situation.began[metric.name].items() if uid in counting
-    ]
-    begins += [total_began(facts, memory, one) for one in facts.metrics if one.total is not None]
+    begins: list[float] = []
+    all_answered = True
+    for metric in facts.metrics:
+        if metric.is_total:
+            mine = [total_began(facts, memory, metric)]
+        else:
+            mine = [at for uid, at in situation.began[metric.name].items() if uid in counting]
+        all_answered = all_answered and bool(mine)
+        begins += mine
     for uid in list(memory.departed):
         left = memory.departed[uid].left
-        if facts.now - left > 900 or (begins and min(begins) > left):
+        if facts.now - left > 900 or (all_answered and min(begins) > left):
             del memory.departed[uid]
 
 
