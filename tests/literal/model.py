@@ -318,7 +318,8 @@ def coarse(facts: Facts, desired: int, held: str | None) -> tuple[int | None, st
     up, down, s, current = facts.swallows_up, facts.swallows_down, facts.status_replicas, facts.current
     if (up == 0 and down == 0) or s == 0:
         return desired, held, None
-    if desired != current and 1 - down <= Fraction(milli(desired, s), 1000 * s) <= 1 + up:
+    # Within its tolerance the HPA makes the count what there is, s.
+    if desired not in (current, s) and 1 - down <= Fraction(milli(desired, s), 1000 * s) <= 1 + up:
         desired, held = current, "HPATolerance"
     if desired == current and s > current and Fraction(current - 1, s) >= 1 - down:
         return None, held, "rollout in progress"

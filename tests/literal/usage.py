@@ -301,13 +301,10 @@ def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: l
         loaded = sigma + departed_load(situation, metric, sampled)[1]
         return converge(situation, reading, metric, n, loaded if is_sum else loaded / size, doubt_out)
     if towards == "Low":
-        size += sum((size_of(pod) for pod in missing), Fraction(0))
-        n += len(missing)
-        usage = sigma if is_sum else sigma / size
         if missing and spec.get("multipleOf", 1) == 1 and metric.high is not None:
-            # Above would hold at the band's edge: recounted with the missing pods, usage is no longer above.
+            # Above would hold at the band's edge: recounted with the missing pods at 0, usage is no longer above.
             return reading
-        return converge_up(situation, reading, metric, n, len(sampled), usage, doubt_out)
+        return converge_up(situation, reading, metric, n, usage, doubt_out)
     return reading
 
 
@@ -450,9 +447,9 @@ def converge(
 
 
 def converge_up(
-    situation: Situation, reading: Reading, metric: Metric, n: int, sampled: int, usage: Fraction, doubt_out: list[Pod]
+    situation: Situation, reading: Reading, metric: Metric, n: int, usage: Fraction, doubt_out: list[Pod]
 ) -> Reading:
-    """One step of `multipleOf` toward the low watermark; the missing pods are in n, at 0, as above the band."""
+    """One step of `multipleOf` toward the low watermark, where that is not past it for n."""
     spec, current = situation.facts.spec, situation.facts.current
     step, tolerance = spec.get("multipleOf", 1), quantity(spec.get("tolerance", "1%"))
     if metric.low is None or n * usage / (n + step) < metric.low:
@@ -460,6 +457,6 @@ def converge_up(
     most = current + step
     if step == 1 and metric.high is not None:
         # What Above would ask for at the band's edge: just over high⁺.
-        most = math.floor(sampled * (1 + tolerance)) + 1 + replaced_pods(situation, reading, doubt_out)
+        most = math.floor(n * (1 + tolerance)) + 1 + replaced_pods(situation, reading, doubt_out)
     reading.proposal = max(current, min((current + step) // step * step, most))
     return reading
