@@ -111,7 +111,7 @@ def born(rng: Random) -> Service:
         "minReplicas": rng.choice((0, 0, 1, 1, 1, 2, 5)),
         "maxReplicas": rng.choice((5, 10, 20, 1000, 1000, 1000)),
     }
-    if maybe(rng, 0.12):
+    if maybe(rng, 0.2):
         asks = {"describedObject": POLICY, "metric": {"name": "desired_replicas"}}
         service.hpa["metrics"] = [
             {"type": "Object", "object": asks | {"target": {"type": "AverageValue", "averageValue": "1"}}}
@@ -173,7 +173,7 @@ def policy_spec(service: Service) -> dict[str, Any]:
     service.two_containers = maybe(rng, 0.25)
     service.pod_level = maybe(rng, 0.2)
     spec["metrics"] = [metric(service, index, spec) for index in range(rng.choice((1, 1, 1, 1, 2, 3)))]
-    if maybe(rng, 0.12):
+    if maybe(rng, 0.2):
         towards = rng.choice(("High", "Low"))
         if any(("highWatermark" if towards == "High" else "lowWatermark") in one for one in spec["metrics"]):
             spec["convergeTowards"] = towards

@@ -196,18 +196,21 @@ def decide(situation: Situation, outcomes: list[Outcome]) -> dict[str, Any]:
     # 2. schedules and fallback
     caps, floors = active_schedules(facts)
     floor = max(floors, default=0)
-    raised = floor
+    raised, fallbacks = floor, []
     if fallback is not None and fallback_allowed and memory.error_since is not None:
         if now - memory.error_since >= fallback.get("afterSeconds", 300):
-            raised = max(raised, fallback["replicas"])
+            fallbacks = [fallback["replicas"]]
+            raised = max(raised, *fallbacks)
     raised_in_error = desired is None
     if desired is None:
         if raised > current:
-            desired, held, error = raised, "Schedule" if raised == floor else "MetricError", None
+            desired, held, error = raised, "MetricError" if raised in fallbacks else "Schedule", None
     else:
-        target = max(min([desired, *caps]), floor)
-        if target != desired:
-            desired, held = target, "Schedule"
+        capped = min([desired, *caps])
+        if capped != desired:
+            desired, held = capped, "Schedule"
+        if desired < floor:
+            desired, held = floor, "Schedule"
     if desired is not None:
         # 3. velocity
         paced = limited(desired, current, spec.get("velocity", {})) if not raised_in_error else desired
@@ -318,14 +321,15 @@ def coarse(facts: Facts, desired: int, held: str | None) -> tuple[int | None, st
     up, down, s, current = facts.swallows_up, facts.swallows_down, facts.status_replicas, facts.current
     if (up == 0 and down == 0) or s == 0:
         return desired, held, None
-    # Within its tolerance the HPA makes the count what there is, s.
-    if desired not in (current, s) and 1 - down <= Fraction(milli(desired, s), 1000 * s) <= 1 + up:
+    # Within its tolerance the HPA makes the count what there is, within its bounds.
+    there_is = min(max(s, facts.hpa_min), facts.hpa_max)
+    if desired not in (current, there_is) and 1 - down <= Fraction(milli(desired, s), 1000 * s) <= 1 + up:
         desired, held = current, "HPATolerance"
-    if desired == current and s > current and Fraction(current - 1, s) >= 1 - down:
-        return None, held, "rollout in progress"
-    if desired == current and s < current and Fraction(current, s) <= 1 + up:
-        # The same the other way: the HPA would make the count what there is.
-        return None, held, "pods are still being made"
+    if desired == current != there_is:
+        if s > current and Fraction(current - 1, s) >= 1 - down:
+            return None, held, "rollout in progress"
+        if s < current and Fraction(current, s) <= 1 + up:
+            return None, held, "pods are still being made"
     return desired, held, None
 
 

@@ -58,17 +58,22 @@ def tolerates_zero(situation: Situation, metric: Metric) -> bool:
 # --- samples -------------------------------------------------------------------------------------------------------
 
 
+def counted_containers(metric: Metric, pod: Pod) -> list[str]:
+    """Those named, or those that run; where none runs, all."""
+    return metric.containers or pod.running or list(pod.limits)
+
+
 def value_of(metric: Metric, pod: Pod, answer: Answer) -> Fraction | None:
     """A pod's sample: the sum over its running containers, or those named; None where one lacks the resource."""
     if answer.value is not None:
         return answer.value
     total = Fraction(0)
-    for name in metric.containers or pod.running:
+    for name in counted_containers(metric, pod):
         used = answer.containers.get(name, {})
         if metric.resource not in used:
             return None
         total += used[metric.resource]
-    return total if (metric.containers or pod.running) else None
+    return total
 
 
 def first_seen(metric: Metric, answer: Answer, value: Fraction, ahead: dict[str, Ahead], now: float) -> float:
@@ -76,6 +81,8 @@ def first_seen(metric: Metric, answer: Answer, value: Fraction, ahead: dict[str,
     known = ahead.get(metric.name)
     if known is not None and (known.dated, known.value) == (answer.at, value):
         return known.first_seen
+    # Another sample was given: that one is forgotten.
+    ahead.pop(metric.name, None)
     if metric.answered is not None and answer.at > metric.answered:
         ahead[metric.name] = Ahead(dated=answer.at, value=value, first_seen=now)
         return now
@@ -186,7 +193,7 @@ def capacity(metric: Metric, pod: Pod) -> Fraction | None:
     if not metric.containers and metric.of_resource in of_pod:
         return of_pod[metric.of_resource]
     total = Fraction(0)
-    for name in metric.containers or pod.running:
+    for name in counted_containers(metric, pod):
         if metric.of_resource not in of_containers.get(name, {}):
             return None
         total += of_containers[name][metric.of_resource]
