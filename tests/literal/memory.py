@@ -1,0 +1,108 @@
+"""What the literal model remembers from one document of a service to the next."""
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from tests.literal.facts import maybe_moment, moment, quantity
+
+
+@dataclass
+class Sample:
+    """The last fit sample of one pod and metric. `at` is the time that it is aged from."""
+
+    at: float
+    value: Fraction
+
+
+@dataclass
+class Ahead:
+    """A sample that was dated far ahead of its answer, and when it was first seen."""
+
+    dated: float
+    value: Fraction
+    first_seen: float
+
+
+@dataclass
+class Past:
+    """One pod, by its UID."""
+
+    registered: bool = False
+    absent_since: float | None = None
+    absent_count: int = 0
+    out_since: float | None = None
+    by_absence: bool = False
+    doubt_since: float | None = None
+    served: bool = False
+    samples: dict[str, Sample] = field(default_factory=dict)
+    ahead: dict[str, Ahead] = field(default_factory=dict)
+
+
+@dataclass
+class Departed:
+    """A pod that served and left."""
+
+    left: float
+    samples: dict[str, Sample]
+
+
+@dataclass
+class Memory:
+    """`known`: there was a document before."""
+
+    known: bool = False
+    pods: dict[str, Past] = field(default_factory=dict)
+    departed: dict[str, Departed] = field(default_factory=dict)
+    totals_ahead: dict[str, Ahead] = field(default_factory=dict)
+    ever_in_roster: bool = False
+    roster_at: float | None = None
+    last_valid: dict[str, Any] | None = None
+    rosters: int = 0
+    rosters_since: float | None = None
+    empty_since: float | None = None
+    roster_total: int | None = None
+    reconnected_at: float | None = None
+    hold_until: float | None = None
+    rollout_since: float | None = None
+    noted_at: float | None = None
+    noted_current: int | None = None
+    first_step: float | None = None
+    last_replicas: int | None = None
+    last_scale: float | None = None
+    error_since: float | None = None
+
+
+def load(given: dict[str, Any] | None) -> Memory:
+    """The memory that a document brings along, by its documented schema; its samples count as seen at their time."""
+    if given is None:
+        return Memory()
+    memory = Memory(
+        known=True,
+        ever_in_roster=given.get("everInRoster", False),
+        roster_at=maybe_moment(given.get("rosterAt")),
+        last_valid=given.get("lastValid"),
+        rosters=given.get("rosters", 0),
+        rosters_since=maybe_moment(given.get("rostersSince")),
+        empty_since=maybe_moment(given.get("emptySince")),
+        roster_total=given.get("rosterTotal"),
+        reconnected_at=maybe_moment(given.get("reconnectedAt")),
+        hold_until=maybe_moment(given.get("holdUntil")),
+        rollout_since=maybe_moment(given.get("rolloutSince")),
+        last_replicas=given.get("lastReplicas"),
+        last_scale=maybe_moment(given.get("lastScale")),
+        error_since=maybe_moment(given.get("errorSince")),
+    )
+    for uid, pod in given.get("pods", {}).items():
+        memory.pods[uid] = Past(
+            registered="seen" in pod,
+            absent_since=maybe_moment(pod.get("absentSince")),
+            absent_count=pod.get("absentCount", 0),
+            out_since=maybe_moment(pod.get("outSince")),
+            by_absence=pod.get("byAbsence", False),
+            doubt_since=maybe_moment(pod.get("doubtSince")),
+        )
+        for name, sample in pod.get("lastSample", {}).items():
+            at = moment(sample["at"])
+            memory.pods[uid].samples[name] = Sample(at, quantity(sample["value"]))
+    return memory

@@ -1,0 +1,147 @@
+"""The adapter against the page: two implementations, one of them literal, and no difference between their answers.
+
+`LITERAL_DOCUMENTS` sets how many random documents are compared (10,000; more for a night's run).
+"""
+
+import ast
+import collections
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+import yaml
+
+from adapter import document
+from tests.literal import model, states, usage
+from tests.literal.compare import Case, difference, reduced
+from tests.literal.generator import sequence
+from tests.literal.memory import Memory, load
+
+DOCUMENTS = int(os.environ.get("LITERAL_DOCUMENTS", "10000"))
+PARTS = 10
+VECTORS = Path(__file__).parent.parent / "vectors"
+NAMES = sorted(str(file.relative_to(VECTORS).with_suffix("")) for file in VECTORS.rglob("[0-9]*.yaml"))
+EXPECTED: dict[str, dict[str, Any]] = yaml.safe_load((VECTORS / "expected.yaml").read_text())
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_the_adapter_answers_every_document_as_the_page_does(part: int) -> None:
+    compared, seed = 0, part * 1_000_000
+    while compared < DOCUMENTS / PARTS:
+        case = Case(seed)
+        assert not case.difference, str(case)
+        compared += len(case.answers)
+        seed += 1
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "/" not in name])
+def test_the_literal_implementation_holds_the_vectors(name: str) -> None:
+    answer, _ = model.answer(given(name), load(given(name).get("memory")))
+    assert part_of(answer, EXPECTED[name]) == {}
+
+
+@pytest.mark.parametrize("directory", sorted({name.partition("/")[0] for name in NAMES if "/" in name}))
+def test_the_literal_implementation_holds_the_vectors_that_go_on(directory: str) -> None:
+    memory = Memory()
+    for name in NAMES:
+        if name.startswith(f"{directory}/"):
+            answer, memory = model.answer(given(name), memory)
+            assert part_of(answer, EXPECTED[name]) == {}, name
+
+
+def test_the_documents_reach_every_answer_that_the_page_knows() -> None:
+    seen: dict[str, collections.Counter[Any]] = collections.defaultdict(collections.Counter)
+    for answer in answers(4_000):
+        seen["verdict"][answer["verdict"]] += 1
+        seen["heldBy"][answer["heldBy"]] += 1
+        seen["state"].update(answer["pods"].values())
+        seen["error"][answer["error"]] += 1
+        seen["zero"][answer["desiredReplicas"] == 0] += 1
+    assert {*seen["verdict"]} == {"Above", "Inside", "Below", "Error"}
+    assert {*seen["heldBy"]} == {
+        None, "Doubt", "Missing", "MinServing", "MetricError", "Departed", "Schedule", "Velocity", "Cooldown", "Bounds",
+        "Mode", "HPATolerance",
+    }  # fmt: skip
+    assert {*seen["state"]} == {"terminating", "finished", "starting", "unready", "pulledOut", "doubtful", "serving"}
+    assert {"is scaled to zero", "no pods exist", "rollout in progress", None} < {*seen["error"]}
+    assert seen["zero"][True] > 10
+    rare = {kind: {what: n for what, n in counter.items() if n < 5} for kind, counter in seen.items()}
+    assert {kind: {what for what in few if what is not None} for kind, few in rare.items() if few} == {}
+
+
+def test_the_documents_reach_every_line_of_the_literal_implementation() -> None:
+    reached: set[tuple[str, int]] = set()
+    files = {module.__file__: module for module in (model, states, usage)}
+
+    def line(frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
+        if frame.f_code.co_filename not in files:
+            return None
+        if event == "line":
+            reached.add((frame.f_code.co_filename, frame.f_lineno))
+        return line
+
+    before = sys.gettrace()
+    sys.settrace(line)
+    try:
+        for _ in answers(4_000):
+            pass
+    finally:
+        sys.settrace(before)
+    missed = {
+        f"{Path(name).name}:{number}"
+        for name, module in files.items()
+        for number in lines_of(name) - {number for file, number in reached if file == name}
+    }
+    assert sorted(missed) == []
+
+
+def given(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.load((VECTORS / f"{name}.yaml").read_text(), document._PlainTimes)
+    return found
+
+
+def part_of(answer: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
+    """What the vectors expect and the literal implementation does not answer."""
+    counts = dict(collections.Counter(answer["pods"].values()))
+    compared = {name: expected[name] for name in ("desiredReplicas", "served", "verdict", "heldBy") if name in expected}
+    wrong = {name: (value, answer[name]) for name, value in compared.items() if answer[name] != value}
+    if expected.get("counts", counts) != counts:
+        wrong["counts"] = (expected["counts"], counts)
+    if "error" in expected and (expected["error"] is None) != (answer["error"] is None):
+        wrong["error"] = (expected["error"], answer["error"])
+    return wrong
+
+
+def answers(documents: int) -> list[dict[str, Any]]:
+    """The literal implementation's answers to so many documents."""
+    found: list[dict[str, Any]] = []
+    seed = 0
+    while len(found) < documents:
+        memory = Memory()
+        for one in sequence(seed):
+            answer, memory = model.answer(one, memory)
+            found.append(answer)
+        seed += 1
+    return found
+
+
+def lines_of(file: str) -> set[int]:
+    """The lines at which the statements of a file's functions begin."""
+    functions = [one for one in ast.walk(ast.parse(Path(file).read_text())) if isinstance(one, ast.FunctionDef)]
+    statements = [one for function in functions for one in ast.walk(function) if isinstance(one, ast.stmt)]
+    return {
+        one.lineno
+        for one in statements
+        if not isinstance(one, ast.FunctionDef)
+        and not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))
+    }
+
+
+def test_a_difference_is_seen() -> None:
+    case = Case(3)
+    wrong = reduced(case.full) | {"desiredReplicas": -1}
+    assert difference(case.answers[-1], wrong).startswith("desiredReplicas: the page says")

@@ -1,0 +1,469 @@
+"""§2 of the page: which samples count, and how one metric stands in one reading of who serves."""
+
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from tests.literal.facts import Answer, Facts, Metric, Pod, quantity
+from tests.literal.memory import Ahead, Memory, Past, Sample
+from tests.literal.states import DOUBTFUL, FINISHED, PULLED_OUT, SERVING, STARTING, TERMINATING, UNREADY
+
+MAX_AGE = 90
+ABOVE, INSIDE, BELOW, ERROR = "Above", "Inside", "Below", "Error"
+
+
+@dataclass
+class Situation:
+    """All that readings are made of. `current` is the live count."""
+
+    facts: Facts
+    memory: Memory
+    states: dict[str, str]
+    zero_allowed: bool = False
+    replacing_allowed: bool = True
+    """No rollout progresses, and the policy replaces."""
+    fit: dict[str, dict[str, Sample]] = field(default_factory=dict)
+    """By metric, then by pod UID: the samples that are fit to be used."""
+    present: dict[tuple[str, str], Sample] = field(default_factory=dict)
+    """By metric and pod UID: the samples of this document, fit or not."""
+    began: dict[str, dict[str, float]] = field(default_factory=dict)
+    """As `fit`: when the sample's window began."""
+
+    def pods(self, *states: str) -> list[Pod]:
+        return [pod for pod in self.facts.pods if self.states[pod.uid] in states]
+
+    def past(self, pod: Pod) -> Past:
+        return self.memory.pods.get(pod.uid, Past())
+
+
+@dataclass
+class Reading:
+    """One metric with some of the doubtful pods in. `error` is empty where there is none."""
+
+    error: str = ""
+    pods_in: int = 0
+    n: int = 0
+    missing: int = 0
+    verdict: str = ERROR
+    proposal: int = 0
+    held: str | None = None
+    replaced: int = 0
+
+
+def tolerates_zero(situation: Situation, metric: Metric) -> bool:
+    given = situation.facts.spec.get("tolerateZero")
+    return metric.is_total if given is None else bool(given)
+
+
+# --- samples -------------------------------------------------------------------------------------------------------
+
+
+def counted_containers(metric: Metric, pod: Pod) -> list[str]:
+    """Those named, or those that run; where none runs, all."""
+    return metric.containers or pod.running or list(pod.limits)
+
+
+def value_of(metric: Metric, pod: Pod, answer: Answer) -> Fraction | None:
+    """A pod's sample: the sum over its running containers, or those named; None where one lacks the resource."""
+    if answer.value is not None:
+        return answer.value
+    total = Fraction(0)
+    for name in counted_containers(metric, pod):
+        used = answer.containers.get(name, {})
+        if metric.resource not in used:
+            return None
+        total += used[metric.resource]
+    return total
+
+
+def first_seen(metric: Metric, answer: Answer, value: Fraction, ahead: dict[str, Ahead], now: float) -> float:
+    """When this very sample was first seen, where it is dated after that; else its own date."""
+    known = ahead.get(metric.name)
+    if known is not None and (known.dated, known.value) == (answer.at, value):
+        return known.first_seen
+    # Another sample was given: that one is forgotten.
+    ahead.pop(metric.name, None)
+    if metric.answered is not None and answer.at > metric.answered:
+        ahead[metric.name] = Ahead(dated=answer.at, value=value, first_seen=now)
+        return now
+    return answer.at
+
+
+def aged_from(metric: Metric, answer: Answer, value: Fraction, ahead: dict[str, Ahead], now: float) -> float:
+    """The time a sample is aged from: its own; one dated far ahead of its answer ages from when it was first seen."""
+    seen = first_seen(metric, answer, value, ahead, now)
+    return seen if answer.at - seen > 10 else answer.at
+
+
+def present_sample(situation: Situation, metric: Metric, pod: Pod) -> Sample | None:
+    """This pod's sample in this very document, fit or not."""
+    answer = metric.by_pod.get(pod.name)
+    value = None if answer is None else value_of(metric, pod, answer)
+    if answer is None or value is None:
+        return None
+    return Sample(aged_from(metric, answer, value, situation.past(pod).ahead, situation.facts.now), value)
+
+
+def fit_sample(situation: Situation, metric: Metric, pod: Pod) -> Sample | None:
+    """This pod's sample where it is fit, None where it is none, too old, warming, or an unbelievable zero."""
+    now = situation.facts.now
+    answer = metric.by_pod.get(pod.name)
+    if answer is None:
+        return None
+    value = value_of(metric, pod, answer)
+    if value is None:
+        return None
+    known = situation.past(pod).samples.get(metric.name)
+    at = aged_from(metric, answer, value, situation.past(pod).ahead, now)
+    if now - at > MAX_AGE:
+        return None
+    if pod.started is not None and at < pod.started:
+        return None
+    if pod.ready_changed is not None and at < pod.ready_changed:
+        return None
+    warms_up = metric.resource == "cpu" or (metric.resource == "" and answer.window > 0)
+    if warms_up and pod.ready_changed is not None and now - pod.created < 300:
+        if at - answer.window < pod.ready_changed:
+            return None
+    if value == 0 and not tolerates_zero(situation, metric):
+        if known is not None and now - known.at <= 300 and known.value > 0:
+            return None
+    return Sample(at=at, value=value)
+
+
+def total_is_old(facts: Facts, memory: Memory, metric: Metric) -> bool:
+    """Whether a service total is older than maxAgeSeconds."""
+    assert metric.total is not None
+    return facts.now - aged_from(metric, metric.total, metric.total.value, memory.totals_ahead, facts.now) > MAX_AGE
+
+
+def total_began(facts: Facts, memory: Memory, metric: Metric) -> float:
+    """When the window of a service total began."""
+    assert metric.total is not None
+    seen = first_seen(metric, metric.total, metric.total.value, memory.totals_ahead, facts.now)
+    return min(metric.total.at, seen) - metric.total.window
+
+
+def take_samples(situation: Situation) -> None:
+    """Find the fit samples; memory changes only by a newer fit one."""
+    for metric in situation.facts.metrics:
+        fit: dict[str, Sample] = {}
+        began: dict[str, float] = {}
+        for pod in situation.facts.pods:
+            present = present_sample(situation, metric, pod)
+            if present is None:
+                continue
+            situation.present[metric.name, pod.uid] = present
+            if situation.states[pod.uid] not in (SERVING, DOUBTFUL):
+                continue
+            sample = fit_sample(situation, metric, pod)
+            if sample is not None:
+                fit[pod.uid] = sample
+                # It knows of nothing that was after it was first seen, whatever it is dated.
+                answer = metric.by_pod[pod.name]
+                seen = first_seen(metric, answer, sample.value, situation.past(pod).ahead, situation.facts.now)
+                began[pod.uid] = min(sample.at, seen) - answer.window
+        situation.fit[metric.name], situation.began[metric.name] = fit, began
+        for past in situation.memory.pods.values():
+            # Nothing asks for a sample older than 5 min.
+            known = past.samples.get(metric.name)
+            if known is not None and situation.facts.now - known.at > 300:
+                del past.samples[metric.name]
+        for uid, sample in fit.items():
+            kept = situation.memory.pods[uid].samples
+            if metric.name not in kept or sample.at > kept[metric.name].at:
+                kept[metric.name] = sample
+
+
+def last_of_five_minutes(situation: Situation, metric: Metric, pod: Pod) -> Fraction:
+    """The pod's last sample of the last 5 min: the one remembered or the present one, fit or not."""
+    known = situation.past(pod).samples.get(metric.name)
+    present = situation.present.get((metric.name, pod.uid))
+    values = [one.value for one in (known, present) if one is not None and situation.facts.now - one.at <= 300]
+    return max(values, default=Fraction(0))
+
+
+def capacity(metric: Metric, pod: Pod) -> Fraction | None:
+    """What a pod's usage is compared with; 1 for metrics without `of`, None where the pod has no limit (request)."""
+    if not metric.of:
+        return Fraction(1)
+    of_pod, of_containers = (
+        (pod.pod_limits, pod.limits) if metric.of == "Limit" else (pod.pod_requests, pod.requests)
+    )
+    if not metric.containers and metric.of_resource in of_pod:
+        return of_pod[metric.of_resource]
+    total = Fraction(0)
+    for name in counted_containers(metric, pod):
+        if metric.of_resource not in of_containers.get(name, {}):
+            return None
+        total += of_containers[name][metric.of_resource]
+    return total if total > 0 else None
+
+
+def is_young(situation: Situation, pod: Pod) -> bool:
+    """Created, or its Ready condition changed, less than 300 s ago."""
+    now = situation.facts.now
+    return now - pod.created < 300 or (pod.ready_changed is not None and now - pod.ready_changed < 300)
+
+
+def is_young_doubt(situation: Situation, pod: Pod) -> bool:
+    """Doubtful, never registered, and turned Ready less than 300 s ago."""
+    return not situation.past(pod).registered and situation.facts.now - pod.ready_changed < 300
+
+
+# --- one reading ---------------------------------------------------------------------------------------------------
+
+
+def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: list[Pod]) -> Reading:
+    """One metric, with these doubtful pods in and those out."""
+    facts, spec = situation.facts, situation.facts.spec
+    current = facts.current
+    pods_in = situation.pods(SERVING) + doubt_in
+    fit = situation.fit[metric.name]
+    is_sum = spec.get("average", "PerPod") == "Total"
+    reading = Reading(pods_in=len(pods_in), proposal=current)
+
+    # who has a sample, and what they use together
+    if metric.is_total:
+        sampled, missing = pods_in, []
+        sigma = metric.total.value
+        if total_is_old(facts, situation.memory, metric):
+            return Reading(error="the service total is too old", pods_in=len(pods_in))
+        size = Fraction(len(sampled))
+    else:
+        if metric.answered is None:
+            return Reading(error="the source never answered", pods_in=len(pods_in))
+        known = {pod.uid: capacity(metric, pod) for pod in facts.pods}
+        alive = [pod for pod in facts.pods if situation.states[pod.uid] not in (TERMINATING, FINISHED)]
+        with_capacity = [known[pod.uid] for pod in alive if known[pod.uid] is not None]
+        if pods_in and not with_capacity:
+            return Reading(error="no pod has a limit", pods_in=len(pods_in))
+        average = sum(with_capacity, Fraction(0)) / len(with_capacity) if with_capacity else Fraction(1)
+        sampled = [pod for pod in pods_in if pod.uid in fit and known[pod.uid] is not None]
+        missing = [pod for pod in pods_in if pod not in sampled]
+        sigma = sum((fit[pod.uid].value for pod in sampled), Fraction(0))
+        size = sum((known[pod.uid] for pod in sampled), Fraction(0))
+    n = len(sampled)
+    reading.n, reading.missing = n, len(missing)
+    if n == 0:
+        reading.error = "no serving pod has a sample" if situation.pods(SERVING, DOUBTFUL, PULLED_OUT, STARTING, UNREADY) else "no pods exist"
+        return reading
+
+    def size_of(pod: Pod) -> Fraction:
+        if metric.is_total or not metric.of:
+            return Fraction(1)
+        return average if known[pod.uid] is None else known[pod.uid]
+
+    usage = sigma if is_sum else sigma / size
+    tolerance = quantity(spec.get("tolerance", "1%"))
+    high_plus = None if metric.high is None else metric.high * (1 + tolerance)
+    low_minus = None if metric.low is None else metric.low * (1 - tolerance)
+
+    if sigma == 0 and not tolerates_zero(situation, metric):
+        reading.verdict = INSIDE
+        return reading
+    young = [pod for pod in situation.pods(STARTING, UNREADY) if is_young(situation, pod)]
+    young += [pod for pod in doubt_out if is_young_doubt(situation, pod)]
+
+    if high_plus is not None and usage > high_plus:
+        reading.verdict = ABOVE
+        if not is_sum:
+            n += len(missing)
+            size += sum((size_of(pod) for pod in missing), Fraction(0))
+            usage = sigma / size
+            if not usage > high_plus:
+                reading.held = "Missing"
+                return reading
+        return scale_up(situation, reading, metric, n, usage, doubt_out)
+    if low_minus is not None and usage < low_minus:
+        reading.verdict = BELOW
+        fills = missing + young
+        if fills:
+            if high_plus is None or is_sum:
+                reading.held = "Missing"
+                return reading
+            for pod in fills:
+                sigma += max(high_plus * size_of(pod), last_of_five_minutes(situation, metric, pod))
+                size += size_of(pod)
+                n += 1
+            usage = sigma / size
+            if not usage < low_minus:
+                reading.held = "Missing"
+                return reading
+        gone, load = departed_load(situation, metric, sampled)
+        sigma += load
+        usage = sigma if is_sum else sigma / size
+        if not usage < low_minus:
+            reading.held = "Departed"
+            return reading
+        if is_sum and not metric.is_total:
+            # Not to n for the sum; but what a Total needs is in proportion to the pods that brought the sum about.
+            n += gone
+        return scale_down(situation, reading, metric, n, usage, doubt_out)
+    reading.verdict = INSIDE
+    # converge
+    towards = spec.get("convergeTowards")
+    if towards == "High" and not missing and not young:
+        # The load of departed pods counts here as it does below the band.
+        loaded = sigma + departed_load(situation, metric, sampled)[1]
+        return converge(situation, reading, metric, n, loaded if is_sum else loaded / size, doubt_out)
+    if towards == "Low":
+        if missing and spec.get("multipleOf", 1) == 1 and metric.high is not None:
+            # Above would hold at the band's edge: recounted with the missing pods at 0, usage is no longer above.
+            return reading
+        return converge_up(situation, reading, metric, n, usage, doubt_out)
+    return reading
+
+
+def too_few_serve(situation: Situation) -> bool:
+    """minServingPercent: serving of serving, unready, pulledOut and doubtful."""
+    serving = len(situation.pods(SERVING))
+    of = len(situation.pods(SERVING, UNREADY, PULLED_OUT, DOUBTFUL))
+    return serving * 100 < situation.facts.spec.get("minServingPercent", 50) * of
+
+
+def departed_load(situation: Situation, metric: Metric, sampled: list[Pod]) -> tuple[int, Fraction]:
+    """How many pods left since the samples that count began, and what they took with them."""
+    fit, began = situation.fit[metric.name], situation.began[metric.name]
+    if metric.is_total:
+        if situation.facts.spec.get("average", "PerPod") != "Total":
+            return 0, Fraction(0)
+        oldest = total_began(situation.facts, situation.memory, metric)
+        average = metric.total.value / len(sampled)
+    else:
+        oldest = min(began[pod.uid] for pod in sampled)
+        average = sum((fit[pod.uid].value for pod in sampled), Fraction(0)) / len(sampled)
+    load, count = Fraction(0), 0
+    for gone in situation.memory.departed.values():
+        if gone.left >= oldest:
+            last = gone.samples.get(metric.name)
+            load += max(average, last.value) if last is not None else average
+            count += 1
+    return count, load
+
+
+def forget_departed(situation: Situation) -> None:
+    """Departed pods are kept until every sample that counts began later, at most 900 s."""
+    facts, memory = situation.facts, situation.memory
+    counting = {pod.uid for pod in situation.pods(SERVING, DOUBTFUL)}
+    begins: list[float] = []
+    all_answered = True
+    for metric in facts.metrics:
+        if metric.is_total:
+            mine = [total_began(facts, memory, metric)]
+        else:
+            mine = [at for uid, at in situation.began[metric.name].items() if uid in counting]
+        all_answered = all_answered and bool(mine)
+        begins += mine
+    for uid in list(memory.departed):
+        left = memory.departed[uid].left
+        if facts.now - left > 900 or (all_answered and min(begins) > left):
+            del memory.departed[uid]
+
+
+# --- §3, Watermark -------------------------------------------------------------------------------------------------
+
+
+def up_to(count: int, multiple: int) -> int:
+    return -(-count // multiple) * multiple
+
+
+def replaced_pods(situation: Situation, reading: Reading, doubt_out: list[Pod]) -> int:
+    """How many pods that are out are to be replaced."""
+    facts, memory, now = situation.facts, situation.memory, situation.facts.now
+    rules = facts.spec.get("pulledOut", {})
+    if not rules.get("replace", True) or not situation.replacing_allowed:
+        return 0
+    long_out = [
+        pod
+        for pod in situation.pods(PULLED_OUT)
+        if now - situation.past(pod).out_since >= rules.get("replaceAfterSeconds", 60)
+    ]
+    long_out += [pod for pod in doubt_out if now - situation.past(pod).doubt_since >= 300]
+    if replacing_is_ineffective(situation):
+        long_out = [pod for pod in long_out if pod.created < memory.first_step]
+    # "young doubtful": their doubt is young, as in §0's "younger ones do not".
+    young = [pod for pod in doubt_out if now - situation.past(pod).doubt_since < 300]
+    limit = facts.current - reading.pods_in - len(situation.pods(STARTING)) - len(young)
+    return max(0, min(len(long_out), limit))
+
+
+def replacing_is_ineffective(situation: Situation) -> bool:
+    """Two or more, and at least half, of the pods created since the first replacing step are out or doubtful."""
+    first = situation.memory.first_step
+    if first is None:
+        return False
+    newcomers = [
+        pod for pod in situation.facts.pods
+        if pod.created >= first and situation.states[pod.uid] not in (TERMINATING, FINISHED)
+    ]
+    ill = [pod for pod in newcomers if situation.states[pod.uid] in (PULLED_OUT, DOUBTFUL)]
+    return len(ill) >= 2 and len(ill) * 2 >= len(newcomers)
+
+
+def scale_up(
+    situation: Situation, reading: Reading, metric: Metric, n: int, usage: Fraction, doubt_out: list[Pod]
+) -> Reading:
+    current = situation.facts.current
+    needed = math.ceil(n * usage / metric.high)
+    reading.replaced = replaced_pods(situation, reading, doubt_out)
+    # A proposal is rounded up to a multiple, after `replaced`; a hold is not rounded.
+    reading.proposal = max(current, up_to(needed + reading.replaced, situation.facts.spec.get("multipleOf", 1)))
+    return reading
+
+
+def kept_out(situation: Situation, doubt_out: list[Pod]) -> int:
+    """How many pods that are out are kept in the count on the way down."""
+    facts = situation.facts
+    out = situation.pods(PULLED_OUT) + doubt_out
+    alive = [pod for pod in facts.pods if situation.states[pod.uid] not in (TERMINATING, FINISHED)]
+    others = [pod for pod in alive if pod not in out]
+    first = facts.spec.get("pulledOut", {}).get("deleteFirst", False) and facts.kind == "Deployment"
+    one_set = len({pod.replica_set for pod in alive}) == 1
+    cheaper = all(pod.deletion_cost < other.deletion_cost for pod in out for other in others)
+    return 0 if first and one_set and cheaper else len(out)
+
+
+def scale_down(
+    situation: Situation, reading: Reading, metric: Metric, n: int, usage: Fraction, doubt_out: list[Pod]
+) -> Reading:
+    current = situation.facts.current
+    if metric.is_total and usage == 0 and situation.facts.hpa_min == 0 and tolerates_zero(situation, metric):
+        reading.proposal = 0
+        return reading
+    needed = max(1, math.floor(n * usage / metric.low))
+    kept = needed + kept_out(situation, doubt_out)
+    reading.proposal = min(current, up_to(kept, situation.facts.spec.get("multipleOf", 1)))
+    return reading
+
+
+def converge(
+    situation: Situation, reading: Reading, metric: Metric, n: int, with_departed: Fraction, doubt_out: list[Pod]
+) -> Reading:
+    """One step of `multipleOf` toward the high watermark, where that is not past it for n."""
+    spec, current = situation.facts.spec, situation.facts.current
+    step, tolerance = spec.get("multipleOf", 1), quantity(spec.get("tolerance", "1%"))
+    if metric.high is None or n - step < 1 or n * with_departed / (n - step) > metric.high:
+        return reading
+    fewest = 0
+    if step == 1 and metric.low is not None:
+        # What Below would ask for at the band's edge: just under low⁻.
+        fewest = max(1, math.ceil(n * (1 - tolerance)) - 1) + kept_out(situation, doubt_out)
+    reading.proposal = min(current, max(up_to(max(1, current - step), step), fewest))
+    return reading
+
+
+def converge_up(
+    situation: Situation, reading: Reading, metric: Metric, n: int, usage: Fraction, doubt_out: list[Pod]
+) -> Reading:
+    """One step of `multipleOf` toward the low watermark, where that is not past it for n."""
+    spec, current = situation.facts.spec, situation.facts.current
+    step, tolerance = spec.get("multipleOf", 1), quantity(spec.get("tolerance", "1%"))
+    if metric.low is None or n * usage / (n + step) < metric.low:
+        return reading
+    most = current + step
+    if step == 1 and metric.high is not None:
+        # What Above would ask for at the band's edge: just over high⁺.
+        most = math.floor(n * (1 + tolerance)) + 1 + replaced_pods(situation, reading, doubt_out)
+    reading.proposal = max(current, min((current + step) // step * step, most))
+    return reading
