@@ -130,6 +130,7 @@ class ClosedLoop:
     pods: list[LoopPod] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     decisions: list[tuple[int, Decision]] = field(default_factory=list)
+    asked: list[int] = field(default_factory=list)
     fate: Callable[[LoopPod], None] = lambda _: None
     assessment: Assessment | None = None
     _load: LoadHistory = field(init=False)
@@ -174,6 +175,7 @@ class ClosedLoop:
         now = self.now
         if now in self.events:
             self.events[now](self)
+        self.asked.append(self.demand(now))
         changed = now in self._changes
         if changed:
             self._changes.discard(now)
@@ -190,7 +192,7 @@ class ClosedLoop:
             self._assess()
         if syncs:
             self._sync()
-        self._load.add(self.demand(now) * MILLI, self._weight)
+        self._load.add(self.asked[now] * MILLI, self._weight)
         self.now += 1
 
     def _sync(self) -> None:
@@ -231,8 +233,8 @@ class ClosedLoop:
         for _ in range(min(wanted, self.quota) - len(self.living)):
             self._create(self.now)
         surplus = len(self.living) - wanted
-        sign = 1 if self.habits.oldest_first else -1
-        order = sorted(self.living, key=lambda pod: (pod.ready(self.now), sign * pod.measured.created, pod.ip))
+        by_age = self.living if self.habits.oldest_first else self.living[::-1]
+        order = sorted(by_age, key=lambda pod: pod.ready(self.now))
         for pod in order[: max(0, surplus)]:
             self.delete(pod)
 
@@ -284,7 +286,7 @@ class Truth(NamedTuple):
 
 def truth(loop: ClosedLoop, at: int, known: Iterable[int] = (0,)) -> Truth:
     """What the loads asked for that decisions at this second may know of: from `known` seconds ago."""
-    loads = [loop.demand(max(0, at - ago)) * MILLI for ago in known]
+    loads = [loop.asked[max(0, at - ago)] * MILLI for ago in known]
     high, low = loop.metric.high, loop.metric.low
     assert high is not None
     assert low is not None
@@ -322,7 +324,7 @@ def down_to_the_truth(loop: ClosedLoop) -> bool:
     """Whether the present load leaves no reason to shrink: nobody is below low and its tolerance."""
     low = loop.metric.low
     assert low is not None
-    load = loop.demand(loop.now) * MILLI
+    load = loop.asked[-1] * MILLI
     return loop.replicas <= max(1, loop.hpa.bounds.minimum) or load >= loop.replicas * low * (1 - loop.rule.tolerance)
 
 
@@ -330,5 +332,5 @@ def up_to_the_truth(loop: ClosedLoop) -> bool:
     """Whether the present load leaves no reason to grow."""
     high = loop.metric.high
     assert high is not None
-    load = loop.demand(loop.now) * MILLI
+    load = loop.asked[-1] * MILLI
     return loop.replicas >= loop.hpa.bounds.maximum or load <= loop.replicas * high * (1 + loop.rule.tolerance)

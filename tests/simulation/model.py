@@ -236,7 +236,8 @@ def query_samples(
 ) -> QuerySamples:
     """The answer of a query whose longest range selector is `window` seconds."""
     known = {each.name for each in fields(QuerySamples)}
-    told: dict[str, Any] = {"window": window} if "window" in known else {}
+    told: dict[str, Any] = {"window": window, "by_pod": total is None}
+    told = {name: value for name, value in told.items() if name in known}
     return QuerySamples(pods=pods or {}, total=total, fetched_at=fetched_at, **told)
 
 

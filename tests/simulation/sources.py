@@ -1,4 +1,4 @@
-"""Sources of samples for the closed loop: averages over a window, taken at intervals, delivered late; and their faults."""
+"""Sources of samples for the closed loop: averages over a window, taken at intervals, delivered late; their faults."""
 
 import math
 from bisect import bisect_right
@@ -72,10 +72,11 @@ class Generation:
 class Source:
     """Samples every `refresh` seconds the average of the last `window`, which is known `delay` seconds later.
 
-    `hidden` seconds of the window are not told, or nothing of it (`tells`; of queries only). With `own_life` a young pod's average is over the part of the window in
-    which it served (a gauge's average), else over all of it (a counter's rate). Faults: `frozen` (the same samples for ever), `zeros` (these pods are
-    reported as 0), `lost` (none of these pods), `ahead` (how far in the future the samples are dated), `moves` (each
-    look at a frozen source is an answer of its own).
+    `hidden` seconds of the window are not told, or nothing of it (`tells`; of queries only). With `own_life` a young
+    pod's average is over the part of the window in which it served (a gauge's average), else over all of it (a
+    counter's rate). Faults: `frozen` (the same samples for ever), `zeros` (these pods are reported as 0), `lost` (none
+    of these pods), `ahead` (how far in the future the samples are dated), `moves` (each look at a frozen source is an
+    answer of its own).
     """
 
     kind: Kind

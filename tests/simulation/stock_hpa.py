@@ -1,7 +1,7 @@
 """The stock HPA's way from a metric to a count: stabilization, the rate policies of `behavior`, bounds.
 
-After the controller's own source (Kubernetes 1.36): the raw recommendation is recorded, then stabilized, then limited by
-what the policies of the direction allow, then kept within min and max. Percentages are binary floats, as there.
+After the controller's own source (Kubernetes 1.36): the raw recommendation is recorded, then stabilized, then limited
+by what the policies of the direction allow, then kept within min and max. Percentages are binary floats, as there.
 """
 
 import math
