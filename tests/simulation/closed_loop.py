@@ -1,7 +1,7 @@
 """A service in closed loop, second by second: demand, pods, a source of samples that lag, the adapter, the stock HPA.
 
-Unlike `model`, which shakes the registry, this one is about samples: what was measured before the count changed must not
-be acted on again. Deterministic, and cheap: what does not change is not assessed again.
+Unlike `model`, which shakes the registry, this one is about samples: what was measured before the count changed must
+not be acted on again. Deterministic, and cheap: what does not change is not assessed again.
 """
 
 from collections.abc import Callable, Iterable
@@ -248,10 +248,10 @@ class ClosedLoop:
 
         def recover(_: ClosedLoop) -> None:
             pod.unready_since, pod.ready_at = None, self.now
-            pod.measured.since = pod.serves_at = self.now
             self.touch()
 
-        pod.unready_since, pod.measured.since = self.now, None
+        pod.unready_since = self.now
+        pod.measured.away.append((self.now, self.now + seconds))
         self.events[self.now + seconds] = recover
         self.touch()
 

@@ -5,6 +5,7 @@ import random
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from adapter.load.spec import Bounds, Cooldown, Policy, Velocity
 from tests.load.world import REGISTRY
@@ -22,7 +23,7 @@ from tests.simulation.sources import Kind, Source
 from tests.simulation.stock_hpa import PERCENT, PODS, RatePolicy, StockHpa
 
 MINUTE = 60
-LONGEST = 100 * MINUTE
+LONGEST = 150 * MINUTE
 MOST_PODS = 40
 
 Alter = Callable[[ClosedLoop], None]
@@ -61,32 +62,65 @@ def random_loop(seed: int) -> ClosedLoop:
 
 
 def _trouble(rng: random.Random, loop: ClosedLoop) -> None:
-    """In some loops: a person scales, pods are evicted or ill, the registry is silent for a while."""
-
-    def scaled(to: int) -> Alter:
-        return lambda loop: loop.scale(to)
-
-    def evicted(share: float) -> Alter:
-        return lambda loop: [loop.delete(pod) for pod in loop.living[: int(len(loop.living) * share)]] and None
-
-    def ill(seconds: int) -> Alter:
-        return lambda loop: [loop.ail(pod, seconds) for pod in loop.living[:1] if pod.serves(loop.now)] and None
-
-    def silence(loop: ClosedLoop) -> None:
-        loop.registry_silent = not loop.registry_silent
-
+    """In some loops: a person scales, pods are evicted or ill, the registry is silent, the source lies for a while."""
     moments = iter(rng.sample(range(MINUTE, 20 * MINUTE), 12))
     for _ in range(3):
         match rng.randrange(20):
             case 0 | 1:
-                loop.events[next(moments)] = scaled(rng.randint(2, MOST_PODS))
+                loop.events[next(moments)] = partial(_scale, to=rng.randint(2, MOST_PODS))
             case 2 | 3:
-                loop.events[next(moments)] = evicted(rng.random() / 2)
+                loop.events[next(moments)] = partial(_evict, share=rng.random() / 2)
             case 4:
-                loop.events[next(moments)] = ill(rng.choice([20, 60, 400]))
+                loop.events[next(moments)] = partial(_fall_ill, seconds=rng.choice([20, 60, 400]))
     if loop.rule.registry is not None and rng.random() < 0.6:
         begin = next(moments)
-        loop.events[begin] = loop.events[begin + rng.choice([40, 150, 280])] = silence
+        loop.events[begin] = loop.events[begin + rng.choice([40, 150, 280])] = _silence
+    begin = next(moments)
+    match rng.randrange(12):
+        case 0:
+            loop.events[begin] = loop.events[begin + rng.choice([60, 150, 400])] = _freeze
+            loop.source.freezes = True
+            loop.source.moves = rng.random() < 0.5
+            loop.source.ahead = rng.choice([0, 0, 3600])
+        case 1:
+            loop.events[begin] = partial(_report_zero, share=rng.random())
+            loop.events[begin + rng.choice([30, 150, 200])] = partial(_report_zero, share=0)
+        case 2:
+            loop.source.lost = rng.choice([lambda name: name.endswith("3"), lambda _: rng.random() < 0.05])
+            loop.events[20 * MINUTE] = _find
+
+
+def _scale(loop: ClosedLoop, to: int) -> None:
+    loop.scale(to)
+
+
+def _evict(loop: ClosedLoop, share: float) -> None:
+    for pod in loop.living[: int(len(loop.living) * share)]:
+        loop.delete(pod)
+
+
+def _fall_ill(loop: ClosedLoop, seconds: int) -> None:
+    for pod in loop.living[:1]:
+        if pod.serves(loop.now):
+            loop.ail(pod, seconds)
+
+
+def _silence(loop: ClosedLoop) -> None:
+    loop.registry_silent = not loop.registry_silent
+
+
+def _freeze(loop: ClosedLoop) -> None:
+    loop.source.frozen = not loop.source.frozen
+
+
+def _find(loop: ClosedLoop) -> None:
+    loop.source.lost = lambda _: False
+
+
+def _report_zero(loop: ClosedLoop, share: float) -> None:
+    """A share of the pods that have had samples for long."""
+    old = [pod.measured.name for pod in loop.living if pod.serves(loop.now) and pod.ready_at < loop.now - 5 * MINUTE]
+    loop.source.zeros = set(old[: int(len(old) * share)])
 
 
 def _demand(rng: random.Random, high: int, low: int) -> tuple[Demand, int]:
@@ -135,9 +169,11 @@ def _hpa(rng: random.Random) -> StockHpa:
 
 
 def _paced(rng: random.Random, rule: Policy, hpa: StockHpa) -> Policy:
-    if rng.random() < 0.2 and hpa.down_window <= MINUTE:  # each step of a velocity waits for the window anew
+    if hpa.down_window > MINUTE:  # each step would wait for the window anew
+        return rule
+    if rng.random() < 0.2:
         rule = replace(rule, velocity=Velocity(up=rng.choice([None, 50]), down=rng.choice([10, 30])))
-    if rng.random() < 0.15:
+    if rng.random() < 0.2:
         rule = replace(rule, cooldown=Cooldown(up=rng.choice([0, 30]), down=rng.choice([30, 90])))
     return rule
 

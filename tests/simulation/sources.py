@@ -47,7 +47,7 @@ class LoadHistory:
 
 @dataclass(slots=True)
 class Measured:
-    """A pod as a source sees it. `since` is the second from which it shares the load.
+    """A pod as a source sees it. `since` is the second from which it shares the load, but for the times it was `away`.
 
     `burn` is what it uses (nano-units) from its creation until it is `ready`.
     """
@@ -56,8 +56,9 @@ class Measured:
     weight: float
     created: int
     ready: int
-    since: int | None
+    since: int
     burn: float = 0.0
+    away: list[tuple[int, int]] = field(default_factory=list)
 
 
 @dataclass
@@ -74,7 +75,8 @@ class Source:
 
     `hidden` seconds of the window are not told, or nothing of it (`tells`; of queries only). With `own_life` a young
     pod's average is over the part of the window in which it served (a gauge's average), else over all of it (a
-    counter's rate). Faults: `frozen` (the same samples for ever), `zeros` (these pods are reported as 0), `lost` (none
+    counter's rate). Faults: `frozen` (`freezes`: it
+    may be; the same samples for ever), `zeros` (these pods are reported as 0), `lost` (none
     of these pods), `ahead` (how far in the future the samples are dated), `moves` (each look at a frozen source is an
     answer of its own).
     """
@@ -89,6 +91,7 @@ class Source:
     own_life: bool = False
     tells: bool = True
     max_age: float = 90.0
+    freezes: bool = False
     frozen: bool = False
     moves: bool = False
     ahead: int = 0
@@ -101,7 +104,8 @@ class Source:
     @property
     def lag(self) -> int:
         """The most seconds between a moment that a sample counts and the moment at which it still decides."""
-        return self.refresh + self.delay + self.jitter + self.window + self.hidden + 1
+        stays = math.ceil(self.max_age) if self.freezes else self.refresh + self.delay
+        return stays + self.jitter + self.window + self.hidden + self.refresh + 1
 
     def look(self, pods: Iterable[Measured], load: LoadHistory, now: int) -> bool:
         """Advance to this second; whether an answer has arrived."""
@@ -156,8 +160,10 @@ class Source:
         """Rounded up: what rounding loses must not look like a need that is one pod less."""
         width = max(1, self.window + self.hidden)
         begin = at - width
-        since = pod.since if pod.since is not None else at
-        served = pod.weight * load.per_weight(max(begin, since), at) if since < at else 0.0
+        served = load.per_weight(max(begin, pod.since), at) if pod.since < at else 0.0
+        for left, back in pod.away:
+            if left < at and back > begin:
+                served -= load.per_weight(max(begin, left), min(at, back))
         started = pod.burn * max(0, min(at, pod.ready) - max(begin, pod.created))
-        lived = max(1, min(width, at - since)) if self.own_life and since < at else width
-        return math.ceil((served + started) / lived)
+        lived = max(1, min(width, at - pod.since)) if self.own_life and pod.since < at else width
+        return math.ceil((pod.weight * served + started) / lived)

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from adapter.load.assessment import HeldBy
-from adapter.load.spec import Bounds, Policy
+from adapter.load.spec import Average, Bounds, Converge, Policy
 from adapter.policy import travelling
 from tests.load.world import NOW, REGISTRY
 from tests.simulation.closed_loop import (
@@ -199,6 +199,35 @@ class TestSlowSources:
         assert counts(loop.steps) == list(range(12, 0, -1))
         assert {after.at - before.at for before, after in pairwise(loop.steps)} == {10}
         assert_never_below_the_truth(loop)
+
+
+class TestTotals:
+    """A watermark for the whole service feeds back on itself, and yet the same samples lead to one count only."""
+
+    @pytest.mark.parametrize("kind", list(Kind))
+    @pytest.mark.parametrize(("refresh", "window"), [(30, 30), (60, 0), (15, 60)])
+    def test_the_same_samples_shrink_it_once(self, kind: Kind, refresh: int, window: int) -> None:
+        rule = rule_of(kind, 24_000, 8_000, average=Average.TOTAL)
+        loop = service(20, 300, kind=kind, refresh=refresh, window=window, rule=rule)
+        loop.run(20 * MINUTE)
+        assert counts(loop.steps)[:3] == [15, 11, 8]
+        assert all(after.at - before.at >= max(refresh, window) for before, after in pairwise(loop.steps))
+
+    @pytest.mark.parametrize("kind", BY_POD)
+    def test_one_pod_a_period_leads_to_the_same_count(self, kind: Kind) -> None:
+        rule = rule_of(kind, 24_000, 8_000, average=Average.TOTAL)
+        loop = service(20, 300, kind=kind, refresh=60, window=60, rule=rule)
+        loop.hpa.down = (RatePolicy(PODS, 1, 3),)
+        loop.run(1)
+        loop.source.frozen = True
+        loop.run(MINUTE)
+        assert counts(loop.steps) == [19, 18, 17, 16, 15]
+
+    @pytest.mark.parametrize(("towards", "expected"), [(Converge.HIGH, 7), (Converge.LOW, 20)])
+    def test_a_service_total_by_pod_that_converges_arrives_and_stays(self, towards: Converge, expected: int) -> None:
+        loop = service(10, 800, kind=Kind.TOTAL, rule=rule_of(Kind.TOTAL, HIGH, LOW, converge_towards=towards))
+        loop.run(30 * MINUTE)
+        assert loop.replicas == expected
 
 
 class TestFrozenSources:
