@@ -81,7 +81,8 @@ def _trouble(rng: random.Random, loop: ClosedLoop) -> None:
             loop.events[begin] = loop.events[begin + rng.choice([60, 150, 400])] = _freeze
             loop.source.freezes = True
             loop.source.moves = rng.random() < 0.5
-            loop.source.ahead = rng.choice([0, 0, 3600])
+            if rng.random() < 0.3:  # then nothing but its arrival tells how old a sample is
+                loop.source.ahead, loop.source.delay, loop.source.jitter = 3600, 0, 0
         case 1:
             loop.events[begin] = partial(_report_zero, share=rng.random())
             loop.events[begin + rng.choice([30, 150, 200])] = partial(_report_zero, share=0)
