@@ -107,7 +107,8 @@ class ClosedLoop:
     and something has changed or `looks_again` seconds have passed.
 
     `events` are called at their second. `surge` pods more than the count are wanted, `quota` is how many there may be.
-    `strays` are pods that no ReplicaSet looks after. `restarts` gives the memory that is left before each look.
+    `strays` are pods that no ReplicaSet looks after. `restarts` gives the memory that is left before each look. With a
+    `companion`, a source that answers sooner, the count is raised between two syncs (`fastScaleUp`).
     """
 
     replicas: int
@@ -125,6 +126,7 @@ class ClosedLoop:
     strays: tuple[Pod, ...] = ()
     events: dict[int, Callable[["ClosedLoop"], None]] = field(default_factory=dict)
     restarts: Callable[[Memory], Memory] | None = None
+    companion: Source | None = None
     now: int = 0
     memory: Memory = field(default_factory=Memory)
     pods: list[LoopPod] = field(default_factory=list)
@@ -133,6 +135,7 @@ class ClosedLoop:
     asked: list[int] = field(default_factory=list)
     fate: Callable[[LoopPod], None] = lambda _: None
     assessment: Assessment | None = None
+    _companion_memory: Memory = field(default_factory=Memory)
     _load: LoadHistory = field(init=False)
     _roster: Roster | None = None
     _made: int = 0
@@ -176,15 +179,17 @@ class ClosedLoop:
         if now in self.events:
             self.events[now](self)
         self.asked.append(self.demand(now))
-        changed = now in self._changes
+        changed = not self._changes.isdisjoint((now, now - 1))  # what was done a second ago, after this
         if changed:
-            self._changes.discard(now)
+            self._changes -= {now, now - 1}
             self._control()
             self._weigh()
-        looked = self.source.look((pod.measured for pod in self.pods if pod.deleted is None), self._load, now)
+        looked = self.source.look(self._measured(), self._load, now)
         if self.rule.registry is not None and now % ANSWERS == 0:
             changed |= self._ask()
         syncs = now % self.hpa.sync == 0
+        if self.companion is not None and (self.companion.look(self._measured(), self._load, now) or changed):
+            changed |= self._raise(self.companion)
         if changed or looked:
             self._assessed = -(10**9)
         due = syncs and now - self._assessed >= self.looks_again
@@ -200,19 +205,31 @@ class ClosedLoop:
             return
         decision = decide(self.assessment, self._scale(), self.hpa.bounds, NOW + self.now)
         self.decisions.append((self.now, decision))
-        before = self.replicas
         self.scale(self.hpa.desired(decision, self.now), by_hpa=True)
-        if self.replicas != before:
-            self._changes.discard(self.now)
-            self._changes.add(self.now + 1)
+
+    def _measured(self) -> Iterable[Measured]:
+        return (pod.measured for pod in self.pods if pod.deleted is None)
 
     def _assess(self) -> None:
-        pods = [*(pod.seen(self.now) for pod in self.pods), *self.strays]
         memory = self.restarts(self.memory) if self.restarts is not None else self.memory
-        given = (self.rule, pods, self.source.samples(), self._roster, self._scale(), self.hpa.bounds)
-        self.assessment = assess(*given, memory, NOW + self.now, target=TARGET)
+        self.assessment = self._assessment(self.source, memory)
         self.memory = self.assessment.memory
         self._assessed = self.now
+
+    def _assessment(self, source: Source, memory: Memory) -> Assessment:
+        pods = [*(pod.seen(self.now) for pod in self.pods), *self.strays]
+        given = (self.rule, pods, source.samples(), self._roster, self._scale(), self.hpa.bounds)
+        return assess(*given, memory, NOW + self.now, target=TARGET)
+
+    def _raise(self, companion: Source) -> bool:
+        """Raise the count to what the companion's own samples ask for; whether it was."""
+        found = self._assessment(companion, self._companion_memory)
+        self._companion_memory = found.memory
+        desired = decide(found, self._scale(), self.hpa.bounds, NOW + self.now).desired
+        if desired is None or desired <= self.replicas:
+            return False
+        self.scale(desired)
+        return True
 
     def _scale(self) -> Scale:
         return Scale(replicas=self.replicas, status_replicas=len(self.living), selector="app=web")

@@ -58,6 +58,10 @@ def random_loop(seed: int) -> ClosedLoop:
     start = max(2, min(MOST_PODS, rng.choice([-(-peak // high), peak // low, 2 * peak // low, rng.randint(2, 40)])))
     loop = ClosedLoop(start, demand, rule, source, hpa, habits, eager=rng.random() < 0.3)
     _trouble(rng, loop)
+    if rng.random() < 0.2 and not hpa.up:
+        loop.rule = replace(rule, fast_scale_up=True)
+        loop.companion = replace(source, delay=0, _coming=[])
+        source.delay += rng.choice([0, 10])
     return loop
 
 
