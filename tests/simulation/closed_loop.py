@@ -272,6 +272,10 @@ class ClosedLoop:
         self.events[self.now + seconds] = recover
         self.touch()
 
+    def assess_anew(self) -> None:
+        """Nothing is known before the next assessment."""
+        self.assessment, self._assessed = None, -(10**9)
+
     def touch(self) -> None:
         """Something about the pods was changed from outside: see to it this second."""
         self._changes.add(self.now)

@@ -53,6 +53,12 @@ def counts(steps: list[Step]) -> list[int]:
     return [step.after for step in steps]
 
 
+def restart(loop: ClosedLoop) -> None:
+    """The adapter is another process, that knows what the policy's status says."""
+    loop.memory = travelling.load(json.loads(json.dumps(travelling.dump(loop.memory))))
+    loop.assess_anew()
+
+
 class TestSomePodsReportedAsZero:
     """decision.md §2, row 37."""
 
@@ -177,15 +183,28 @@ class TestSlowSources:
         assert counts(loop.steps) == [19]
         assert_never_below_the_truth(loop)
 
-    def test_an_adapter_that_starts_anew_between_two_samples_takes_nothing_away_again(self) -> None:
+    @pytest.mark.parametrize("seconds", [4, 20])
+    def test_an_adapter_that_starts_anew_after_a_step_takes_nothing_away_again(self, seconds: int) -> None:
         loop = service(20, 300, refresh=60, window=60)
         loop.run(2)
         while not loop.steps:
             loop.run(1)
-        loop.run(10)
-        loop.memory = travelling.load(json.loads(json.dumps(travelling.dump(loop.memory))))
+        loop.run(seconds)
+        restart(loop)
         loop.run(20 * MINUTE)
         assert counts(loop.steps) == [15]
+
+    @pytest.mark.parametrize("seconds", [20, 100, 250])
+    def test_an_adapter_that_starts_anew_while_some_pods_are_reported_as_zero_shrinks_nothing(
+        self, seconds: int
+    ) -> None:
+        loop = service(10, 1190)
+        loop.run(5 * MINUTE)
+        loop.source.zeros = {pod.measured.name for pod in loop.living[:9]}
+        loop.run(seconds)
+        restart(loop)
+        loop.run(280 - seconds)
+        assert not loop.steps
 
     @pytest.mark.parametrize(("refresh", "window"), [(15, 15), (60, 60), (60, 120)])
     def test_one_pod_a_period_keeps_its_pace(self, refresh: int, window: int) -> None:
