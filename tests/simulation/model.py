@@ -3,17 +3,16 @@
 Pure and deterministic: time advances by ticks of 5 s, and nothing here looks at a clock.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
 
 from adapter.load.assessment import Assessment, Decision
 from adapter.load.memory import Memory
 from adapter.load.pipeline import assess, decide
 from adapter.load.pods import Condition, Container, Pod
 from adapter.load.roster import Instance, Roster
-from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
+from adapter.load.samples import PodUsage, ResourceSamples, Samples
 from adapter.load.spec import Bounds, Policy, Scale, Target
 from tests.load.world import NOW, REGISTRY, TARGET, cpu, policy
 
@@ -229,16 +228,6 @@ class Service:
 
     def rolling(self, reason: str) -> None:
         self.target = replace(self.target, progressing=reason)
-
-
-def query_samples(
-    *, pods: Mapping[str, Point] | None = None, total: Point | None = None, fetched_at: float, window: float
-) -> QuerySamples:
-    """The answer of a query whose longest range selector is `window` seconds."""
-    known = {each.name for each in fields(QuerySamples)}
-    told: dict[str, Any] = {"window": window, "by_pod": total is None}
-    told = {name: value for name, value in told.items() if name in known}
-    return QuerySamples(pods=pods or {}, total=total, fetched_at=fetched_at, **told)
 
 
 def constant(millis: int) -> Demand:

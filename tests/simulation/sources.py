@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from adapter.load.samples import PodUsage, Point, ResourceSamples, Samples
+from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from tests.load.world import NOW
-from tests.simulation.model import query_samples
 
 BEFORE = 600
 """Seconds of the past that the load is known of when a loop begins."""
@@ -138,11 +137,13 @@ class Source:
         points = {name: Point(NOW + taken + self.ahead, value) for name, (taken, value) in newest.values.items()}
         taken, value = newest.total
         total = Point(NOW + taken + self.ahead, value) if self.kind is Kind.TOTAL else None
-        answer = query_samples(
+        answer = QuerySamples(
             pods=points if total is None else {},
             total=total,
-            fetched_at=at,
             window=float(self.window) if self.tells else 0.0,
+            by_pod=total is None,
+            max_age=self.max_age,
+            fetched_at=at,
         )
         return Samples(queries={"load": answer})
 

@@ -49,7 +49,7 @@ class TestTheLoopsCanFail:
 
     def test_an_adapter_that_forgets_departed_pods_goes_below_the_truth(self) -> None:
         def forgets(memory: Memory) -> Memory:
-            return replace(memory, departed={})  # type: ignore[call-arg,unused-ignore]
+            return replace(memory, departed={})
 
         def alter(loop: ClosedLoop) -> None:
             loop.restarts = forgets
