@@ -19,7 +19,7 @@ LOOPS = int(os.environ.get("EFFECTIVE_LOAD_LOOPS", "300"))
 
 
 @pytest.fixture(scope="module")
-def found() -> Figures:
+def result() -> Figures:
     counted = figures(range(LOOPS))
     print(f"\n{counted}")
     return counted
@@ -27,21 +27,21 @@ def found() -> Figures:
 
 @pytest.mark.timeout(60 + LOOPS)
 class TestTruth:
-    def test_no_step_of_any_loop_goes_below_what_the_load_asks_for(self, found: Figures) -> None:
-        assert not found.below
+    def test_no_step_of_any_loop_goes_below_what_the_load_asks_for(self, result: Figures) -> None:
+        assert not result.below
 
-    def test_every_loop_comes_down_to_what_the_load_asks_for(self, found: Figures) -> None:
-        assert not found.not_down
+    def test_every_loop_comes_down_to_what_the_load_asks_for(self, result: Figures) -> None:
+        assert not result.not_down
 
-    def test_every_loop_comes_up_to_what_the_load_asks_for(self, found: Figures) -> None:
-        assert not found.not_up
+    def test_every_loop_comes_up_to_what_the_load_asks_for(self, result: Figures) -> None:
+        assert not result.not_up
 
-    def test_few_loops_go_beyond_what_the_load_asks_for_and_those_mostly_by_one_pod(self, found: Figures) -> None:
-        assert len(found.beyond) <= 0.03 * found.loops
-        assert sum(1 for by in found.beyond.values() if by > 1) <= 0.01 * found.loops
+    def test_few_loops_go_beyond_what_the_load_asks_for_and_those_mostly_by_one_pod(self, result: Figures) -> None:
+        assert len(result.beyond) <= 0.03 * result.loops
+        assert sum(1 for by in result.beyond.values() if by > 1) <= 0.01 * result.loops
 
-    def test_the_loops_move(self, found: Figures) -> None:
-        assert found.steps >= 3 * found.loops
+    def test_the_loops_move(self, result: Figures) -> None:
+        assert result.steps >= 3 * result.loops
 
 
 class TestTheLoopsCanFail:
