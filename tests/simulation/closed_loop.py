@@ -1,0 +1,357 @@
+"""A service in closed loop, second by second: demand, pods, a source of samples that lag, the adapter, the stock HPA.
+
+Unlike `model`, which shakes the registry, this one is about samples: what was measured before the count changed must
+not be acted on again. Deterministic, and cheap: what does not change is not assessed again.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import NamedTuple
+
+from adapter.load.assessment import Assessment, Decision
+from adapter.load.memory import Memory
+from adapter.load.pipeline import assess, decide
+from adapter.load.pods import Condition, Container, Pod
+from adapter.load.quantity import NANO
+from adapter.load.roster import Instance, Roster
+from adapter.load.spec import Metric, Policy, Query, Scale
+from tests.load.world import NOW, TARGET, cpu, policy
+from tests.simulation.sources import Kind, LoadHistory, Measured, Source
+from tests.simulation.stock_hpa import StockHpa
+
+MILLI = NANO // 1000
+ANSWERS = 5
+"""The registry is asked every so many seconds."""
+APPLICATION = (Container("app", running=True),)
+
+Demand = Callable[[int], int]
+"""Milli-units of load at a second."""
+
+
+class Step(NamedTuple):
+    """A change of the count, by the HPA or by a person."""
+
+    at: int
+    before: int
+    after: int
+    by_hpa: bool = True
+
+
+@dataclass(slots=True)
+class LoopPod:
+    """A pod. Times are seconds since the beginning; `serves_at` is when it gets its share of the load."""
+
+    measured: Measured
+    ready_at: int
+    serves_at: int
+    ip: str
+    deleted: int | None = None
+    unready_since: int | None = None
+    shown: Pod | None = None
+
+    def ready(self, now: int) -> bool:
+        return self.ready_at <= now and self.unready_since is None and self.deleted is None
+
+    def serves(self, now: int) -> bool:
+        return self.serves_at <= now and self.ready(now)
+
+    def seen(self, now: int) -> Pod:
+        """The pod as the API shows it; the same object while nothing of it changes."""
+        ready = self.ready_at <= now and self.unready_since is None
+        deleting = self.deleted is not None
+        if self.shown is not None and self.shown.is_ready is ready and self.shown.deleting is deleting:
+            return self.shown
+        created = self.measured.created
+        since = self.ready_at if ready else self.unready_since if self.unready_since is not None else created
+        self.shown = Pod(
+            namespace="shop",
+            name=self.measured.name,
+            uid=f"uid-{self.measured.name}",
+            created_at=NOW + created,
+            started_at=NOW + created,
+            deleting=deleting,
+            ready=Condition(ready, NOW + since),
+            containers_ready=ready,
+            ips=(self.ip,),
+            containers=APPLICATION,
+        )
+        return self.shown
+
+
+@dataclass(frozen=True, kw_only=True)
+class Habits:
+    """How pods live: seconds until Ready, from there until they get load, and from deletion until they are gone;
+    the weight of each new pod, what its start uses (milli), and which go first when the count falls.
+    """
+
+    starts: int = 30
+    registers: int = 0
+    leaves: int = 5
+    weights: tuple[int, ...] = (1,)
+    burn: int = 0
+    oldest_first: bool = False
+
+
+def rule_of(source: Kind, high: int, low: int, **changes: object) -> Policy:
+    """A policy with one metric of this kind, its watermarks in milli-units."""
+    metric = cpu(f"{high}m", f"{low}m")
+    if source is not Kind.RESOURCE:
+        metric = replace(metric, name="load", resource=None, query=Query(name="load"))
+    return policy(metric, **changes)  # type: ignore[arg-type]
+
+
+@dataclass
+class ClosedLoop:
+    """The loop. With `eager` the adapter assesses at each change, `restless` every second, else only when the HPA asks
+    and something has changed or `looks_again` seconds have passed.
+
+    `events` are called at their second. `surge` pods more than the count are wanted, `quota` is how many there may be.
+    `strays` are pods that no ReplicaSet looks after. `restarts` gives the memory that is left before each look. With a
+    `companion`, a source that answers sooner, the count is raised between two syncs (`fastScaleUp`).
+    """
+
+    replicas: int
+    demand: Demand
+    rule: Policy
+    source: Source
+    hpa: StockHpa = field(default_factory=StockHpa)
+    habits: Habits = field(default_factory=Habits)
+    eager: bool = False
+    restless: bool = False
+    looks_again: int = 15
+    registry_silent: bool = False
+    surge: int = 0
+    quota: int = 10**6
+    strays: tuple[Pod, ...] = ()
+    events: dict[int, Callable[["ClosedLoop"], None]] = field(default_factory=dict)
+    restarts: Callable[[Memory], Memory] | None = None
+    companion: Source | None = None
+    now: int = 0
+    memory: Memory = field(default_factory=Memory)
+    pods: list[LoopPod] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    decisions: list[tuple[int, Decision]] = field(default_factory=list)
+    asked: list[int] = field(default_factory=list)
+    fate: Callable[[LoopPod], None] = lambda _: None
+    assessment: Assessment | None = None
+    _companion_memory: Memory = field(default_factory=Memory)
+    _load: LoadHistory = field(init=False)
+    _roster: Roster | None = None
+    _made: int = 0
+    _weight: int = 0
+    _changes: set[int] = field(default_factory=set)
+    _assessed: int = -(10**9)
+
+    def __post_init__(self) -> None:
+        for _ in range(self.replicas):
+            self._create(-3600)
+        self._weigh()
+        self._load = LoadHistory(self.demand(0) * MILLI, self._weight)
+
+    @property
+    def living(self) -> list[LoopPod]:
+        return [pod for pod in self.pods if pod.deleted is None]
+
+    @property
+    def metric(self) -> Metric:
+        return self.rule.metrics[0]
+
+    def run(self, seconds: int) -> list[Step]:
+        """Advance by so many seconds; the steps of the count meanwhile."""
+        begin = len(self.steps)
+        for _ in range(seconds):
+            self._second()
+        return self.steps[begin:]
+
+    def scale(self, replicas: int, *, by_hpa: bool = False) -> None:
+        """Set the count, as a person does."""
+        if replicas == self.replicas:
+            return
+        self.steps.append(Step(self.now, self.replicas, replicas, by_hpa))
+        self.replicas = replicas
+        if by_hpa:
+            self.hpa.bounds = replace(self.hpa.bounds, last_scale=NOW + self.now)
+        self._changes.add(self.now)
+
+    def _second(self) -> None:
+        now = self.now
+        if now in self.events:
+            self.events[now](self)
+        self.asked.append(self.demand(now))
+        changed = not self._changes.isdisjoint((now, now - 1))  # what was done a second ago, after this
+        if changed:
+            self._changes -= {now, now - 1}
+            self._control()
+            self._weigh()
+        looked = self.source.look(self._measured(), self._load, now)
+        if self.rule.registry is not None and now % ANSWERS == 0:
+            changed |= self._ask()
+        syncs = now % self.hpa.sync == 0
+        if self.companion is not None and (self.companion.look(self._measured(), self._load, now) or changed):
+            changed |= self._raise(self.companion)
+        if changed or looked:
+            self._assessed = -(10**9)
+        due = syncs and now - self._assessed >= self.looks_again
+        if due or self.restless or (self.eager and (changed or looked)):
+            self._assess()
+        if syncs:
+            self._sync()
+        self._load.add(self.asked[now] * MILLI, self._weight)
+        self.now += 1
+
+    def _sync(self) -> None:
+        if self.assessment is None:
+            return
+        decision = decide(self.assessment, self._scale(), self.hpa.bounds, NOW + self.now)
+        self.decisions.append((self.now, decision))
+        self.scale(self.hpa.desired(decision, self.now), by_hpa=True)
+
+    def _measured(self) -> Iterable[Measured]:
+        return (pod.measured for pod in self.pods if pod.deleted is None)
+
+    def _assess(self) -> None:
+        memory = self.restarts(self.memory) if self.restarts is not None else self.memory
+        self.assessment = self._assessment(self.source, memory)
+        self.memory = self.assessment.memory
+        self._assessed = self.now
+
+    def _assessment(self, source: Source, memory: Memory) -> Assessment:
+        pods = [*(pod.seen(self.now) for pod in self.pods), *self.strays]
+        given = (self.rule, pods, source.samples(), self._roster, self._scale(), self.hpa.bounds)
+        return assess(*given, memory, NOW + self.now, target=TARGET)
+
+    def _raise(self, companion: Source) -> bool:
+        """Raise the count to what the companion's own samples ask for; whether it was."""
+        found = self._assessment(companion, self._companion_memory)
+        self._companion_memory = found.memory
+        desired = decide(found, self._scale(), self.hpa.bounds, NOW + self.now).desired
+        if desired is None or desired <= self.replicas:
+            return False
+        self.scale(desired)
+        return True
+
+    def _scale(self) -> Scale:
+        return Scale(replicas=self.replicas, status_replicas=len(self.living), selector="app=web")
+
+    def _ask(self) -> bool:
+        """Ask the registry; whether its answer has other instances."""
+        if self.registry_silent:
+            return False
+        listed = tuple(Instance(ip=pod.ip, port=8080) for pod in self.pods if pod.serves(self.now))
+        before = self._roster.instances if self._roster is not None else None
+        self._roster = Roster(at=NOW + self.now, instances=listed)
+        return before != listed
+
+    def _control(self) -> None:
+        """What the ReplicaSet does, and what time does to the pods."""
+        self.pods = [pod for pod in self.pods if pod.deleted is None or self.now < pod.deleted + self.habits.leaves]
+        wanted = self.replicas + self.surge
+        for _ in range(min(wanted, self.quota) - len(self.living)):
+            self._create(self.now)
+        surplus = len(self.living) - wanted
+        by_age = self.living if self.habits.oldest_first else self.living[::-1]
+        order = sorted(by_age, key=lambda pod: pod.ready(self.now))
+        for pod in order[: max(0, surplus)]:
+            self.delete(pod)
+
+    def delete(self, pod: LoopPod) -> None:
+        """Begin to take a pod away; it serves no more."""
+        pod.deleted = self.now
+        self._changes |= {self.now, self.now + self.habits.leaves}
+
+    def ail(self, pod: LoopPod, seconds: int) -> None:
+        """A pod is not Ready for so long; its load goes to the others."""
+
+        def recover(_: ClosedLoop) -> None:
+            pod.unready_since, pod.ready_at = None, self.now
+            self.touch()
+
+        pod.unready_since = self.now
+        pod.measured.away.append((self.now, self.now + seconds))
+        self.events[self.now + seconds] = recover
+        self.touch()
+
+    def assess_anew(self) -> None:
+        """Nothing is known before the next assessment."""
+        self.assessment, self._assessed = None, -(10**9)
+
+    def touch(self) -> None:
+        """Something about the pods was changed from outside: see to it this second."""
+        self._changes.add(self.now)
+
+    def _create(self, at: int) -> None:
+        habits, index = self.habits, self._made
+        self._made += 1
+        ready = at + habits.starts
+        serves = ready + habits.registers
+        measured = Measured(
+            f"web-{index:04}", habits.weights[index % len(habits.weights)], at, ready, serves, habits.burn * MILLI
+        )
+        pod = LoopPod(measured, ready, serves, f"10.0.{index // 250}.{index % 250}")
+        if at >= 0:
+            self.fate(pod)
+            self._changes |= {pod.ready_at, pod.serves_at}
+        self.pods.append(pod)
+
+    def _weigh(self) -> None:
+        self._weight = sum(int(pod.measured.weight) for pod in self.pods if pod.serves(self.now))
+
+
+class Truth(NamedTuple):
+    """What the present load asks for, by the watermark rule: fewest and most pods."""
+
+    fewest: int
+    most: int
+
+
+def truth(loop: ClosedLoop, at: int, known: Iterable[int] = (0,)) -> Truth:
+    """What the loads asked for that decisions at this second may know of: from `known` seconds ago."""
+    loads = [loop.asked[max(0, at - ago)] * MILLI for ago in known]
+    high, low = loop.metric.high, loop.metric.low
+    assert high is not None
+    assert low is not None
+    least = 1 if min(loads) or loop.hpa.bounds.minimum else 0
+    return Truth(max(least, int(Fraction(min(loads)) // low)), max(least, -int(-Fraction(max(loads)) // high)))
+
+
+def below_the_truth(loop: ClosedLoop) -> int:
+    """The most pods that a step of the HPA went below what every load asked for that its samples were taken from."""
+    return max((_lack(loop, step) for step in loop.steps if step.by_hpa and step.after < step.before), default=0)
+
+
+def beyond_the_truth(loop: ClosedLoop) -> int:
+    """The most pods that a step of the HPA went beyond what any load asked for that its samples were taken from."""
+    rises = [step for step in loop.steps if step.by_hpa and step.after > step.before]
+    return max((step.after - max(step.before, truth(loop, step.at, _known(loop)).most) for step in rises), default=0)
+
+
+def assert_never_below_the_truth(loop: ClosedLoop) -> None:
+    """No count below what the truth asks for, ever."""
+    wrong = [step for step in loop.steps if step.by_hpa and step.after < step.before and _lack(loop, step) > 0]
+    assert not wrong, f"{wrong[0]} though {truth(loop, wrong[0].at, _known(loop)).fewest} pods are needed"
+
+
+def _lack(loop: ClosedLoop, step: Step) -> int:
+    least = min(step.before, truth(loop, step.at, _known(loop)).fewest)
+    return least - step.after
+
+
+def _known(loop: ClosedLoop) -> range:
+    return range(loop.source.lag + loop.hpa.sync + loop.looks_again)
+
+
+def down_to_the_truth(loop: ClosedLoop) -> bool:
+    """Whether the present load leaves no reason to shrink: nobody is below low and its tolerance."""
+    low = loop.metric.low
+    assert low is not None
+    load = loop.asked[-1] * MILLI
+    return loop.replicas <= max(1, loop.hpa.bounds.minimum) or load >= loop.replicas * low * (1 - loop.rule.tolerance)
+
+
+def up_to_the_truth(loop: ClosedLoop) -> bool:
+    """Whether the present load leaves no reason to grow."""
+    high = loop.metric.high
+    assert high is not None
+    load = loop.asked[-1] * MILLI
+    return loop.replicas >= loop.hpa.bounds.maximum or load <= loop.replicas * high * (1 + loop.rule.tolerance)

@@ -1,0 +1,262 @@
+"""Random closed loops, and their figures: `python -m tests.simulation.loops --loops 3000`."""
+
+import argparse
+import random
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from adapter.load.spec import Bounds, Cooldown, Policy, Velocity
+from tests.load.world import REGISTRY
+from tests.simulation.closed_loop import (
+    ClosedLoop,
+    Demand,
+    Habits,
+    below_the_truth,
+    beyond_the_truth,
+    down_to_the_truth,
+    rule_of,
+    up_to_the_truth,
+)
+from tests.simulation.sources import Kind, Source
+from tests.simulation.stock_hpa import PERCENT, PODS, RatePolicy, StockHpa
+
+MINUTE = 60
+LONGEST = 150 * MINUTE
+MOST_PODS = 40
+
+Alter = Callable[[ClosedLoop], None]
+
+
+def random_loop(seed: int) -> ClosedLoop:
+    """A loop of 2 to 40 pods that is told by its seed alone."""
+    rng = random.Random(seed)
+    high = rng.choice([500, 1200, 2000])
+    low = round(high * rng.choice([0.2, 1 / 3, 0.45]))
+    kind = rng.choice(list(Kind))
+    source = Source(
+        kind,
+        refresh=rng.choice([10, 15, 20, 30, 45, 60]),
+        window=rng.choice([0, 10, 15, 30, 60, 90, 120]),
+        delay=rng.randint(0, 15),
+        phase=rng.randint(0, 59),
+        jitter=rng.choice([0, 0, 3]),
+        own_life=rng.random() < 0.5,
+    )
+    hpa = _hpa(rng)
+    rule = _paced(rng, rule_of(kind, high, low, registry=REGISTRY if rng.random() < 0.2 else None), hpa)
+    habits = Habits(
+        starts=rng.choice([3, 10, 30, 60, 110]),
+        registers=rng.randint(0, 20) if rule.registry else 0,
+        leaves=rng.choice([1, 10, 30]),
+        weights=rng.choice([(1,), (1,), (1, 2, 3)]),
+        burn=rng.choice([0, 0, high]) if kind is Kind.RESOURCE else 0,
+        oldest_first=rng.random() < 0.3,
+    )
+    demand, peak = _demand(rng, high, low)
+    start = max(2, min(MOST_PODS, rng.choice([-(-peak // high), peak // low, 2 * peak // low, rng.randint(2, 40)])))
+    loop = ClosedLoop(start, demand, rule, source, hpa, habits, eager=rng.random() < 0.3)
+    _trouble(rng, loop)
+    if rng.random() < 0.2 and not hpa.up:
+        loop.rule = replace(rule, fast_scale_up=True)
+        loop.companion = replace(source, delay=0, _coming=[])
+        source.delay += rng.choice([0, 10])
+    return loop
+
+
+def _trouble(rng: random.Random, loop: ClosedLoop) -> None:
+    """In some loops: a person scales, pods are evicted or ill, the registry is silent, the source lies for a while."""
+    moments = iter(rng.sample(range(MINUTE, 20 * MINUTE), 12))
+    for _ in range(3):
+        match rng.randrange(20):
+            case 0 | 1:
+                loop.events[next(moments)] = partial(_scale, to=rng.randint(2, MOST_PODS))
+            case 2 | 3:
+                loop.events[next(moments)] = partial(_evict, share=rng.random() / 2)
+            case 4:
+                loop.events[next(moments)] = partial(_fall_ill, seconds=rng.choice([20, 60, 400]))
+    if loop.rule.registry is not None and rng.random() < 0.6:
+        begin = next(moments)
+        loop.events[begin] = loop.events[begin + rng.choice([40, 150, 280])] = _silence
+    begin = next(moments)
+    match rng.randrange(12):
+        case 0:
+            loop.events[begin] = loop.events[begin + rng.choice([60, 150, 400])] = _freeze
+            loop.source.freezes = True
+            loop.source.moves = rng.random() < 0.5
+            if rng.random() < 0.3:  # then nothing but its arrival tells how old a sample is
+                loop.source.ahead, loop.source.delay, loop.source.jitter = 3600, 0, 0
+        case 1:
+            loop.events[begin] = partial(_report_zero, share=rng.random())
+            loop.events[begin + rng.choice([30, 150, 200])] = partial(_report_zero, share=0)
+        case 2:
+            loop.source.lost = rng.choice([lambda name: name.endswith("3"), lambda _: rng.random() < 0.05])
+            loop.events[20 * MINUTE] = _find
+
+
+def _scale(loop: ClosedLoop, to: int) -> None:
+    loop.scale(to)
+
+
+def _evict(loop: ClosedLoop, share: float) -> None:
+    for pod in loop.living[: int(len(loop.living) * share)]:
+        loop.delete(pod)
+
+
+def _fall_ill(loop: ClosedLoop, seconds: int) -> None:
+    for pod in loop.living[:1]:
+        if pod.serves(loop.now):
+            loop.ail(pod, seconds)
+
+
+def _silence(loop: ClosedLoop) -> None:
+    loop.registry_silent = not loop.registry_silent
+
+
+def _freeze(loop: ClosedLoop) -> None:
+    loop.source.frozen = not loop.source.frozen
+
+
+def _find(loop: ClosedLoop) -> None:
+    loop.source.lost = lambda _: False
+
+
+def _report_zero(loop: ClosedLoop, share: float) -> None:
+    """A share of the pods that have had samples for long."""
+    old = [pod.measured.name for pod in loop.living if pod.serves(loop.now) and pod.ready_at < loop.now - 5 * MINUTE]
+    loop.source.zeros = set(old[: int(len(old) * share)])
+
+
+def _demand(rng: random.Random, high: int, low: int) -> tuple[Demand, int]:
+    """A demand that is constant after 20 minutes at most, and its largest value."""
+
+    def load() -> int:
+        return rng.randint(low, rng.randint(2, MOST_PODS) * high)
+
+    first, last = load(), load()
+    begin = rng.randint(MINUTE, 10 * MINUTE)
+    end = begin + rng.randint(MINUTE, 10 * MINUTE)
+    match rng.randrange(5):
+        case 0:
+            return (lambda _: first), first
+        case 1:
+            return (lambda now: first if now < begin else last), max(first, last)
+        case 2:
+            middle = load()
+            return (lambda now: first if now < begin else middle if now < end else last), max(first, middle, last)
+        case 3:
+            return _ramp(first, last, begin, end), max(first, last)
+        case _:
+            return _ramp(max(first, last), min(first, last), begin, end), max(first, last)
+
+
+def _ramp(first: int, last: int, begin: int, end: int) -> Demand:
+    return lambda now: first + (last - first) * max(0, min(now, end) - begin) // (end - begin)
+
+
+def _hpa(rng: random.Random) -> StockHpa:
+    sync = rng.choice([3, 15])
+    period = rng.choice([15, 30, 60])
+    rates = [
+        (),
+        (),
+        (RatePolicy(PODS, rng.choice([1, 2, 4]), period),),
+        (RatePolicy(PERCENT, rng.choice([10, 20, 50, 100]), period), RatePolicy(PODS, 1, period)),
+    ]
+    return StockHpa(
+        bounds=Bounds(minimum=rng.choice([1, 1, 2]), maximum=200),
+        sync=sync,
+        down_window=rng.choice([0, 0, 15, 60, 120, 300]),
+        up=rng.choice(rates),
+        down=rng.choice(rates),
+    )
+
+
+def _paced(rng: random.Random, rule: Policy, hpa: StockHpa) -> Policy:
+    if hpa.down_window > MINUTE:  # each step would wait for the window anew
+        return rule
+    if rng.random() < 0.2:
+        rule = replace(rule, velocity=Velocity(up=rng.choice([None, 50]), down=rng.choice([10, 30])))
+    if rng.random() < 0.2:
+        rule = replace(rule, cooldown=Cooldown(up=rng.choice([0, 30]), down=rng.choice([30, 90])))
+    return rule
+
+
+def run(loop: ClosedLoop) -> ClosedLoop:
+    """Run to the end: until nothing has changed for longer than any sample, window or patience lasts."""
+    patience = 2 * (loop.source.lag + loop.habits.starts) + 2 * MINUTE + loop.hpa.down_window
+    loop.run(20 * MINUTE)
+    while loop.now < LONGEST:
+        loop.run(MINUTE)
+        last = loop.steps[-1].at if loop.steps else 0
+        quiet = loop.now - max(last, 20 * MINUTE)
+        settled = down_to_the_truth(loop) and up_to_the_truth(loop)
+        if (settled and quiet >= patience) or quiet >= patience + 20 * MINUTE:
+            break
+    return loop
+
+
+@dataclass
+class Figures:
+    """Seeds of loops and by how many pods they went wrong."""
+
+    loops: int = 0
+    steps: int = 0
+    below: dict[int, int] = field(default_factory=dict)
+    beyond: dict[int, int] = field(default_factory=dict)
+    not_down: dict[int, int] = field(default_factory=dict)
+    not_up: dict[int, int] = field(default_factory=dict)
+
+    def add(self, seed: int, loop: ClosedLoop) -> None:
+        """Count a loop that has run."""
+        self.loops += 1
+        self.steps += len(loop.steps)
+        below, beyond = below_the_truth(loop), beyond_the_truth(loop)
+        if below > 0:
+            self.below[seed] = below
+        if beyond > 0:
+            self.beyond[seed] = beyond
+        if not down_to_the_truth(loop):
+            self.not_down[seed] = loop.replicas
+        if not up_to_the_truth(loop):
+            self.not_up[seed] = loop.replicas
+
+    def __str__(self) -> str:
+        lines = [f"{self.loops} loops, {self.steps} steps of the count"]
+        for what, found in (
+            ("below the truth", self.below),
+            ("beyond the truth", self.beyond),
+            ("not down to the truth", self.not_down),
+            ("not up to the truth", self.not_up),
+        ):
+            worst = sorted(found, key=lambda seed: -found[seed])[:8]
+            seeds = ", ".join(f"seed {seed}: {found[seed]}" for seed in worst)
+            lines.append(f"{what}: {len(found)}" + (f" (worst {seeds})" if found else ""))
+        by_one = sum(1 for by in self.beyond.values() if by == 1)
+        lines.append(f"beyond by one pod only: {by_one} of {len(self.beyond)}")
+        return "\n".join(lines)
+
+
+def figures(seeds: Iterable[int], alter: Alter = lambda _: None) -> Figures:
+    """Run the loops of these seeds; `alter` changes each before it begins."""
+    counted = Figures()
+    for seed in seeds:
+        loop = random_loop(seed)
+        alter(loop)
+        counted.add(seed, run(loop))
+    return counted
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--loops", type=int, default=300)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    options = parser.parse_args()
+    begun = time.process_time()
+    print(figures(range(options.first, options.first + options.loops)))
+    print(f"{time.process_time() - begun:.0f} s of CPU")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""Services to try sources on: so many pods at some load, an HPA that syncs quickly and stabilizes nothing."""
+
+import json
+
+from adapter.load.spec import Bounds, Policy
+from adapter.policy import travelling
+from tests.simulation.closed_loop import ClosedLoop, Habits, Step, rule_of
+from tests.simulation.sources import Kind, Source
+from tests.simulation.stock_hpa import StockHpa
+
+HIGH, LOW = 1200, 400
+MINUTE = 60
+STEADY = Habits()
+BY_POD = [Kind.RESOURCE, Kind.QUERY]
+
+
+def service(
+    replicas: int,
+    load: int,
+    *,
+    kind: Kind = Kind.RESOURCE,
+    refresh: int = 15,
+    window: int = 15,
+    delay: int = 0,
+    sync: int = 3,
+    rule: Policy | None = None,
+    habits: Habits = STEADY,
+) -> ClosedLoop:
+    """So many pods at this load each (milli), an HPA without stabilization on the way down, and a quick sync."""
+    return ClosedLoop(
+        replicas,
+        lambda _: replicas * load,
+        rule if rule is not None else rule_of(kind, HIGH, LOW),
+        Source(kind, refresh=refresh, window=window, delay=delay),
+        StockHpa(bounds=Bounds(minimum=1, maximum=200), sync=sync, down_window=0),
+        habits,
+    )
+
+
+def counts(steps: list[Step]) -> list[int]:
+    return [step.after for step in steps]
+
+
+def restart(loop: ClosedLoop) -> None:
+    """The adapter is another process, that knows what the policy's status says."""
+    loop.memory = travelling.load(json.loads(json.dumps(travelling.dump(loop.memory))))
+    loop.assess_anew()

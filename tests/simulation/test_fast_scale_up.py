@@ -1,0 +1,75 @@
+"""A companion that raises the count between two syncs, beside a server whose samples are older, in closed loop."""
+
+from dataclasses import replace
+
+import pytest
+
+from adapter.load.spec import Bounds
+from tests.simulation.closed_loop import ClosedLoop, Habits, assert_never_below_the_truth, rule_of
+from tests.simulation.sources import Kind, Source
+from tests.simulation.stock_hpa import StockHpa
+
+HIGH, LOW = 1200, 400
+MINUTE = 60
+
+
+def raised(load: int, *, kind: Kind, window: int = 10, down_window: int = 0) -> ClosedLoop:
+    """Ten pods at this load (milli); the companion has each sample 25 s before the server. Pods start quickly, so that
+    their own start holds nothing.
+    """
+    source = Source(kind, refresh=15, window=window, delay=25)
+    loop = ClosedLoop(
+        10,
+        lambda _: 10 * load,
+        rule_of(kind, HIGH, LOW, fast_scale_up=True),
+        source,
+        StockHpa(bounds=Bounds(minimum=1, maximum=100), sync=15, down_window=down_window),
+        Habits(starts=2),
+    )
+    loop.companion = replace(source, delay=0, _coming=[])
+    return loop
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("window", [0, 10, 60])
+def test_a_raised_count_is_not_taken_back_on_samples_from_before(kind: Kind, window: int) -> None:
+    """The dip before it is what the server still sees."""
+    loop = raised(1000, kind=kind, window=window)
+    loop.run(5 * MINUTE + 7)
+    loop.demand = lambda _: 3_000
+    loop.run(20)
+    loop.demand = lambda _: 23_900
+    loop.run(20 * MINUTE)
+    counts = [step.after for step in loop.steps]
+    assert counts == sorted(counts)
+    assert loop.replicas == 20
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_a_spike_between_two_syncs_is_stabilized_as_any_other(kind: Kind) -> None:
+    loop = raised(1000, kind=kind, down_window=2 * MINUTE)
+    loop.run(5 * MINUTE)
+    loop.demand = lambda _: 3_000
+    loop.run(MINUTE + 7)
+    loop.demand = lambda now: 24_000 if now < 6 * MINUTE + 22 else 6_000
+    loop.run(10 * MINUTE)
+    rises = [step for step in loop.steps if step.after > step.before]
+    falls = [step for step in loop.steps if step.after < step.before]
+    assert rises
+    assert falls
+    assert falls[0].at - rises[-1].at >= 2 * MINUTE
+    assert_never_below_the_truth(loop)
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("window", [0, 60])
+def test_a_service_still_comes_down_once_to_what_it_needs(kind: Kind, window: int) -> None:
+    loop = raised(1000, kind=kind, window=window)
+    loop.run(5 * MINUTE)
+    loop.demand = lambda _: 30_000
+    loop.run(10 * MINUTE)
+    assert loop.replicas == 25
+    loop.demand = lambda _: 6_100
+    loop.run(20 * MINUTE)
+    assert loop.replicas == 15
+    assert_never_below_the_truth(loop)

@@ -1,0 +1,92 @@
+"""Random closed loops with sources that lag: never below the truth, all down to it, hardly ever beyond it.
+
+`EFFECTIVE_LOAD_LOOPS=3000` runs more of them; `-s` shows the figures.
+"""
+
+import json
+import os
+from dataclasses import replace
+
+import pytest
+
+from adapter.load.memory import Memory
+from adapter.policy import memory as recollection
+from tests.simulation.closed_loop import ClosedLoop
+from tests.simulation.loops import Figures, figures, random_loop, run
+from tests.simulation.sources import Kind
+
+LOOPS = int(os.environ.get("EFFECTIVE_LOAD_LOOPS", "300"))
+
+
+@pytest.fixture(scope="module")
+def result() -> Figures:
+    counted = figures(range(LOOPS))
+    print(f"\n{counted}")
+    return counted
+
+
+@pytest.mark.timeout(60 + LOOPS)
+class TestTruth:
+    def test_no_step_of_any_loop_goes_below_what_the_load_asks_for(self, result: Figures) -> None:
+        assert not result.below
+
+    def test_every_loop_comes_down_to_what_the_load_asks_for(self, result: Figures) -> None:
+        assert not result.not_down
+
+    def test_every_loop_comes_up_to_what_the_load_asks_for(self, result: Figures) -> None:
+        assert not result.not_up
+
+    def test_few_loops_go_beyond_what_the_load_asks_for_and_those_mostly_by_one_pod(self, result: Figures) -> None:
+        assert len(result.beyond) <= 0.03 * result.loops
+        assert sum(1 for by in result.beyond.values() if by > 1) <= 0.01 * result.loops
+
+    def test_the_loops_move(self, result: Figures) -> None:
+        assert result.steps >= 3 * result.loops
+
+
+class TestTheLoopsCanFail:
+    """What the adapter does against it is taken away: then the same loops go wrong."""
+
+    def test_an_adapter_that_forgets_departed_pods_goes_below_the_truth(self) -> None:
+        def forgets(memory: Memory) -> Memory:
+            return replace(memory, departed={})
+
+        def alter(loop: ClosedLoop) -> None:
+            loop.restarts = forgets
+
+        assert len(figures(range(40), alter).below) >= 3
+
+    def test_a_window_that_is_longer_than_the_source_tells_leads_below_the_truth(self) -> None:
+        def alter(loop: ClosedLoop) -> None:
+            loop.source.hidden = 60
+
+        assert len(figures(range(40), alter).below) >= 3
+
+    def test_windows_that_queries_do_not_tell_lead_beyond_the_truth_and_below_it(self) -> None:
+        def alter(loop: ClosedLoop) -> None:
+            loop.source.tells = False
+
+        wrong = figures((seed for seed in range(90) if random_loop(seed).source.kind is Kind.QUERY), alter)
+        assert len(wrong.beyond) >= 3
+        assert len(wrong.below) >= 3
+
+
+def steps(seed: int, **changes: object) -> object:
+    loop = random_loop(seed)
+    for name, value in changes.items():
+        setattr(loop, name, value)
+    return run(loop).steps
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_memory_that_is_written_and_read_at_each_look_changes_no_step(seed: int) -> None:
+    def restarted(memory: Memory) -> Memory:
+        return recollection.load(json.loads(json.dumps(recollection.dump(memory))))
+
+    assert steps(seed, restarts=restarted) == steps(seed)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_how_often_the_adapter_looks_changes_no_step(seed: int) -> None:
+    often = steps(seed, looks_again=0, eager=True)
+    assert steps(seed, looks_again=0, restless=True) == often
