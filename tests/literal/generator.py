@@ -673,7 +673,8 @@ def pod_metrics(service: Service, pod: SimPod) -> dict[str, Any] | None:
     resources = [one for one in service.spec["metrics"] if "resource" in one]
     known = [(one["resource"]["name"], pod.samples.get(one["name"])) for one in resources]
     present = [(name, sample) for name, sample in known if sample is not None]
-    if not present:
+    if not present or pod.crash:
+        # metrics-server has nothing of a pod with a container that does not run.
         return None
     amounts = {name: number(sample[1]) for name, sample in reversed(present)}
     containers = [{"name": "app", "usage": amounts}]
