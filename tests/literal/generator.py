@@ -313,7 +313,7 @@ def disturb(service: Service, pod: SimPod, chance: float) -> None:
             become_ready(service, pod)
         case "gate" if pod.containers_ready and not pod.crash:
             pod.gate = pod.gate is None or not pod.gate
-            pod.phase, pod.started = "Running", pod.started or now
+            pod.phase, pod.started = "Running", pod.started or pod.created
             pod.ready, pod.changed = pod.gate, now - rng.choice((0, 0, 5))
         case "annotate":
             pod.annotated = not pod.annotated
@@ -358,7 +358,7 @@ def pass_time(service: Service) -> None:
         if pod.phase == "Pending" and maybe(rng, 0.5):
             pod.phase = "Running"
         if not pod.ready and maybe(rng, 0.4):
-            pod.started = pod.started or service.now - 1
+            pod.started = pod.started or max(pod.created, service.now - 10)
             become_ready(service, pod)
         disturb(service, pod, chance=0.04 if calm else 0.15)
     if together and service.pods:

@@ -142,7 +142,8 @@ def take_samples(situation: Situation) -> None:
         began: dict[str, float] = {}
         for pod in situation.facts.pods:
             present = present_sample(situation, metric, pod)
-            if present is None:
+            if present is None or capacity(metric, pod) is None:
+                # Without a limit there is nothing to compare it with: missing, whatever it uses.
                 continue
             situation.present[metric.name, pod.uid] = present
             if situation.states[pod.uid] not in (SERVING, DOUBTFUL):
@@ -181,7 +182,7 @@ def capacity(metric: Metric, pod: Pod) -> Fraction | None:
     if not metric.containers and metric.of_resource in of_pod:
         return of_pod[metric.of_resource]
     total = Fraction(0)
-    for name in counted_containers(metric, pod):
+    for name in metric.containers or pod.running:
         if metric.of_resource not in of_containers.get(name, {}):
             return None
         total += of_containers[name][metric.of_resource]
@@ -297,7 +298,8 @@ def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: l
     towards = spec.get("convergeTowards")
     if towards == "High" and not missing and not young:
         # The load of departed pods counts here as it does below the band.
-        loaded = sigma + departed_load(situation, metric, sampled)[1]
+        gone, load = departed_load(situation, metric, sampled)
+        loaded = (sigma + load) * (n + gone) / n if is_sum and not metric.is_total else sigma + load
         return converge(situation, reading, metric, n, loaded if is_sum else loaded / size, doubt_out)
     if towards == "Low":
         if missing and spec.get("multipleOf", 1) == 1 and metric.high is not None:
