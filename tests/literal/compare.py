@@ -68,7 +68,9 @@ class Case:
         own = "\n".join(f"  {key}: {value}" for key, value in self.answers[-1].items())
         said = "\n".join(f"  {line}" for line in self.full["explanation"])
         theirs = "\n".join(f"  {key}: {value}" for key, value in reduced(self.full).items())
-        given = yaml.safe_dump(self.given | ({"memory": self.memory_given} if self.memory_given else {}), sort_keys=False)
+        given = yaml.safe_dump(
+            self.given | ({"memory": self.memory_given} if self.memory_given else {}), sort_keys=False
+        )
         return (
             f"seed {self.seed}, document {self.step}: {self.difference}\nthe page:\n{own}\nthe adapter:\n{theirs}\n"
             f"{said}\nits document:\n{given}"

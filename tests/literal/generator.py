@@ -313,7 +313,7 @@ def disturb(service: Service, pod: SimPod, chance: float) -> None:
             become_ready(service, pod)
         case "gate" if pod.containers_ready and not pod.crash:
             pod.gate = pod.gate is None or not pod.gate
-            pod.phase, pod.started = "Running", pod.started or now
+            pod.phase, pod.started = "Running", pod.started or pod.created
             pod.ready, pod.changed = pod.gate, now - rng.choice((0, 0, 5))
         case "annotate":
             pod.annotated = not pod.annotated
@@ -358,7 +358,7 @@ def pass_time(service: Service) -> None:
         if pod.phase == "Pending" and maybe(rng, 0.5):
             pod.phase = "Running"
         if not pod.ready and maybe(rng, 0.4):
-            pod.started = pod.started or service.now - 1
+            pod.started = pod.started or max(pod.created, service.now - 10)
             become_ready(service, pod)
         disturb(service, pod, chance=0.04 if calm else 0.15)
     if together and service.pods:
@@ -673,7 +673,8 @@ def pod_metrics(service: Service, pod: SimPod) -> dict[str, Any] | None:
     resources = [one for one in service.spec["metrics"] if "resource" in one]
     known = [(one["resource"]["name"], pod.samples.get(one["name"])) for one in resources]
     present = [(name, sample) for name, sample in known if sample is not None]
-    if not present:
+    if not present or pod.crash:
+        # metrics-server has nothing of a pod with a container that does not run.
         return None
     amounts = {name: number(sample[1]) for name, sample in reversed(present)}
     containers = [{"name": "app", "usage": amounts}]

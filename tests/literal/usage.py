@@ -104,31 +104,22 @@ def present_sample(situation: Situation, metric: Metric, pod: Pod) -> Sample | N
     return Sample(aged_from(metric, answer, value, situation.past(pod).ahead, situation.facts.now), value)
 
 
-def fit_sample(situation: Situation, metric: Metric, pod: Pod) -> Sample | None:
-    """This pod's sample where it is fit, None where it is none, too old, warming, or an unbelievable zero."""
-    now = situation.facts.now
-    answer = metric.by_pod.get(pod.name)
-    if answer is None:
-        return None
-    value = value_of(metric, pod, answer)
-    if value is None:
-        return None
+def fit_sample(situation: Situation, metric: Metric, pod: Pod, sample: Sample) -> bool:
+    """Whether this pod's sample is fit: not too old, not warming, no unbelievable zero."""
+    now, window = situation.facts.now, metric.by_pod[pod.name].window
     known = situation.past(pod).samples.get(metric.name)
-    at = aged_from(metric, answer, value, situation.past(pod).ahead, now)
-    if now - at > MAX_AGE:
-        return None
-    if pod.started is not None and at < pod.started:
-        return None
-    if pod.ready_changed is not None and at < pod.ready_changed:
-        return None
-    warms_up = metric.resource == "cpu" or (metric.resource == "" and answer.window > 0)
-    if warms_up and pod.ready_changed is not None and now - pod.created < 300:
-        if at - answer.window < pod.ready_changed:
-            return None
-    if value == 0 and not tolerates_zero(situation, metric):
-        if known is not None and now - known.at <= 300 and known.value > 0:
-            return None
-    return Sample(at=at, value=value)
+    if now - sample.at > MAX_AGE:
+        return False
+    if pod.started is not None and sample.at < pod.started:
+        return False
+    if pod.ready_changed is not None and sample.at < pod.ready_changed:
+        return False
+    warms_up = metric.resource == "cpu" or (metric.resource == "" and window > 0)
+    if warms_up and now - pod.created < 300 and sample.at - window < pod.ready_changed:
+        return False
+    if sample.value == 0 and not tolerates_zero(situation, metric):
+        return not (known is not None and now - known.at <= 300 and known.value > 0)
+    return True
 
 
 def total_is_old(facts: Facts, memory: Memory, metric: Metric) -> bool:
@@ -151,18 +142,18 @@ def take_samples(situation: Situation) -> None:
         began: dict[str, float] = {}
         for pod in situation.facts.pods:
             present = present_sample(situation, metric, pod)
-            if present is None:
+            if present is None or capacity(metric, pod) is None:
+                # Without a limit there is nothing to compare it with: missing, whatever it uses.
                 continue
             situation.present[metric.name, pod.uid] = present
             if situation.states[pod.uid] not in (SERVING, DOUBTFUL):
                 continue
-            sample = fit_sample(situation, metric, pod)
-            if sample is not None:
-                fit[pod.uid] = sample
+            if fit_sample(situation, metric, pod, present):
+                fit[pod.uid] = present
                 # It knows of nothing that was after it was first seen, whatever it is dated.
                 answer = metric.by_pod[pod.name]
-                seen = first_seen(metric, answer, sample.value, situation.past(pod).ahead, situation.facts.now)
-                began[pod.uid] = min(sample.at, seen) - answer.window
+                seen = first_seen(metric, answer, present.value, situation.past(pod).ahead, situation.facts.now)
+                began[pod.uid] = min(present.at, seen) - answer.window
         situation.fit[metric.name], situation.began[metric.name] = fit, began
         for past in situation.memory.pods.values():
             # Nothing asks for a sample older than 5 min.
@@ -187,13 +178,11 @@ def capacity(metric: Metric, pod: Pod) -> Fraction | None:
     """What a pod's usage is compared with; 1 for metrics without `of`, None where the pod has no limit (request)."""
     if not metric.of:
         return Fraction(1)
-    of_pod, of_containers = (
-        (pod.pod_limits, pod.limits) if metric.of == "Limit" else (pod.pod_requests, pod.requests)
-    )
+    of_pod, of_containers = (pod.pod_limits, pod.limits) if metric.of == "Limit" else (pod.pod_requests, pod.requests)
     if not metric.containers and metric.of_resource in of_pod:
         return of_pod[metric.of_resource]
     total = Fraction(0)
-    for name in counted_containers(metric, pod):
+    for name in metric.containers or pod.running:
         if metric.of_resource not in of_containers.get(name, {}):
             return None
         total += of_containers[name][metric.of_resource]
@@ -246,7 +235,11 @@ def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: l
     n = len(sampled)
     reading.n, reading.missing = n, len(missing)
     if n == 0:
-        reading.error = "no serving pod has a sample" if situation.pods(SERVING, DOUBTFUL, PULLED_OUT, STARTING, UNREADY) else "no pods exist"
+        reading.error = (
+            "no serving pod has a sample"
+            if situation.pods(SERVING, DOUBTFUL, PULLED_OUT, STARTING, UNREADY)
+            else "no pods exist"
+        )
         return reading
 
     def size_of(pod: Pod) -> Fraction:
@@ -305,7 +298,8 @@ def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: l
     towards = spec.get("convergeTowards")
     if towards == "High" and not missing and not young:
         # The load of departed pods counts here as it does below the band.
-        loaded = sigma + departed_load(situation, metric, sampled)[1]
+        gone, load = departed_load(situation, metric, sampled)
+        loaded = (sigma + load) * (n + gone) / n if is_sum and not metric.is_total else sigma + load
         return converge(situation, reading, metric, n, loaded if is_sum else loaded / size, doubt_out)
     if towards == "Low":
         if missing and spec.get("multipleOf", 1) == 1 and metric.high is not None:
@@ -394,7 +388,8 @@ def replacing_is_ineffective(situation: Situation) -> bool:
     if first is None:
         return False
     newcomers = [
-        pod for pod in situation.facts.pods
+        pod
+        for pod in situation.facts.pods
         if pod.created >= first and situation.states[pod.uid] not in (TERMINATING, FINISHED)
     ]
     ill = [pod for pod in newcomers if situation.states[pod.uid] in (PULLED_OUT, DOUBTFUL)]
