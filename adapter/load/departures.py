@@ -1,4 +1,4 @@
-"""Pods that left: their load went to the others, whose samples do not know of it yet.
+"""Pods that left, or were pulled out: their load went to the others, whose samples do not know of it yet.
 
 Without that, the same samples shrink a service again at each look: 20 pods at 300m under a low watermark of 400m need
 15; once five have left, the same samples say 15 pods at 300m, which need 11.
@@ -10,10 +10,11 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import accumulate
 
-from adapter.load.memory import Departed, Memory
-from adapter.load.pods import FINISHED_PHASES, Pod
+from adapter.load.memory import Departed, Memory, PodMemory, recent
+from adapter.load.pods import FINISHED_PHASES, Pod, PodState
 
 REMEMBERED_SECONDS = 900.0
+_IN = {PodState.SERVING, PodState.DOUBTFUL}
 
 
 class DepartedLoad:
@@ -46,16 +47,37 @@ def departed_load(memory: Memory, metric: str, began_at: float | None) -> Depart
 def after_departures(memory: Memory, pods: Sequence[Pod], now: float) -> Memory:
     """The memory once these pods are all there are: who served and is gone, terminating or finished has departed.
 
-    A pod that was out when it left carried no load.
+    A pod that was out when it left had carried no load since it was pulled out.
     """
     there = {pod.uid for pod in pods if not pod.deleting and pod.phase not in FINISHED_PHASES}
     left = {uid: known for uid, known in memory.pods.items() if known.served and uid not in there}
     if not left:
         return memory
-    departed = {uid: Departed(now, dict(known.last_sample)) for uid, known in left.items() if known.out_since is None}
+    departed = {uid: _departed(known, now) for uid, known in left.items() if known.out_since is None}
     # A pod leaves once, though it is seen terminating for a while.
     remaining = {uid: replace(known, served=False) for uid, known in left.items()}
     return replace(memory, pods={**memory.pods, **remaining}, departed={**memory.departed, **departed})
+
+
+def after_pull_outs(memory: Memory, states: Mapping[str, PodState], now: float) -> Memory:
+    """The memory once the pods' states are known: one that served and is pulled out leaves its load to the others too.
+
+    One that serves again carries load itself.
+    """
+    out = {
+        uid: _departed(known, now)
+        for uid, known in memory.pods.items()
+        if known.served and known.out_since is None and states.get(uid) is PodState.PULLED_OUT
+    }
+    back = {uid for uid in memory.departed if states.get(uid) in _IN}
+    if not out and not back:
+        return memory
+    kept = {uid: pod for uid, pod in memory.departed.items() if uid not in back}
+    return replace(memory, departed={**kept, **out})
+
+
+def _departed(known: PodMemory, now: float) -> Departed:
+    return Departed(now, {name: sample for name, sample in known.last_sample.items() if recent(sample, now)})
 
 
 def forgotten(memory: Memory, began: Iterable[float | None], now: float) -> Memory:

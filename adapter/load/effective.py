@@ -4,14 +4,13 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
-from adapter.load.memory import AheadSample, LastSample, PodMemory
+from adapter.load.memory import LAST_SAMPLE_SECONDS, AheadSample, LastSample, PodMemory, recent
 from adapter.load.pods import Container, Pod
 from adapter.load.samples import QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Capacity, Metric
 
 YOUNG_SECONDS = 300.0
 """So long after its creation, or its last change of readiness, a pod that does not serve may still come to serve."""
-LAST_SAMPLE_SECONDS = 300.0
 WARMING_SECONDS = 300.0
 AHEAD_SECONDS = 10.0
 """A sample that is dated more than this after the answer that brought it has no believable date."""
@@ -178,11 +177,6 @@ def date_of(sample: LastSample, ahead: AheadSample | None) -> float:
 def began_at(at: float, window: float | None, ahead: AheadSample | None) -> float:
     """When the window of a sample began; one that was there before its own date had ended when it was first seen."""
     return (at if ahead is None else min(at, ahead.first_seen)) - (window or 0.0)
-
-
-def recent(sample: LastSample | None, now: float) -> LastSample | None:
-    """The sample if it is of the last 5 min."""
-    return sample if sample is not None and now - sample.at <= LAST_SAMPLE_SECONDS else None
 
 
 def query_samples(metric: Metric, samples: Samples) -> QuerySamples:

@@ -145,7 +145,7 @@ def _why_held(reading: Reading) -> str:
         case HeldBy.MISSING:
             return f" ({' and '.join(gaps)})"
         case HeldBy.DEPARTED:
-            left = f"{_many(reading.departed, 'pod')} left since these samples began"
+            left = f"{_many(reading.departed, 'pod')} left or went out since these samples began"
             return f" ({left}, whose load the others have now)"
         case _:
             return ""

@@ -14,6 +14,15 @@ class LastSample(NamedTuple):
     value: int
 
 
+LAST_SAMPLE_SECONDS = 300.0
+"""So long a sample says what a pod used last."""
+
+
+def recent(sample: LastSample | None, now: float) -> LastSample | None:
+    """The sample if it is of the last 5 min."""
+    return sample if sample is not None and now - sample.at <= LAST_SAMPLE_SECONDS else None
+
+
 class AheadSample(NamedTuple):
     """A sample dated after the answer that brought it: its own time and value, and when it was first seen."""
 

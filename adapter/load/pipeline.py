@@ -16,7 +16,7 @@ from adapter.load.assessment import (
 )
 from adapter.load.conditions import conditions, distrust
 from adapter.load.deletion import out_goes_first
-from adapter.load.departures import after_departures, forgotten
+from adapter.load.departures import after_departures, after_pull_outs, forgotten
 from adapter.load.membership import Membership, classify
 from adapter.load.memory import Memory, PodMemory
 from adapter.load.overtaking import overtaken
@@ -73,6 +73,7 @@ def assess(
     """
     memory = after_roster(after_departures(within_reach(memory, now), pods, now), policy, pods, roster, now)
     membership = classify(policy, pods, memory, now)
+    memory = after_pull_outs(memory, {uid: one.state for uid, one in membership.standings.items()}, now)
     memory = after_scale(after_rollout(after_states(memory, membership, now), target, now), scale, now)
     readings = _pod_readings(pods, membership)
     memory = replacing_step(memory, scale, readings)
@@ -353,4 +354,5 @@ def _in_error(assessment: Assessment, current: int) -> bool:
     asked = _asked(assessment, current)
     if current and not _has_pods(assessment):
         return True
-    return bool(asked) and all(metric.error for metric in asked)
+    # At zero a total answers though no pod serves.
+    return bool(asked) and all(metric.error and (current or metric.total_value is None) for metric in asked)

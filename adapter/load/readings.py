@@ -36,7 +36,7 @@ _NOTHING = PodMemory()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standings:
-    """The pods that matter to a reading, and what those that are out are worth on the way up.
+    """The pods that matter to a reading (doubtful ones by name), and what those that are out are worth on the way up.
 
     `replaceable` and `reserved` speak of the pods that are surely out and starting; `old_doubts` are the UIDs of the
     doubtful pods that may be replaced where a reading has them out (the other doubtful ones are reserved there).
@@ -222,7 +222,7 @@ def _orders(scales: Scales, doubtful: Sequence[PodReading], gauges: dict[str, Ga
         rank = scales.rank(gauges[reading.pod.uid])
         return rank is None, Fraction(rank or 0)
 
-    first = sorted(sorted(doubtful, key=lambda r: r.pod.name), key=load, reverse=True)
+    first = sorted(doubtful, key=load, reverse=True)
     blind = [reading for reading in first if gauges[reading.pod.uid].usage is None]
     if not blind or len(blind) == len(first):
         return [first]
@@ -322,7 +322,7 @@ def select(
     idle = [*by_state[PodState.STARTING], *by_state[PodState.UNREADY]]
     return Standings(
         serving=by_state[PodState.SERVING],
-        doubtful=by_state[PodState.DOUBTFUL],
+        doubtful=sorted(by_state[PodState.DOUBTFUL], key=lambda reading: reading.pod.name),
         young=[reading for reading in idle if is_young(reading.pod, now)],
         running=[r for r in readings if r.state not in {PodState.TERMINATING, PodState.FINISHED}],
         out=0 if out_goes_first else len(out),

@@ -5,10 +5,10 @@ from dataclasses import replace
 from math import floor
 
 from adapter.load.assessment import PodReading
-from adapter.load.effective import Gauge, recent
+from adapter.load.effective import Gauge
 from adapter.load.matching import records
 from adapter.load.membership import Membership, uses_registry
-from adapter.load.memory import AheadSample, LastSample, Memory, PodMemory, Replacement
+from adapter.load.memory import AheadSample, LastSample, Memory, PodMemory, Replacement, recent
 from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Roster
 from adapter.load.spec import Bounds, Policy, Scale, Target
@@ -154,8 +154,9 @@ def after_rollout(memory: Memory, target: Target | None, now: float) -> Memory:
         return memory if memory.rollout_since is None else replace(memory, rollout_since=None)
     if memory.rollout_since is not None:
         return memory
-    first = target.progressing_since if target.progressing_since is not None else now
-    return replace(memory, rollout_since=first)
+    # Without memory nobody knows since when it is under way but the condition itself.
+    first = target.progressing_since if memory.last_replicas is None else None
+    return replace(memory, rollout_since=now if first is None else first)
 
 
 def rolling_out(memory: Memory, now: float) -> bool:

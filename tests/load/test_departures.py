@@ -121,10 +121,27 @@ class TestWhoDeparts:
         gone, _ = see(BAND, pods[:1], usage(loads), memory=again.memory, now=NOW + 40)
         assert {one.at for one in (first.memory.departed | gone.memory.departed).values()} == {NOW + 5}  # type: ignore[operator]
 
-    def test_a_pod_that_was_out_carried_nothing(self) -> None:
+    def test_a_pod_that_was_out_from_the_first_look_on_carried_nothing(self) -> None:
         serving, loads = same(9, "300m")
         gone, _ = after_leaving(BAND, [*serving, out("o")], usage(loads), serving, usage(loads))
         assert gone.memory.departed == {}
+
+    def test_a_pod_that_is_pulled_out_leaves_its_load_to_the_others_and_takes_it_back(self) -> None:
+        pods, loads = same(20, "300m")
+        pulled = [*pods[:15], *(out(one.name) for one in pods[15:])]
+        first, decision = after_leaving(BAND, pods, usage(loads), pulled, usage(loads))
+        assert (decision.desired, decision.held_by) == (20, HeldBy.DEPARTED)  # by these samples alone 11 and the 5 out
+        gone, decision = see(BAND, pods[:15], usage(loads), memory=first.memory, now=NOW + 8)
+        assert (decision.desired, len(gone.memory.departed)) == (15, 5)
+        assert {one.at for one in gone.memory.departed.values()} == {NOW + 5}
+        back, decision = see(BAND, pods, usage(loads), memory=first.memory, now=NOW + 8)
+        assert (decision.desired, back.memory.departed) == (15, {})
+
+    def test_what_it_used_last_is_forgotten_after_5_min_however_often_that_was_looked_at(self) -> None:
+        pods, loads = same(2, "300m")
+        first, _ = see(BAND, pods, usage(loads))
+        gone, _ = see(BAND, pods[:1], usage(loads, at=NOW + 300), memory=first.memory, now=NOW + 310)
+        assert gone.memory.departed["uid-web-1"].last_sample == {}
 
     def test_a_pod_that_never_served_carried_nothing(self) -> None:
         serving, loads = same(9, "300m")
@@ -217,7 +234,10 @@ class TestLoad:
         from tests.load.world import BOUNDS
 
         text = explain(assessment, decision, BOUNDS, NOW + 5)
-        assert "cpu proposes 15 (5 pods left since these samples began, whose load the others have now)" in text
+        assert (
+            "cpu proposes 15 (5 pods left or went out since these samples began, whose load the others have now)"
+            in text
+        )
 
     def test_the_way_up_does_not_know_of_it(self) -> None:
         pods, loads = same(10, "1500m")

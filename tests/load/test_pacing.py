@@ -256,6 +256,13 @@ class TestZero:
         assert before.error == "Deployment web is scaled to zero; metric queue: query queue: connection refused"
         assert decide(assessment, scale(0), bounds, NOW + 300).desired == 10
 
+    def test_a_total_that_answers_at_zero_is_no_error_though_a_pod_that_is_left_does_not_serve(self) -> None:
+        rule = replace(policy(queue("100")), fallback=Fallback(after=60, replicas=10))
+        bounds = Bounds(minimum=0, maximum=50)
+        for left in (pod("new", ready=False, age=5), pod("old", deleting=True)):
+            assessment, decision = see(rule, [left], total("5"), current=0, bounds=bounds)
+            assert (decision.desired, assessment.memory.error_since) == (1, None)
+
     def test_the_first_pod_comes_at_any_velocity_but_zero(self) -> None:
         rule = replace(up(10), metrics=(queue("100"),))
         assert self.asleep(rule, "500").desired == 1
