@@ -32,6 +32,10 @@ class Neighbours(NamedTuple):
     policies: tuple[str, ...] = ()
 
 
+WATCH_SILENT = "WatchSilent"
+"""The reason of a problem: a watch that the policy needs is not to be believed."""
+
+
 class Problem(NamedTuple):
     """Why a policy has no answer: the HTTP code and reason of the Status, and the sentence."""
 

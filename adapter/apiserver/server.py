@@ -23,7 +23,7 @@ from adapter.apiserver.status import CertificateError
 from adapter.apiserver.trust import Trust
 from adapter.apiserver.trustwatch import TrustWatch
 from adapter.load.pipeline import decide
-from adapter.snapshot import Picture
+from adapter.snapshot import Key, Picture
 from adapter.telemetry.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
@@ -44,7 +44,8 @@ class ServerOptions:
 class ApiServer:
     """Serves the picture. `ready` and `live` are more checks for `/readyz` and `/livez`, by name.
 
-    `stale` gives the sentence why nothing may be decided, None where it may. `registries` take the word of platforms.
+    `stale` gives the sentence why nothing may be decided on a policy, None where it may; with an empty name, on any
+    policy of the namespace. `registries` take the word of platforms.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class ApiServer:
         picture: Picture,
         session: Api,
         scales: Scales,
-        stale: Callable[[], str | None],
+        stale: Callable[[Key], str | None],
         metrics: Metrics,
         options: ServerOptions,
         ready: Mapping[str, Check] | None = None,

@@ -15,6 +15,7 @@ from adapter.load.pods import PodState
 from adapter.load.quantity import nano_text
 from adapter.policy import travelling
 from adapter.policy.memory import time_text
+from adapter.snapshot import WATCH_SILENT
 
 REFRESH_SECONDS = 120.0
 """A status that says the same is written again after so long, for its times and its memory."""
@@ -110,6 +111,8 @@ def findings(situation: Situation) -> Iterator[Finding]:
     yield from modes.findings(situation)
     yield from wiring.findings(situation)
     yield from notices.findings(situation)
+    if situation.silent:
+        yield Finding("InputsFresh", False, WATCH_SILENT, _problem(situation))
     assessment = situation.view.assessment
     if assessment is None:
         return

@@ -59,7 +59,7 @@ class Case:
             lambda _: None,
             cast("Any", lambda _: situation().neighbours),
             lambda: True,
-            lambda: self.staleness,
+            lambda _: self.staleness,
             settings,
             (),
             self.metrics,
