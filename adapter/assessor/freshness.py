@@ -117,6 +117,7 @@ class Freshness:
         self._metrics = metrics
         self._shared: dict[str, str] = {}
         self._kinds: dict[tuple[KindKey, str], str] = {}
+        self._counted: set[str] = set()
 
     async def run(self) -> None:
         """Look for ever."""
@@ -178,6 +179,9 @@ class Freshness:
         counts.update(watch.name for watch in every if watch.silent)
         for name, count in counts.items():
             self._metrics.watch_silent.labels(name).set(count)
+        for name in self._counted - counts.keys():
+            self._metrics.forget_watch(name)
+        self._counted = set(counts)
 
 
 def _changed(before: Mapping[K, str], after: Mapping[K, str]) -> list[K]:

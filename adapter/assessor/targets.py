@@ -1,7 +1,7 @@
 """Scale targets of whatever kind: each kind that an HPA names is resolved by discovery and watched."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -67,7 +67,9 @@ class Kind:
             self._on_news(self._key)
             await self._watch()
             log.info("scale target kind is gone, looking it up anew", kind=self._key.kind)
+            self.fault = f"the API server serves no {self.resource.name} any more"
             self.resource, self.watches = None, {}
+            self._on_news(self._key)
 
     async def _watch(self) -> None:
         """Watch until the API server no longer serves the kind."""
@@ -143,12 +145,9 @@ class Targets:
                 await self._changed.wait()
 
     def _let_go(self, key: KindKey) -> None:
-        kind = self._kinds.pop(key)
+        self._kinds.pop(key)
         if (task := self._running.pop(key, None)) is not None:
             task.cancel()
-        names = {reflector.name for reflector in self._all(self._kinds.values())}
-        for name in {reflector.name for reflector in self._all([kind])} - names:
-            self._metrics.forget_watch(name)
         self._on_kind(key)
 
     def _make_reflector(self, key: KindKey, resource: Resource, namespace: str) -> Reflector[TargetObject]:
@@ -196,7 +195,3 @@ class Targets:
     def watches(self) -> KindWatches:
         """The watches of all kinds that are resolved."""
         return {key: kind.watches for key, kind in self._kinds.items()}
-
-    @staticmethod
-    def _all(kinds: Iterable[Kind]) -> Iterator[Reflector[TargetObject]]:
-        return (reflector for kind in kinds for reflector in kind.watches.values())

@@ -58,6 +58,8 @@ def _news(status: Mapping[str, Any]) -> dict[str, Any]:
         "memory": travelling.lasting(status.get("memory") or {}),
         # Who stands in the way of an HPA's wiring, and with what, is in the sentences only.
         "wiring": [one["message"] for one in status.get("conditions", ()) if one["type"] == wiring.CONDITION],
+        # Nothing was assessed, so the sentence moves with no sample: another one tells of another trouble.
+        "problem": "metrics" not in status and status.get("decision"),
     }
 
 
