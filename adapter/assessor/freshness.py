@@ -92,7 +92,7 @@ def _remedy(watch: Watch) -> str:
     where = f" in namespace {watch.namespace}" if watch.namespace else ""
     if watch.name in GRANTED:
         return f"bind ClusterRole effective-load-server to the service account{where} ({MANIFEST})"
-    return f"let the service account get, list and watch {watch.name}{where}, as {MANIFEST} does for Deployments"
+    return f"let the service account list and watch {watch.name}{where}, as {MANIFEST} does for Deployments"
 
 
 class Freshness:
