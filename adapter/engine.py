@@ -231,8 +231,12 @@ class Engine:
         return self._freshness.policy(key.namespace, self._world.target(key))
 
     def unready(self) -> str | None:
-        """The sentence why nothing can be decided on any policy, None where something can."""
-        return self._freshness.everywhere()
+        """The sentence why this process can decide nothing, where another one may be able to; None otherwise."""
+        return self._freshness.unready()
+
+    def trouble(self) -> str | None:
+        """The sentence about a silent watch that all policies need, in some namespace or in all; None where none is."""
+        return self._freshness.trouble()
 
     async def _follow_settings(self, file: SettingsFile) -> None:
         """Take over what changes in the settings file; a broken file changes nothing and is complained about once."""

@@ -42,7 +42,8 @@ class ServerOptions:
 
 
 class ApiServer:
-    """Serves the picture. `ready` and `live` are more checks for `/readyz` and `/livez`, by name.
+    """Serves the picture. `ready` and `live` are more checks for `/readyz` and `/livez`, by name; `/readyz` shows what
+    `warnings` say, and does not fail by it.
 
     `stale` gives the sentence why nothing may be decided on a policy, None where it may; with an empty name, on any
     policy of the namespace. `registries` take the word of platforms.
@@ -59,6 +60,7 @@ class ApiServer:
         options: ServerOptions,
         ready: Mapping[str, Check] | None = None,
         live: Mapping[str, Check] | None = None,
+        warnings: Mapping[str, Check] | None = None,
         decide: Decide = decide,
         registries: Registries | None = None,
         wall: Callable[[], float] = time.time,
@@ -84,7 +86,7 @@ class ApiServer:
             "tls": self._in_use,
         }
         ready = {**own, **(ready or {})}
-        health = Health({"ping": lambda: None, "event-loop": self._heart.check, **(live or {})}, ready)
+        health = Health({"ping": lambda: None, "event-loop": self._heart.check, **(live or {})}, ready, warnings or {})
         answers = Answers(picture, scales, stale, session.now, decide=decide)
         self._listener = tls.Listener(options.address, options.port)
         handler = Handler(

@@ -77,6 +77,10 @@ def silence(watch: Watch) -> str | None:
     return f"the watch of {where} has shown no life since {since}, so nothing is decided on what it last said{cause}"
 
 
+def _was_revoked(watch: Watch) -> bool:
+    return watch.synced.is_set() and isinstance(watch.trouble, Forbidden | NotFound)
+
+
 def _cause(watch: Watch) -> str:
     match watch.trouble:
         case Forbidden(message=message):
@@ -151,12 +155,20 @@ class Freshness:
         kind = KindKey(target.api_version, target.kind)
         return self._kinds.get((kind, "")) or self._kinds.get((kind, namespace))
 
-    def everywhere(self) -> str | None:
-        """Why nothing may be decided at all, None where something may: in some namespace, if only some are watched."""
-        if "" in self._shared:
-            return self._shared[""]
-        watched = {feed.namespace for feed in self._feeds}
-        return next(iter(self._shared.values())) if watched and watched <= self._shared.keys() else None
+    def unready(self) -> str | None:
+        """Why this process can decide nothing, where another one may be able to; None otherwise.
+
+        A right that was taken away is taken from all replicas. To have none that is ready would bring HPAs a worse
+        sentence, and would keep the cluster's namespaces from being deleted (their metrics API would not answer). Where
+        it was never there, the replicas of before go on.
+        """
+        able = {feed.namespace for feed in self._feeds} - self._shared.keys()
+        own = (silence(feed) for feed in self._feeds if not _was_revoked(feed))
+        return None if able else next(filter(None, own), None)
+
+    def trouble(self) -> str | None:
+        """What a watch lacks that every policy needs, in some namespace or in all; None where they are all alive."""
+        return next(iter(self._shared.values()), None)
 
     def _silent_feeds(self) -> dict[str, str]:
         found: dict[str, str] = {}

@@ -61,7 +61,7 @@ class Told:
 
 def test_while_all_watches_are_alive_everything_may_be_decided() -> None:
     told = Told(FakeWatch(), Widget=FakeWatch("widgets.example.com"))
-    assert (told.policy(), told.policy(kind="Widget"), told.freshness.everywhere()) == (None, None, None)
+    assert (told.policy(), told.policy(kind="Widget"), told.freshness.unready()) == (None, None, None)
     assert (told.count("pods"), told.count("widgets.example.com")) == (0, 0)
 
 
@@ -69,7 +69,7 @@ def test_a_silent_watch_of_a_kind_concerns_the_policies_of_that_kind() -> None:
     told = Told(FakeWatch(), Widget=FakeWatch("widgets.example.com", silent=True))
     assert told.policy() is None
     assert "widgets.example.com" in (told.policy(kind="Widget") or "")
-    assert told.freshness.everywhere() is None
+    assert (told.freshness.unready(), told.freshness.trouble()) == (None, None)
     assert (told.told_kinds, told.namespaces) == ([WIDGET], [])
     assert told.count("widgets.example.com") == 1
 
@@ -77,7 +77,8 @@ def test_a_silent_watch_of_a_kind_concerns_the_policies_of_that_kind() -> None:
 def test_a_silent_watch_of_one_namespace_concerns_that_namespace() -> None:
     told = Told(FakeWatch(namespace="shop", silent=True), FakeWatch(namespace="cart"))
     assert "pods in namespace shop" in (told.policy() or "")
-    assert (told.policy("cart"), told.freshness.everywhere()) == (None, None)
+    assert (told.policy("cart"), told.freshness.unready()) == (None, None)
+    assert told.freshness.trouble() == told.policy()
     assert told.namespaces == ["shop"]
 
 
@@ -86,12 +87,23 @@ def test_where_every_namespace_is_silent_nothing_can_be_decided() -> None:
     told = Told(*watches)
     watches[1].silent = True
     told.freshness.look()
-    assert told.freshness.everywhere() is not None
+    assert told.freshness.unready() is not None
 
 
 def test_a_silent_watch_of_the_whole_cluster_concerns_everybody() -> None:
     told = Told(FakeWatch(), FakeWatch("horizontalpodautoscalers", silent=True))
-    assert told.policy() == told.policy("cart", "Widget") == told.freshness.everywhere() is not None
+    assert told.policy() == told.policy("cart", "Widget") == told.freshness.unready() is not None
+
+
+def test_a_right_that_was_taken_away_from_all_replicas_makes_none_unready_and_is_told() -> None:
+    told = Told(FakeWatch(silent=True, trouble=FORBIDDEN))
+    assert told.freshness.unready() is None
+    assert "bind ClusterRole" in (told.freshness.trouble() or "")
+
+
+def test_a_right_that_was_never_there_makes_a_replica_unready_so_that_those_of_before_go_on() -> None:
+    told = Told(FakeWatch(silent=True, proven_at=None, trouble=FORBIDDEN))
+    assert "bind ClusterRole" in (told.freshness.unready() or "")
 
 
 def test_a_change_is_told_once() -> None:

@@ -104,4 +104,5 @@ async def test_of_two_namespaces_one_that_is_refused_stops_nobody_in_the_other(
             assert stand.silent("horizontalpodautoscalers") == 1
             stand.cluster.break_watches(stand.cluster.refused, "pods in cart")
             await stand.until_refused(cart)
-            assert "namespace" in (stand.engine.unready() or "")
+            assert stand.engine.unready() is None
+            assert "namespace" in (stand.engine.trouble() or "")
