@@ -78,7 +78,7 @@ class Cluster:
     async def __aexit__(self, *_: object) -> None:
         self._beating.cancel()
         self.mend()
-        for _, _, watch in self._watches:
+        for *_where, watch in self._watches:
             watch.end()
         assert self._server is not None
         await self._server.close()
