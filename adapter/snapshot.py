@@ -93,7 +93,7 @@ class PodsMetricTarget:
 class Snapshot:
     """All policies and all queries, and the pods by namespace that a query's series may name.
 
-    `pods_metric_targets` is by namespace. `synced` once every Kubernetes cache has been filled.
+    `pods_metric_targets` is by namespace. `synced` once every Kubernetes cache has been filled, or refused.
     """
 
     policies: Mapping[Key, PolicyView] = field(default_factory=dict)

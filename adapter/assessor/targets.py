@@ -19,6 +19,9 @@ from adapter.telemetry.metrics import Metrics
 
 log = structlog.get_logger(__name__)
 
+LASTING_SECONDS = 60.0
+"""A kind that was watched for so long is looked up again at once when it goes; one that comes and goes is not."""
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -65,11 +68,15 @@ class Kind:
                 namespace: self._reflector(self.resource, namespace) for namespace in self._namespaces or ("",)
             }
             self._on_news(self._key)
+            began = asyncio.get_running_loop().time()
             await self._watch()
+            if asyncio.get_running_loop().time() - began > LASTING_SECONDS:
+                self._backoff.reset()
             log.info("scale target kind is gone, looking it up anew", kind=self._key.kind)
             self.fault = f"the API server serves no {self.resource.name} any more"
             self.resource, self.watches = None, {}
             self._on_news(self._key)
+            await asyncio.sleep(self._backoff.next())
 
     async def _watch(self) -> None:
         """Watch until the API server no longer serves the kind."""
@@ -83,7 +90,6 @@ class Kind:
 
     async def _tell_when_synced(self, reflector: Reflector[TargetObject]) -> None:
         await reflector.synced.wait()
-        self._backoff.reset()
         self._on_news(self._key)
 
     async def _resolved(self) -> Resource:

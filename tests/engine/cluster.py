@@ -58,6 +58,8 @@ class Cluster:
         """What the account may neither list nor watch."""
         self.gone: set[str] = set()
         """Kinds that are not served."""
+        self.withdrawn: set[str] = set()
+        """Kinds that discovery still tells of."""
         self.down: set[str] = set()
         """Namespaces for which metrics.k8s.io answers 503."""
         self.asked: list[str] = []
@@ -154,7 +156,7 @@ class Cluster:
         if found is None:
             return self._discovery(request.path)
         plural, namespace = found["plural"], found["namespace"] or ""
-        if plural not in PREFIXES or plural in self.gone:
+        if plural not in PREFIXES or plural in self.gone | self.withdrawn:
             return refusal(404, "NotFound", "the server could not find the requested resource")
         if found["name"]:
             return await self._object(request, plural, f"{namespace}/{found['name']}", found["sub"] or "")

@@ -139,3 +139,28 @@ async def test_a_server_whose_list_gets_no_answer_names_what_it_waits_for() -> N
             assert not stand.engine.picture.current.synced
             stand.cluster.mend()
             await stand.until_answered()
+
+
+async def test_a_kind_that_discovery_knows_and_the_server_does_not_serve_is_asked_for_ever_more_seldom(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits: list[float] = []
+
+    def wait(_: float, bound: float) -> float:
+        waits.append(bound)
+        return 0.05
+
+    monkeypatch.setattr(targets, "Backoff", lambda: Backoff(wait))
+    async with standing() as stand:
+        stand.add(THING)
+        stand.cluster.withdrawn.add("widgets")
+        async with running(stand):
+            await stand.until_refused(["thing"], "serves no widgets.example.com any more")
+
+            async def waited() -> bool:
+                return len(waits) >= 5
+
+            await until(waited, 10, stand.all_answers)
+            assert waits[:5] == [0.5, 1, 2, 4, 8]
+            stand.cluster.withdrawn.clear()
+            await stand.until_answered()
