@@ -15,7 +15,7 @@ from adapter.companion.situation import Past, Situation, ToleranceField
 from adapter.companion.watching import Watched, look
 from adapter.companion.writer import Writer
 from adapter.kube.backoff import Backoff
-from adapter.kube.errors import KubeError
+from adapter.kube.errors import Forbidden, KubeError
 from adapter.kube.lease import Lease
 from adapter.kube.session import Session
 from adapter.load.pipeline import decide
@@ -129,14 +129,22 @@ class Companion:
 
     async def _inherited(self) -> dict[Key, Past]:
         """What the statuses say, as soon as they can be read: without it conditions would begin anew."""
+        pasts: dict[Key, Past] = {}
+        for namespace in tuple(self._namespaces) or ("",):
+            pasts |= await self._inherited_in(namespace)
+        return pasts
+
+    async def _inherited_in(self, namespace: str) -> dict[Key, Past]:
         complaint, backoff = "", Backoff()
         while True:
             try:
-                return await found(self._session, self._namespaces)
+                return await found(self._session, [namespace] if namespace else [])
             except KubeError as error:
                 if complaint != str(error):
                     complaint = str(error)
-                    _log.warning("the policies' statuses cannot be read, nothing is written", error=complaint)
+                    _log.warning("the policies' statuses cannot be read", namespace=namespace, error=complaint)
+                if namespace and isinstance(error, Forbidden):
+                    return {}  # nor are its policies known, and the other namespaces do not wait for it
                 await asyncio.sleep(backoff.next())
 
     async def _look_around(self) -> None:

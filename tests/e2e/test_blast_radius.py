@@ -125,6 +125,9 @@ class Scene:
         until(lambda: contains in self.asked(name), seconds, lambda: f"{name} is answered {self.asked(name)}")
         return self.asked(name)
 
+    def wait_count(self, name: str, count: str, seconds: float = 60) -> None:
+        until(lambda: self.asked(name) == count, seconds, lambda: f"{name} is answered {self.asked(name)}")
+
     def status(self, name: str) -> dict[str, Any]:
         path = f"/apis/effective-load.io/v1alpha1/namespaces/{self.workloads.namespace}/watermarkpolicies/{name}"
         return dict(self.client.get(path).get("status") or {})
@@ -172,21 +175,20 @@ def test_a_kind_whose_last_policy_is_gone_is_let_go_and_its_end_stops_nobody(
     scene.workloads.deployment("thing", 5)
     scene.load.each("thing", 150)
     kind.service("thing")
-    scene.wait_asked("web", "8")
-    scene.wait_asked("thing", "8")
+    scene.wait_count("web", "8")
+    scene.wait_count("thing", "8")
     objects_of = f'effective_load_watch_objects{{resource="{kind.resource}"}}'
     assert adapter.metric(objects_of) == 1
     hpa, policy = scene.workloads.hpa_path("thing"), "apis/effective-load.io/v1alpha1"
     scene.client.delete(hpa)
     scene.client.delete(f"/{policy}/namespaces/{scene.workloads.namespace}/watermarkpolicies/thing")
-    until(lambda: adapter.metric(objects_of) is None, 10, adapter.metrics)
-    assert kind.resource not in adapter.metrics()
     kind.remove()
     scene.hold("web", "8", PROOF_SECONDS + 10)
+    assert kind.resource not in adapter.metrics()
     assert adapter.get("/readyz").status == 200
     kind.define()
     kind.service("thing")
-    scene.wait_asked("thing", "8")
+    scene.wait_count("thing", "8")
 
 
 def test_a_kind_that_is_taken_away_and_comes_back_is_told_of_to_its_own_policies_alone(
@@ -197,8 +199,8 @@ def test_a_kind_that_is_taken_away_and_comes_back_is_told_of_to_its_own_policies
     scene.workloads.deployment("thing", 5)
     scene.load.each("thing", 150)
     kind.service("thing")
-    scene.wait_asked("web", "8")
-    scene.wait_asked("thing", "8")
+    scene.wait_count("web", "8")
+    scene.wait_count("thing", "8")
     scene.client.delete(f"/apis/{kind.group}/v1/namespaces/{scene.workloads.namespace}/widgets/thing")
     kind.remove()
     assert kind.group in scene.wait_asked("thing", "the API server serves no")
@@ -207,7 +209,7 @@ def test_a_kind_that_is_taken_away_and_comes_back_is_told_of_to_its_own_policies
     path = f"/apis/{kind.group}/v1/namespaces/{scene.workloads.namespace}/widgets/thing"
     scene.client.create(scene.workloads.item(f"{kind.group}/v1", kind.kind, "thing", {"replicas": 5}))
     scene.client.patch_status(path, {"replicas": 5, "podsBy": "app=thing"})
-    scene.wait_asked("thing", "8", 90)
+    scene.wait_count("thing", "8", 90)
 
 
 def test_a_right_on_one_kind_that_is_taken_away_is_named_to_its_own_policies_alone(
@@ -219,8 +221,8 @@ def test_a_right_on_one_kind_that_is_taken_away_is_named_to_its_own_policies_alo
     scene.workloads.deployment("thing", 5)
     scene.load.each("thing", 150)
     kind.service("thing")
-    scene.wait_asked("web", "8")
-    scene.wait_asked("thing", "8")
+    scene.wait_count("web", "8")
+    scene.wait_count("thing", "8")
     for name in ("web", "thing"):
         scene.wait_condition(name, "Ready", "Decided")
     kind.revoke()
@@ -234,13 +236,13 @@ def test_a_right_on_one_kind_that_is_taken_away_is_named_to_its_own_policies_alo
     status = scene.status("thing")
     assert (status["verdict"], status.get("desired"), status.get("current")) == ("Error", None, None)
     scene.load.each("web", 100)
-    scene.wait_asked("web", "5")
+    scene.wait_count("web", "5")
     until(lambda: scene.status("web").get("desired") == 5, 60, companion.logs)
     assert scene.condition("web", "Ready")["reason"] == "Decided"
     assert adapter.get("/readyz").status == 200
     assert adapter.metric(f'effective_load_watch_silent{{resource="{kind.resource}"}}') == 1
     kind.grant()
-    scene.wait_asked("thing", "8")
+    scene.wait_count("thing", "8")
     scene.wait_condition("thing", "InputsFresh", "SamplesFresh")
 
 
@@ -276,7 +278,7 @@ def test_a_right_that_all_policies_need_is_named_to_everybody_and_by_everybody(
     adapter = make_adapter(prometheus_settings(prometheus), kubeconfig=apart)
     companion = make_companion(prometheus_settings(prometheus), kubeconfig=apart)
     scene.web()
-    scene.wait_asked("web", "8")
+    scene.wait_count("web", "8")
     scene.wait_condition("web", "Ready", "Decided")
     revoke(scene.workloads.cluster, "apart-pods")
     says = 'resource "pods" in API group "" at the cluster scope'
@@ -301,7 +303,7 @@ def test_a_right_that_all_policies_need_is_named_to_everybody_and_by_everybody(
         "apart-pods",
         [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}],
     )
-    scene.wait_asked("web", "8")
+    scene.wait_count("web", "8")
     scene.wait_condition("web", "InputsFresh", "SamplesFresh")
     until(lambda: adapter.get("/readyz").status == 200, 30, adapter.logs)
 

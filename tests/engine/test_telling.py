@@ -62,7 +62,7 @@ async def told(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Told]:
             await asyncio.gather(task, return_exceptions=True)
 
 
-def make_companion(stand: Stand) -> Companion:
+def make_companion(stand: Stand, *namespaces: str) -> Companion:
     engine = stand.engine
     settings = CompanionSettings.model_validate({"features": FEATURES, "writes_per_second": 100})
     companion = Companion(
@@ -74,7 +74,7 @@ def make_companion(stand: Stand) -> Companion:
         engine.tolerance_seen,
         engine.stale,
         settings,
-        (),
+        namespaces,
         stand.metrics,
     )
     engine.follow_views(companion.changed)
@@ -131,3 +131,16 @@ async def test_nothing_but_the_status_is_written_while_a_watch_is_silent(told: T
     writes = [one for one in told.stand.cluster.asked if not one.startswith("GET")]
     assert [one for one in writes if not one.endswith("/status")] == []
     told.stand.cluster.mend()
+
+
+async def test_a_namespace_whose_statuses_may_not_be_read_stops_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SETTLE_SECONDS", 0.0)
+    async with standing(kubernetes={"namespaces": ["cart", "shop"]}) as stand:
+        for service in SERVICES:
+            stand.add(service)
+        stand.cluster.refused |= {"watermarkpolicies in cart"}
+        async with running(stand):
+            task = asyncio.create_task(make_companion(stand, "cart", "shop").run())
+            await Told(stand).until([one for one in SERVICES if one.namespace == "shop"], "Ready", "True")
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
