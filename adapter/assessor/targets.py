@@ -36,8 +36,8 @@ class Found:
 class Kind:
     """A kind of scale target that is wanted: resolved by discovery, then watched; anew where it went and came back.
 
-    `on_change` is called with each target that came, changed or went, `on_news` when the kind was resolved, listed, or
-    can no longer be resolved.
+    `reflector` makes the watch of a namespace (empty: of all). `on_news` is called when the kind was resolved or
+    listed, or can no longer be resolved.
     """
 
     def __init__(
@@ -97,13 +97,20 @@ class Kind:
         while True:
             self._resources.forget(self._key.api_version, self._key.kind)
             try:
-                return await self._resources.scalable(self._key.api_version, self._key.kind)
+                resource = await self._resources.scalable(self._key.api_version, self._key.kind)
             except KubeError as error:
-                if self.fault != str(error):
-                    log.warning("scale target kind cannot be resolved", kind=self._key.kind, error=str(error))
-                    self.fault = str(error)
-                    self._on_news(self._key)
+                self._complain(str(error))
+            else:
+                if not resource.hint:
+                    return resource
+                self._complain(f"{self._key.kind} has no scale that can be read: {resource.hint}")
             await asyncio.sleep(self._backoff.next())
+
+    def _complain(self, sentence: str) -> None:
+        if self.fault != sentence:
+            log.warning("scale target kind cannot be resolved", kind=self._key.kind, error=sentence)
+            self.fault = sentence
+            self._on_news(self._key)
 
 
 class Targets:

@@ -151,7 +151,7 @@ class Cluster:
         if request.path.startswith("/apis/metrics.k8s.io"):
             return self._usage(request.path.split("/")[5])
         if request.path.startswith("/apis/apiextensions.k8s.io"):
-            return self._definition()
+            return self._definition() if "definitions" not in self.refused else refusal(403, "Forbidden", "may not get")
         found = _PATH.fullmatch(request.path)
         if found is None:
             return self._discovery(request.path)

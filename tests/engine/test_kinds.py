@@ -164,3 +164,15 @@ async def test_a_kind_that_discovery_knows_and_the_server_does_not_serve_is_aske
             assert waits[:5] == [0.5, 1, 2, 4, 8]
             stand.cluster.withdrawn.clear()
             await stand.until_answered()
+
+
+async def test_a_kind_whose_definition_may_not_be_read_is_told_so_until_it_may() -> None:
+    async with standing() as stand:
+        stand.add(WEB)
+        stand.add(THING)
+        stand.cluster.refused.add("definitions")
+        async with running(stand):
+            await stand.until_answered(["web"])
+            await stand.until_refused(["thing"], "may not be read: may not get; manifests/base/rbac.yaml")
+            stand.cluster.mend()
+            await stand.until_answered()
