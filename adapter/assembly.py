@@ -87,6 +87,8 @@ class Server:
             session=session,
             scales=self._scales,
             stale=self._engine.stale,
+            ready={"watches": self._engine.unready},
+            warnings={"watches": self._engine.trouble},
             metrics=metrics,
             options=_server_options(settings.server),
             registries=self._engine.registries,

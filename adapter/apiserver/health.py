@@ -35,9 +35,12 @@ class Heart:
 
 
 class Health:
-    """Answers health paths from named checks."""
+    """Answers health paths from named checks. What `warnings` say stands in `/readyz` where no check fails by it."""
 
-    def __init__(self, live: Mapping[str, Check], ready: Mapping[str, Check]) -> None:
+    def __init__(
+        self, live: Mapping[str, Check], ready: Mapping[str, Check], warnings: Mapping[str, Check] | None = None
+    ) -> None:
+        self._warnings = dict(warnings or {})
         self._checks = {"livez": dict(live), "healthz": dict(live), "readyz": {**live, **ready}}
 
     def report(self, segments: tuple[str, ...], *, verbose: bool) -> Report | None:
@@ -50,11 +53,16 @@ class Health:
             checks = {single[0]: checks[single[0]]}
         results = {name: check() for name, check in checks.items()}
         healthy = not any(results.values())
-        if healthy and not verbose:
+        warnings = [] if single or endpoint != "readyz" else self._told(results)
+        if healthy and not warnings and not verbose:
             return Report(healthy=True, text="ok")
-        return Report(healthy, _listing(endpoint, results, healthy=healthy))
+        return Report(healthy, _listing(endpoint, results, warnings, healthy=healthy))
+
+    def _told(self, results: Mapping[str, str | None]) -> list[str]:
+        found = {name: check() for name, check in self._warnings.items() if not results.get(name)}
+        return [f"[!]{name}: {warning}" for name, warning in found.items() if warning]
 
 
-def _listing(endpoint: str, results: Mapping[str, str | None], *, healthy: bool) -> str:
+def _listing(endpoint: str, results: Mapping[str, str | None], warnings: list[str], *, healthy: bool) -> str:
     lines = [f"[-]{name} failed: {problem}" if problem else f"[+]{name} ok" for name, problem in results.items()]
-    return "\n".join([*lines, f"{endpoint} check {'passed' if healthy else 'failed'}", ""])
+    return "\n".join([*lines, *warnings, f"{endpoint} check {'passed' if healthy else 'failed'}", ""])

@@ -23,7 +23,7 @@ from adapter.apiserver.status import CertificateError
 from adapter.apiserver.trust import Trust
 from adapter.apiserver.trustwatch import TrustWatch
 from adapter.load.pipeline import decide
-from adapter.snapshot import Picture
+from adapter.snapshot import Key, Picture
 from adapter.telemetry.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
@@ -42,9 +42,11 @@ class ServerOptions:
 
 
 class ApiServer:
-    """Serves the picture. `ready` and `live` are more checks for `/readyz` and `/livez`, by name.
+    """Serves the picture. `ready` and `live` are more checks for `/readyz` and `/livez`, by name; `/readyz` shows what
+    `warnings` say, and does not fail by it.
 
-    `stale` gives the sentence why nothing may be decided, None where it may. `registries` take the word of platforms.
+    `stale` gives the sentence why nothing may be decided on a policy, None where it may; with an empty name, on any
+    policy of the namespace. `registries` take the word of platforms.
     """
 
     def __init__(
@@ -53,11 +55,12 @@ class ApiServer:
         picture: Picture,
         session: Api,
         scales: Scales,
-        stale: Callable[[], str | None],
+        stale: Callable[[Key], str | None],
         metrics: Metrics,
         options: ServerOptions,
         ready: Mapping[str, Check] | None = None,
         live: Mapping[str, Check] | None = None,
+        warnings: Mapping[str, Check] | None = None,
         decide: Decide = decide,
         registries: Registries | None = None,
         wall: Callable[[], float] = time.time,
@@ -83,7 +86,7 @@ class ApiServer:
             "tls": self._in_use,
         }
         ready = {**own, **(ready or {})}
-        health = Health({"ping": lambda: None, "event-loop": self._heart.check, **(live or {})}, ready)
+        health = Health({"ping": lambda: None, "event-loop": self._heart.check, **(live or {})}, ready, warnings or {})
         answers = Answers(picture, scales, stale, session.now, decide=decide)
         self._listener = tls.Listener(options.address, options.port)
         handler = Handler(

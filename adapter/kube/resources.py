@@ -18,6 +18,7 @@ MISS_SECONDS = 30.0
 HIT_SECONDS = 600.0
 """And one that was found after so long; where that fails the old finding stays."""
 
+_UNREAD = "its definition, which says where it is, may not be read: {}; manifests/base/rbac.yaml has the right for it"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _BUILT_IN = {
     ("", "replicationcontrollers"),
@@ -29,7 +30,10 @@ _BUILT_IN = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """A kind as the API server serves it. `paths` is None where the scale is nowhere in the object, or not known."""
+    """A kind as the API server serves it. `paths` is None where the scale is nowhere in the object, or not known.
+
+    `hint` then says what keeps it from being known; empty where nothing does.
+    """
 
     group: str
     version: str
@@ -38,6 +42,7 @@ class Resource:
     namespaced: bool = True
     has_scale: bool = False
     paths: ScalePaths | None = None
+    hint: str = ""
 
     @property
     def api_version(self) -> str:
@@ -94,6 +99,10 @@ class Resources:
             raise UnknownKind(f"{kind} ({api_version}) cannot be scaled: it has no scale subresource")
         return resource
 
+    def forget(self, api_version: str, kind: str) -> None:
+        """Have a kind looked up anew: it may have gone, or come back as another one."""
+        self._found.pop((api_version, kind), None)
+
     def _is_old(self, finding: _Finding) -> bool:
         keeps = MISS_SECONDS if finding.resource is None else HIT_SECONDS
         return self._session.clock.monotonic() - finding.at >= keeps
@@ -121,6 +130,7 @@ class Resources:
             raise UnknownKind(f"the API server serves no kind {kind} in {api_version}")
         group, _, version = api_version.rpartition("/")
         has_scale = f"{one.name}/scale" in names
+        paths, hint = await self._paths(group, version, one.name) if has_scale else (None, "")
         return Resource(
             group=group,
             version=version,
@@ -128,7 +138,8 @@ class Resources:
             plural=one.name,
             namespaced=one.namespaced,
             has_scale=has_scale,
-            paths=await self._paths(group, version, one.name) if has_scale else None,
+            paths=paths,
+            hint=hint,
         )
 
     async def _served(self, api_version: str, kind: str) -> list[ApiResource]:
@@ -138,14 +149,16 @@ class Resources:
             raise UnknownKind(f"the API server serves no {api_version}, which {kind} is said to be of") from None
         return _decode(body, ApiResourceList).resources
 
-    async def _paths(self, group: str, version: str, plural: str) -> ScalePaths | None:
+    async def _paths(self, group: str, version: str, plural: str) -> tuple[ScalePaths | None, str]:
         if (group, plural) in _BUILT_IN:
-            return BUILT_IN
+            return BUILT_IN, ""
         try:
             body = await self._session.get(f"{_CRDS}/{plural}.{group}")
-        except (NotFound, Forbidden):  # served by another API server, or not ours to read: only the live scale then
-            return None
-        return scale_paths(_decode(body, CustomResourceDefinition), version)
+        except NotFound:  # served by another API server: only the live scale then
+            return None, ""
+        except Forbidden as error:
+            return None, _UNREAD.format(error.message.rstrip("."))
+        return scale_paths(_decode(body, CustomResourceDefinition), version), ""
 
 
 def scale_paths(crd: CustomResourceDefinition, version: str) -> ScalePaths | None:

@@ -97,13 +97,18 @@ async def test_a_custom_resource_tells_where_its_scale_is(resources: Resources) 
     assert found.paths == ScalePaths(".spec.replicas", ".status.HPAReplicas", ".status.selector")
 
 
-@pytest.mark.parametrize("answer", [status(404, "NotFound"), status(403, "Forbidden")])
+@pytest.mark.parametrize(
+    ("answer", "hint"),
+    [(status(404, "NotFound"), ""), (status(403, "Forbidden", "no right"), "may not be read: no right")],
+)
 async def test_without_its_crd_a_custom_resource_has_only_its_live_scale(
-    api: FakeApi, resources: Resources, answer: Any
+    api: FakeApi, resources: Resources, answer: Any, hint: str
 ) -> None:
     api.answers[CRD] = answer
     found = await resources.scalable("argoproj.io/v1alpha1", "Rollout")
     assert found.paths is None
+    assert hint in found.hint
+    assert bool(found.hint) is bool(hint)
     assert found.has_scale
 
 
