@@ -87,6 +87,7 @@ class Server:
             session=session,
             scales=self._scales,
             stale=self._engine.stale,
+            filling=self._engine.filling,
             metrics=metrics,
             options=_server_options(settings.server),
             registries=self._engine.registries,

@@ -30,7 +30,8 @@ class Scales(Protocol):
 
 
 class Answers:
-    """Answers metric requests. `stale` gives the sentence why nothing may be decided now, None where it may.
+    """Answers metric requests. `stale` gives the sentence why nothing may be decided now, None where it may; `filling`
+    the one that says what is waited for until the picture is synced.
 
     `now` is the API server's time. An assessment older than `oldest` seconds is no ground for an answer.
     """
@@ -40,6 +41,7 @@ class Answers:
         picture: Picture,
         scales: Scales,
         stale: Callable[[], str | None],
+        filling: Callable[[], str],
         now: Callable[[], float],
         *,
         decide: Decide = decide,
@@ -48,6 +50,7 @@ class Answers:
         self._picture = picture
         self._scales = scales
         self._stale = stale
+        self._filling = filling
         self._now = now
         self._decide = decide
         self._oldest = oldest
@@ -110,7 +113,7 @@ class Answers:
     def _fresh(self) -> Directory:
         directory = self.directory
         if not directory.snapshot.synced:
-            raise unavailable("the Kubernetes caches are still being filled")
+            raise unavailable(self._filling())
         if sentence := self._stale():
             raise unavailable(sentence)
         return directory

@@ -9,7 +9,7 @@ from cachetools import TTLCache
 
 from adapter.apiserver.identity import Identity, identify
 from adapter.apiserver.ports import Api
-from adapter.apiserver.status import StatusError, unauthorized, unavailable
+from adapter.apiserver.status import StatusError, TooEarlyError, unauthorized, unavailable
 from adapter.apiserver.trust import NO_TRUST, Peer, Trust
 from adapter.apiserver.words import RawHeaders, Words
 from adapter.kube.errors import KubeError
@@ -42,10 +42,21 @@ class _Review(msgspec.Struct):
 
 
 class Authenticator:
-    """Finds out who asks. Certificates are checked against `wall`, this machine's clock; `monotonic` ages tokens."""
+    """Finds out who asks. Certificates are checked against `wall`, this machine's clock; `monotonic` ages tokens.
 
-    def __init__(self, api: Api, metrics: Metrics, wall: Callable[[], float], monotonic: Callable[[], float]) -> None:
+    `unread` gives the sentence why the front proxy is not known yet, None once it is.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        metrics: Metrics,
+        wall: Callable[[], float],
+        monotonic: Callable[[], float],
+        unread: Callable[[], str | None],
+    ) -> None:
         self._words = Words(NO_TRUST)
+        self._unread = unread
         self._api = api
         self._wall = wall
         self._tokens: TTLCache[bytes, Identity | None] = TTLCache(_TOKENS, _TOKEN_SECONDS, timer=monotonic)
@@ -66,7 +77,8 @@ class Authenticator:
     def knows(self, raw: RawHeaders, peer: Peer) -> Identity | None:
         """The identity where it takes no wait to find: the front proxy's word. None where a token has to be looked at.
 
-        Raises StatusError 401 for identity headers that somebody else sent, and where there is no credential at all.
+        Raises StatusError 401 for identity headers that somebody else sent, and where there is no credential at all;
+        503 instead while the front proxy is not known, for then its own requests look like these.
         """
         said = self._words.said(raw)
         if peer.is_front_proxy(self._words.trust, self._wall()):
@@ -75,10 +87,22 @@ class Authenticator:
                 self._by_proxy.inc()
                 return identity
         elif said:
-            raise self._refused("front-proxy", "identity headers are taken from the front proxy only")
+            raise self._early(peer) or self._refused(
+                "front-proxy", "identity headers are taken from the front proxy only"
+            )
         if not any(name.lower() == b"authorization" for name, _ in raw):
-            raise self._refused("none", "Unauthorized")
+            raise self._early(peer) or self._refused("none", "Unauthorized")
         return None
+
+    def _early(self, peer: Peer) -> TooEarlyError | None:
+        """The 503 for a peer that may be the front proxy but could not show it, None for any other."""
+        sentence = self._unread()
+        if sentence is None and self.trust.authority and not peer.asked:
+            sentence = "this connection began before the front proxy was known; connect again"
+        if sentence is None:
+            return None
+        self._results.labels("front-proxy", "error").inc()
+        return TooEarlyError(f"nobody can say yet who asks: {sentence}")
 
     async def by_token(self, authorization: str) -> Identity:
         """The identity that the bearer token stands for. Raises StatusError 401, or 503 where nobody can say."""

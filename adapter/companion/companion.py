@@ -205,9 +205,9 @@ class Companion:
         await asyncio.sleep(begin - now)
 
     def _situation(self, key: Key) -> Situation | None:
-        """The policy as it stands; None where it is gone, or where nothing that is known can be believed."""
+        """The policy as it stands; None where it is gone, was not looked at yet, or nothing known can be believed."""
         view = self._picture.current.policies.get(key)
-        if view is None or not self._picture.current.synced or self._stale() is not None:
+        if view is None or view.announced or not self._picture.current.synced or self._stale() is not None:
             return None
         now, decision = self._session.now(), None
         if view.assessment is not None and view.scale is not None and view.bounds is not None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -409,3 +410,15 @@ async def test_what_was_written_over_meanwhile_is_read_again_before_it_is_writte
     await asyncio.sleep(2.1)  # what failed waits so long
     case.companion.changed(case.picture.current.policies)
     await case.until(lambda: case.names == ["p000"])
+
+
+async def test_a_policy_that_was_not_looked_at_yet_has_no_status_written(make: Callable[..., Case]) -> None:
+    case = make(2)
+    views = case.picture.current.policies
+    [first, second] = views
+    announced = replace(views[first], assessment=None, announced=True)
+    case.picture.swap(Snapshot(policies={first: announced, second: views[second]}, synced=True))
+    await case.until(lambda: second.name in case.names)
+    assert first.name not in case.names
+    case.picture.swap(Snapshot(policies=views, synced=True))
+    await case.until(lambda: first.name in case.names)
