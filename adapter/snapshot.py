@@ -67,7 +67,10 @@ class PolicyView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryView:
-    """A named query that needs no policy, as last answered. `error` names what failed; `max_age` in seconds."""
+    """A named query that needs no policy, as last answered; its samples count for `max_age` seconds.
+
+    `error` says what failed at the last poll: the reason once no sample counts any more.
+    """
 
     name: str
     by_pod: bool
