@@ -8,7 +8,7 @@ import msgspec
 from cachetools import TTLCache
 
 from adapter.apiserver.identity import Identity, identify
-from adapter.apiserver.ports import Api
+from adapter.apiserver.reviews import Reviews
 from adapter.apiserver.status import StatusError, TooEarlyError, unauthorized, unavailable
 from adapter.apiserver.trust import NO_TRUST, Peer, Trust
 from adapter.apiserver.words import RawHeaders, Words
@@ -49,7 +49,7 @@ class Authenticator:
 
     def __init__(
         self,
-        api: Api,
+        reviews: Reviews,
         metrics: Metrics,
         wall: Callable[[], float],
         monotonic: Callable[[], float],
@@ -57,7 +57,7 @@ class Authenticator:
     ) -> None:
         self._words = Words(NO_TRUST)
         self._unread = unread
-        self._api = api
+        self._reviews = reviews
         self._wall = wall
         self._tokens: TTLCache[bytes, Identity | None] = TTLCache(_TOKENS, _TOKEN_SECONDS, timer=monotonic)
         self._flights: SingleFlight[bytes, Identity | None] = SingleFlight()
@@ -128,8 +128,8 @@ class Authenticator:
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
         try:
             async with self._gate:
-                answer = await self._api.request("POST", _REVIEWS, body=msgspec.json.encode(review), timeout=_DEADLINE)
-            status = msgspec.json.decode(answer.body, type=_Review).status
+                body = await self._reviews.create(_REVIEWS, msgspec.json.encode(review), _DEADLINE)
+            status = msgspec.json.decode(body, type=_Review).status
         except (KubeError, msgspec.MsgspecError) as error:
             self._results.labels("token", "error").inc()
             raise unavailable(f"the token cannot be verified: {error}") from error

@@ -19,6 +19,7 @@ from adapter.apiserver.health import TICK_SECONDS, Check, Health, Heart
 from adapter.apiserver.manager import CertificateManager, TlsOptions
 from adapter.apiserver.platforms import Platforms
 from adapter.apiserver.ports import Api, Registries
+from adapter.apiserver.reviews import Reviews
 from adapter.apiserver.status import CertificateError
 from adapter.apiserver.trust import Peer, Trust
 from adapter.apiserver.trustwatch import TrustWatch
@@ -75,8 +76,9 @@ class ApiServer:
         self._temporary: KeyPair | None = None
         self._heart = Heart(monotonic)
         self._trust = TrustWatch(session, metrics, self._apply, seconds=options.trust_seconds)
-        self._authenticator = Authenticator(session, metrics, wall, monotonic, self._trust.check)
-        self._authorizer = Authorizer(session, metrics, monotonic)
+        reviews = Reviews(session)
+        self._authenticator = Authenticator(reviews, metrics, wall, monotonic, self._trust.check)
+        self._authorizer = Authorizer(reviews, metrics, monotonic)
         self._certificates = CertificateManager(session, options.tls, metrics, lambda _: self._dirty.set())
         own: dict[str, Check] = {
             "caches": lambda: None if picture.current.synced else filling(),
@@ -85,7 +87,11 @@ class ApiServer:
             "tls": self._in_use,
         }
         ready = {**own, **(ready or {})}
-        health = Health({"ping": lambda: None, "event-loop": self._heart.check, **(live or {})}, ready)
+        health = Health(
+            {"ping": lambda: None, "event-loop": self._heart.check, **(live or {})},
+            ready,
+            {"authorization": reviews.check},
+        )
         answers = Answers(picture, scales, stale, filling, session.now, decide=decide)
         self._listener = tls.Listener(options.address, options.port)
         handler = Handler(

@@ -39,6 +39,17 @@ def test_a_single_check_can_be_asked_for() -> None:
     assert health().report(("livez", "caches"), verbose=False) is None
 
 
+def test_a_remark_is_shown_and_leaves_the_server_ready() -> None:
+    lacking: list[str | None] = ["a right is missing"]
+    found = Health({"ping": lambda: None}, {"caches": lambda: None}, {"authorization": lambda: lacking[0]})
+    said = "[+]ping ok\n[+]caches ok\n[!]authorization: a right is missing\nreadyz check passed\n"
+    assert text(found, "readyz") == (True, said)
+    assert text(found, "readyz", "authorization") == (True, said.replace("[+]ping ok\n[+]caches ok\n", ""))
+    assert text(found, "livez") == (True, "ok")
+    lacking[0] = None
+    assert text(found, "readyz") == (True, "ok")
+
+
 def test_a_heart_that_stands_still_is_noticed() -> None:
     clock = Clock(100.0)
     heart = Heart(clock)

@@ -206,7 +206,9 @@ async def test_two_series_of_one_pod_are_an_error_that_says_how_to_write_the_que
         ({"fetched_at": NOW - 95, "error": "main: connection refused"}, "limit is 90 s; main: connection refused"),
     ],
 )
-async def test_a_query_without_an_answer_or_with_an_old_one_is_a_503_that_says_why(more: dict[str, object], says: str) -> None:
+async def test_a_query_without_an_answer_or_with_an_old_one_is_a_503_that_says_why(
+    more: dict[str, object], says: str
+) -> None:
     error = await refused(asked(series(100, pod="p1"), **more), f"{PODS}/requests")
     assert (error.code, says in error.message) == (503, True)
 

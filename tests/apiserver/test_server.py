@@ -15,7 +15,7 @@ from adapter.apiserver.server import ServerOptions
 from adapter.kube.session import Session
 from tests.apiserver import pictures
 from tests.apiserver.asking import CUSTOM, EXTERNAL, POLICY, TARGET
-from tests.apiserver.cluster import CONFIG_MAP, REVIEWS, SECRET, Cluster
+from tests.apiserver.cluster import CONFIG_MAP, REVIEWS, SECRET, TOKENS, Cluster
 from tests.apiserver.conftest import HPA, Answer, Service, as_user, pem, running
 
 KCM = {
@@ -296,6 +296,30 @@ async def test_a_connection_older_than_what_is_known_of_the_front_proxy_is_never
             assert "connect again" in refused(answer, 503, "ServiceUnavailable")
             answer = await hpa(service, EFFECTIVE, proxy)
         assert answer.status == 200
+
+
+@pytest.mark.parametrize("path", [REVIEWS, TOKENS])
+async def test_a_right_that_is_missing_is_named_with_what_gives_it_until_it_is_there(
+    service: Service, proxy: trustme.LeafCert, path: str
+) -> None:
+    service.cluster.tokens["good"] = {"username": "bob"}
+
+    async def asked() -> Answer:
+        if path == TOKENS:
+            return await service.ask(EFFECTIVE, headers={"Authorization": "Bearer good"})
+        return await hpa(service, EFFECTIVE, proxy)
+
+    service.cluster.faults[path] = 403
+    sentence = refused(await asked(), 503, "ServiceUnavailable")
+    assert "ClusterRoleBinding effective-load-auth-delegator of manifests/base" in sentence
+    assert "system:auth-delegator" in sentence
+    ready = await service.ask("/readyz")
+    assert (ready.status, b"[!]authorization: made to fail; apply ClusterRoleBinding" in ready.body) == (200, True)
+    service.cluster.faults[path] = 503
+    assert "ClusterRoleBinding" not in refused(await asked(), 503, "ServiceUnavailable")
+    del service.cluster.faults[path]
+    assert (await asked()).status == 200
+    assert (await service.ask("/readyz")).body == b"ok"
 
 
 async def test_what_is_known_but_not_in_use_is_not_ready(service: Service) -> None:
