@@ -269,6 +269,7 @@ class Engine:
         self._usage.options = wanted.resource_metrics
         prometheus = wanted.prometheus
         self._prometheus.reload(prometheus.servers, prometheus.queries, inline_allowed=prometheus.inline_queries)
+        self._publish_queries()
         self.registries.reload(wanted.registries)
         self._settings = wanted
         self.on_settings(wanted)

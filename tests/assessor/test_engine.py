@@ -7,7 +7,8 @@ import pytest
 
 from adapter.engine import Engine
 from adapter.kube.session import Session
-from adapter.settings import Settings
+from adapter.settings import NamedQuery, PrometheusServer, Settings
+from adapter.settings import Prometheus as PrometheusSettings
 from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
 from tests.cluster.adapter import install_crds
@@ -26,6 +27,15 @@ async def engine(api_server: ControlPlane) -> AsyncIterator[Engine]:
         yield engine
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_named_query_is_known_before_its_first_answer_and_gone_with_its_settings(engine: Engine) -> None:
+    server = PrometheusServer(name="gone", url="http://127.0.0.1:1")
+    query = NamedQuery(name="depth", server="gone", query="sum(depth)", scope="Service")
+    engine._take_over(Settings(prometheus=PrometheusSettings(servers=(server,), queries=(query,))))
+    assert engine.picture.current.queries["depth"].fetched_at is None
+    engine._take_over(Settings())
+    assert not engine.picture.current.queries
 
 
 async def until_synced(engine: Engine) -> None:
