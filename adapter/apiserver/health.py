@@ -1,8 +1,6 @@
 """Health endpoints: `/livez` (this process works), `/readyz` (it can serve), `/healthz` (as livez).
 
-A check is a function that gives None where all is well, else a sentence. A remark is one that `/readyz` shows without
-being unready for it: what all replicas share, and what only people can mend. A server that is taken out of its Service
-for that could tell nobody any more what is wrong.
+A check is a function that gives None where all is well, else a sentence.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,13 +35,13 @@ class Heart:
 
 
 class Health:
-    """Answers health paths from named checks."""
+    """Answers health paths from named checks. What `warnings` say stands in `/readyz` where no check fails by it."""
 
     def __init__(
-        self, live: Mapping[str, Check], ready: Mapping[str, Check], remarks: Mapping[str, Check] | None = None
+        self, live: Mapping[str, Check], ready: Mapping[str, Check], warnings: Mapping[str, Check] | None = None
     ) -> None:
-        self._remarks = remarks or {}
-        self._checks = {"livez": {**live}, "healthz": {**live}, "readyz": {**live, **ready, **self._remarks}}
+        self._warnings = dict(warnings or {})
+        self._checks = {"livez": dict(live), "healthz": dict(live), "readyz": {**live, **ready}}
 
     def report(self, segments: tuple[str, ...], *, verbose: bool) -> Report | None:
         """The report for `/livez`, or of a single check for `/livez/<check>`; None for a check that does not exist."""
@@ -54,13 +52,17 @@ class Health:
                 return None
             checks = {single[0]: checks[single[0]]}
         results = {name: check() for name, check in checks.items()}
-        if not any(results.values()) and not verbose:
+        healthy = not any(results.values())
+        warnings = [] if single or endpoint != "readyz" else self._told(results)
+        if healthy and not warnings and not verbose:
             return Report(healthy=True, text="ok")
-        healthy = not any(problem for name, problem in results.items() if name not in self._remarks)
-        lines = [self._line(name, problem) for name, problem in results.items()]
-        return Report(healthy, "\n".join([*lines, f"{endpoint} check {'passed' if healthy else 'failed'}", ""]))
+        return Report(healthy, _listing(endpoint, results, warnings, healthy=healthy))
 
-    def _line(self, name: str, problem: str | None) -> str:
-        if problem is None:
-            return f"[+]{name} ok"
-        return f"[!]{name}: {problem}" if name in self._remarks else f"[-]{name} failed: {problem}"
+    def _told(self, results: Mapping[str, str | None]) -> list[str]:
+        found = {name: check() for name, check in self._warnings.items() if not results.get(name)}
+        return [f"[!]{name}: {warning}" for name, warning in found.items() if warning]
+
+
+def _listing(endpoint: str, results: Mapping[str, str | None], warnings: list[str], *, healthy: bool) -> str:
+    lines = [f"[-]{name} failed: {problem}" if problem else f"[+]{name} ok" for name, problem in results.items()]
+    return "\n".join([*lines, *warnings, f"{endpoint} check {'passed' if healthy else 'failed'}", ""])

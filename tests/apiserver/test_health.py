@@ -1,6 +1,6 @@
 """Health endpoints."""
 
-from adapter.apiserver.health import LATE_SECONDS, Health, Heart
+from adapter.apiserver.health import LATE_SECONDS, Health, Heart, Report
 from tests.apiserver.conftest import Clock
 
 ILL = "the pods' watch is silent"
@@ -39,17 +39,6 @@ def test_a_single_check_can_be_asked_for() -> None:
     assert health().report(("livez", "caches"), verbose=False) is None
 
 
-def test_a_remark_is_shown_and_leaves_the_server_ready() -> None:
-    lacking: list[str | None] = ["a right is missing"]
-    found = Health({"ping": lambda: None}, {"caches": lambda: None}, {"authorization": lambda: lacking[0]})
-    said = "[+]ping ok\n[+]caches ok\n[!]authorization: a right is missing\nreadyz check passed\n"
-    assert text(found, "readyz") == (True, said)
-    assert text(found, "readyz", "authorization") == (True, said.replace("[+]ping ok\n[+]caches ok\n", ""))
-    assert text(found, "livez") == (True, "ok")
-    lacking[0] = None
-    assert text(found, "readyz") == (True, "ok")
-
-
 def test_a_heart_that_stands_still_is_noticed() -> None:
     clock = Clock(100.0)
     heart = Heart(clock)
@@ -59,3 +48,23 @@ def test_a_heart_that_stands_still_is_noticed() -> None:
     assert "16 s" in (heart.check() or "")
     heart.beat()
     assert heart.check() is None
+
+
+def test_a_warning_is_shown_by_readyz_and_fails_nothing() -> None:
+    warning = "the watch of pods in namespace shop has shown no life"
+    health = Health({"ping": _well}, {"watches": _well}, {"watches": lambda: warning})
+    report = health.report(("readyz",), verbose=False)
+    assert report == Report(
+        healthy=True, text=f"[+]ping ok\n[+]watches ok\n[!]watches: {warning}\nreadyz check passed\n"
+    )
+    assert health.report(("livez",), verbose=False) == Report(healthy=True, text="ok")
+
+
+def test_what_fails_is_not_warned_of_besides() -> None:
+    health = Health({}, {"watches": lambda: "no life"}, {"watches": lambda: "no life"})
+    report = health.report(("readyz",), verbose=False)
+    assert report == Report(healthy=False, text="[-]watches failed: no life\nreadyz check failed\n")
+
+
+def _well() -> None:
+    return None
