@@ -26,11 +26,13 @@ from adapter.load.pods import Pod
 from adapter.load.quantity import QuantityError, milli_text, nano_text, parse_number
 from adapter.load.roster import Roster
 from adapter.load.samples import Point, QuerySamples, ResourceSamples, Samples
-from adapter.load.spec import Policy, Scale, Target
+from adapter.load.spec import Policy, Query, Scale, Target
 from adapter.policy import memory as recollection
 from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.policy.parse import parse_policy
 from adapter.registries.kubernetes import endpoints_serving
+from adapter.usage.errors import PromqlError
+from adapter.usage.promql import inputs
 from adapter.usage.resource_metrics import decode_usage
 
 T = TypeVar("T")
@@ -38,6 +40,8 @@ T = TypeVar("T")
 _KNOWN = (
     "now", "policy", "hpa", "scale", "target", "pods", "endpointSlices", "usage", "samples", "roster", "memory",
 )  # fmt: skip
+_SAMPLES_KEYS = ("at", "pods", "total", "windowSeconds")
+_LONGEST_WINDOW = 366 * 86_400
 _REQUIRED = {
     "now": "the moment to decide for, such as 2026-01-01T12:00:00Z",
     "policy": "a WatermarkPolicy object",
@@ -137,6 +141,7 @@ def _metric(metric: MetricAssessment, outcome: Outcome | None) -> dict[str, Any]
         "raw": None if metric.raw is None else nano_text(metric.raw),
         "high": None if metric.high is None else nano_text(metric.high),
         "low": None if metric.low is None else nano_text(metric.low),
+        "windowSeconds": metric.window,
         "verdict": reading.verdict.value if reading else "Error",
         "proposal": outcome.proposal if outcome else None,
         "replaced": outcome.replaced if outcome else 0,
@@ -158,7 +163,7 @@ class _Reading:
         policy, hpa = self._policy(), self._hpa()
         scale, target = self._scale(), self._target(hpa)
         pods = self._pods(scale, target)
-        samples = self._samples(policy)
+        samples = self._samples(policy, now)
         roster = self._reader.roster(self._data["roster"], ("roster",)) if self._data.get("roster") else None
         memory = self._reader.memory(self._data.get("memory"), ("memory",))
         if self._faults or policy is None or hpa is None or scale is None:
@@ -247,26 +252,30 @@ class _Reading:
             and (target is None or pod.owner is None or owned_by(pod, target))
         ]
 
-    def _samples(self, policy: Policy | None) -> Samples:
+    def _samples(self, policy: Policy | None, now: float) -> Samples:
         usage = [
             self._decoded(decode_usage, one, ("usage", index))
             for index, one in enumerate(self._reader.sequence(self._data.get("usage"), ("usage",)))
         ]
         pods = dict(found for found in usage if found is not None)
         given = self._reader.mapping(self._data.get("samples"), ("samples",))
-        known = {metric.name for metric in policy.metrics if metric.query} if policy else set(given)
-        for name in given.keys() - known:
-            self._fault(f"samples.{name}", None, f"is no query metric of the policy; those are {sorted(known)}")
-        latest = max((one.at for one in pods.values()), default=None)
+        queries = {metric.name: metric.query for metric in policy.metrics if metric.query} if policy else {}
+        for name in given.keys() - queries.keys() if policy else ():
+            self._fault(f"samples.{name}", None, f"is no query metric of the policy; those are {sorted(queries)}")
+        # Samples were answered once they were taken, and by now.
+        answered_at = min(max((one.at for one in pods.values()), default=now), now)
         return Samples(
-            ResourceSamples(pods=pods, fetched_at=latest),
-            {str(name): self._query(one, ("samples", str(name))) for name, one in given.items()},
+            ResourceSamples(pods=pods, fetched_at=answered_at if pods else None),
+            {
+                str(name): self._query(one, ("samples", str(name)), queries.get(name), now)
+                for name, one in given.items()
+            },
         )
 
-    def _query(self, data: object, at: tuple[str | int, ...]) -> QuerySamples:
+    def _query(self, data: object, at: tuple[str | int, ...], query: Query | None, now: float) -> QuerySamples:
         found = self._reader.mapping(data, at)
-        for key in found.keys() - {"at", "pods", "total"}:
-            self._fault(path_of((*at, key)), found[key], "is unknown here; known are at, pods, total")
+        for key in found.keys() - _SAMPLES_KEYS:
+            self._fault(path_of((*at, key)), found[key], f"is unknown here; known are {', '.join(_SAMPLES_KEYS)}")
         moment = self._reader.time(found.get("at"), (*at, "at"))
         pods = self._reader.mapping(found.get("pods"), (*at, "pods"))
         points = {name: self._point(value, moment, (*at, "pods", str(name))) for name, value in pods.items()}
@@ -274,8 +283,20 @@ class _Reading:
         return QuerySamples(
             pods={str(name): point for name, point in points.items() if point is not None},
             total=None if total is None else self._point(total, moment, (*at, "total")),
-            fetched_at=moment,
+            window=self._window(found, at, query),
+            by_pod=True if "pods" in found else False if "total" in found else None,
+            fetched_at=min(moment, now),
         )
+
+    def _window(self, found: Mapping[str, Any], at: tuple[str | int, ...], query: Query | None) -> float:
+        """How far back the values reach: as the document says, else as the policy's own PromQL does."""
+        given = found.get("windowSeconds")
+        if given is None:
+            return _window_of(query)
+        if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= _LONGEST_WINDOW:
+            self._fault(path_of((*at, "windowSeconds")), given, f"must be a number from 0 to {_LONGEST_WINDOW}")
+            return 0.0
+        return float(given)
 
     def _point(self, value: object, at: float, path: tuple[str | int, ...]) -> Point | None:
         """A point; NaN is no sample, as it is none from the source, and anything else unreadable a fault."""
@@ -296,6 +317,14 @@ class _Reading:
 
     def _fault(self, path: str, value: object, advice: str) -> None:
         self._faults.append(Fault(path, value, advice))
+
+
+def _window_of(query: Query | None) -> float:
+    """What inline PromQL reaches back; a named query is not known here, nor is one that cannot be read."""
+    try:
+        return inputs(query.prom_ql).window if query is not None else 0.0
+    except PromqlError:
+        return 0.0
 
 
 _SLICES = msgspec.json.Decoder(EndpointSlice)

@@ -99,7 +99,7 @@ class Engine:
         metrics.policy_rows = lambda: rows(self.picture.current, session.now())
 
     def _reflectors(self, namespaces: Iterable[str]) -> list[Reflector[Any]]:
-        tolerance = Fraction(str(self._settings.kubernetes.hpa_tolerance))
+        tolerance = Fraction(self._settings.kubernetes.hpa_tolerance)
         kinds: tuple[tuple[tuple[str, str], Callable[[msgspec.Raw], Any], Callable[[Any, Any], None]], ...] = (
             (POLICIES, decode_policy, self._policy_changed),
             (HPAS, partial(decode_hpa, tolerance=tolerance), self._world.hpa_changed),

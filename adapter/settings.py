@@ -163,6 +163,10 @@ class NamedQuery(Section):
     """A point older than this is no sample."""
     interval_seconds: Seconds = 15
     """How often it is asked."""
+    window_seconds: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] | None = None
+    """How far back its values reach from their time. Default: the longest range in `query`, plus its longest offset;
+    the window of a recording rule cannot be seen there, so name it here. The load of a pod that left counts until
+    samples began later, so that old samples do not shrink a service again and again."""
 
 
 class Prometheus(Section):

@@ -94,7 +94,7 @@ def _own(metric: Metric, reading: PodReading, now: float) -> Fraction | None:
     usage = reading.usage.get(metric.name) if reading.state in _OWN else None
     if usage is None or metric.of is None:
         return None if usage is None else Fraction(usage)
-    capacity = Meter(metric, Samples(), now).gauge(reading.pod, {}).capacity
+    capacity = Meter(metric, Samples(), now).gauge(reading.pod).capacity
     return Fraction(usage * NANO, capacity) if capacity else None
 
 

@@ -98,7 +98,7 @@ async def _cluster(
         yield None
         return
     async with session:
-        yield Cluster(session, Fraction(str(settings.kubernetes.hpa_tolerance)))
+        yield Cluster(session, Fraction(settings.kubernetes.hpa_tolerance))
 
 
 async def _policies(cluster: Cluster, settings: Settings, wanted: Wanted, notes: list[Section]) -> list[Policy]:

@@ -152,6 +152,8 @@ def _outcome(decision: Decision, metric: MetricAssessment) -> Outcome | None:
 
 def _metric(metric: MetricAssessment, outcome: Outcome | None) -> dict[str, Any]:
     known: dict[str, Any] = {"name": metric.name, **_figures(metric), "sampled": metric.n, "missing": metric.missing}
+    if metric.window is not None:
+        known["windowSeconds"] = metric.window
     if outcome is not None:
         known |= {"verdict": outcome.reading.verdict.value, "proposal": outcome.proposal}
     if metric.error is not None:

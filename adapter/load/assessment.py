@@ -29,6 +29,7 @@ class HeldBy(StrEnum):
     MISSING = "Missing"
     MIN_SERVING = "MinServing"
     METRIC_ERROR = "MetricError"
+    DEPARTED = "Departed"
     SCHEDULE = "Schedule"
     VELOCITY = "Velocity"
     COOLDOWN = "Cooldown"
@@ -60,7 +61,8 @@ class Reading:
     """One way to see the doubtful pods of one metric: the `inside` most loaded of them in, the others out.
 
     `usage` is what was compared (nano-units); None where nothing could be, and `verdict` is Error: such a reading
-    proposes the current count. `n` pods are in with a sample, `missing` in without one. `needed` is the count of
+    proposes the current count. `n` pods are in with a sample, `missing` in without one; `young` ones may serve soon,
+    `departed` ones left with load that the samples do not know of. `needed` is the count of
     serving pods that the strategy asks for (None: hold; `held` says which stage turned an act into a hold).
     `replaceable` pods may be replaced on the way up, `reserved` ones (starting, young doubt) already stand in for
     somebody, `out` are kept in the count on the way down. `drift`: a step inside the band, and `edge` the count of
@@ -72,6 +74,8 @@ class Reading:
     usage: Fraction | None = None
     n: int = 0
     missing: int = 0
+    young: int = 0
+    departed: int = 0
     needed: int | None = None
     held: HeldBy | None = None
     replaceable: int = 0
@@ -88,7 +92,8 @@ class MetricAssessment:
 
     `usage` is the effective average (or total) with the doubtful pods in, `raw` what an average over all running pods
     would say (nano-units, exact). `n` and `missing` count the pods behind `usage`. `sampled_at` is the oldest sample
-    that counted, `window` its window in seconds. `total`: the source gives one number for the service.
+    that counted, `window` its window in seconds. `total`: the source gives one number for the service, or may: it never
+    answered. `total_value` is that number.
     """
 
     name: str

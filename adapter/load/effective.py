@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
-from adapter.load.memory import LastSample
+from adapter.load.memory import AheadSample, LastSample, PodMemory
 from adapter.load.pods import Container, Pod
 from adapter.load.samples import QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Capacity, Metric
@@ -13,13 +13,18 @@ YOUNG_SECONDS = 300.0
 """So long after its creation, or its last change of readiness, a pod that does not serve may still come to serve."""
 LAST_SAMPLE_SECONDS = 300.0
 WARMING_SECONDS = 300.0
+AHEAD_SECONDS = 10.0
+"""A sample that is dated more than this after the answer that brought it has no believable date."""
+DOUBTED_ZERO = f"it fell to exactly 0, which counts {LAST_SAMPLE_SECONDS:.0f} s after its last other sample"
+_NOTHING = PodMemory()
 
 
 class Gauge(NamedTuple):
     """One pod's share in a metric. Values are nano-units.
 
     `usage` is None where the pod is missing, with the reason. `capacity` is what usage is divided by (None: this metric
-    is not, or the pod has none). `last` is the most it was seen to use of late, `latest` the sample worth remembering.
+    is not, or the pod has none). `last` is the largest of its samples of the last 5 min. `newest` is its newest sample
+    that counted, `ahead` its sample of now where that is dated ahead; both are for memory.
     """
 
     pod: Pod
@@ -29,7 +34,18 @@ class Gauge(NamedTuple):
     window: float | None = None
     capacity: int | None = None
     last: int = 0
-    latest: LastSample | None = None
+    newest: LastSample | None = None
+    ahead: AheadSample | None = None
+
+    @property
+    def is_doubted_zero(self) -> bool:
+        """Whether the pod is missing because its sample fell to 0."""
+        return self.missing is DOUBTED_ZERO
+
+    @property
+    def began_at(self) -> float | None:
+        """When the window of its sample began, None where the pod is missing."""
+        return None if self.at is None else began_at(self.at, self.window, self.ahead)
 
 
 def is_young(pod: Pod, now: float) -> bool:
@@ -45,32 +61,40 @@ class Meter:
     that come in a row.
     """
 
-    def __init__(self, metric: Metric, samples: Samples, now: float) -> None:
+    def __init__(self, metric: Metric, samples: Samples, now: float, *, believes_zero: bool = False) -> None:
         self._metric = metric
         self._now = now
+        self._believes_zero = believes_zero
         self._of, self._share_of, self._is_whole = _share(metric)
         self._source = source_of(metric, samples)
-        self._warms = metric.resource is not None and metric.resource.name == "cpu"
+        self._query_window = self._source.window or None if isinstance(self._source, QuerySamples) else None
+        self._warms = self._query_window is not None or (metric.resource is not None and metric.resource.name == "cpu")
+        self._answered_at = _answered_at(self._source, now)
         self._usages = samples.resources.pods
         self._points = query_samples(metric, samples).pods if metric.resource is None else {}
         self._containers: tuple[Container, ...] | None = None
         self._names: list[str] = []
         self._amount: tuple[int | None, str] = None, ""
 
-    def gauge(self, pod: Pod, remembered: Mapping[str, LastSample]) -> Gauge:
+    def gauge(self, pod: Pod, known: PodMemory = _NOTHING) -> Gauge:
         """The pod's usage, or why there is none; and its capacity where the metric is a utilization."""
         if pod.containers is not self._containers:
             self._regard(pod)
-        found, reason, window = self._sample(pod)
-        known = recent(remembered.get(self._metric.name), self._now)
-        seen = recent(found, self._now)
-        last = max(seen.value if seen else 0, known.value if known else 0)
+        sample, reason, window = self._sample(pod)
+        before = recent(known.last_sample.get(self._metric.name), self._now)
+        ahead = None
+        if sample is not None and (sample.at > self._answered_at or known.ahead):
+            ahead = ahead_of(sample, known.ahead.get(self._metric.name), self._source, self._now)
+            sample = sample._replace(at=date_of(sample, ahead))
+        seen = recent(sample, self._now)
+        last = max(seen.value if seen else 0, before.value if before else 0)
         capacity, lacking = self._capacity(pod)
-        if found is not None and not reason:
-            reason = self._unfit(pod, found, window) or lacking
-        if found is None or reason:
-            return Gauge(pod, None, missing=reason, capacity=capacity, last=last, latest=seen or known)
-        return Gauge(pod, found.value, "", found.at, window, capacity, last, seen or known)
+        if sample is not None and not reason:
+            reason = self._unfit(pod, sample, window, before) or lacking
+        if sample is None or reason:
+            return Gauge(pod, None, missing=reason, capacity=capacity, last=last, newest=before, ahead=ahead)
+        newest = sample if before is None or sample.at > before.at else before
+        return Gauge(pod, sample.value, "", sample.at, window, capacity, last, newest, ahead)
 
     def _regard(self, pod: Pod) -> None:
         self._containers = pod.containers
@@ -82,7 +106,7 @@ class Meter:
         """The pod's sample and its window, or the reason why there is none."""
         if self._metric.resource is None:
             point = self._points.get(pod.name)
-            return (LastSample(point.at, point.value), "", None) if point else (None, "no sample", None)
+            return (LastSample(point.at, point.value), "", self._query_window) if point else (None, "no sample", None)
         usage = self._usages.get(pod.name)
         if usage is None:
             return None, "no sample", None
@@ -95,11 +119,17 @@ class Meter:
             value += amount
         return LastSample(usage.at, value), "", usage.window
 
-    def _unfit(self, pod: Pod, sample: LastSample, window: float | None) -> str:
-        """Why a sample does not count, empty where it does."""
-        age = age_of(sample.at, self._source, self._now)
+    def _unfit(self, pod: Pod, sample: LastSample, window: float | None, before: LastSample | None) -> str:
+        """Why a sample does not count, empty where it does. `before`: the pod's newest sample that did."""
+        age = self._now - sample.at
         if age > self._source.max_age:
             return f"its last sample is {age:.0f} s old"
+        if sample.value == 0 and before is not None and before.value > 0 and not self._believes_zero:
+            return DOUBTED_ZERO
+        return self._too_early(pod, sample, window)
+
+    def _too_early(self, pod: Pod, sample: LastSample, window: float | None) -> str:
+        """Why a sample speaks of a time before the pod served, empty where it does not."""
         if pod.started_at is not None and sample.at < pod.started_at:
             return "its last sample is from before its start"
         since = pod.ready.since if pod.ready is not None else None
@@ -120,9 +150,34 @@ class Meter:
         return self._amount
 
 
-def age_of(sampled_at: float, source: ResourceSamples | QuerySamples, now: float) -> float:
-    """How old a sample is; one that its own clock dates after the answer that brought it is as old as that answer."""
-    return now - (sampled_at if source.fetched_at is None else min(sampled_at, source.fetched_at))
+def _answered_at(source: ResourceSamples | QuerySamples, now: float) -> float:
+    """When the answer came that brought the samples, as far as that is known; never in the future."""
+    return now if source.fetched_at is None else min(source.fetched_at, now)
+
+
+def ahead_of(
+    sample: LastSample, known: AheadSample | None, source: ResourceSamples | QuerySamples, now: float
+) -> AheadSample | None:
+    """The sample with the time of its first sight where it is, or was then, dated after its answer; else None."""
+    if known is not None and (known.at, known.value) == sample:
+        return known
+    answered_at = _answered_at(source, now)
+    return AheadSample(sample.at, sample.value, answered_at) if sample.at > answered_at else None
+
+
+def date_of(sample: LastSample, ahead: AheadSample | None) -> float:
+    """The time that a sample ages from: its own, but for one that is dated too far ahead its first sight.
+
+    A frozen source repeats such a sample: by its own date it would stay fresh.
+    """
+    if ahead is None or sample.at <= ahead.first_seen + AHEAD_SECONDS:
+        return sample.at
+    return ahead.first_seen
+
+
+def began_at(at: float, window: float | None, ahead: AheadSample | None) -> float:
+    """When the window of a sample began; one that was there before its own date had ended when it was first seen."""
+    return (at if ahead is None else min(at, ahead.first_seen)) - (window or 0.0)
 
 
 def recent(sample: LastSample | None, now: float) -> LastSample | None:
@@ -155,6 +210,16 @@ def no_capacity_sentence(metric: Metric, pods: Iterable[Pod]) -> str:
 def source_of(metric: Metric, samples: Samples) -> ResourceSamples | QuerySamples:
     """What the metric's source said last."""
     return samples.resources if metric.resource else query_samples(metric, samples)
+
+
+def is_service_total(metric: Metric, samples: Samples) -> bool:
+    """Whether the metric is one number for the service, as far as its source tells; one that never answered may be."""
+    if metric.resource is not None:
+        return False
+    source = query_samples(metric, samples)
+    if source.total is None and source.by_pod is not None:
+        return not source.by_pod
+    return not source.pods
 
 
 def source_name(metric: Metric) -> str:

@@ -5,9 +5,19 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from math import floor
 
-from adapter.load.assessment import Assessment, Decision, HeldBy, MetricAssessment, Outcome, PodReading, Verdict
+from adapter.load.assessment import (
+    Assessment,
+    Decision,
+    HeldBy,
+    MetricAssessment,
+    Outcome,
+    PodReading,
+    Reading,
+    Verdict,
+)
 from adapter.load.pods import PodState
 from adapter.load.quantity import milli_text, nano_text
+from adapter.load.recollection import last_scaled
 from adapter.load.schedule import limits
 from adapter.load.spec import Average, Bounds, Mode, Policy
 from adapter.load.tolerance import percent_text
@@ -116,8 +126,7 @@ def _raw(metric: MetricAssessment) -> str:
 def _proposal(outcome: Outcome, decision: Decision, policy: Policy) -> str:
     metric, reading = outcome.metric, outcome.reading
     if reading.needed is None:
-        reason = f" ({_many(reading.missing, 'pod')} without a fresh sample)" if reading.held is HeldBy.MISSING else ""
-        return f"{metric.name} proposes {outcome.proposal}{reason}"
+        return f"{metric.name} proposes {outcome.proposal}{_why_held(reading)}"
     text = f"{metric.name} needs {_many(reading.needed, 'serving pod')}"
     if reading.verdict is Verdict.ABOVE:
         text += f", {outcome.replaced} more replace pulled-out ones" if outcome.replaced else ""
@@ -127,6 +136,19 @@ def _proposal(outcome: Outcome, decision: Decision, policy: Policy) -> str:
         text += f", rounded up to a multiple of {policy.multiple_of}"
     doubt = " with the doubtful pods seen the way that asks for most" if outcome.held_by is HeldBy.DOUBT else ""
     return f"{text}: proposes {outcome.proposal} (now {decision.current}){doubt}"
+
+
+def _why_held(reading: Reading) -> str:
+    gaps = [f"{_many(reading.missing, 'pod')} without a fresh sample"] * bool(reading.missing)
+    gaps += [f"{_many(reading.young, 'pod')} that may serve soon"] * bool(reading.young)
+    match reading.held:
+        case HeldBy.MISSING:
+            return f" ({' and '.join(gaps)})"
+        case HeldBy.DEPARTED:
+            left = f"{_many(reading.departed, 'pod')} left since these samples began"
+            return f" ({left}, whose load the others have now)"
+        case _:
+            return ""
 
 
 def _last(assessment: Assessment, decision: Decision, bounds: Bounds, now: float) -> Iterator[str]:
@@ -151,7 +173,7 @@ def _held(assessment: Assessment, decision: Decision, bounds: Bounds, now: float
             percent = policy.velocity.up if up else policy.velocity.down
             yield f"the policy's velocity allows {percent or 0} % of {decision.current} at a time"
         case HeldBy.COOLDOWN:
-            yield _cooldown(assessment, now)
+            yield _cooldown(assessment, bounds, now)
         case HeldBy.MODE:
             yield _rest(policy)
         case HeldBy.BOUNDS:
@@ -160,8 +182,8 @@ def _held(assessment: Assessment, decision: Decision, bounds: Bounds, now: float
             yield swallowed(decision, bounds)
         case HeldBy.FAST_SCALE_UP:
             yield (
-                "the count changed after the samples were taken, or just before: with fastScaleUp it falls on newer "
-                "ones only"
+                "the count rose after the samples were taken, or just before: with fastScaleUp it falls on newer ones "
+                "only"
             )
         case _:
             pass
@@ -169,7 +191,7 @@ def _held(assessment: Assessment, decision: Decision, bounds: Bounds, now: float
 
 def _failing(decision: Decision, policy: Policy) -> str:
     if decision.verdict is Verdict.ERROR and policy.fallback is not None:
-        return f"no metric has had an answer for {policy.fallback.after:g} s: the fallback is {decision.desired}"
+        return f"nothing could be decided for {policy.fallback.after:g} s: the fallback is {decision.desired}"
     return "a metric is in error: no scale-down"
 
 
@@ -188,8 +210,8 @@ def _schedules(assessment: Assessment, now: float) -> Iterator[str]:
         yield f"schedule {found.cap_of} keeps at most {found.cap}"
 
 
-def _cooldown(assessment: Assessment, now: float) -> str:
-    last = assessment.memory.last_scale
+def _cooldown(assessment: Assessment, bounds: Bounds, now: float) -> str:
+    last = last_scaled(assessment.memory, bounds, now)
     ago = "" if last is None else f", and the count last changed {max(0.0, now - last):.0f} s ago"
     cooldown = assessment.policy.cooldown
     return f"the policy's cooldown is {cooldown.up:g} s up and {cooldown.down:g} s down{ago}"

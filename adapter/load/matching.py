@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from adapter.load.pods import Pod
+from adapter.load.pods import FINISHED_PHASES, Pod
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Match, Registry, Target
 
@@ -136,7 +136,7 @@ def _addresses(pods: Iterable[Pod]) -> Mapping[str, Sequence[Pod]]:
     """The living pods by address. A finished pod keeps the address in its status after another pod got it."""
     found: dict[str, list[Pod]] = defaultdict(list)
     for pod in pods:
-        if pod.phase not in {"Failed", "Succeeded"}:
+        if pod.phase not in FINISHED_PHASES:
             for ip in {canonical_ip(ip) for ip in pod.ips}:
                 found[ip].append(pod)
     return found

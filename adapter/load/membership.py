@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from adapter.load.matching import records
 from adapter.load.memory import Memory, PodMemory
-from adapter.load.pods import Pod, PodState
+from adapter.load.pods import FINISHED_PHASES, Pod, PodState
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Policy, Registry
 
@@ -34,6 +34,7 @@ KUBERNETES = "kubernetes"
 """The registry that needs no service name: readiness gates, EndpointSlices and the annotation."""
 _STARTING = "STARTING"
 """Eureka's word for a registration that takes no traffic yet."""
+_NOT_GUARDED = {PodState.STARTING, PodState.FINISHED, PodState.TERMINATING}
 _OUT_STATUSES = {"OUT_OF_SERVICE", "DOWN", "MAINTENANCE", "CRITICAL"}
 _NOTHING = PodMemory()
 
@@ -100,7 +101,7 @@ def _by_endpoints(pod: Pod) -> Standing:
 def _gone(pod: Pod) -> Standing | None:
     if pod.deleting:
         return Standing(PodState.TERMINATING, "it is being deleted")
-    if pod.phase in {"Failed", "Succeeded"}:
+    if pod.phase in FINISHED_PHASES:
         return Standing(PodState.FINISHED, f"its phase is {pod.phase}")
     return None
 
@@ -128,7 +129,7 @@ def _never_was_ready(since: float | None, started_at: float, created_at: float) 
 
 def _guard_absence(policy: Policy, view: "_RegistryView", pods: Sequence[Pod], standings: dict[str, Standing]) -> None:
     """Let absence turn out only so many pods at all, and only so many of them at once; the rest stays doubtful."""
-    ready = [p for p in pods if p.is_ready and standings[p.uid].state is not PodState.STARTING and not p.deleting]
+    ready = [p for p in pods if p.is_ready and standings[p.uid].state not in _NOT_GUARDED]
     absent = [p for p in ready if standings[p.uid].by_absence]
     already = {p.uid for p in absent if view.remembered(p).by_absence}
     budget = math.floor(len(ready) * policy.pulled_out.max_percent / 100)

@@ -8,10 +8,25 @@ from adapter.load.roster import Roster
 
 
 class LastSample(NamedTuple):
-    """A pod's latest fresh sample of one metric."""
+    """A pod's newest sample of one metric that counted."""
 
     at: float
     value: int
+
+
+class AheadSample(NamedTuple):
+    """A sample dated after the answer that brought it: its own time and value, and when it was first seen."""
+
+    at: float
+    value: int
+    first_seen: float
+
+
+class Departed(NamedTuple):
+    """A pod that served and has left: when that was first seen, and its last samples by metric."""
+
+    at: float
+    last_sample: Mapping[str, LastSample]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +35,8 @@ class PodMemory:
 
     `seen`: when the registry was first seen to list it. `absent_since`, `absent_count`: since when, and in how many
     valid rosters in a row, it has been absent. `out_since`, `doubt_since`: since when it is pulled out, or doubtful.
-    `by_absence`: it is out on absence alone. `last_sample`: by metric.
+    `by_absence`: it is out on absence alone. `served`: it was serving, or might have been (doubtful), at some time.
+    `last_sample`, `ahead`: by metric. `zeros`: metrics whose sample fell to 0 and is doubted; not part of its JSON.
     """
 
     seen: float | None = None
@@ -29,9 +45,14 @@ class PodMemory:
     out_since: float | None = None
     by_absence: bool = False
     doubt_since: float | None = None
+    served: bool = False
     last_sample: Mapping[str, LastSample] = field(default_factory=dict)
+    ahead: Mapping[str, AheadSample] = field(default_factory=dict)
+    zeros: tuple[str, ...] = ()
 
-    def with_samples(self, last_sample: Mapping[str, LastSample]) -> "PodMemory":
+    def with_samples(
+        self, last_sample: Mapping[str, LastSample], ahead: Mapping[str, AheadSample], zeros: tuple[str, ...]
+    ) -> "PodMemory":
         """The same with these samples: what `replace` does, in a third of the time, for every pod and every sample."""
         return PodMemory(
             seen=self.seen,
@@ -40,7 +61,10 @@ class PodMemory:
             out_since=self.out_since,
             by_absence=self.by_absence,
             doubt_since=self.doubt_since,
+            served=self.served,
             last_sample=last_sample,
+            ahead=ahead,
+            zeros=zeros,
         )
 
 
@@ -59,14 +83,18 @@ class Replacement:
 class Memory:
     """The memory of one policy. `assess` returns the next one; a request never advances it.
 
-    `pods` is by UID. `ever_in_roster`: some pod of the target was ever registered. `roster_at`: the latest roster that
-    counted; `last_valid`: the latest valid one; `rosters` valid rosters since `rosters_since`. `empty_since`: the first
-    of the empty answers in a row. `roster_total`: the registry's instances then. `hold_until`: until when absence stays
-    doubt. `rollout_since`: when the rollout that is under way was first seen. `last_replicas`, `last_scale`: the
-    count that was watched last, and when it was last seen to change. `error_since`: since when no metric has an answer.
+    `pods` and `departed` (pods that served and left of late) are by UID, `ahead` (of service totals) by metric.
+    `ever_in_roster`: some pod of the target was ever registered. `roster_at`: the latest roster that counted;
+    `last_valid`: the latest valid one; `rosters` valid rosters since `rosters_since`. `empty_since`: the first of the
+    empty answers in a row. `roster_total`: the registry's instances then. `hold_until`: until when absence stays doubt.
+    `rollout_since`: when the rollout that is under way was first seen. `last_replicas`: the count that was watched
+    last; `last_scale`, `last_rise`: when it was last seen here to change, and to rise. `error_since`: since when
+    nothing can be decided.
     """
 
     pods: Mapping[str, PodMemory] = field(default_factory=dict)
+    departed: Mapping[str, Departed] = field(default_factory=dict)
+    ahead: Mapping[str, AheadSample] = field(default_factory=dict)
     ever_in_roster: bool = False
     roster_at: float | None = None
     last_valid: Roster | None = None
@@ -80,4 +108,5 @@ class Memory:
     replacement: Replacement = field(default_factory=Replacement)
     last_replicas: int | None = None
     last_scale: float | None = None
+    last_rise: float | None = None
     error_since: float | None = None

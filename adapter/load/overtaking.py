@@ -13,17 +13,18 @@ CLOCKS_SECONDS = 5.0
 
 
 def overtaken(assessment: Assessment, current: int, bounds: Bounds) -> bool:
-    """Whether the count changed after the samples were taken, where somebody may have known newer ones.
+    """Whether the count rose after the samples were taken, where somebody may have known newer ones.
 
-    A fast scale-up follows the companion's samples; this process may not have them yet. And what it raised stays until
-    the HPA was asked for it once, so that a spike between two syncs is stabilized like any other.
+    A fast scale-up follows the companion's samples; this process may not have them yet, and its pods may not exist yet.
+    And what it raised stays until the HPA was asked for it once, so that a spike between two syncs is stabilized like
+    any other. A fall needs no such rule: the load of the pods that left counts (`departures`).
     """
     memory, sampled_at = assessment.memory, assessment.sampled_at
     if not assessment.policy.fast_scale_up:
         return False
     if memory.last_replicas is not None and memory.last_replicas < current:
         return True
-    if memory.last_scale is None or sampled_at is None:
+    if memory.last_rise is None or sampled_at is None:
         return False
-    by_hpa = bounds.last_scale is not None and bounds.last_scale >= memory.last_scale - CLOCKS_SECONDS
-    return sampled_at < memory.last_scale + (0.0 if by_hpa else HEARD_SECONDS)
+    by_hpa = bounds.last_scale is not None and bounds.last_scale >= memory.last_rise - CLOCKS_SECONDS
+    return sampled_at < memory.last_rise + (0.0 if by_hpa else HEARD_SECONDS)

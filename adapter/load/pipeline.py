@@ -14,13 +14,15 @@ from adapter.load.assessment import (
     Reading,
     Verdict,
 )
+from adapter.load.conditions import conditions, distrust
 from adapter.load.deletion import out_goes_first
+from adapter.load.departures import after_departures, forgotten
 from adapter.load.membership import Membership, classify
 from adapter.load.memory import Memory, PodMemory
 from adapter.load.overtaking import overtaken
 from adapter.load.pacing import Paced, pace, raised
 from adapter.load.pods import Pod, PodState
-from adapter.load.readings import NO_POD_SERVES, Measured, Standings, measure, select
+from adapter.load.readings import Measured, Standings, measure, select
 from adapter.load.recollection import (
     after_errors,
     after_rollout,
@@ -28,11 +30,13 @@ from adapter.load.recollection import (
     after_samples,
     after_scale,
     after_states,
+    last_scaled,
     note_replacing,
     replacement_ineffective,
     replacing_step,
     rolling_out,
     since_first_step,
+    within_reach,
 )
 from adapter.load.roster import Roster
 from adapter.load.samples import Samples
@@ -43,9 +47,6 @@ from adapter.load.tolerance import settle
 
 OLD_DOUBT_SECONDS = 300.0
 """A pod doubtful for so long may be replaced in the readings that have it out."""
-
-SILENCE_SECONDS = 30.0
-"""A registry that has failed for so long is not trusted any more, though what it said last still counts."""
 
 _COUNTED_FOR_SHARE = (PodState.SERVING, PodState.UNREADY, PodState.PULLED_OUT, PodState.DOUBTFUL)
 _GONE = {PodState.TERMINATING, PodState.FINISHED}
@@ -70,15 +71,22 @@ def assess(
     answer, None where the policy names no registry or none came yet. `scale` is the watched one; it is used for memory
     only. `now` is the API server's time in seconds.
     """
-    memory = after_roster(memory, policy, pods, roster, now)
+    memory = after_roster(after_departures(within_reach(memory, now), pods, now), policy, pods, roster, now)
     membership = classify(policy, pods, memory, now)
-    memory = after_scale(after_rollout(after_states(memory, membership, now), target, now), scale, bounds, now)
+    memory = after_scale(after_rollout(after_states(memory, membership, now), target, now), scale, now)
     readings = _pod_readings(pods, membership)
     memory = replacing_step(memory, scale, readings)
     standings = _standings(policy, target, readings, memory, now)
     measured = [measure(policy, metric, standings, samples, memory, now) for metric in policy.metrics]
     readings = [_with_usage(reading, measured) for reading in readings]
     counts = Counter(reading.state for reading in readings)
+    memory = after_samples(
+        memory,
+        readings,
+        {m.assessment.name: m.gauges for m in measured},
+        {m.assessment.name: m.ahead for m in measured},
+        now,
+    )
     assessment = Assessment(
         policy=policy,
         target=f"{target.kind} {target.name}" if target else policy.hpa,
@@ -88,8 +96,8 @@ def assess(
         metrics=tuple(m.assessment for m in measured),
         may_shrink=_may_shrink(policy, counts),
         windows=windows(policy.schedules, now),
-        conditions=_conditions(_distrust(policy, membership, roster, now), memory, readings, counts, measured),
-        memory=after_samples(memory, readings, {m.assessment.name: m.gauges for m in measured}, now),
+        conditions=conditions(distrust(policy, membership, roster, now), memory, readings, counts, measured),
+        memory=forgotten(memory, (m.began_at for m in measured), now),
     )
     return _noting(assessment, scale, bounds, now)
 
@@ -113,9 +121,10 @@ def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> 
         return _decision(scale, bounds, _bounded(rescued, bounds), best, outcomes)
     if current == 0 and bounds.minimum > 0:
         return _decision(scale, bounds, Paced(0, None), best, outcomes)
-    wanted = _wanted(assessment, current, bounds, best, all_answer=len(outcomes) == len(assessment.metrics))
+    all_answer = len(outcomes) == len(assessment.metrics)
+    wanted = _wanted(assessment, current, bounds, best, all_answer=all_answer)
     # The live count may have changed since the assessment.
-    last_scale = after_scale(assessment.memory, scale, bounds, now).last_scale
+    last_scale = last_scaled(after_scale(assessment.memory, scale, now), bounds, now)
     paced = pace(wanted, current, policy, open_now, last_scale, now)
     return _decision(scale, bounds, _bounded(paced, bounds), best, outcomes)
 
@@ -133,11 +142,17 @@ def _wanted(assessment: Assessment, current: int, bounds: Bounds, best: Outcome,
 
 def _rescued(assessment: Assessment, current: int, open_now: Limits, now: float) -> Paced:
     """The count that stands in while no metric has an answer: the fallback's, or a schedule's, where that is more."""
-    fallback, since = assessment.policy.fallback, assessment.memory.error_since
     rescued = Paced(current, None)
-    if fallback is not None and since is not None and now - since >= fallback.after and fallback.replicas > current:
+    fallback = assessment.policy.fallback
+    if fallback is not None and fallback.replicas > current and _fails_for(assessment, current, now) >= fallback.after:
         rescued = Paced(fallback.replicas, HeldBy.METRIC_ERROR)
     return raised(rescued, open_now.floor)
+
+
+def _fails_for(assessment: Assessment, current: int, now: float) -> float:
+    """For how long nothing could be decided (seconds); at another count than was watched it may well be possible."""
+    since = assessment.memory.error_since
+    return now - since if since is not None and _in_error(assessment, current) else -1.0
 
 
 def _bounded(paced: Paced, bounds: Bounds) -> Paced:
@@ -194,18 +209,22 @@ def _from_zero(metric: MetricAssessment) -> Outcome:
 
 def _error(assessment: Assessment, current: int, best: Outcome | None) -> str | None:
     """Why nothing can be decided, None where something can."""
-    if current and not any(count for state, count in assessment.counts.items() if state not in _GONE):
+    if current and not _has_pods(assessment):
         return f"no pods of {assessment.target} exist"
     if best is not None:
         return None
     asked = _asked(assessment, current)
-    asleep = [] if current or any(m.total for m in asked) else [f"{assessment.target} is scaled to zero"]
+    asleep = [] if current else [f"{assessment.target} is scaled to zero"]
     return "; ".join(asleep + [f"metric {metric.name}: {metric.error}" for metric in asked if metric.error])
 
 
+def _has_pods(assessment: Assessment) -> bool:
+    return any(count for state, count in assessment.counts.items() if state not in _GONE)
+
+
 def _asked(assessment: Assessment, current: int) -> list[MetricAssessment]:
-    """The metrics that may have an answer: at zero those that are measured by pod have none, and that is no fault."""
-    return [metric for metric in assessment.metrics if current or metric.error != NO_POD_SERVES]
+    """The metrics that may have an answer: at zero only service totals, whatever pods are left."""
+    return [metric for metric in assessment.metrics if current or metric.total]
 
 
 def _outcome(metric: MetricAssessment, current: int, bounds: Bounds, multiple_of: int) -> Outcome:
@@ -291,8 +310,13 @@ def _standings(
         now,
         replaceable=_replaceable(policy, readings, memory, now, old),
         old=old,
+        never_registered=frozenset(r.pod.uid for r in readings if _is_unregistered(r, memory)),
         out_goes_first=out_goes_first(policy, target, readings),
     )
+
+
+def _is_unregistered(reading: PodReading, memory: Memory) -> bool:
+    return reading.state is PodState.DOUBTFUL and memory.pods.get(reading.pod.uid, _NOTHING).seen is None
 
 
 def _replaceable(
@@ -316,59 +340,6 @@ def _may_shrink(policy: Policy, counts: Mapping[PodState, int]) -> bool:
     return counts.get(PodState.SERVING, 0) * 100 >= everyone * policy.min_serving_percent
 
 
-def _distrust(policy: Policy, membership: Membership, roster: Roster | None, now: float) -> str:
-    """Why the registry is not trusted just now, with its own words where it has any; empty where it is."""
-    error = roster.error if roster is not None else None
-    trouble = membership.registry_trouble
-    if policy.registry is None or error is None:
-        return trouble
-    if not trouble and roster is not None and now - roster.at > SILENCE_SECONDS:
-        trouble = (
-            f"registry {policy.registry.name} gave its last valid answer {now - roster.at:.0f} s ago, which counts"
-        )
-    return f"{trouble}: {error}" if trouble else ""
-
-
-def _conditions(
-    distrust: str,
-    memory: Memory,
-    readings: Sequence[PodReading],
-    counts: Mapping[PodState, int],
-    measured: Sequence[Measured],
-) -> dict[str, str]:
-    """What a user should know, by condition; a condition without trouble is absent."""
-    found = {}
-    metrics = [one.assessment for one in measured]
-    if distrust:
-        found["RegistryTrusted"] = distrust
-    errors = [f"metric {metric.name}: {metric.error}" for metric in metrics if metric.error]
-    gaps = [f"metric {m.name}: {_pods(m.missing)} without a fresh sample" for m in metrics if m.missing and not m.error]
-    if errors or gaps:
-        found["InputsFresh"] = "; ".join(errors + gaps)
-    if replacement_ineffective(memory, readings):
-        found["ReplacementIneffective"] = "pods created to replace pulled-out ones are pulled out themselves"
-    undersized = _undersized(counts, metrics)
-    if undersized:
-        found["UndersizedByUnready"] = undersized
-    return found
-
-
-def _pods(count: int) -> str:
-    return "1 pod" if count == 1 else f"{count} pods"
-
-
-def _undersized(counts: Mapping[PodState, int], metrics: Sequence[MetricAssessment]) -> str:
-    able = counts.get(PodState.SERVING, 0) + counts.get(PodState.STARTING, 0)
-    unready = counts.get(PodState.UNREADY, 0)
-    needed = max(
-        (m.readings[-1].needed or 0 for m in metrics if m.readings and m.readings[-1].verdict is Verdict.ABOVE),
-        default=0,
-    )
-    if not unready or needed <= able:
-        return ""
-    return f"{needed} serving pods are needed, {able} serve or start, and {unready} unready ones fill the count"
-
-
 def _noting(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> Assessment:
     """The assessment with the memory of what its own count, over the watched scale, would do."""
     decision = decide(assessment, scale, bounds, now)
@@ -378,6 +349,8 @@ def _noting(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) ->
 
 
 def _in_error(assessment: Assessment, current: int) -> bool:
-    """Whether no metric has an answer that may have one."""
+    """Whether nothing can be decided: no metric has an answer that may have one, or there is no pod to count."""
     asked = _asked(assessment, current)
+    if current and not _has_pods(assessment):
+        return True
     return bool(asked) and all(metric.error for metric in asked)

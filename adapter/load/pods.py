@@ -17,6 +17,10 @@ class PodState(StrEnum):
     SERVING = "serving"
 
 
+FINISHED_PHASES = frozenset({"Failed", "Succeeded"})
+"""Phases in which a pod runs no more, whatever its conditions still say."""
+
+
 @dataclass(frozen=True, slots=True)
 class Condition:
     """A pod condition: its status and when that last changed (seconds; None where the API does not say)."""

@@ -6,11 +6,15 @@ from fractions import Fraction
 from itertools import accumulate
 
 from adapter.load.assessment import MetricAssessment, PodReading, Reading, Verdict
+from adapter.load.departures import NOBODY_LEFT, departed_load
 from adapter.load.effective import (
     Gauge,
     Meter,
-    age_of,
+    ahead_of,
     average_capacity,
+    began_at,
+    date_of,
+    is_service_total,
     is_young,
     no_capacity_sentence,
     query_samples,
@@ -18,7 +22,7 @@ from adapter.load.effective import (
     source_name,
     source_of,
 )
-from adapter.load.memory import Memory, PodMemory
+from adapter.load.memory import AheadSample, LastSample, Memory, PodMemory
 from adapter.load.pods import PodState
 from adapter.load.samples import Samples
 from adapter.load.spec import Average, Metric, Policy
@@ -36,6 +40,7 @@ class Standings:
 
     `replaceable` and `reserved` speak of the pods that are surely out and starting; `old_doubts` are the UIDs of the
     doubtful pods that may be replaced where a reading has them out (the other doubtful ones are reserved there).
+    `young_doubts` are those of doubtful pods that may only not be registered yet: young where a reading has them out.
     """
 
     serving: Sequence[PodReading]
@@ -47,14 +52,21 @@ class Standings:
     reserved: int
     old_doubts: frozenset[str]
     replaceable_doubts: frozenset[str]
+    young_doubts: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One metric's assessment and each pod's gauge of it, by UID."""
+    """One metric's assessment and each pod's gauge of it, by UID.
+
+    `began_at`: when the window of the oldest sample that counts began. `ahead`: the service total, where it is dated
+    ahead.
+    """
 
     assessment: MetricAssessment
     gauges: dict[str, Gauge]
+    began_at: float | None = None
+    ahead: AheadSample | None = None
 
 
 def band_of(policy: Policy, metric: Metric, *, total: bool) -> Band:
@@ -75,13 +87,15 @@ def measure(
     """Read one metric of a target in every way that the doubtful pods allow."""
     total = query_samples(metric, samples).total if metric.resource is None else None
     if total is not None:
-        return _measure_total(policy, metric, standings, samples, now)
-    meter = Meter(metric, samples, now)
+        return _measure_total(policy, metric, standings, samples, memory, now)
+    meter = Meter(metric, samples, now, believes_zero=policy.tolerate_zero is True)
     gauges = {
-        reading.pod.uid: meter.gauge(reading.pod, memory.pods.get(reading.pod.uid, _NOTHING).last_sample)
+        reading.pod.uid: meter.gauge(reading.pod, memory.pods.get(reading.pod.uid, _NOTHING))
         for reading in standings.running
     }
-    return Measured(_assess_gauges(policy, metric, standings, gauges, samples, now), gauges)
+    counted = [g for g in _pick(gauges, [*standings.serving, *standings.doubtful]) if g.usage is not None]
+    began = min((g.began_at for g in counted if g.began_at is not None), default=None)
+    return Measured(_assess_gauges(policy, metric, standings, gauges, samples, memory, now, began), gauges, began)
 
 
 def _assess_gauges(
@@ -90,22 +104,27 @@ def _assess_gauges(
     standings: Standings,
     gauges: dict[str, Gauge],
     samples: Samples,
+    memory: Memory,
     now: float,
+    began: float | None,
 ) -> MetricAssessment:
     band = band_of(policy, metric, total=False)
     scales = Scales(metric, band, average_capacity(gauges.values()) if metric.of else None)
-    base = scales.tally(_pick(gauges, standings.serving), _pick(gauges, standings.young))
+    young = [*standings.young, *(r for r in standings.doubtful if r.pod.uid in standings.young_doubts)]
+    base = scales.tally(
+        _pick(gauges, standings.serving), _pick(gauges, young), departed_load(memory, metric.name, began)
+    )
     readings = [
         reading
         for order in _orders(scales, standings.doubtful, gauges)
-        for reading in _readings(policy, band, standings, _tallies(scales, base, order, gauges), order)
+        for reading in _readings(policy, band, standings, _tallies(scales, base, standings, order, gauges), order)
     ]
-    counted = [g for g in _pick(gauges, [*standings.serving, *standings.doubtful]) if g.usage is not None]
     error = None
     if all(reading.verdict is Verdict.ERROR for reading in readings):
         error = _error(metric, standings, gauges, samples, now)
-    everyone = scales.tally(_pick(gauges, [*standings.serving, *standings.doubtful]), ())
-    oldest = min(counted, key=lambda g: g.at or 0.0, default=None)
+    surely = [*standings.serving, *standings.doubtful]
+    everyone = scales.tally(_pick(gauges, surely), ())
+    oldest = min((g for g in _pick(gauges, surely) if g.at is not None), key=lambda g: g.at or 0.0, default=None)
     return MetricAssessment(
         name=metric.name,
         high=metric.high,
@@ -114,6 +133,7 @@ def _assess_gauges(
         missing=everyone.missing,
         usage=_usage(everyone, policy.average),
         raw=_usage(scales.tally([g for g in gauges.values() if g.usage is not None], ()), policy.average),
+        total=is_service_total(metric, samples),
         readings=tuple(readings),
         sampled_at=oldest.at if oldest else None,
         window=oldest.window if oldest else None,
@@ -121,42 +141,62 @@ def _assess_gauges(
     )
 
 
-def _measure_total(policy: Policy, metric: Metric, standings: Standings, samples: Samples, now: float) -> Measured:
+def _measure_total(
+    policy: Policy, metric: Metric, standings: Standings, samples: Samples, memory: Memory, now: float
+) -> Measured:
     """A number for the whole service: every pod that is in shares it, and none is missing."""
     source = query_samples(metric, samples)
     point = source.total
     assert point is not None
-    band = band_of(policy, metric, total=True)
-    young = len(standings.young)
-    fill = (band.high_plus or 0) * young
+    ahead = ahead_of(LastSample(point.at, point.value), memory.ahead.get(metric.name), source, now)
+    at = date_of(LastSample(point.at, point.value), ahead)
+    began = began_at(at, source.window, ahead)
+    stale = now - at > source.max_age
     order = list(standings.doubtful)
-    tallies = [
-        Tally(usage=point.value, n=n, weight=n, young=young, young_weight=young, young_fill=fill, total=True)
-        for n in range(len(standings.serving), len(standings.serving) + len(order) + 1)
-    ]
-    stale = age_of(point.at, source, now) > source.max_age
-    readings = () if stale else tuple(_readings(policy, band, standings, tallies, order))
     n = len(standings.serving) + len(order)
+    tallies = _tallies_of_total(policy, metric, standings, point.value, memory, began)
+    band = band_of(policy, metric, total=True)
+    readings = () if stale else tuple(_readings(policy, band, standings, tallies, order))
     error = source_error(metric, samples, now) if stale else None
     running = len(standings.running)
     if error is None and running and all(reading.verdict is Verdict.ERROR for reading in readings):
         error = NO_POD_SERVES
-    return Measured(
-        MetricAssessment(
-            name=metric.name,
-            high=metric.high,
-            low=metric.low,
-            n=n,
-            usage=None if stale else _share_of(point.value, n, policy.average),
-            raw=None if stale else _share_of(point.value, running, policy.average),
-            total=True,
-            total_value=None if stale else point.value,
-            readings=readings,
-            sampled_at=point.at,
-            error=error,
-        ),
-        {},
+    assessment = MetricAssessment(
+        name=metric.name,
+        high=metric.high,
+        low=metric.low,
+        n=n,
+        usage=None if stale else _share_of(point.value, n, policy.average),
+        raw=None if stale else _share_of(point.value, running, policy.average),
+        total=True,
+        total_value=None if stale else point.value,
+        readings=readings,
+        sampled_at=at,
+        window=source.window or None,
+        error=error,
     )
+    return Measured(assessment, {}, None if stale else began, ahead)
+
+
+def _tallies_of_total(
+    policy: Policy, metric: Metric, standings: Standings, value: int, memory: Memory, began: float
+) -> list[Tally]:
+    """A tally for each reading. A share of the number needs no departed load: whoever left, the number has it."""
+    band = band_of(policy, metric, total=True)
+    departed = departed_load(memory, metric.name, began) if policy.average is Average.TOTAL else NOBODY_LEFT
+    young = len(standings.young) + sum(1 for r in standings.doubtful if r.pod.uid in standings.young_doubts)
+    tallies = []
+    for inside in range(len(standings.doubtful) + 1):
+        if inside:
+            young -= standings.doubtful[inside - 1].pod.uid in standings.young_doubts
+        n, fill = len(standings.serving) + inside, (band.high_plus or 0) * young
+        tallies.append(
+            Tally(
+                usage=value, n=n, weight=n, young=young, young_weight=young, young_fill=fill, total=True,
+                departed=departed,
+            )
+        )  # fmt: skip
+    return tallies
 
 
 def _share_of(total: int, pods: int, average: Average) -> Fraction | None:
@@ -189,8 +229,16 @@ def _orders(scales: Scales, doubtful: Sequence[PodReading], gauges: dict[str, Ga
     return [first, [reading for reading in first if gauges[reading.pod.uid].usage is not None] + blind]
 
 
-def _tallies(scales: Scales, base: Tally, order: Iterable[PodReading], gauges: dict[str, Gauge]) -> list[Tally]:
-    return list(accumulate(_pick(gauges, order), scales.add, initial=base))
+def _tallies(
+    scales: Scales, base: Tally, standings: Standings, order: Iterable[PodReading], gauges: dict[str, Gauge]
+) -> list[Tally]:
+    def add(tally: Tally, reading: PodReading) -> Tally:
+        gauge = gauges[reading.pod.uid]
+        if reading.pod.uid in standings.young_doubts:
+            tally = scales.without_young(tally, gauge)
+        return scales.add(tally, gauge)
+
+    return list(accumulate(order, add, initial=base))
 
 
 def _readings(
@@ -226,6 +274,8 @@ def _reading(
         usage=wanted.usage,
         n=tally.n,
         missing=tally.missing,
+        young=tally.young,
+        departed=len(tally.departed),
         needed=wanted.count,
         held=wanted.held,
         replaceable=replaceable,
@@ -258,6 +308,7 @@ def select(
     *,
     replaceable: frozenset[str],
     old: frozenset[str],
+    never_registered: frozenset[str] = frozenset(),
     out_goes_first: bool = False,
 ) -> Standings:
     """Sort pods into those that serve, may serve, and do not, with what the latter are worth.
@@ -279,4 +330,9 @@ def select(
         reserved=len(by_state[PodState.STARTING]),
         old_doubts=old,
         replaceable_doubts=replaceable & old,
+        young_doubts=frozenset(
+            reading.pod.uid
+            for reading in by_state[PodState.DOUBTFUL]
+            if reading.pod.uid in never_registered and is_young(reading.pod, now)
+        ),
     )

@@ -8,7 +8,7 @@ from adapter.load.assessment import PodReading
 from adapter.load.effective import Gauge, recent
 from adapter.load.matching import records
 from adapter.load.membership import Membership, uses_registry
-from adapter.load.memory import LastSample, Memory, PodMemory, Replacement
+from adapter.load.memory import AheadSample, LastSample, Memory, PodMemory, Replacement
 from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Roster
 from adapter.load.spec import Bounds, Policy, Scale, Target
@@ -21,6 +21,7 @@ _NOTHING = PodMemory()
 _NEVER_REPLACED = Replacement()
 _AWAY = {PodState.PULLED_OUT, PodState.DOUBTFUL}
 _COUNTED = {PodState.SERVING, PodState.DOUBTFUL}
+_GONE = {PodState.TERMINATING, PodState.FINISHED}
 
 
 def after_roster(memory: Memory, policy: Policy, pods: Sequence[Pod], roster: Roster | None, now: float) -> Memory:
@@ -60,11 +61,23 @@ def _after_listing(known: PodMemory, is_listed: bool, roster: Roster) -> PodMemo
     return replace(known, absent_since=since, absent_count=known.absent_count + 1)
 
 
+def within_reach(memory: Memory, now: float) -> Memory:
+    """The memory without times in the future: one that a wrong clock left behind would work until then."""
+    held = memory.hold_until
+    if held is not None and held > now + RECOVERY_SECONDS:
+        memory = replace(memory, hold_until=now + RECOVERY_SECONDS)
+    if memory.last_scale is not None and memory.last_scale > now:
+        memory = replace(memory, last_scale=now)
+    if memory.last_rise is not None and memory.last_rise > now:
+        memory = replace(memory, last_rise=now)
+    return memory
+
+
 def _hold_until(memory: Memory, roster: Roster, now: float) -> float | None:
     """Until when absence stays doubt: 90 s after a reconnect, and after the whole registry lost many instances."""
     holds = [memory.hold_until] if memory.hold_until is not None else []
     if roster.reconnected_at is not None:
-        holds.append(roster.reconnected_at + RECOVERY_SECONDS)
+        holds.append(min(roster.reconnected_at, now) + RECOVERY_SECONDS)
     if memory.roster_total and roster.registry_total is not None:
         lost = memory.roster_total - roster.registry_total
         if lost * 100 > memory.roster_total * COLLAPSE_PERCENT:
@@ -84,43 +97,55 @@ def after_states(memory: Memory, membership: Membership, now: float) -> Memory:
 def _after_state(known: PodMemory, state: PodState, by_absence: bool, now: float) -> PodMemory:
     out = state is PodState.PULLED_OUT
     doubtful = state is PodState.DOUBTFUL
-    if not out and not doubtful and not known.by_absence and known.out_since is None and known.doubt_since is None:
+    served = known.served or state in _COUNTED
+    plain = not out and not doubtful and not known.by_absence and known.out_since is None and known.doubt_since is None
+    if plain and served is known.served:
         return known
     return replace(
         known,
         out_since=(known.out_since if known.out_since is not None else now) if out else None,
         by_absence=by_absence,
         doubt_since=(known.doubt_since if known.doubt_since is not None else now) if doubtful else None,
+        served=served and state not in _GONE,
     )
 
 
 def after_samples(
-    memory: Memory, pods: Sequence[PodReading], gauges: Mapping[str, Mapping[str, Gauge]], now: float
+    memory: Memory,
+    pods: Sequence[PodReading],
+    gauges: Mapping[str, Mapping[str, Gauge]],
+    ahead: Mapping[str, AheadSample | None],
+    now: float,
 ) -> Memory:
-    """The memory with the latest samples of the pods that count; a pod that ceased to serve keeps those it had.
+    """The memory with the newest samples that counted; a pod that ceased to serve keeps those it had.
 
-    `gauges` are by metric name and UID.
+    `gauges` are by metric name and UID, `ahead` (of service totals) by metric name.
     """
     known = dict(memory.pods)
     for reading in pods:
         before = known.get(reading.pod.uid, _NOTHING)
-        found = _last_samples(reading, before.last_sample, gauges, now)
-        if found != before.last_sample:
-            known[reading.pod.uid] = before.with_samples(found)
-    return replace(memory, pods=known)
+        newest, early, zeros = _samples_of(reading, before.last_sample, gauges, now)
+        if newest != before.last_sample or early != before.ahead or zeros != before.zeros:
+            known[reading.pod.uid] = before.with_samples(newest, early, zeros)
+    return replace(memory, pods=known, ahead={name: sample for name, sample in ahead.items() if sample is not None})
 
 
-def _last_samples(
+def _samples_of(
     reading: PodReading, known: Mapping[str, LastSample], gauges: Mapping[str, Mapping[str, Gauge]], now: float
-) -> Mapping[str, LastSample]:
+) -> tuple[Mapping[str, LastSample], Mapping[str, AheadSample], tuple[str, ...]]:
+    """Of a pod by metric: the newest samples that counted, those dated after their answer; and its doubted zeros."""
     counts = reading.state in _COUNTED
-    samples = {}
+    samples, ahead, zeros = {}, {}, []
     for name, by_pod in gauges.items():
-        gauge = by_pod.get(reading.pod.uid) if counts else None
-        latest = gauge.latest if gauge is not None else recent(known.get(name), now)
-        if latest is not None:
-            samples[name] = latest
-    return samples
+        gauge = by_pod.get(reading.pod.uid)
+        newest = gauge.newest if gauge is not None and counts else recent(known.get(name), now)
+        if newest is not None:
+            samples[name] = newest
+        if gauge is not None and gauge.ahead is not None:
+            ahead[name] = gauge.ahead
+        if gauge is not None and counts and gauge.is_doubted_zero:
+            zeros.append(name)
+    return samples, ahead, tuple(zeros)
 
 
 def after_rollout(memory: Memory, target: Target | None, now: float) -> Memory:
@@ -138,14 +163,24 @@ def rolling_out(memory: Memory, now: float) -> bool:
     return memory.rollout_since is not None and now - memory.rollout_since <= ROLLOUT_SECONDS
 
 
-def after_scale(memory: Memory, scale: Scale, bounds: Bounds, now: float) -> Memory:
-    """The memory of the watched count and of when it last changed, as was seen or as the HPA says."""
-    changed = memory.last_replicas is not None and memory.last_replicas != scale.replicas
-    moments = (now if changed else memory.last_scale, bounds.last_scale)
-    last = max((moment for moment in moments if moment is not None), default=None)
-    if memory.last_replicas == scale.replicas and memory.last_scale == last:
+def after_scale(memory: Memory, scale: Scale, now: float) -> Memory:
+    """The memory of the watched count and of when it was last seen to change, and to rise."""
+    before = memory.last_replicas
+    if before == scale.replicas:
         return memory
-    return replace(memory, last_replicas=scale.replicas, last_scale=last)
+    changed, rose = before is not None, before is not None and scale.replicas > before
+    return replace(
+        memory,
+        last_replicas=scale.replicas,
+        last_scale=now if changed else memory.last_scale,
+        last_rise=now if rose else memory.last_rise,
+    )
+
+
+def last_scaled(memory: Memory, bounds: Bounds, now: float) -> float | None:
+    """When the count last changed, as was seen or as the HPA says; a time in the future counts as now."""
+    moments = (memory.last_scale, bounds.last_scale)
+    return max((min(moment, now) for moment in moments if moment is not None), default=None)
 
 
 def replacing_step(memory: Memory, scale: Scale, pods: Sequence[PodReading]) -> Memory:

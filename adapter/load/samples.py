@@ -39,10 +39,16 @@ class ResourceSamples:
 
 @dataclass(frozen=True, slots=True)
 class QuerySamples:
-    """The answer of a named query for one workload: by pod name, or one total (then `pods` is empty)."""
+    """The answer of a named query for one workload: by pod name, or one total (then `pods` is empty).
+
+    `window`: how far back (seconds) its values reach from their time. `by_pod`: what the query answers, where that is
+    known without an answer.
+    """
 
     pods: Mapping[str, Point] = field(default_factory=dict)
     total: Point | None = None
+    window: float = 0.0
+    by_pod: bool | None = None
     max_age: float = 90.0
     error: str | None = None
     fetched_at: float | None = None

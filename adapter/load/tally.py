@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from adapter.load.departures import NOBODY_LEFT, DepartedLoad
 from adapter.load.effective import Gauge
 from adapter.load.quantity import NANO
 from adapter.load.spec import Average, Metric
@@ -39,7 +40,8 @@ class Tally:
 
     `missing` pods are in without a sample; `young` ones do not serve, but may soon. `weight` is what usage is divided
     by for an average: the pods (n), or their capacity in whole units (which leaves nano-units of a ratio);
-    `missing_weight` and `young_weight` likewise. `total`: usage is a number for the whole service.
+    `missing_weight` and `young_weight` likewise. `total`: usage is a number for the whole service. `departed`: pods
+    whose load the samples do not know where it went.
     """
 
     usage: int = 0
@@ -52,6 +54,7 @@ class Tally:
     young_weight: Rational = 0
     young_fill: Rational = 0
     total: bool = False
+    departed: DepartedLoad = NOBODY_LEFT
 
     @property
     def counted(self) -> int:
@@ -61,6 +64,10 @@ class Tally:
     def average(self) -> Fraction:
         """Usage per pod, or per capacity."""
         return Fraction(self.usage) / self.weight
+
+    def departed_load(self) -> Fraction:
+        """What the pods that left are taken to have used, in nano-units; only with at least one sample."""
+        return self.departed.over(Fraction(self.usage, self.n))
 
 
 class Scales:
@@ -89,7 +96,7 @@ class Scales:
         weight = self.weight(gauge)
         return Fraction(gauge.usage) / weight if weight else None
 
-    def tally(self, serving: Iterable[Gauge], young: Iterable[Gauge]) -> Tally:
+    def tally(self, serving: Iterable[Gauge], young: Iterable[Gauge], departed: DepartedLoad = NOBODY_LEFT) -> Tally:
         """The sums over pods that surely serve and those that may soon."""
         seen: list[Gauge] = []
         gaps: list[Gauge] = []
@@ -106,6 +113,7 @@ class Scales:
             young=len(young),
             young_weight=self._weights(young),
             young_fill=sum(map(self.fill, young)),
+            departed=departed,
         )
 
     def _weights(self, gauges: Sequence[Gauge]) -> Rational:
@@ -113,6 +121,15 @@ class Scales:
         if not self._is_share:
             return len(gauges)
         return Fraction(sum(gauge.capacity or self._mean or 0 for gauge in gauges)) / NANO
+
+    def without_young(self, tally: Tally, gauge: Gauge) -> Tally:
+        """The tally without a pod that was young in it."""
+        return replace(
+            tally,
+            young=tally.young - 1,
+            young_weight=tally.young_weight - self.weight(gauge),
+            young_fill=tally.young_fill - self.fill(gauge),
+        )
 
     def add(self, tally: Tally, gauge: Gauge) -> Tally:
         """The tally with one more pod in."""

@@ -34,9 +34,24 @@ def _hpa_sets(desired: int, scale: Scale, bounds: Bounds, tolerance: HpaToleranc
     served, pods = shape(desired, scale.status_replicas), scale.status_replicas
     count = -(-served // 1000)
     # In binary floats, as the HPA reckons: its rounding decides at the edges of the tolerance.
-    if pods and 1.0 - float(tolerance.down) <= served / (1000.0 * pods) <= 1.0 + float(tolerance.up):
+    down, up = _float_of(tolerance.down), _float_of(tolerance.up)
+    if pods and 1.0 - down <= served / (1000.0 * pods) <= 1.0 + up:
         count = pods
     return max(bounds.minimum, min(bounds.maximum, count))
+
+
+def _float_of(tolerance: Fraction) -> float:
+    """The float that the HPA makes of its tolerance.
+
+    Of a quantity it is the number before the suffix times a power of ten (`AsApproximateFloat64` in
+    `k8s.io/apimachinery/pkg/api/resource`), which may be the next float to the nearest one. What is no quantity is the
+    controller's own flag, and exactly that float.
+    """
+    for suffix in ("1", "0.001", "0.000001", "0.000000001"):
+        number = tolerance / Fraction(suffix)
+        if number.denominator == 1:
+            return float(number) * float(suffix)
+    return float(tolerance)
 
 
 def _unsettled(scale: Scale, tolerance: HpaTolerance) -> str:

@@ -130,7 +130,7 @@ def _tolerance(wiring: Wiring) -> Iterator[Flaw]:
             f"HPA {hpa.name} swallows steps of up to {steps}: set tolerance to "
             f'"0" in behavior.scaleUp and scaleDown{unsure}',
         )
-    elif wiring.policy.tolerance < max(tolerance):
+    elif float(wiring.policy.tolerance) < float(max(tolerance)):
         yield Flaw(
             "Tolerance",
             f"HPA {hpa.name} swallows steps of up to {steps}, and HPAs have no field tolerance here: a policy "

@@ -10,14 +10,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from adapter.faults import Fault, FaultyDocument, path_of
-from adapter.load.memory import LastSample, Memory, PodMemory, Replacement
+from adapter.load.memory import AheadSample, Departed, LastSample, Memory, PodMemory, Replacement
 from adapter.load.quantity import NANO, QuantityError, nano_text, parse
 from adapter.load.roster import Instance, Roster
 from adapter.policy.times import seconds_of
 
 _TIMES = {
     "seen", "absentSince", "outSince", "doubtSince", "rosterAt", "rostersSince", "emptySince", "reconnectedAt",
-    "holdUntil", "rolloutSince", "notedAt", "firstStep", "lastScale", "errorSince", "at", "registeredAt",
+    "holdUntil", "rolloutSince", "notedAt", "firstStep", "lastScale", "lastRise", "errorSince", "at", "registeredAt",
+    "firstSeen",
 }  # fmt: skip
 
 
@@ -27,8 +28,12 @@ class RecollectionError(FaultyDocument):
 
 def dump(memory: Memory) -> dict[str, Any]:
     """The memory as JSON-able data; what is not remembered is left out."""
-    known: dict[str, Any] = _plain(memory, skip={"pods", "last_valid", "replacement"})
+    known: dict[str, Any] = _plain(memory, skip={"pods", "departed", "ahead", "last_valid", "replacement"})
     known["pods"] = {uid: _dump_pod(pod) for uid, pod in memory.pods.items() if pod != PodMemory()}
+    if memory.departed:
+        known["departed"] = {uid: _dump_departed(pod) for uid, pod in memory.departed.items()}
+    if memory.ahead:
+        known["ahead"] = _dump_ahead(memory.ahead)
     if memory.last_valid is not None:
         known["lastValid"] = dump_roster(memory.last_valid)
     if memory.replacement != Replacement():
@@ -71,13 +76,27 @@ def _plain(item: Any, skip: frozenset[str] | set[str] = frozenset()) -> dict[str
 
 
 def _dump_pod(pod: PodMemory) -> dict[str, Any]:
-    known = _plain(pod, skip={"last_sample"})
+    known = _plain(pod, skip={"last_sample", "ahead", "zeros"})
     if pod.last_sample:
-        known["lastSample"] = {
-            name: {"at": time_text(sample.at), "value": nano_text(sample.value)}
-            for name, sample in pod.last_sample.items()
-        }
+        known["lastSample"] = _dump_samples(pod.last_sample)
+    if pod.ahead:
+        known["ahead"] = _dump_ahead(pod.ahead)
     return known
+
+
+def _dump_departed(pod: Departed) -> dict[str, Any]:
+    return {"at": time_text(pod.at)} | ({"lastSample": _dump_samples(pod.last_sample)} if pod.last_sample else {})
+
+
+def _dump_samples(samples: Mapping[str, LastSample]) -> dict[str, Any]:
+    return {name: {"at": time_text(one.at), "value": nano_text(one.value)} for name, one in samples.items()}
+
+
+def _dump_ahead(samples: Mapping[str, AheadSample]) -> dict[str, Any]:
+    return {
+        name: {"at": time_text(one.at), "value": nano_text(one.value), "firstSeen": time_text(one.first_seen)}
+        for name, one in samples.items()
+    }
 
 
 def _camel(name: str) -> str:
@@ -96,10 +115,14 @@ class Reader:
         """A memory; nothing is remembered where the data is null."""
         known = self._fields(data, Memory, at)
         pods = self.mapping(known.pop("pods", None), (*at, "pods"))
+        departed = self.mapping(known.pop("departed", None), (*at, "departed"))
+        ahead = self._ahead(known.pop("ahead", None), (*at, "ahead"))
         last_valid = known.pop("last_valid", None)
         replacement = self._fields(known.pop("replacement", None), Replacement, (*at, "replacement"))
         return Memory(
             pods={str(uid): self._pod(pod, (*at, "pods", str(uid))) for uid, pod in pods.items()},
+            departed={str(uid): self._departed(pod, (*at, "departed", str(uid))) for uid, pod in departed.items()},
+            ahead=ahead,
             last_valid=None if last_valid is None else self.roster(last_valid, (*at, "lastValid")),
             replacement=Replacement(**replacement),
             **known,
@@ -122,11 +145,25 @@ class Reader:
 
     def _pod(self, data: object, at: tuple[str | int, ...]) -> PodMemory:
         known = self._fields(data, PodMemory, at)
-        samples = self.mapping(known.pop("last_sample", None), (*at, "lastSample"))
-        return PodMemory(
-            last_sample={str(name): self._sample(one, (*at, "lastSample", str(name))) for name, one in samples.items()},
-            **known,
-        )
+        samples = self._samples(known.pop("last_sample", None), (*at, "lastSample"))
+        ahead = self._ahead(known.pop("ahead", None), (*at, "ahead"))
+        return PodMemory(last_sample=samples, ahead=ahead, **known)
+
+    def _departed(self, data: object, at: tuple[str | int, ...]) -> Departed:
+        known = self.mapping(data, at)
+        samples = self._samples(known.get("lastSample"), (*at, "lastSample"))
+        return Departed(self.time(known.get("at"), (*at, "at")), samples)
+
+    def _samples(self, data: object, at: tuple[str | int, ...]) -> dict[str, LastSample]:
+        return {str(name): self._sample(one, (*at, str(name))) for name, one in self.mapping(data, at).items()}
+
+    def _ahead(self, data: object, at: tuple[str | int, ...]) -> dict[str, AheadSample]:
+        found = {}
+        for name, one in self.mapping(data, at).items():
+            sample = self._sample(one, (*at, str(name)))
+            seen = self.time(self.mapping(one, (*at, str(name))).get("firstSeen"), (*at, str(name), "firstSeen"))
+            found[str(name)] = AheadSample(sample.at, sample.value, seen)
+        return found
 
     def _sample(self, data: object, at: tuple[str | int, ...]) -> LastSample:
         known = self.mapping(data, at)

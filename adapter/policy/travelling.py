@@ -1,8 +1,10 @@
 """The part of a policy's memory that travels through its status, so that all replicas and later ones know it.
 
-Bounded: pods that do not plainly serve, at most 200, and which UIDs were registered, at most 5,000. Samples stay
-behind: they are read anew. Of the last valid roster only what it says of the pods goes along, and is made a roster
-again: so a replica that starts takes a pod that was pulled out for pulled out also before its registry answers.
+Bounded: pods that do not plainly serve, at most 200; those that left of late, at most 200, with what they used; and
+which UIDs were registered, at most 5,000. Samples of pods that are there stay behind: they are read anew. Only of those
+whose samples fell to 0 the last ones go along, of at most 200: who does not know them believes the zeros. Of the last
+valid roster only what it says of the pods goes along, and is made a roster again: so a replica that starts takes a pod
+that was pulled out for pulled out also before its registry answers.
 """
 
 from collections.abc import Mapping
@@ -10,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from adapter.faults import Fault, path_of
-from adapter.load.memory import Memory, PodMemory
+from adapter.load.memory import LastSample, Memory, PodMemory
 from adapter.load.roster import Instance, Roster
 from adapter.policy import memory as recollection
 from adapter.policy.memory import RecollectionError
@@ -30,9 +32,15 @@ def dump(memory: Memory) -> dict[str, Any]:
     if memory.last_valid is None:
         # Doubt for want of any answer is this process's alone: others may hear what it does not.
         pods = {uid: replace(known, doubt_since=None) for uid, known in pods.items()}
-    strange = {uid: replace(known, last_sample={}) for uid, known in pods.items() if _since(known) is not None}
+    strange = {
+        uid: replace(known, last_sample={}, ahead={}) for uid, known in pods.items() if _since(known) is not None
+    }
     kept = dict(sorted(strange.items(), key=lambda item: (_since(item[1]), item[0]))[:MOST_PODS])
-    data = recollection.dump(_ours_alone(replace(memory, pods=kept)))
+    for uid, samples in _before_zeros(memory):
+        bare = PodMemory(seen=memory.pods[uid].seen, served=memory.pods[uid].served)
+        kept[uid] = replace(kept.get(uid, bare), last_sample=samples)
+    left = dict(sorted(memory.departed.items(), key=lambda item: (-item[1].at, item[0]))[:MOST_PODS])
+    data = recollection.dump(_ours_alone(replace(memory, pods=kept, departed=left)))
     # A list, not a key each: the API server keeps book of every key in the object's managed fields.
     registered = sorted(uid for uid, known in memory.pods.items() if known.seen is not None)[:MOST_REGISTERED]
     return data | ({REGISTERED: registered} if registered else {})
@@ -42,7 +50,17 @@ def _ours_alone(memory: Memory) -> Memory:
     """Without what counts for one connection only: the next process sees the other services answer one by one."""
     last = memory.last_valid
     bare = replace(last, instances=(), registry_total=None, reconnected_at=None) if last is not None else None
-    return replace(memory, last_valid=bare, roster_total=None, reconnected_at=None)
+    return replace(memory, last_valid=bare, roster_total=None, reconnected_at=None, ahead={})
+
+
+def _before_zeros(memory: Memory) -> list[tuple[str, dict[str, LastSample]]]:
+    """What the pods whose samples fell to 0 used before, the most loaded ones first."""
+    fell = [
+        (uid, {name: known.last_sample[name] for name in known.zeros if name in known.last_sample})
+        for uid, known in memory.pods.items()
+        if known.zeros
+    ]
+    return sorted(fell, key=lambda item: (-max((s.value for s in item[1].values()), default=0), item[0]))[:MOST_PODS]
 
 
 def lasting(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -119,7 +119,9 @@ class Prometheus:
         if isinstance(question, str):
             return QuerySamples(max_age=self._catalog.max_age(query), error=question)
         known = self._known.get(question, _NOTHING)
-        found = known.answer.of(namespace, question.max_age) if known.answer else QuerySamples(max_age=question.max_age)
+        nothing = QuerySamples(max_age=question.max_age)
+        found = known.answer.of(namespace, question.max_age) if known.answer else nothing
+        found = replace(found, window=question.window, by_pod=_answers_pods(question, known))
         return replace(found, error=self._sentence(question, known)) if known.cause else found
 
     def series(self, name: str) -> NamedQueryResult | None:
@@ -271,3 +273,10 @@ def _cause(question: Question | str, known: _Known) -> str | None:
     if isinstance(question, str) or not known.cause:
         return known.cause or None
     return f"Prometheus {question.server}: {known.cause}"
+
+
+def _answers_pods(question: Question, known: _Known) -> bool | None:
+    """Whether it answers a value for each pod, by its settings or else by its last answer."""
+    if question.by_pod is not None or known.answer is None or not known.answer.counts:
+        return question.by_pod
+    return known.answer.by_pod

@@ -5,6 +5,7 @@ an expression are found, and their newest samples are asked for beside it (`dati
 tokens do not fit is refused, since Prometheus would refuse it as well.
 """
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -45,6 +46,11 @@ _OTHER_WORDS = frozenset({"and", "or", "unless", "bool", "atan2", "offset", "inf
 _ALTERNATIVES = frozenset({"or", "unless", "absent", "absent_over_time"})
 """What lets an expression have a value though one of its inputs has none."""
 
+UNKNOWN_WINDOW = 900.0
+"""Longer than any load of departed pods is remembered for (seconds)."""
+_DURATION = re.compile(r"([0-9]+)(ms|[smhdwy])", re.ASCII)
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0, "y": 31_536_000.0}
+
 _CLOSING = {"(": ")", "{": "}", "[": "]"}
 
 
@@ -68,10 +74,15 @@ class Selector:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What an expression reads. `alternatives`: it may have a value though some of them have none."""
+    """What an expression reads. `alternatives`: it may have a value though some of them have none.
+
+    `window`: how far back (seconds) it reads from the time of its newest samples: its longest range, that of each
+    subquery around it, and its longest offset. UNKNOWN_WINDOW where a duration is an expression of its own.
+    """
 
     selectors: tuple[Selector, ...]
     alternatives: bool = False
+    window: float = 0.0
 
 
 def tokens(text: str) -> Iterator[Token]:
@@ -145,6 +156,9 @@ class _Scan:
         self._found: list[Selector] = []
         self._alternatives = False
         self._subquery = False
+        self._longest_range = 0.0
+        self._subqueries = 0.0
+        self._longest_offset = 0.0
 
     def inputs(self) -> Inputs:
         while self._at < len(self._tokens):
@@ -152,7 +166,8 @@ class _Scan:
         chosen = [s for s in self._found if not s.shift] or self._found
         # Inside a subquery an instant selector is read over a range as well; which ones are is not worth knowing.
         chosen = [Selector(s.text, s.ranged or self._subquery, s.shift) for s in chosen]
-        return Inputs(tuple(dict.fromkeys(chosen)), self._alternatives)
+        window = self._longest_range + self._subqueries + self._longest_offset
+        return Inputs(tuple(dict.fromkeys(chosen)), self._alternatives, window)
 
     def _step(self, token: Token) -> None:
         if token.kind == "word":
@@ -162,8 +177,7 @@ class _Scan:
         elif token.text == "[":
             self._range()
         elif token.text == "@":
-            self._at += 1
-            self._skip_moment()
+            self._offset()
         else:
             self._at += 1
 
@@ -176,8 +190,7 @@ class _Scan:
             if following == "(":
                 self._skip_group()
         elif word == "offset":
-            self._at += 1
-            self._skip_moment()
+            self._offset()
         elif word in _OTHER_WORDS or following == "(" or self._is_aggregator(word, following):
             self._at += 1
         else:
@@ -199,18 +212,33 @@ class _Scan:
 
     def _range(self) -> None:
         """Past `[5m]`, or past the `[5m:1m]` of a subquery."""
-        start = self._tokens[self._at].start
+        start = self._tokens[self._at].end
         self._skip_group()
-        self._subquery |= ":" in self._text[start : self._tokens[self._at - 1].end]
+        text, colon, _ = self._text[start : self._tokens[self._at - 1].start].partition(":")
+        if colon:
+            self._subquery = True
+            self._subqueries += _duration(text)
+        else:
+            self._longest_range = max(self._longest_range, _duration(text))
 
     def _shift(self) -> str:
         start = self._at
         while self._peek().lower() in {"offset", "@"}:
-            self._at += 1
-            self._skip_moment()
+            self._offset()
         if start == self._at:
             return ""
         return self._text[self._tokens[start].start : self._tokens[self._at - 1].end]
+
+    def _offset(self) -> None:
+        """Past `offset 5m`, or past `@ …`, which names a time and no distance."""
+        is_offset = self._peek().lower() == "offset"
+        self._at += 1
+        start = self._at
+        self._skip_moment()
+        if is_offset:
+            text = self._text[self._tokens[start].start : self._tokens[self._at - 1].end]
+            # What lies ahead of the present reaches back no further.
+            self._longest_offset = max(self._longest_offset, 0.0 if text.startswith("-") else _duration(text))
 
     def _skip_moment(self) -> None:
         """Past what follows `offset` or `@`: `5m`, `-5m`, `1700000000.5`, `start()`, `(1m + 30s)`."""
@@ -241,6 +269,19 @@ class _Scan:
     def _peek(self, ahead: int = 0) -> str:
         at = self._at + ahead
         return self._tokens[at].text if at < len(self._tokens) else ""
+
+
+def _duration(text: str) -> float:
+    """Seconds of `5m`, `1h30m` or plain seconds; UNKNOWN_WINDOW for what has to be computed."""
+    text = "".join(text.split()).removeprefix("+")
+    parts = _DURATION.findall(text)
+    if parts and "".join(number + unit for number, unit in parts) == text:
+        return sum(int(number) * _SECONDS[unit] for number, unit in parts)
+    try:
+        seconds = float(text)
+    except ValueError:
+        return UNKNOWN_WINDOW
+    return seconds if math.isfinite(seconds) else UNKNOWN_WINDOW
 
 
 def dating(selectors: Sequence[Selector], labels: Iterable[str], max_age: float) -> str:

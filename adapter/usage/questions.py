@@ -1,7 +1,7 @@
 """What is asked of which server: a policy's query with its names put in. Pure."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from adapter.load.spec import Query
@@ -26,7 +26,7 @@ class Question:
     """One query to one server, shared by all who ask the same.
 
     `by_pod`: one series a pod, or one number for a service; None: the answer's labels show it. Ages and intervals in
-    seconds.
+    seconds, and so is `window`: how far back values reach from their time.
     """
 
     server: str
@@ -36,6 +36,7 @@ class Question:
     pod_label: str = "pod"
     max_age: float = INLINE_MAX_AGE_SECONDS
     interval: float = INLINE_INTERVAL_SECONDS
+    window: float = 0.0
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -95,7 +96,8 @@ class Catalog:
                 pod_label=named.pod_label,
                 max_age=named.max_age_seconds,
                 interval=named.interval_seconds,
-            )
+            ),
+            named.window_seconds,
         )
 
     def _inline(self, wanted: Wanted) -> Question | str:
@@ -109,12 +111,13 @@ class Catalog:
             return str(error)
         return self._checked(Question(server=wanted.query.server, text=text, by_pod=None))
 
-    def _checked(self, question: Question) -> Question | str:
+    def _checked(self, question: Question, window: float | None = None) -> Question | str:
+        """The question with its window (None: as its text says); a sentence where it cannot be asked."""
         if question.server not in self._servers:
             known = ", ".join(sorted(self._servers)) or "none yet"
             return f"the settings define no Prometheus server {question.server!r} (they have {known})"
         try:
-            inputs(question.text)
+            read = inputs(question.text)
         except PromqlError as error:
             return str(error)
-        return question
+        return replace(question, window=read.window if window is None else window)

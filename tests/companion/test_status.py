@@ -42,7 +42,7 @@ def test_a_status_says_what_was_found_and_decided() -> None:
     assert (found["pods"]["serving"], found["pods"]["pulledOut"]) == (5, 1)
     assert found["metrics"][0] == {
         "name": "cpu", "effective": "1500m", "raw": "1500m", "high": "1200m", "low": "400m",
-        "sampled": 5, "missing": 0, "verdict": "Above", "proposal": 8,
+        "sampled": 5, "missing": 0, "windowSeconds": 15.0, "verdict": "Above", "proposal": 8,
     }  # fmt: skip
     assert "desires 8" in found["decision"] or "8" in found["decision"]
     assert found["memory"]["pods"].keys() == {"uid-o"}

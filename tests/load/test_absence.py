@@ -172,6 +172,13 @@ class TestGuards:
         shop.absent(*gone)
         assert those(shop.answer(*gone, after=90), S.PULLED_OUT) == ["p0", "p1"]
 
+    def test_a_reconnect_in_the_future_counts_as_now_and_no_longer_once_it_is_corrected(self) -> None:
+        shop = service()
+        shop.absent("p0")
+        assert shop.answer("p0", reconnected_at=shop.now + 10**9)["p0"] is S.DOUBTFUL
+        assert shop.answer("p0", after=89)["p0"] is S.DOUBTFUL
+        assert shop.answer("p0", after=2)["p0"] is S.PULLED_OUT
+
     def test_absence_is_doubt_for_90_s_after_a_reconnect(self) -> None:
         shop = service()
         assert shop.absent("p0")["p0"] is S.PULLED_OUT

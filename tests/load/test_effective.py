@@ -5,13 +5,13 @@ from fractions import Fraction
 
 import pytest
 
-from adapter.load.assessment import MetricAssessment, PodReading
+from adapter.load.assessment import HeldBy, MetricAssessment, PodReading
 from adapter.load.effective import Gauge, Meter, is_young
-from adapter.load.memory import LastSample
+from adapter.load.memory import LastSample, Memory, PodMemory
 from adapter.load.pods import Condition, Container, Pod
 from adapter.load.quantity import NANO, nano_text
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
-from adapter.load.spec import Average, Capacity, Metric, Query, Resource
+from adapter.load.spec import Average, Capacity, Metric, Policy, Query, Resource
 from tests.load.world import NOW, cpu, nano, out, pod, policy, queue, same, see, total, usage
 
 RPS = Metric(name="rps", query=Query(name="requests"), high=Fraction(100 * NANO), low=Fraction(40 * NANO))
@@ -39,7 +39,7 @@ def container(name: str, *, running: bool | None = True, **limits: str) -> Conta
 
 
 def gauge(metric: Metric, one: Pod, samples: Samples, remembered: dict[str, LastSample], now: float) -> Gauge:
-    return Meter(metric, samples, now).gauge(one, remembered)
+    return Meter(metric, samples, now).gauge(one, PodMemory(last_sample=remembered))
 
 
 def missing(one: Pod, samples: Samples, metric: Metric | None = None) -> str:
@@ -105,6 +105,51 @@ class TestFreshness:
     def test_a_sample_counts_until_it_is_90_s_old(self, age: float, reason: str) -> None:
         assert missing(pod(), usage({"web-0": "1"}, at=NOW - age)) == reason
 
+    def test_a_frozen_sample_from_the_future_ages_from_when_it_was_first_seen(self) -> None:
+        """Each answer is newer, and brings the same sample again."""
+
+        def asked(at: float, memory: Memory, value: str = "1") -> tuple[str | None, Memory]:
+            frozen = replace(usage({"web-0": value}, at=NOW + 3600).resources, fetched_at=at - 1)
+            assessment, _ = see(policy(), [pod()], Samples(frozen), memory=memory, now=at)
+            return assessment.metrics[0].error, assessment.memory
+
+        error, memory = asked(NOW, Memory())
+        assert error is None
+        for later in (30, 60, 89):
+            error, memory = asked(NOW + later, memory)
+            assert error is None, later
+        for later in (90, 3500, 3700, 9999):  # its date is no longer ahead at the end
+            error, memory = asked(NOW + later, memory)
+            assert error is not None, later
+        error, memory = asked(NOW + 10_000, memory, "2")
+        assert error is not None, "its own date is old by now"
+
+    def test_a_frozen_total_from_the_future_ages_as_well(self) -> None:
+        memory, errors = Memory(), []
+        for later in (0, 60, 89, 90, 3700):
+            whole = QuerySamples(total=Point(NOW + 3600, nano("3")), fetched_at=NOW + later - 1)
+            assessment, _ = see(
+                policy(queue("85")), [pod()], Samples(queries={"queue": whole}), memory=memory, now=NOW + later
+            )
+            memory = assessment.memory
+            errors.append(assessment.metrics[0].error is not None)
+        assert errors == [False, False, False, True, True]
+
+    def test_a_source_whose_clock_runs_ahead_is_believed_while_it_brings_new_samples(self) -> None:
+        memory = Memory()
+        for later in range(0, 600, 15):
+            ahead = replace(usage({"web-0": "1"}, at=NOW + later + 60).resources, fetched_at=NOW + later)
+            assessment, _ = see(policy(), [pod()], Samples(ahead), memory=memory, now=NOW + later + 5)
+            memory = assessment.memory
+            assert assessment.metrics[0].error is None
+            assert assessment.metrics[0].sampled_at == NOW + later
+
+    @pytest.mark.parametrize(("ahead", "age"), [(10, 80), (11, 90)])
+    def test_ten_seconds_are_a_difference_between_clocks(self, ahead: float, age: float) -> None:
+        source = replace(usage({"web-0": "1"}, at=NOW - 90 + ahead).resources, fetched_at=NOW - 90)
+        found = gauge(cpu(), pod(), Samples(source), {}, NOW)
+        assert found.at == NOW - age
+
     @pytest.mark.parametrize(("asked", "reason"), [(90, ""), (91, "its last sample is 91 s old")])
     def test_a_sample_from_the_future_is_as_old_as_the_answer_that_brought_it(self, asked: float, reason: str) -> None:
         ahead = usage({"web-0": "1"}, at=NOW + 3600).resources
@@ -134,12 +179,17 @@ class TestFreshness:
     def test_cpu_of_a_young_pod_warms_up_for_a_window(self, age: float, ready_for: float, reason: str) -> None:
         assert missing(pod(age=age, ready_for=ready_for), usage({"web-0": "1"})) == reason
 
-    def test_other_resources_and_queries_do_not_warm_up(self) -> None:
+    def test_other_resources_and_queries_of_the_present_do_not_warm_up(self) -> None:
         one = pod(age=40, ready_for=24)
         plain = memory_of(None, high=Fraction(NANO))
         assert missing(one, usage({"web-0": "1"}, resource="memory"), plain) == ""
         samples = Samples(queries={"rps": QuerySamples(pods={"web-0": Point(NOW - 20, 1)})})
         assert missing(one, samples, RPS) == ""
+
+    @pytest.mark.parametrize(("window", "reason"), [(60, "warming up"), (4.5, "warming up"), (4, "")])
+    def test_a_query_with_a_window_warms_up_for_it(self, window: float, reason: str) -> None:
+        samples = Samples(queries={"rps": QuerySamples(pods={"web-0": Point(NOW - 20, 1)}, window=window)})
+        assert missing(pod(age=40, ready_for=24), samples, RPS) == reason
 
     @pytest.mark.parametrize(
         ("age", "ready_for", "young"), [(299, 299, True), (300, 300, False), (9999, 299, True), (9999, 300, False)]
@@ -166,11 +216,36 @@ class TestLastSamples:
 
     def test_a_fresh_sample_is_remembered_in_place_of_the_one_before(self) -> None:
         found = gauge(cpu(), pod(), usage({"web-0": "1"}), {"cpu": self.KNOWN}, NOW)
-        assert found.latest == LastSample(at=NOW - 10, value=nano("1"))
+        assert found.newest == LastSample(at=NOW - 10, value=nano("1"))
+
+    @pytest.mark.parametrize(
+        ("at", "age", "ready_for"),
+        [(NOW - 201, 3600, 3595), (NOW - 100, 3600, 3595), (NOW - 20, 40, 24)],
+        ids=["older", "stale", "warming"],
+    )
+    def test_an_older_stale_or_warming_sample_is_not_remembered(self, at: float, age: float, ready_for: float) -> None:
+        one = pod(age=age, ready_for=ready_for)
+        found = gauge(cpu(), one, usage({"web-0": "1"}, at=at), {"cpu": self.KNOWN}, NOW)
+        assert found.newest == self.KNOWN
+
+    def test_the_same_inputs_give_the_same_answer_however_often_they_are_looked_at(self) -> None:
+        """An older sample that comes after a newer one, as from another replica of a source, changes no memory."""
+        pods, loads = same(9, "300m")
+        hot = [*pods, pod("hot")]
+        first, _ = see(policy(cpu("1200m", "400m")), hot, usage({**loads, "hot": "20"}, at=NOW - 10))
+        fresh, old = usage(loads, at=NOW + 5).resources, usage({"hot": "1"}, at=NOW - 91).resources
+        stale = Samples(replace(fresh, pods={**fresh.pods, **old.pods}))
+        memory, answers = first.memory, []
+        for later in (6, 6, 7, 8):
+            assessment, decision = see(policy(cpu("1200m", "400m")), hot, stale, memory=memory, now=NOW + later)
+            memory = assessment.memory
+            answers.append((decision.desired, decision.held_by))
+        assert answers == [(10, HeldBy.MISSING)] * 4
+        assert memory.pods["uid-hot"].last_sample["cpu"] == LastSample(NOW - 10, nano("20"))
 
     def test_without_a_sample_the_last_one_is_kept_for_5_min(self) -> None:
-        assert gauge(cpu(), pod(), Samples(), {"cpu": self.KNOWN}, NOW + 100).latest == self.KNOWN
-        assert gauge(cpu(), pod(), Samples(), {"cpu": self.KNOWN}, NOW + 101).latest is None
+        assert gauge(cpu(), pod(), Samples(), {"cpu": self.KNOWN}, NOW + 100).newest == self.KNOWN
+        assert gauge(cpu(), pod(), Samples(), {"cpu": self.KNOWN}, NOW + 101).newest is None
 
     def test_what_a_pod_used_while_it_served_is_kept_while_it_does_not(self) -> None:
         pods, loads = same(2, "1")
@@ -181,6 +256,51 @@ class TestLastSamples:
         )
         assert then.memory.pods["uid-web-1"].last_sample["cpu"] == LastSample(at=NOW - 10, value=nano("1"))
         assert then.memory.pods["uid-web-0"].last_sample["cpu"].at == NOW + 50
+
+
+class TestZeros:
+    """A source that breaks reports zeros."""
+
+    BAND = policy(cpu("1200m", "400m"))
+
+    def looked_at(self, zeros: int, rest: str, *, after: float = 60.0, rule: Policy = BAND) -> tuple[int, int | None]:
+        """Ten pods at 1190m, and so many of them at exactly 0 later: how many are missing, and the count."""
+        pods, loads = same(10, "1190m")
+        first, _ = see(rule, pods, usage(loads))
+        then: dict[str, str | int | None] = {name: "0" if i < zeros else rest for i, name in enumerate(loads)}
+        samples = usage(then, at=NOW + after - 10)
+        assessment, decision = see(rule, pods, samples, memory=first.memory, now=NOW + after)
+        return assessment.metrics[0].missing, decision.desired
+
+    @pytest.mark.parametrize(("zeros", "filled"), [(1, 9), (5, 10), (9, 10)])
+    def test_a_sample_that_fell_to_exactly_0_is_doubted(self, zeros: int, filled: int) -> None:
+        assert self.looked_at(zeros, "1190m") == (zeros, 10)
+        assert self.looked_at(zeros, "300m") == (zeros, filled)  # one more at 1212m leaves 391m on average
+
+    def test_where_all_fell_to_0_there_is_no_sample(self) -> None:
+        assert self.looked_at(10, "0") == (10, None)
+
+    @pytest.mark.parametrize(("after", "missing"), [(290, 9), (290.5, 0)])
+    def test_it_is_believed_once_the_last_other_sample_is_300_s_old(self, after: float, missing: int) -> None:
+        assert self.looked_at(9, "1190m", after=after) == (missing, 10 if missing else 2)
+
+    def test_with_tolerate_zero_it_is_believed_at_once(self) -> None:
+        assert self.looked_at(9, "1190m", rule=replace(self.BAND, tolerate_zero=True)) == (0, 2)
+
+    def test_a_pod_that_was_at_0_before_is_at_0(self) -> None:
+        pods, loads = same(2, "0")
+        first, _ = see(self.BAND, pods, usage(loads))
+        then, _ = see(self.BAND, pods, usage(loads, at=NOW + 50), memory=first.memory, now=NOW + 60)
+        assert then.metrics[0].missing == 0
+
+    def test_the_doubt_says_why(self) -> None:
+        found = gauge(cpu(), pod(), usage({"web-0": "0"}), {"cpu": LastSample(NOW - 200, 1)}, NOW)
+        assert found.missing == "it fell to exactly 0, which counts 300 s after its last other sample"
+
+    def test_memory_and_queries_are_doubted_too(self) -> None:
+        known = {"rps": LastSample(NOW - 200, 1)}
+        samples = Samples(queries={"rps": QuerySamples(pods={"web-0": Point(NOW - 5, 0)})})
+        assert gauge(RPS, pod(), samples, known, NOW).usage is None
 
 
 class TestCapacity:

@@ -164,4 +164,4 @@ def test_a_fallback_is_told() -> None:
     rule = replace(BAND, fallback=Fallback(after=300, replicas=10))
     blind = Samples(ResourceSamples(error="metrics.k8s.io: 503"))
     text, _, _ = told(rule, pods, blind, memory=Memory(error_since=NOW - 300))
-    assert "no metric has had an answer for 300 s: the fallback is 10" in text
+    assert "nothing could be decided for 300 s: the fallback is 10" in text

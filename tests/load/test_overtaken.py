@@ -1,4 +1,4 @@
-"""With fastScaleUp a count falls only on samples newer than its last change: the companion may have known better."""
+"""With fastScaleUp a count falls only on samples newer than its last rise: the companion may have known better."""
 
 from dataclasses import replace
 
@@ -20,13 +20,16 @@ SAMPLED = NOW - 10
 def decided(
     rule: Policy, changed_at: float | None, samples: Samples | None = None, *, by_hpa: float | None = None
 ) -> Decision:
-    """Ten pods at 200m, half of what is too little; the count changed at that time, by the HPA at that other one."""
-    known, bounds = Memory(last_replicas=10, last_scale=changed_at), replace(BOUNDS, last_scale=by_hpa)
+    """Ten pods at 200m, half of what is too little; the count rose at that time, by the HPA at that other one."""
+    known, bounds = (
+        Memory(last_replicas=10, last_scale=changed_at, last_rise=changed_at),
+        replace(BOUNDS, last_scale=by_hpa),
+    )
     heard = samples or usage(dict.fromkeys(NAMES, "200m"))
     return see(rule, [pod(n) for n in NAMES], heard, memory=known, bounds=bounds)[1]
 
 
-def test_it_does_not_fall_on_samples_from_before_its_last_change() -> None:
+def test_it_does_not_fall_on_samples_from_before_its_last_rise() -> None:
     decision = decided(FAST, SAMPLED + 1)
     assert (decision.desired, decision.held_by) == (10, HeldBy.FAST_SCALE_UP)
 
@@ -66,8 +69,17 @@ def test_a_count_that_rose_after_the_assessment_does_not_fall_on_it(fast: bool, 
     assert after.desired == expected
 
 
+def test_after_a_fall_the_load_of_who_left_is_enough() -> None:
+    first, _ = see(FAST, [pod(n) for n in NAMES], usage(dict.fromkeys(NAMES, "200m")))
+    left = NAMES[:9]
+    _, then = see(
+        FAST, [pod(n) for n in left], usage(dict.fromkeys(left, "200m")), memory=first.memory, now=NOW + 1
+    )  # fmt: skip
+    assert (then.desired, then.held_by) == (5, None)
+
+
 def test_it_is_said_in_a_sentence() -> None:
-    known = Memory(last_replicas=10, last_scale=NOW - 1)
+    known = Memory(last_replicas=10, last_rise=NOW - 1)
     assessment, decision = see(FAST, [pod(n) for n in NAMES], usage(dict.fromkeys(NAMES, "200m")), memory=known)
     sentences = explain(assessment, decision, BOUNDS, NOW)
     assert any("newer ones only" in sentence for sentence in sentences)

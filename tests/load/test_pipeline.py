@@ -98,6 +98,40 @@ class TestReplacing:
         assert see(rule, everyone, usage(idle), listed=listed, memory=old)[1].desired == 11  # 5 + 3 out + 3 old doubts
 
 
+class TestYoungDoubt:
+    """Pods that came up just now and that a silent registry says nothing of."""
+
+    RULE = policy(cpu("1200m", "400m"), registry=REGISTRY)
+
+    def scaled_up(self, ready_for: float, *, seen: bool = False, load: str | None = "100m") -> Decision:
+        """10 registered pods at 100m, and 5 that turned Ready after the registry's last answer."""
+        old = [pod(f"web-{i}", ip=f"10.0.0.{i}") for i in range(10)]
+        new = [pod(f"new-{i}", ip=f"10.0.1.{i}", age=ready_for + 10, ready_for=ready_for) for i in range(5)]
+        known = PodMemory(seen=NOW - 900) if seen else PodMemory()
+        memory = Memory(ever_in_roster=True, pods={one.uid: known for one in new})
+        listed = roster(*(f"10.0.0.{i}" for i in range(10)), at=NOW - ready_for - 10)
+        loads = {**dict.fromkeys((p.name for p in old), "100m"), **dict.fromkeys((p.name for p in new), load)}
+        return see(self.RULE, [*old, *new], usage(loads), listed=listed, memory=memory)[1]
+
+    @pytest.mark.parametrize("load", ["100m", None])
+    def test_they_fill_on_the_way_down_as_starting_pods_do(self, load: str | None) -> None:
+        assert self.scaled_up(40, load=load).desired == 15
+
+    def test_for_300_s_and_only_where_they_never_were_registered(self) -> None:
+        assert self.scaled_up(299).desired == 15
+        assert self.scaled_up(300).desired == 7  # out: ⌊10 · 100/400⌋ and the five that are kept
+        assert self.scaled_up(40, seen=True).desired == 7
+
+    def test_a_number_for_the_service_waits_for_them_too(self) -> None:
+        new = [pod(f"new-{i}", ip=f"10.0.1.{i}", age=60, ready_for=40) for i in range(5)]
+        old = [pod(f"web-{i}", ip=f"10.0.0.{i}") for i in range(10)]
+        listed = roster(*(f"10.0.0.{i}" for i in range(10)), at=NOW - 50)
+        rule = replace(self.RULE, metrics=(queue("1200m", "400m"),))
+        # All in: 3900m/15 → ⌊3900/400⌋ = 9, all out: inside.
+        decision = see(rule, [*old, *new], total("3900m"), listed=listed, memory=Memory(ever_in_roster=True))[1]
+        assert decision.desired == 15
+
+
 class TestYoungPods:
     def test_a_pod_that_just_turned_unready_may_come_back_and_is_waited_for(self) -> None:
         assert mixed(5, "300m", ill("ill", ready_for=299.0)).held_by is HeldBy.MISSING

@@ -12,6 +12,7 @@ from adapter.load.recollection import (
     after_rollout,
     after_roster,
     after_scale,
+    last_scaled,
     note_replacing,
     replacement_ineffective,
     replacing_step,
@@ -150,17 +151,31 @@ class TestStates:
 
 class TestScale:
     def test_a_change_of_the_count_is_dated_when_it_is_seen(self) -> None:
-        memory = after_scale(Memory(), scale(3), BOUNDS, NOW)
+        memory = after_scale(Memory(), scale(3), NOW)
         assert (memory.last_replicas, memory.last_scale) == (3, None)
-        memory = after_scale(memory, scale(4), BOUNDS, NOW + 5)
+        memory = after_scale(memory, scale(4), NOW + 5)
         assert (memory.last_replicas, memory.last_scale) == (4, NOW + 5)
-        assert after_scale(memory, scale(4), BOUNDS, NOW + 9).last_scale == NOW + 5
+        assert after_scale(memory, scale(4), NOW + 9).last_scale == NOW + 5
 
     def test_what_the_hpa_says_of_its_last_scaling_counts_where_it_is_later(self) -> None:
         told = replace(BOUNDS, last_scale=NOW - 30)
-        assert after_scale(Memory(), scale(3), told, NOW).last_scale == NOW - 30
-        assert after_scale(Memory(last_replicas=3, last_scale=NOW - 10), scale(3), told, NOW).last_scale == NOW - 10
-        assert after_scale(Memory(last_replicas=3, last_scale=NOW - 60), scale(3), told, NOW).last_scale == NOW - 30
+        assert last_scaled(Memory(), told, NOW) == NOW - 30
+        assert last_scaled(Memory(last_scale=NOW - 10), told, NOW) == NOW - 10
+        assert last_scaled(Memory(last_scale=NOW - 60), told, NOW) == NOW - 30
+        assert last_scaled(Memory(), BOUNDS, NOW) is None
+
+    def test_a_scaling_in_the_future_counts_as_now_at_each_look_and_is_forgotten_once_corrected(self) -> None:
+        ahead = replace(BOUNDS, last_scale=NOW + 10**9)
+        assert last_scaled(Memory(), ahead, NOW) == NOW
+        first, _ = see(policy(), PODS, usage({"a": "1", "b": "1"}), bounds=ahead)
+        assert last_scaled(first.memory, replace(BOUNDS, last_scale=NOW - 500), NOW + 1) == NOW - 500
+
+    def test_a_remembered_time_in_the_future_ends_with_the_next_look(self) -> None:
+        wrong = Memory(last_replicas=2, last_scale=NOW + 10**9, hold_until=NOW + 10**9)
+        then, _ = see(policy(), PODS, usage({"a": "1", "b": "1"}), memory=wrong)
+        assert (then.memory.last_scale, then.memory.hold_until) == (NOW, NOW + 90)
+        later, _ = see(policy(), PODS, usage({"a": "1", "b": "1"}), memory=then.memory, now=NOW + 5)
+        assert (later.memory.last_scale, later.memory.hold_until) == (NOW, NOW + 90)
 
 
 class TestRollouts:

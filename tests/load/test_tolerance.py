@@ -155,3 +155,31 @@ def test_from_zero_too_the_hpa_sets_what_is_decided(wanted: int, status: int, se
 def test_outside_its_bounds_the_hpa_does_not_ask() -> None:
     assert settled(0, 0, 11) == 0
     assert settled(40, 44, bounds=replace(COARSE, maximum=40)) == 40
+
+
+class TestFloats:
+    """The HPA reads its tolerance as a float: the number before the suffix times a power of ten."""
+
+    def test_a_milli_tolerance_may_be_the_next_float_to_the_nearest_one(self) -> None:
+        tolerance = Fraction(118, 1000)
+        assert float(tolerance) != 118 * 0.001
+        assert stock_hpa(559_000, scale(500), BOUNDS, 118 * 0.001, 118 * 0.001) != stock_hpa(
+            559_000, scale(500), BOUNDS, float(tolerance), float(tolerance)
+        )
+        bounds = replace(BOUNDS, tolerance=HpaTolerance(tolerance, tolerance))
+        assert settled(559, 500, bounds=bounds) == stock_hpa(559_000, scale(500), BOUNDS, 118 * 0.001, 118 * 0.001)
+
+    @pytest.mark.parametrize("milli", range(1, 1000))
+    def test_every_milli_tolerance_is_that_of_the_hpa(self, milli: int) -> None:
+        tolerance = Fraction(milli, 1000)
+        bounds = replace(BOUNDS, tolerance=HpaTolerance(tolerance, tolerance))
+        for current in (100, 500, 1000):
+            for wanted in (current * (1000 + milli) // 1000, -(-current * (1000 - milli) // 1000)):
+                if 1 <= wanted <= BOUNDS.maximum and wanted != current:
+                    theirs = stock_hpa(shape(wanted, current), scale(current), bounds, milli * 0.001, milli * 0.001)
+                    assert settled(wanted, current, bounds=bounds) == theirs
+
+    def test_a_flag_of_the_controller_is_exactly_its_float(self) -> None:
+        flag = Fraction(0.118)
+        bounds = replace(BOUNDS, tolerance=HpaTolerance(flag, flag))
+        assert settled(559, 500, bounds=bounds) == stock_hpa(559_000, scale(500), BOUNDS, 0.118, 0.118)

@@ -14,7 +14,7 @@ from adapter.load.pods import PodState
 from adapter.policy import travelling
 from adapter.policy.memory import RecollectionError
 from tests.load.registering import Registering, service, those
-from tests.load.world import NOW, pod, roster
+from tests.load.world import NOW, cpu, pod, policy, roster, see, usage
 
 
 def travelled(memory: Memory) -> Memory:
@@ -123,6 +123,20 @@ def test_samples_and_what_counts_for_one_connection_stay_behind() -> None:
     pods = {"a": PodMemory(out_since=NOW, last_sample={"cpu": LastSample(NOW, 5)})}
     memory = Memory(pods=pods, roster_total=40, reconnected_at=NOW)
     assert travelled(memory) == Memory(pods={"a": PodMemory(out_since=NOW)})
+
+
+def test_a_replica_that_starts_doubts_the_zeros_that_were_doubted_before() -> None:
+    rule, pods = policy(cpu("1200m", "400m")), [pod(f"web-{index}") for index in range(10)]
+    loads = {one.name: "1190m" for one in pods}
+    first, _ = see(rule, pods, usage(loads))
+    zeros = usage({**loads, **dict.fromkeys((one.name for one in pods[:9]), "0")}, at=NOW + 50)
+    then, before = see(rule, pods, zeros, memory=first.memory, now=NOW + 60)
+    data = travelling.dump(then.memory)
+    assert {uid: set(known) for uid, known in data["pods"].items()} == {
+        one.uid: {"byAbsence", "absentCount", "served", "lastSample"} for one in pods[:9]
+    }
+    _, after = see(rule, pods, zeros, memory=travelled(then.memory), now=NOW + 61)
+    assert (before.desired, after.desired) == (10, 10)
 
 
 def test_doubt_of_a_process_that_never_heard_of_the_registry_stays_with_it() -> None:

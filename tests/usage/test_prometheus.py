@@ -91,7 +91,7 @@ class TestSamples:
     async def test_before_the_first_answer_there_is_neither_sample_nor_error(self, fake: FakePrometheus) -> None:
         world = World(fake.settings(), queries=[rps(max_age_seconds=60)])
         world.source.want([SHOP])
-        assert world.of(SHOP) == QuerySamples(max_age=60.0)
+        assert world.of(SHOP) == QuerySamples(max_age=60.0, window=60.0, by_pod=True)
 
     async def test_the_times_are_asked_for_at_the_moment_of_the_evaluation(self, fake: FakePrometheus) -> None:
         world = World(fake.settings(), queries=[rps()])
@@ -109,7 +109,7 @@ class TestSamples:
         async with world.running():
             await world.change()
         assert {form["query"] for form in fake.asked} == {RPS}
-        assert world.of(SHOP) == QuerySamples(fetched_at=NOW)
+        assert world.of(SHOP) == QuerySamples(fetched_at=NOW, window=60.0, by_pod=True)
 
     async def test_nor_does_an_expression_that_reads_nothing(self, fake: FakePrometheus) -> None:
         fake.rows = {"vector(3)": [({}, "3")]}
@@ -212,7 +212,7 @@ class TestSharing:
             fake.asked.clear()
             await self.asked(fake, 3)
         assert set(fake.questions) == {'sum(queue_depth{namespace="shop",workload="api"})'}
-        assert world.of(Wanted(Query(name="depth"), "shop", "web")) == QuerySamples()
+        assert world.of(Wanted(Query(name="depth"), "shop", "web")) == QuerySamples(by_pod=False)
 
     async def test_at_most_a_few_questions_are_under_way_at_a_server(self, fake: FakePrometheus) -> None:
         most = under_way = 0

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.usage.errors import PromqlError
-from adapter.usage.promql import Selector, dating, inputs, substitute, tokens, uses_variables
+from adapter.usage.promql import UNKNOWN_WINDOW, Selector, dating, inputs, substitute, tokens, uses_variables
 
 LABEL = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True)
 
@@ -232,3 +232,26 @@ class TestDating:
         selectors = inputs('rate(x{a=~"b|c"}[1m]) / on (pod) y offset 5m or {__name__="z"}').selectors
         again = inputs(dating(selectors, ("namespace", "pod"), 90)).selectors
         assert [selector.text for selector in again] == [selector.text for selector in selectors]
+
+
+@pytest.mark.parametrize(
+    ("text", "window"),
+    [
+        ("up", 0),
+        ("sum by (namespace, pod) (rate(http_requests_total[1m]))", 60),
+        ("rate(a[1h30m]) / rate(b[5m])", 5400),
+        ("rate(a[90])", 90),
+        ("rate(a[1m] offset 10m)", 660),
+        ("a offset 1w", 604_800),
+        ("rate(a[1m] offset -10m)", 60),
+        ("a @ 1700000000", 0),
+        ("max_over_time(rate(a[1m])[5m:15s])", 360),
+        ("max_over_time(sum(rate(a[1m]))[5m:] offset 1m)", 420),
+        ("rate(a[ 2m ])", 120),
+        ("rate(a[100ms])", 0.1),
+        ("rate(a[5m + 1m])", UNKNOWN_WINDOW),
+        ("max_over_time(avg_over_time(rate(a[1m])[5m:])[10m:])", 960),
+    ],
+)
+def test_the_window_is_how_far_back_an_expression_reads(text: str, window: float) -> None:
+    assert inputs(text).window == pytest.approx(window)

@@ -52,6 +52,13 @@ class TestNamed:
             server="second", text="x", by_pod=False, namespace_label="ns", pod_label="p", max_age=60, interval=5
         )
 
+    def test_the_window_is_that_of_the_text_unless_the_settings_name_one(self) -> None:
+        for more, window in (({}, 60), ({"window_seconds": 300}, 300), ({"window_seconds": 0}, 0)):
+            known = catalog(named("rps", RPS, **more))
+            assert asked(known.question(wanted(Query(name="rps")))).window == window
+        inline = wanted(Query(prom_ql=f"{RPS} offset 5m", server="main"))
+        assert asked(catalog(inline=True).question(inline)).window == 360
+
     def test_a_service_is_sorted_by_namespace_only(self) -> None:
         assert Question(server="main", text="x", by_pod=False).labels == ("namespace",)
         assert Question(server="main", text="x", by_pod=True).labels == ("namespace", "pod")

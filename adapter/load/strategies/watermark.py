@@ -63,23 +63,33 @@ def _below(tally: Tally, band: Band, usage: Fraction) -> Need:
     assert band.low is not None
     assert band.low_minus is not None
     gaps = tally.missing + tally.young
-    if band.average is Average.TOTAL:
-        if gaps:
-            return Need(Verdict.BELOW, usage, held=HeldBy.MISSING)
-        return Need(Verdict.BELOW, usage, count=max(1, math.floor(tally.n * usage / band.low)))
-    if gaps and band.high is None:
+    if gaps and (band.average is Average.TOTAL or band.high is None):
         return Need(Verdict.BELOW, usage, held=HeldBy.MISSING)
-    filled = tally.usage + tally.missing_fill + tally.young_fill
-    recount = Fraction(filled) / (tally.weight + tally.missing_weight + tally.young_weight)
+    filled, weight = tally.usage + tally.missing_fill + tally.young_fill, Fraction(1)
+    if band.average is Average.PER_POD:
+        weight = Fraction(tally.weight + tally.missing_weight + tally.young_weight)
+    if filled / weight >= band.low_minus:
+        return Need(Verdict.BELOW, usage, held=HeldBy.MISSING)
+    recount = (filled + tally.departed_load()) / weight
     if recount >= band.low_minus:
-        return Need(Verdict.BELOW, usage, held=HeldBy.MISSING)
-    return Need(Verdict.BELOW, usage, count=max(1, math.floor((tally.n + gaps) * recount / band.low)))
+        return Need(Verdict.BELOW, usage, held=HeldBy.DEPARTED)
+    return Need(Verdict.BELOW, usage, count=max(1, math.floor((_sharing(tally, band) + gaps) * recount / band.low)))
+
+
+def _sharing(tally: Tally, band: Band) -> int:
+    """The pods that the samples were taken of.
+
+    In a total the count is a factor of what is needed: were it without the pods that left, the same samples would ask
+    for fewer each time. A number for the whole service has their load in it, as their average (`departed_load`).
+    """
+    is_sum_of_pods = band.average is Average.TOTAL and not tally.total
+    return tally.n + (len(tally.departed) if is_sum_of_pods else 0)
 
 
 def _inside(tally: Tally, band: Band, usage: Fraction, converge: Converge | None) -> Need:
     """One step of `multipleOf` toward a watermark, where the step would not carry usage past it."""
     hold = Need(Verdict.INSIDE, usage)
-    if converge is None or band.average is Average.TOTAL:
+    if converge is None:
         return hold
     if converge is Converge.LOW:
         return _towards_low(tally, band, usage) or hold
@@ -101,8 +111,16 @@ def _towards_high(tally: Tally, band: Band, usage: Fraction) -> Need | None:
     step = band.multiple_of
     if tally.missing or tally.young or tally.n <= step or band.high is None:
         return None
-    if usage * tally.n / (tally.n - step) > band.high:
+    if _with_departed(tally, band) / (tally.n - step) > band.high:
         return None
     if step > 1 or band.low is None:
         return Need(Verdict.INSIDE, usage, drift=-step)
     return Need(Verdict.INSIDE, usage, drift=-step, edge=max(1, math.ceil(tally.n * (1 - band.tolerance)) - 1))
+
+
+def _with_departed(tally: Tally, band: Band) -> Fraction:
+    """Usage times pods, that of the pods that left included."""
+    usage = Fraction(tally.usage + tally.departed_load())
+    if band.average is Average.TOTAL:
+        return usage * _sharing(tally, band)
+    return usage * tally.n / tally.weight

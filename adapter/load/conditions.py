@@ -1,0 +1,68 @@
+"""What a user should know of a policy beside its count: findings, each a sentence."""
+
+from collections.abc import Mapping, Sequence
+
+from adapter.load.assessment import MetricAssessment, PodReading, Verdict
+from adapter.load.membership import Membership
+from adapter.load.memory import Memory
+from adapter.load.pods import PodState
+from adapter.load.readings import Measured
+from adapter.load.recollection import replacement_ineffective
+from adapter.load.roster import Roster
+from adapter.load.spec import Policy
+
+SILENCE_SECONDS = 30.0
+"""A registry that has failed for so long is not trusted any more, though what it said last still counts."""
+
+
+def distrust(policy: Policy, membership: Membership, roster: Roster | None, now: float) -> str:
+    """Why the registry is not trusted just now, with its own words where it has any; empty where it is."""
+    error = roster.error if roster is not None else None
+    trouble = membership.registry_trouble
+    if policy.registry is None or error is None:
+        return trouble
+    if not trouble and roster is not None and now - roster.at > SILENCE_SECONDS:
+        trouble = (
+            f"registry {policy.registry.name} gave its last valid answer {now - roster.at:.0f} s ago, which counts"
+        )
+    return f"{trouble}: {error}" if trouble else ""
+
+
+def conditions(
+    distrusted: str,
+    memory: Memory,
+    readings: Sequence[PodReading],
+    counts: Mapping[PodState, int],
+    measured: Sequence[Measured],
+) -> dict[str, str]:
+    """What a user should know, by condition; a condition without trouble is absent."""
+    found = {}
+    metrics = [one.assessment for one in measured]
+    if distrusted:
+        found["RegistryTrusted"] = distrusted
+    errors = [f"metric {metric.name}: {metric.error}" for metric in metrics if metric.error]
+    gaps = [f"metric {m.name}: {_pods(m.missing)} without a fresh sample" for m in metrics if m.missing and not m.error]
+    if errors or gaps:
+        found["InputsFresh"] = "; ".join(errors + gaps)
+    if replacement_ineffective(memory, readings):
+        found["ReplacementIneffective"] = "pods created to replace pulled-out ones are pulled out themselves"
+    undersized = _undersized(counts, metrics)
+    if undersized:
+        found["UndersizedByUnready"] = undersized
+    return found
+
+
+def _pods(count: int) -> str:
+    return "1 pod" if count == 1 else f"{count} pods"
+
+
+def _undersized(counts: Mapping[PodState, int], metrics: Sequence[MetricAssessment]) -> str:
+    able = counts.get(PodState.SERVING, 0) + counts.get(PodState.STARTING, 0)
+    unready = counts.get(PodState.UNREADY, 0)
+    needed = max(
+        (m.readings[-1].needed or 0 for m in metrics if m.readings and m.readings[-1].verdict is Verdict.ABOVE),
+        default=0,
+    )
+    if not unready or needed <= able:
+        return ""
+    return f"{needed} serving pods are needed, {able} serve or start, and {unready} unready ones fill the count"

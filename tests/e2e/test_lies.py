@@ -1,0 +1,38 @@
+"""What sources say that is not so, or not so any more, and that must not shrink a service."""
+
+from tests.cluster.adapter import AdapterProcess
+from tests.cluster.prometheus import Exporter, Prometheus
+from tests.cluster.workloads import Workloads, cpu_watermarks
+from tests.e2e.conftest import MakeAdapter
+from tests.e2e.kit import Load, prometheus_settings, query_watermarks
+
+
+def test_the_same_samples_of_metrics_server_shrink_a_service_once(
+    adapter: AdapterProcess, workloads: Workloads
+) -> None:
+    """metrics-server looks every 10 s, the HPA every 3 s, and nothing stabilizes."""
+    workloads.deployment("web", 20, usage_cpu="300m")
+    workloads.wait_usage("web", cpu="300m")
+    workloads.policy("web", [cpu_watermarks("1200m", "400m")])
+    workloads.hpa("web")
+    workloads.wait_replicas("web", 15)
+    workloads.set_usage("web", cpu="400m")  # the same demand, shared by fifteen
+    workloads.hold_replicas("web", 15, 25)
+
+
+def test_a_source_that_reports_zeros_for_some_pods_shrinks_nothing(
+    make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus
+) -> None:
+    load = Load(exporter, workloads)
+    make_adapter(prometheus_settings(prometheus))
+    workloads.deployment("web", 10)
+    load.each("web", 1.19)
+    workloads.policy("web", [query_watermarks("load", "1200m", "400m")])
+    workloads.hpa("web")
+    workloads.wait_condition("web", "ScalingActive")
+    workloads.hold_replicas("web", 10)
+    broken = workloads.pod_names("web")[:9]
+    load.each("web", 1.19, but=dict.fromkeys(broken, 0.0))
+    workloads.hold_replicas("web", 10, 15)
+    load.each("web", 0.5, but=dict.fromkeys(broken, 0.0))
+    workloads.hold_replicas("web", 10, 15)

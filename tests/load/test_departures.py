@@ -1,0 +1,246 @@
+"""Pods that left: until samples know of it, their load counts, so that no sample shrinks a service twice."""
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapter.load.assessment import Assessment, Decision, HeldBy
+from adapter.load.departures import DepartedLoad
+from adapter.load.memory import Departed, LastSample, Memory
+from adapter.load.pods import Pod
+from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
+from adapter.load.spec import Average, Capacity, Converge, Metric, Policy, Query, Resource
+from tests.load.world import NOW, cpu, nano, out, pod, policy, queue, same, see, total, usage
+
+BAND = policy(cpu("1200m", "400m"))
+
+
+def walk(rule: Policy, pods: list[Pod], samples: Samples, steps: int, take: int) -> list[int | None]:
+    """What is asked for while up to `take` pods leave at each look, and no newer sample comes."""
+    asked: list[int | None] = []
+    memory = Memory()
+    for step in range(steps):
+        assessment, decision = see(rule, pods, samples, memory=memory, now=NOW + step)
+        memory = assessment.memory
+        asked.append(decision.desired)
+        assert decision.desired is not None
+        pods = pods[: max(decision.desired, len(pods) - take)]
+    return asked
+
+
+@pytest.mark.parametrize("take", [1, 2, 5, 100])
+def test_the_same_samples_ask_for_the_same_count_however_fast_pods_leave(take: int) -> None:
+    pods, loads = same(20, "300m")
+    asked = walk(BAND, pods, usage(loads), 8, take)
+    assert set(asked) == {15}
+
+
+@given(
+    loads=st.lists(st.integers(0, 2000), min_size=2, max_size=30),
+    take=st.integers(1, 30),
+    average=st.sampled_from(list(Average)),
+    of=st.sampled_from([None, Capacity.LIMIT]),
+)
+def test_the_goal_never_falls_while_the_samples_stay_the_same(
+    loads: list[int], take: int, average: Average, of: Capacity | None
+) -> None:
+    if average is Average.TOTAL:
+        of = None
+    low, high = (Fraction(4, 10), Fraction(12, 10)) if of is None else (Fraction(2, 10), Fraction(6, 10))
+    metric = Metric(name="cpu", resource=Resource(name="cpu", of=of), high=high * 10**9, low=low * 10**9)
+    pods = [pod(f"web-{index}", limits={"cpu": "2"}) for index in range(len(loads))]
+    samples = usage({f"web-{index}": f"{load}m" for index, load in enumerate(loads)})
+    asked = walk(policy(metric, average=average), pods, samples, 6, take)
+    first = asked[0]
+    assert first is not None
+    # A pod that goes may have used more, or less, than the average of those that stay.
+    assert all(count is not None and count >= first for count in asked)
+
+
+@pytest.mark.parametrize("total_of_pods", [True, False])
+def test_a_total_has_the_same_goal_too(total_of_pods: bool) -> None:
+    metric = cpu("12", "4") if total_of_pods else queue("12", "4")
+    pods, loads = same(20, "150m")
+    samples = usage(loads) if total_of_pods else total("3", at=NOW - 10)
+    rule = policy(metric, average=Average.TOTAL)
+    assert set(walk(rule, pods, samples, 6, 1)) == {15}
+    assert set(walk(rule, pods, samples, 6, 5)) == {15}
+
+
+def test_a_share_of_a_service_total_has_the_load_of_who_left_in_it() -> None:
+    pods, _ = same(20, None)
+    assert set(walk(policy(queue("1200m", "400m")), pods, total("6", at=NOW - 10), 6, 2)) == {15}
+
+
+@pytest.mark.parametrize("average", list(Average))
+def test_steps_inside_the_band_stop_at_the_watermark_without_a_new_sample(average: Average) -> None:
+    high = "1200m" if average is Average.PER_POD else "12"
+    rule = policy(cpu(high, None), average=average, converge_towards=Converge.HIGH)
+    pods, loads = same(20, "600m" if average is Average.PER_POD else "300m")
+    asked = walk(rule, pods, usage(loads), 20, 1)
+    assert asked[-1] == 10
+    assert all(before is not None and after is not None and before >= after for before, after in pairwise(asked))
+
+
+def after_leaving(
+    rule: Policy, before: list[Pod], samples: Samples, then: list[Pod], later: Samples, after: float = 5.0
+) -> tuple[Assessment, Decision]:
+    first, _ = see(rule, before, samples)
+    return see(rule, then, later, memory=first.memory, now=NOW + after)
+
+
+class TestWhoDeparts:
+    @pytest.mark.parametrize(
+        "leaves",
+        [
+            lambda one: None,
+            lambda one: replace(one, deleting=True),
+            lambda one: replace(one, phase="Failed"),
+            lambda one: replace(one, phase="Succeeded"),
+        ],
+    )
+    def test_a_pod_that_served_and_is_gone_terminating_or_finished(self, leaves: object) -> None:
+        pods, loads = same(20, "300m")
+        rest = [leaves(one) for one in pods[15:]]  # type: ignore[operator]
+        then = [*pods[:15], *(one for one in rest if one is not None)]
+        _, decision = after_leaving(BAND, pods, usage(loads), then, usage(loads))
+        # The HPA has lowered the count meanwhile.
+        assessment, _ = after_leaving(BAND, pods, usage(loads), then, usage(loads))
+        assert len(assessment.memory.departed) == 5
+        assert decision.held_by is HeldBy.DEPARTED
+
+    def test_it_leaves_once_though_it_is_seen_terminating_for_a_while(self) -> None:
+        pods, loads = same(2, "300m")
+        going = [pods[0], replace(pods[1], deleting=True)]
+        first, _ = after_leaving(BAND, pods, usage(loads), going, usage(loads))
+        again, _ = see(BAND, going, usage(loads), memory=first.memory, now=NOW + 20)
+        gone, _ = see(BAND, pods[:1], usage(loads), memory=again.memory, now=NOW + 40)
+        assert {one.at for one in (first.memory.departed | gone.memory.departed).values()} == {NOW + 5}  # type: ignore[operator]
+
+    def test_a_pod_that_was_out_carried_nothing(self) -> None:
+        serving, loads = same(9, "300m")
+        gone, _ = after_leaving(BAND, [*serving, out("o")], usage(loads), serving, usage(loads))
+        assert gone.memory.departed == {}
+
+    def test_a_pod_that_never_served_carried_nothing(self) -> None:
+        serving, loads = same(9, "300m")
+        young = pod("new", ready=False, age=20, ready_for=20)
+        gone, _ = after_leaving(BAND, [*serving, young], usage(loads), serving, usage(loads))
+        assert gone.memory.departed == {}
+
+    def test_one_that_turned_unready_before_it_went_had_served(self) -> None:
+        pods, loads = same(20, "300m")
+        first, _ = see(BAND, pods, usage(loads))
+        ill = [*pods[:19], pod("web-19", ready=False, ready_for=1, now=NOW + 2)]
+        then, _ = see(BAND, ill, usage(loads), memory=first.memory, now=NOW + 2)
+        gone, _ = see(BAND, pods[:19], usage(loads), memory=then.memory, now=NOW + 4)
+        assert gone.memory.departed["uid-web-19"] == Departed(NOW + 4, {"cpu": LastSample(NOW - 10, nano("300m"))})
+
+    def test_a_pod_that_comes_back_under_another_uid_is_another_one(self) -> None:
+        pods, loads = same(2, "300m")
+        anew = [pods[0], replace(pods[1], uid="uid-anew")]
+        then, _ = after_leaving(BAND, pods, usage(loads), anew, usage(loads))
+        assert set(then.memory.departed) == {"uid-web-1"}
+
+
+class TestForHowLong:
+    def test_until_every_sample_that_counts_began_later(self) -> None:
+        pods, loads = same(20, "300m")
+        stay = pods[:15]
+        left, _ = after_leaving(BAND, pods, usage(loads), stay, usage(loads))
+        fresh = {name: load for name, load in loads.items() if name != "web-0"}
+
+        def later(oldest: float) -> tuple[Assessment, Decision]:
+            samples = usage(fresh, at=NOW + 60).resources
+            old = PodUsage(oldest, 15.0, {"app": {"cpu": nano("300m")}})
+            return see(
+                BAND, stay, Samples(replace(samples, pods={**samples.pods, "web-0": old})), memory=left.memory,
+                now=NOW + 70,
+            )  # fmt: skip
+
+        known, decision = later(NOW + 20)  # the window of 15 s began at the moment in which they were seen to be gone
+        assert (decision.held_by, len(known.memory.departed)) == (HeldBy.DEPARTED, 5)
+        known, decision = later(NOW + 20.5)
+        assert (decision.desired, len(known.memory.departed)) == (11, 0)
+
+    def test_for_fifteen_minutes_at_most(self) -> None:
+        pods, loads = same(20, "300m")
+        left, _ = after_leaving(BAND, pods, usage(loads), pods[:15], usage(loads))
+        for after, kept in ((900, 5), (901, 0)):
+            then, _ = see(BAND, pods[:15], usage({}), memory=left.memory, now=NOW + 5 + after)
+            assert len(then.memory.departed) == kept
+
+    def test_a_time_in_the_future_ends_like_any_other(self) -> None:
+        memory = Memory(departed={"u": Departed(NOW + 10**6, {})})
+        then, _ = see(BAND, [pod()], usage({}), memory=memory)
+        assert then.memory.departed["u"].at == NOW
+        last, _ = see(BAND, [pod()], usage({}), memory=then.memory, now=NOW + 901)
+        assert last.memory.departed == {}
+
+    def test_each_metric_by_the_window_of_its_own_samples(self) -> None:
+        rps = Metric(name="rps", query=Query(name="r"), high=Fraction(120 * 10**9), low=Fraction(40 * 10**9))
+        pods, loads = same(20, "300m")
+        points = {one.name: Point(NOW + 55, nano("30")) for one in pods}
+
+        def samples(window: float, at: float) -> Samples:
+            query = QuerySamples(pods=points, window=window, fetched_at=NOW + 55)
+            return Samples(replace(usage(loads, at=at).resources, fetched_at=at), {"rps": query})
+
+        left, _ = after_leaving(policy(cpu("1200m", "400m"), rps), pods, usage(loads), pods[:15], usage(loads))
+        held, decision = see(policy(rps), pods[:15], samples(60, NOW + 55), memory=left.memory, now=NOW + 60)
+        assert (decision.held_by, decision.desired) == (HeldBy.DEPARTED, 15)
+        assert held.metrics[0].window == 60
+        _, decision = see(policy(rps), pods[:15], samples(49, NOW + 55), memory=left.memory, now=NOW + 60)
+        assert decision.desired == 11
+
+
+class TestLoad:
+    @given(st.lists(st.integers(0, 100)), st.fractions(0, 100))
+    def test_it_is_the_larger_of_last_sample_and_average_of_each(self, lasts: list[int], average: Fraction) -> None:
+        assert DepartedLoad(lasts).over(average) == sum(max(Fraction(last), average) for last in lasts)
+
+    def test_a_hot_pod_that_left_keeps_the_count(self) -> None:
+        calm, loads = same(9, "300m")
+        pods = [*calm, pod("hot")]
+        before = usage({**loads, "hot": "20"})
+        _, decision = after_leaving(BAND, pods, before, calm, before)
+        assert (decision.desired, decision.held_by) == (9, HeldBy.DEPARTED)
+
+    def test_it_says_so(self) -> None:
+        pods, loads = same(20, "300m")
+        assessment, decision = after_leaving(BAND, pods, usage(loads), pods[:15], usage(loads))
+        from adapter.load.explanation import explain
+        from tests.load.world import BOUNDS
+
+        text = explain(assessment, decision, BOUNDS, NOW + 5)
+        assert "cpu proposes 15 (5 pods left since these samples began, whose load the others have now)" in text
+
+    def test_the_way_up_does_not_know_of_it(self) -> None:
+        pods, loads = same(10, "1500m")
+        _, decision = after_leaving(BAND, pods, usage(loads), pods[:8], usage(loads))
+        assert decision.desired == 10  # ⌈8 · 1500/1200⌉
+
+
+def test_a_sample_dated_after_its_answer_knows_nothing_that_came_after_it_was_first_seen() -> None:
+    """A clock that is a few seconds ahead; a slow source repeats the sample at each answer."""
+    pods, loads = same(20, "300m")
+    ahead = {name: PodUsage(NOW + 8, 0.0, {"app": {"cpu": nano("300m")}}) for name in loads}
+    first, _ = see(BAND, pods, Samples(ResourceSamples(pods=ahead, fetched_at=NOW)))
+    for later in (3, 9, 30):
+        again = Samples(ResourceSamples(pods=ahead, fetched_at=NOW + later))
+        first, decision = see(BAND, pods[:15], again, memory=first.memory, now=NOW + later)
+        assert (decision.desired, decision.held_by) == (15, HeldBy.DEPARTED)
+
+
+def test_resource_samples_without_a_window_begin_when_they_were_taken() -> None:
+    pods, loads = same(20, "300m")
+    bare = {name: PodUsage(NOW + 6, 0.0, {"app": {"cpu": nano("300m")}}) for name in loads}
+    later = Samples(ResourceSamples(pods=bare, fetched_at=NOW + 6))
+    first, _ = see(BAND, pods, usage(loads))
+    left, _ = see(BAND, pods[:15], usage(loads), memory=first.memory, now=NOW + 5)
+    _, decision = see(BAND, pods[:15], later, memory=left.memory, now=NOW + 7)
+    assert decision.desired == 11
