@@ -88,6 +88,8 @@ class Server:
             scales=self._scales,
             stale=self._engine.stale,
             filling=self._engine.filling,
+            ready={"watches": self._engine.unready},
+            warnings={"watches": self._engine.trouble},
             metrics=metrics,
             options=_server_options(settings.server),
             registries=self._engine.registries,

@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import math
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 from functools import partial
@@ -13,6 +12,7 @@ import msgspec
 import structlog
 
 from adapter.assessor.entries import PolicyEntry, decode_hpa, decode_policy
+from adapter.assessor.freshness import Freshness, KindKey
 from adapter.assessor.marks import Marks
 from adapter.assessor.rows import rows
 from adapter.assessor.targets import Found, Targets
@@ -39,8 +39,6 @@ from adapter.usage.resource_metrics import ResourceMetrics
 
 log = structlog.get_logger(__name__)
 
-PROOF_SECONDS = 90.0
-"""A watch that has shown no life for so long is not believed."""
 SETTINGS_SECONDS = 5.0
 LINKS_SECONDS = 0.2
 """So long after a look at what all policies need another one waits: changes come in bursts."""
@@ -48,7 +46,6 @@ YOUNG = (1_000, 3, 1_000_000)
 """When the garbage collector looks at young objects: a thousand take half a millisecond, and most of them live on.
 At all objects, which takes tenths of a second, it never looks by itself."""
 COLLECT_SECONDS = 300.0
-LOOK_SECONDS = 0.25
 POLICIES = ("/apis/effective-load.io/v1alpha1", "watermarkpolicies")
 HPAS = ("/apis/autoscaling/v2", "horizontalpodautoscalers")
 PODS = ("/api/v1", "pods")
@@ -67,15 +64,16 @@ class Engine:
         self._metrics = metrics
         self.picture = Picture()
         self.on_settings: Callable[[Settings], None] = _nobody
-        self._looked_at = -math.inf
-        self._staleness: str | None = None
         self._marks = Marks(asyncio.get_running_loop().time)
         self._links_changed = asyncio.Event()
         self._world = World(self._marks.mark, self._links_changed.set, partial(self._marks.mark, soon=True))
         namespaces = settings.kubernetes.namespaces
         self._endpoints = Endpoints(self._world.endpoint_changed)
         self._feeds = self._reflectors(namespaces)
-        self._targets = Targets(session, namespaces, self._world.target_changed, self._look_again, metrics)
+        self._targets = Targets(session, namespaces, self._world.target_changed, self._kind_changed, metrics)
+        self._freshness = Freshness(
+            self._feeds, lambda: self._targets.watches, self._world.mark_namespace, self._kind_changed, metrics
+        )
         self._usage = ResourceMetrics(
             session,
             self._world.namespaces_with_resources,
@@ -92,7 +90,9 @@ class Engine:
             metrics=metrics,
         )
         self.registries = Registries(settings.registries, self._world.roster_changed, session.now, metrics)
-        inputs = _Inputs(self._targets, self._usage, self._prometheus, self._endpoints, self.registries)
+        inputs = _Inputs(
+            self._targets, self._freshness, self._usage, self._prometheus, self._endpoints, self.registries
+        )
         self._views = Views(self._world, inputs, session.now)
         self._worker = Worker(self._marks, self.picture, self._views.view, metrics)
         metrics.registry_rows = self.registries.rows
@@ -107,9 +107,17 @@ class Engine:
             (SLICES, decode_listing, self._endpoints.change),
         )
         return [
-            Reflector(self._session, path, decode, name=plural, on_event=on_event, metrics=self._metrics)
+            Reflector(
+                self._session,
+                _path(prefix, plural, namespace),
+                decode,
+                name=plural,
+                namespace=namespace,
+                on_event=on_event,
+                metrics=self._metrics,
+            )
             for (prefix, plural), decode, on_event in kinds
-            for path in _paths(prefix, plural, namespaces)
+            for namespace in tuple(namespaces) or ("",)
         ]
 
     async def run(self, settings_path: str | None) -> None:
@@ -118,6 +126,7 @@ class Engine:
             for feed in self._feeds:
                 tasks.create_task(feed.run(), name=f"watch {feed.name}")
             tasks.create_task(self._targets.run(), name="watch targets")
+            tasks.create_task(self._freshness.run(), name="freshness")
             tasks.create_task(self._usage.run(), name="metrics.k8s.io")
             tasks.create_task(self._prometheus.run(), name="prometheus")
             tasks.create_task(self.registries.run(), name="registries")
@@ -137,10 +146,13 @@ class Engine:
             gc.collect()
 
     async def _filled(self, *names: str) -> None:
-        """Wait for the caches of these names, of all where none is named."""
+        """Wait for the caches of these names, of all where none is named.
+
+        One that the API server refuses is not waited for: it is silent, which those that need it are told.
+        """
         for feed in self._feeds:
             if not names or feed.name in names:
-                await feed.synced.wait()
+                await feed.answered.wait()
 
     async def _assess(self) -> None:
         """Assess only once every cache is filled: half of the pods would look like a small service.
@@ -151,6 +163,7 @@ class Engine:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_links())
             await self._filled()
+            self._freshness.look()
             self._worker.announce({key: unassessed(entry) for key, entry in self._world.policies.items()})
             tasks.create_task(self._worker.run())
             await self._worker.settled()
@@ -183,9 +196,13 @@ class Engine:
         )
 
     def _look_again(self) -> None:
-        """A kind of target was resolved, or can be no longer, or the settings are new: look at every policy again."""
-        for key in tuple(self._world.policies):
-            self._marks.mark(key)
+        """The settings are new: look at every policy again."""
+        self._world.mark_namespace("")
+        self._publish_again()
+
+    def _kind_changed(self, kind: KindKey) -> None:
+        """A kind of target was resolved or listed, or can be no longer, or its watch is silent."""
+        self._world.mark_kind(*kind)
         self._publish_again()
 
     def _queries_changed(self, users: Iterable[Wanted]) -> None:
@@ -210,7 +227,7 @@ class Engine:
 
     def _unfilled(self) -> tuple[str, ...]:
         """The names of the caches that have not had their first list."""
-        return tuple(dict.fromkeys(feed.name for feed in self._feeds if not feed.synced.is_set()))
+        return tuple(dict.fromkeys(feed.name for feed in self._feeds if not feed.answered.is_set()))
 
     def follow_views(self, listener: Callable[[Iterable[Key]], None]) -> None:
         """Have the listener hear of the policies whose views are new."""
@@ -230,23 +247,20 @@ class Engine:
         """Whether any HPA has a tolerance of its own, as none can have in a cluster without that field."""
         return self._world.tolerances > 0
 
-    def stale(self) -> str | None:
-        """The sentence why nothing may be decided: a watch that has shown no life for 90 s. None where all is well.
+    def stale(self, key: Key) -> str | None:
+        """The sentence why nothing may be decided on a policy: a watch that it needs is silent. None where all is well.
 
-        Every request asks; it is looked up four times a second.
+        With an empty name: on any policy of that namespace. It costs nothing while no watch is silent.
         """
-        moment = self._session.clock.monotonic()
-        if moment - self._looked_at >= LOOK_SECONDS:
-            self._looked_at, self._staleness = moment, self._stale()
-        return self._staleness
+        return self._freshness.policy(key.namespace, self._world.target(key))
 
-    def _stale(self) -> str | None:
-        now = self._session.now()
-        for feed in (*self._feeds, *self._targets.reflectors):
-            if feed.synced.is_set() and (feed.proven_at is None or now - feed.proven_at > PROOF_SECONDS):
-                age = f"{now - feed.proven_at:.0f} s" if feed.proven_at is not None else "ever"
-                return f"the watch of {feed.name} has shown no life for {age}; nothing is decided on what it last said"
-        return None
+    def unready(self) -> str | None:
+        """The sentence why this process can decide nothing, where another one may be able to; None otherwise."""
+        return self._freshness.unready()
+
+    def trouble(self) -> str | None:
+        """The sentence about a silent watch that all policies need, in some namespace or in all; None where none is."""
+        return self._freshness.trouble()
 
     async def _follow_settings(self, file: SettingsFile) -> None:
         """Take over what changes in the settings file; a broken file changes nothing and is complained about once."""
@@ -289,6 +303,7 @@ class _Inputs:
     def __init__(
         self,
         targets: Targets,
+        freshness: Freshness,
         usage: ResourceMetrics,
         prometheus: Prometheus,
         endpoints: Endpoints,
@@ -296,6 +311,7 @@ class _Inputs:
     ) -> None:
         self._registries = registries
         self.find: Callable[[TargetRef], Found | str] = targets.find
+        self.silence: Callable[[str, TargetRef | None], str | None] = freshness.policy
         self.resources: Callable[[str], ResourceSamples] = usage.samples
         self.query: Callable[[Query, str, str], QuerySamples] = prometheus.samples
         self.endpoint_serving: Callable[[str, str, str], bool | None] = endpoints.endpoint_serving
@@ -329,5 +345,5 @@ def _query_view(result: NamedQueryResult) -> QueryView:
     )
 
 
-def _paths(prefix: str, plural: str, namespaces: Iterable[str]) -> list[str]:
-    return [f"{prefix}/namespaces/{namespace}/{plural}" for namespace in namespaces] or [f"{prefix}/{plural}"]
+def _path(prefix: str, plural: str, namespace: str) -> str:
+    return f"{prefix}/namespaces/{namespace}/{plural}" if namespace else f"{prefix}/{plural}"

@@ -32,6 +32,10 @@ class Neighbours(NamedTuple):
     policies: tuple[str, ...] = ()
 
 
+WATCH_SILENT = "WatchSilent"
+"""The reason of a problem: a watch that the policy needs is not to be believed."""
+
+
 class Problem(NamedTuple):
     """Why a policy has no answer: the HTTP code and reason of the Status, and the sentence."""
 
@@ -96,8 +100,8 @@ class PodsMetricTarget:
 class Snapshot:
     """All policies and all queries, and the pods by namespace that a query's series may name.
 
-    `pods_metric_targets` is by namespace. `synced` once every Kubernetes cache has been filled, and every policy that
-    was known by then assessed.
+    `pods_metric_targets` is by namespace. `synced` once every Kubernetes cache has been filled, or refused, and every
+    policy that was known by then assessed.
     """
 
     policies: Mapping[Key, PolicyView] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from adapter.kube.errors import KubeError
 from adapter.load.assessment import Assessment, Decision
 from adapter.load.pipeline import decide
 from adapter.load.spec import Bounds, Scale
-from adapter.snapshot import Picture, PolicyView
+from adapter.snapshot import Key, Picture, PolicyView
 
 _AT_ONCE = 16  # live scale reads of one listing under way together
 _OLDEST_ASSESSMENT = 90.0
@@ -30,17 +30,18 @@ class Scales(Protocol):
 
 
 class Answers:
-    """Answers metric requests. `stale` gives the sentence why nothing may be decided now, None where it may; `filling`
-    the one that says what is waited for until the picture is synced.
+    """Answers metric requests.
 
-    `now` is the API server's time. An assessment older than `oldest` seconds is no ground for an answer.
+    `stale` gives the sentence why nothing may be decided on a policy now, None where it may; with an empty name, on any
+    policy of that namespace. `filling` gives the one that says what is waited for until the picture is synced. `now` is
+    the API server's time. An assessment older than `oldest` seconds is no ground for an answer.
     """
 
     def __init__(
         self,
         picture: Picture,
         scales: Scales,
-        stale: Callable[[], str | None],
+        stale: Callable[[Key], str | None],
         filling: Callable[[], str],
         now: Callable[[], float],
         *,
@@ -70,7 +71,7 @@ class Answers:
 
     async def custom(self, route: Route) -> bytes:
         """A MetricValueList. Raises StatusError."""
-        directory = self._fresh()
+        directory = self._fresh(route.namespace)
         if route.resource == PODS:
             return wire.custom(route.version, self._on_pods(directory, route))
         views = objects.chosen(directory, route)
@@ -97,24 +98,29 @@ class Answers:
 
     async def external(self, route: Route) -> bytes:
         """An ExternalMetricValueList. Raises StatusError; one error fails all, for the HPA adds up what it gets."""
-        directory = self._fresh()
+        # No policy has a metric of a query's name, and a query needs no watch.
+        items = queries.as_external(self._filled(route.namespace).snapshot, route, self._now())
+        if items is not None:
+            return wire.external(items)
+        directory = self._fresh(route.namespace)
         views = external.chosen(directory, route)
-        if views:
-            values = [(view, await self._value(view, route.metric)) for view in views]
-            return wire.external(
-                ExternalItem(metric=route.metric, labels=labels(view, route.metric), value=value)
-                for view, value in values
-            )
-        items = queries.as_external(directory.snapshot, route, self._now())
-        if items is None:
+        if not views:
             raise external.unknown(directory, route)
-        return wire.external(items)
+        values = [(view, await self._value(view, route.metric)) for view in views]
+        return wire.external(
+            ExternalItem(metric=route.metric, labels=labels(view, route.metric), value=value) for view, value in values
+        )
 
-    def _fresh(self) -> Directory:
+    def _filled(self, namespace: str) -> Directory:
         directory = self.directory
         if not directory.snapshot.synced:
-            raise unavailable(self._filling())
-        if sentence := self._stale():
+            cause = self._stale(Key(namespace, ""))
+            raise unavailable(f"the Kubernetes caches are still being filled: {cause}" if cause else self._filling())
+        return directory
+
+    def _fresh(self, namespace: str) -> Directory:
+        directory = self._filled(namespace)
+        if sentence := self._stale(Key(namespace, "")):
             raise unavailable(sentence)
         return directory
 
@@ -146,6 +152,8 @@ class Answers:
         return await self._desired(view) if metric == DESIRED else figure(view, metric)
 
     def _refuse_old(self, view: PolicyView) -> None:
+        if sentence := self._stale(Key(view.policy.namespace, view.policy.name)):
+            raise unavailable(sentence)
         if view.assessment is not None and (age := self._now() - view.assessment.at) > self._oldest:
             raise unavailable(
                 f"WatermarkPolicy {view.policy.namespace}/{view.policy.name} was last assessed {age:.0f} s ago"

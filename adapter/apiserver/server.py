@@ -24,7 +24,7 @@ from adapter.apiserver.status import CertificateError
 from adapter.apiserver.trust import Peer, Trust
 from adapter.apiserver.trustwatch import TrustWatch
 from adapter.load.pipeline import decide
-from adapter.snapshot import Picture
+from adapter.snapshot import Key, Picture
 from adapter.telemetry.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
@@ -43,10 +43,12 @@ class ServerOptions:
 
 
 class ApiServer:
-    """Serves the picture. `ready` and `live` are more checks for `/readyz` and `/livez`, by name.
+    """Serves the picture. `ready` and `live` are more checks for `/readyz` and `/livez`, by name; `/readyz` shows what
+    `warnings` say, and does not fail by it.
 
-    `stale` gives the sentence why nothing may be decided, None where it may; `filling` the one that says what is still
-    waited for before the picture is synced. `registries` take the word of platforms.
+    `stale` gives the sentence why nothing may be decided on a policy, None where it may; with an empty name, on any
+    policy of the namespace. `filling` gives the one that says what is still waited for before the picture is synced.
+    `registries` take the word of platforms.
     """
 
     def __init__(
@@ -55,12 +57,13 @@ class ApiServer:
         picture: Picture,
         session: Api,
         scales: Scales,
-        stale: Callable[[], str | None],
+        stale: Callable[[Key], str | None],
         filling: Callable[[], str],
         metrics: Metrics,
         options: ServerOptions,
         ready: Mapping[str, Check] | None = None,
         live: Mapping[str, Check] | None = None,
+        warnings: Mapping[str, Check] | None = None,
         decide: Decide = decide,
         registries: Registries | None = None,
         wall: Callable[[], float] = time.time,
@@ -90,7 +93,7 @@ class ApiServer:
         health = Health(
             {"ping": lambda: None, "event-loop": self._heart.check, **(live or {})},
             ready,
-            {"authorization": reviews.check},
+            {"authorization": reviews.check, **(warnings or {})},
         )
         answers = Answers(picture, scales, stale, filling, session.now, decide=decide)
         self._listener = tls.Listener(options.address, options.port)

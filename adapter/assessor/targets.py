@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import structlog
 
+from adapter.assessor.freshness import KindKey, KindWatches, silence
 from adapter.assessor.world import TargetRef
-from adapter.kube.errors import KubeError
+from adapter.kube.backoff import Backoff
+from adapter.kube.errors import KubeError, NotFound
 from adapter.kube.reflector import Reflector
 from adapter.kube.resources import Resource, Resources
 from adapter.kube.session import Session
@@ -18,14 +19,8 @@ from adapter.telemetry.metrics import Metrics
 
 log = structlog.get_logger(__name__)
 
-RETRY_SECONDS = 15.0
-
-
-class KindKey(NamedTuple):
-    """A kind of object."""
-
-    api_version: str
-    kind: str
+LASTING_SECONDS = 60.0
+"""A kind that was watched for so long is looked up again at once when it goes; one that comes and goes is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +33,84 @@ class Found:
     proven_at: float | None
 
 
-class Targets:
-    """Watches every kind that is wanted, each by one reflector that never stops once begun.
+class Kind:
+    """A kind of scale target that is wanted: resolved by discovery, then watched; anew where it went and came back.
 
-    `on_change` is called with each target that came, changed or went.
+    `on_change` is called with each target that came, changed or went, `on_news` when the kind was resolved, listed, or
+    can no longer be resolved.
+    """
+
+    def __init__(
+        self,
+        key: KindKey,
+        resources: Resources,
+        reflector: Callable[[Resource, str], Reflector[TargetObject]],
+        namespaces: tuple[str, ...],
+        on_news: Callable[[KindKey], None],
+    ) -> None:
+        self.resource: Resource | None = None
+        self.fault = ""
+        """Why it cannot be resolved."""
+        self.watches: dict[str, Reflector[TargetObject]] = {}
+        self._key = key
+        self._resources = resources
+        self._reflector = reflector
+        self._namespaces = namespaces
+        self._on_news = on_news
+        self._backoff = Backoff()
+
+    async def run(self) -> None:
+        """Follow the kind until cancelled."""
+        while True:
+            self.resource = await self._resolved()
+            self.fault = ""
+            self.watches = {
+                namespace: self._reflector(self.resource, namespace) for namespace in self._namespaces or ("",)
+            }
+            self._on_news(self._key)
+            began = asyncio.get_running_loop().time()
+            await self._watch()
+            if asyncio.get_running_loop().time() - began > LASTING_SECONDS:
+                self._backoff.reset()
+            log.info("scale target kind is gone, looking it up anew", kind=self._key.kind)
+            self.fault = f"the API server serves no {self.resource.name} any more"
+            self.resource, self.watches = None, {}
+            self._on_news(self._key)
+            await asyncio.sleep(self._backoff.next())
+
+    async def _watch(self) -> None:
+        """Watch until the API server no longer serves the kind."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for reflector in self.watches.values():
+                    tasks.create_task(reflector.run(until=(NotFound,)))
+                    tasks.create_task(self._tell_when_synced(reflector))
+        except* NotFound:
+            pass
+
+    async def _tell_when_synced(self, reflector: Reflector[TargetObject]) -> None:
+        await reflector.synced.wait()
+        self._on_news(self._key)
+
+    async def _resolved(self) -> Resource:
+        """The kind as the API server serves it now; until it serves one, the fault says why not."""
+        while True:
+            self._resources.forget(self._key.api_version, self._key.kind)
+            try:
+                return await self._resources.scalable(self._key.api_version, self._key.kind)
+            except KubeError as error:
+                if self.fault != str(error):
+                    log.warning("scale target kind cannot be resolved", kind=self._key.kind, error=str(error))
+                    self.fault = str(error)
+                    self._on_news(self._key)
+            await asyncio.sleep(self._backoff.next())
+
+
+class Targets:
+    """Watches every kind that is wanted, and no other: a kind whose last policy is gone is let go.
+
+    `on_change` is called with each target that came, changed or went, `on_kind` with a kind of which something else is
+    known now.
     """
 
     def __init__(
@@ -49,7 +118,7 @@ class Targets:
         session: Session,
         namespaces: tuple[str, ...],
         on_change: Callable[[TargetRef], None],
-        on_kind: Callable[[], None],
+        on_kind: Callable[[KindKey], None],
         metrics: Metrics,
     ) -> None:
         self._session = session
@@ -58,62 +127,47 @@ class Targets:
         self._on_change = on_change
         self._on_kind = on_kind
         self._metrics = metrics
-        self._wanted: asyncio.Queue[KindKey] = asyncio.Queue()
-        self._kinds: dict[KindKey, Resource | None] = {}
-        self._faults: dict[KindKey, str] = {}
-        self._watches: dict[KindKey, dict[str, Reflector[TargetObject]]] = {}
+        self._kinds: dict[KindKey, Kind] = {}
+        self._running: dict[KindKey, asyncio.Task[None]] = {}
+        self._changed = asyncio.Event()
 
     def want(self, refs: Iterable[TargetRef]) -> None:
-        """Have the kinds of these targets watched."""
-        for ref in refs:
-            key = KindKey(ref.api_version, ref.kind)
-            if key not in self._kinds:
-                self._kinds[key] = None
-                self._wanted.put_nowait(key)
+        """Have the kinds of these targets watched, and no others."""
+        wanted = {KindKey(ref.api_version, ref.kind) for ref in refs}
+        for key in self._kinds.keys() - wanted:
+            self._let_go(key)
+        for key in wanted - self._kinds.keys():
+            reflector = partial(self._make_reflector, key)
+            self._kinds[key] = Kind(key, self._resources, reflector, self._namespaces, self._on_kind)
+            self._changed.set()
 
     async def run(self) -> None:
         """Resolve and watch what is wanted, for ever."""
         async with asyncio.TaskGroup() as tasks:
             while True:
-                tasks.create_task(self._follow(await self._wanted.get()))
+                for key in self._kinds.keys() - self._running.keys():
+                    self._running[key] = tasks.create_task(self._kinds[key].run(), name=f"watch {key.kind}")
+                self._changed.clear()
+                await self._changed.wait()
 
-    async def _follow(self, key: KindKey) -> None:
-        resource = await self._resolve(key)
-        self._kinds[key] = resource
-        self._faults.pop(key, None)
-        self._watches[key] = {
-            namespace: Reflector(
-                self._session,
-                resource.collection(namespace),
-                target_decoder(key.api_version, key.kind, resource.paths),
-                name=resource.name,
-                on_event=partial(self._changed, key),
-                metrics=self._metrics,
-            )
-            for namespace in self._namespaces or ("",)
-        }
-        self._on_kind()
-        async with asyncio.TaskGroup() as tasks:
-            for reflector in self._watches[key].values():
-                tasks.create_task(reflector.run())
-                tasks.create_task(self._tell_when_synced(reflector))
+    def _let_go(self, key: KindKey) -> None:
+        self._kinds.pop(key)
+        if (task := self._running.pop(key, None)) is not None:
+            task.cancel()
+        self._on_kind(key)
 
-    async def _tell_when_synced(self, reflector: Reflector[TargetObject]) -> None:
-        await reflector.synced.wait()
-        self._on_kind()
+    def _make_reflector(self, key: KindKey, resource: Resource, namespace: str) -> Reflector[TargetObject]:
+        return Reflector(
+            self._session,
+            resource.collection(namespace),
+            target_decoder(key.api_version, key.kind, resource.paths),
+            name=resource.name,
+            namespace=namespace,
+            on_event=partial(self._tell, key),
+            metrics=self._metrics,
+        )
 
-    async def _resolve(self, key: KindKey) -> Resource:
-        while True:
-            try:
-                return await self._resources.scalable(key.api_version, key.kind)
-            except KubeError as error:
-                if self._faults.get(key) != str(error):
-                    log.warning("scale target kind cannot be resolved", kind=key.kind, error=str(error))
-                self._faults[key] = str(error)
-                self._on_kind()
-                await asyncio.sleep(RETRY_SECONDS)
-
-    def _changed(self, key: KindKey, old: TargetObject | None, new: TargetObject | None) -> None:
+    def _tell(self, key: KindKey, old: TargetObject | None, new: TargetObject | None) -> None:
         found = new or old
         if found is not None:
             self._on_change(TargetRef(found.namespace, key.api_version, key.kind, found.target.name))
@@ -121,33 +175,29 @@ class Targets:
     def resource(self, api_version: str, kind: str) -> str:
         """The plural with its group (`deployments.apps`); empty while it is not resolved."""
         found = self._kinds.get(KindKey(api_version, kind))
-        return found.name if found else ""
+        return found.resource.name if found is not None and found.resource is not None else ""
 
     def find(self, ref: TargetRef) -> Found | str:
         """The target, or the sentence that says why it is not known."""
-        key = KindKey(ref.api_version, ref.kind)
-        resource, reflector = self._kinds.get(key), self._watch(key, ref.namespace)
-        if resource is None:
-            return self._faults.get(key, f"{ref.kind} {ref.name} has not been looked up yet")
+        kind = self._kinds.get(KindKey(ref.api_version, ref.kind))
+        if kind is None or kind.resource is None:
+            return (kind.fault if kind is not None else "") or f"{ref.kind} {ref.name} has not been looked up yet"
+        reflector = kind.watches.get(ref.namespace) or kind.watches.get("")
         if reflector is None:
             return f"namespace {ref.namespace} is not watched"
         item = reflector.items.get(f"{ref.namespace}/{ref.name}")
-        if item is None and not reflector.synced.is_set():
-            return f"{resource.name} have not been listed yet"
+        if item is None and (sentence := silence(reflector)) is not None:
+            return sentence
         if item is None:
             return f"{ref.kind} {ref.name}, that the HPA scales, does not exist in namespace {ref.namespace}"
         return Found(
             object=item,
-            resource=resource.name,
-            scale_path=resource.scale_path(ref.namespace, ref.name),
+            resource=kind.resource.name,
+            scale_path=kind.resource.scale_path(ref.namespace, ref.name),
             proven_at=reflector.proven_at,
         )
 
     @property
-    def reflectors(self) -> list[Reflector[TargetObject]]:
-        """The watches of all kinds."""
-        return [reflector for watches in self._watches.values() for reflector in watches.values()]
-
-    def _watch(self, key: KindKey, namespace: str) -> Reflector[TargetObject] | None:
-        watches = self._watches.get(key, {})
-        return watches.get(namespace) or watches.get("")
+    def watches(self) -> KindWatches:
+        """The watches of all kinds that are resolved."""
+        return {key: kind.watches for key, kind in self._kinds.items()}

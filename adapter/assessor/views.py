@@ -22,7 +22,7 @@ from adapter.load.samples import QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Policy, Query, Scale, Target
 from adapter.policy import travelling
 from adapter.policy.memory import RecollectionError
-from adapter.snapshot import Key, PolicyView, Problem
+from adapter.snapshot import WATCH_SILENT, Key, PolicyView, Problem
 
 log = structlog.get_logger(__name__)
 
@@ -32,6 +32,10 @@ class Inputs(Protocol):
 
     def find(self, ref: TargetRef) -> Found | str:
         """The scale target, or the sentence that says why it is not known."""
+        ...
+
+    def silence(self, namespace: str, target: TargetRef | None) -> str | None:
+        """Why what the watches say of a policy in this namespace, for this target, is not to be believed."""
         ...
 
     def resources(self, namespace: str) -> ResourceSamples:
@@ -73,16 +77,19 @@ class Views:
         view, link = unassessed(entry), self._world.link(key)
         if view.problem is not None:
             return view
+        silence = self._inputs.silence(key.namespace, self._world.target(key))
+        silent = Problem(503, WATCH_SILENT, silence) if silence else None
         if link is None:
             missing = (
                 f"HorizontalPodAutoscaler {view.policy.hpa}, that WatermarkPolicy {key.name} names, does not exist"
             )
-            return replace(view, problem=Problem(404, "NotFound", f"{missing} in namespace {key.namespace}"))
-        return self._linked(key, view, link)
+            problem = silent or Problem(404, "NotFound", f"{missing} in namespace {key.namespace}")
+            return replace(view, problem=problem)
+        return self._linked(key, view, link, silent)
 
-    def _linked(self, key: Key, view: PolicyView, link: Link) -> PolicyView:
+    def _linked(self, key: Key, view: PolicyView, link: Link, silent: Problem | None) -> PolicyView:
         view = replace(view, bounds=link.hpa.bounds, target_name=link.ref.name)
-        problem = _refusal(link, self._inputs.registry_refusal)
+        problem = silent or _refusal(link, self._inputs.registry_refusal)
         found = self._inputs.find(link.ref)
         if isinstance(found, str):
             return replace(view, problem=problem or Problem(503, "ServiceUnavailable", found))
@@ -93,7 +100,8 @@ class Views:
             target_resource=found.resource,
             target_labels=found.object.labels,
             scale_path=found.scale_path,
-            scale=scale,
+            # What was true once is not known to be so now.
+            scale=None if silent else scale,
             scale_proven_at=found.proven_at,
             problem=problem,
         )

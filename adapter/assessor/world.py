@@ -146,6 +146,18 @@ class World:
         for key in tuple(self._by_service.get(service, ())):
             self._mark_soon(key)
 
+    def target(self, key: Key) -> TargetRef | None:
+        """The target of a policy, None where it has no HPA."""
+        return self._refs.get(key)
+
+    def mark_namespace(self, namespace: str) -> None:
+        """Something else is known of all policies in a namespace, of all there are where it is empty."""
+        self._mark_all(self._by_namespace.get(namespace, ()) if namespace else self.policies)
+
+    def mark_kind(self, api_version: str, kind: str) -> None:
+        """Something else is known of a kind of target."""
+        self._mark_all(key for key, ref in self._refs.items() if (ref.api_version, ref.kind) == (api_version, kind))
+
     def services(self) -> Iterable[ServiceKey]:
         """The services that policies name."""
         return tuple(self._by_service)

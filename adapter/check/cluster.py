@@ -9,6 +9,7 @@ import msgspec
 
 from adapter.faults import FaultyDocument
 from adapter.kube.errors import MalformedAnswer
+from adapter.kube.objects import Condition
 from adapter.kube.pods import PodDecoder
 from adapter.kube.resources import Resources
 from adapter.kube.session import Session
@@ -20,6 +21,7 @@ from adapter.policy.conformance import Wiring
 from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.policy.objects import PolicyObject
 from adapter.policy.parse import parse_policy
+from adapter.snapshot import WATCH_SILENT
 
 T = TypeVar("T")
 
@@ -35,14 +37,28 @@ class _List(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
 
 
+class _Status(msgspec.Struct):
+    conditions: list[Condition] | None = None
+
+
+class _Told(msgspec.Struct):
+    """What the companion wrote of a policy."""
+
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A policy by its name; `policy` is None where it is not valid, and `fault` says why."""
+    """A policy by its name; `policy` is None where it is not valid, and `fault` says why.
+
+    `silence` is what its status says of a watch that is silent; empty where that is none.
+    """
 
     namespace: str
     name: str
     policy: Policy | None
     fault: str = ""
+    silence: str = ""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -64,7 +80,7 @@ class Cluster:
     """
 
     def __init__(self, session: Session, tolerance: Fraction) -> None:
-        self._session = session
+        self.session = session
         self._tolerance = tolerance
         self._resources = Resources(session)
         self._neighbourhoods: dict[str, tuple[list[Hpa], list[Named]]] = {}
@@ -141,17 +157,22 @@ class Cluster:
         return next(iter(await self._items(path, fieldSelector=f"metadata.name={name}")), None)
 
     async def _items(self, path: str, **params: str) -> list[msgspec.Raw]:
-        body = await self._session.get(path, params=params or None, timeout=30)
+        body = await self.session.get(path, params=params or None, timeout=30)
         return _decoded(body, msgspec.json.Decoder(_List).decode, path).items or []
 
 
 def _policy(body: bytes | msgspec.Raw) -> Named:
     wire = _decoded(body, msgspec.json.Decoder(PolicyObject).decode, "WatermarkPolicy")
     namespace, name = wire.metadata.namespace, wire.metadata.name
+    silence = _silence(_decoded(body, msgspec.json.Decoder(_Told).decode, "WatermarkPolicy"))
     try:
-        return Named(namespace, name, parse_policy(wire))
+        return Named(namespace, name, parse_policy(wire), silence=silence)
     except FaultyDocument as error:
-        return Named(namespace, name, None, str(error))
+        return Named(namespace, name, None, str(error), silence)
+
+
+def _silence(told: _Told) -> str:
+    return next((one.message for one in told.status.conditions or () if one.reason == WATCH_SILENT), "")
 
 
 def _decoded(body: bytes | msgspec.Raw, decode: Callable[[bytes | msgspec.Raw], T], what: str) -> T:

@@ -10,6 +10,7 @@ from fractions import Fraction
 from adapter.check.cluster import Cluster, ClusterFault, Named, TargetPods
 from adapter.check.findings import PROBE, matching, registry_section, roster_of, service_section
 from adapter.check.report import Section
+from adapter.check.rights import rights_section
 from adapter.kube.errors import KubeError
 from adapter.kube.session import Session
 from adapter.load.membership import KUBERNETES, uses_registry
@@ -22,6 +23,9 @@ from adapter.registries.roster import ServiceKey, service_of
 from adapter.settings import Settings
 from adapter.settings_registries import Registry
 from adapter.telemetry.metrics import Metrics
+
+SHOWN = 5
+"""Policies that are listed where several tell of the same; of more, the number is told."""
 
 
 class Unusable(Exception):  # noqa: N818  an error is called what happened
@@ -46,6 +50,8 @@ async def check(settings: Settings, wanted: Wanted, kubeconfig: str | None) -> l
     notes: list[Section] = []
     async with _cluster(kubeconfig, settings, wanted, notes) as cluster:
         policies = await _policies(cluster, settings, wanted, notes) if cluster else []
+        if cluster:
+            notes.append(await rights_section(cluster.session, settings.kubernetes.namespaces))
         services = _services(wanted, registries, policies)
         looks = await _look_at_all(registries, services)
         sections = [registry_section(registries[name], looks[name]) for name in sorted(looks)]
@@ -113,9 +119,25 @@ async def _policies(cluster: Cluster, settings: Settings, wanted: Wanted, notes:
     for one in found:
         if one.policy is None:
             section.wrong(f"policy {one} is not valid: {one.fault}")
+    for silence, policies in _by_silence(found).items():
+        section.wrong(f"{silence} (said by the status of {policies})")
     if section.findings:
         notes.append(section)
     return [one.policy for one in found if one.policy and wanted.registry in {"", _registry_of(one.policy)}]
+
+
+def _by_silence(found: Iterable[Named]) -> dict[str, str]:
+    """The silent watches that statuses tell of, and the policies that do."""
+    policies: dict[str, list[str]] = {}
+    for one in found:
+        if one.silence:
+            policies.setdefault(one.silence, []).append(str(one))
+    return {silence: _listed(names) for silence, names in policies.items()}
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def _registry_of(policy: Policy) -> str:

@@ -14,13 +14,14 @@ from adapter.companion.notifier import Notifier
 from adapter.companion.situation import Past, Situation, ToleranceField
 from adapter.companion.watching import Watched, look
 from adapter.companion.writer import Writer
-from adapter.kube.errors import KubeError
+from adapter.kube.backoff import Backoff
+from adapter.kube.errors import Forbidden, KubeError
 from adapter.kube.lease import Lease
 from adapter.kube.session import Session
 from adapter.load.pipeline import decide
 from adapter.policy.hpa import Hpa
 from adapter.settings import Companion as CompanionSettings
-from adapter.snapshot import Key, Neighbours, Picture
+from adapter.snapshot import WATCH_SILENT, Key, Neighbours, Picture, Problem
 from adapter.telemetry.metrics import Metrics
 
 LOOK_SECONDS = 10.0
@@ -40,8 +41,8 @@ _log = structlog.get_logger(__name__)
 class Companion:
     """The companion over a picture that somebody else keeps current.
 
-    `hpa` gives the HPA of a policy; `stale` the sentence why nothing may be decided, None where all is well. `changed`
-    is to be called with the policies whose views are new.
+    `hpa` gives the HPA of a policy; `stale` the sentence why nothing may be decided on it, None where something may.
+    `changed` is to be called with the policies whose views are new.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class Companion:
         hpa: Callable[[Key], Hpa | None],
         neighbours: Callable[[Key], Neighbours],
         tolerance_seen: Callable[[], bool],
-        stale: Callable[[], str | None],
+        stale: Callable[[Key], str | None],
         settings: CompanionSettings,
         namespaces: Sequence[str],
         metrics: Metrics,
@@ -128,12 +129,23 @@ class Companion:
 
     async def _inherited(self) -> dict[Key, Past]:
         """What the statuses say, as soon as they can be read: without it conditions would begin anew."""
+        pasts: dict[Key, Past] = {}
+        for namespace in tuple(self._namespaces) or ("",):
+            pasts |= await self._inherited_in(namespace)
+        return pasts
+
+    async def _inherited_in(self, namespace: str) -> dict[Key, Past]:
+        complaint, backoff = "", Backoff()
         while True:
             try:
-                return await found(self._session, self._namespaces)
+                return await found(self._session, [namespace] if namespace else [])
             except KubeError as error:
-                _log.warning("the policies' statuses cannot be read", error=str(error))
-                await asyncio.sleep(LOOK_SECONDS / 5)
+                if complaint != str(error):
+                    complaint = str(error)
+                    _log.warning("the policies' statuses cannot be read", namespace=namespace, error=complaint)
+                if namespace and isinstance(error, Forbidden):
+                    return {}  # nor are its policies known, and the other namespaces do not wait for it
+                await asyncio.sleep(backoff.next())
 
     async def _look_around(self) -> None:
         while True:
@@ -205,10 +217,13 @@ class Companion:
         await asyncio.sleep(begin - now)
 
     def _situation(self, key: Key) -> Situation | None:
-        """The policy as it stands; None where it is gone, was not looked at yet, or nothing known can be believed."""
+        """The policy as it stands; None where it is gone or not looked at yet. A silent watch's word is left out."""
         view = self._picture.current.policies.get(key)
-        if view is None or view.announced or not self._picture.current.synced or self._stale() is not None:
+        if view is None or view.announced or not self._picture.current.synced:
             return None
+        silent = self._stale(key)
+        if view.problem is None and silent is not None:
+            view = replace(view, assessment=None, scale=None, problem=Problem(503, WATCH_SILENT, silent))
         now, decision = self._session.now(), None
         if view.assessment is not None and view.scale is not None and view.bounds is not None:
             decision = decide(view.assessment, view.scale, view.bounds, now)
@@ -217,7 +232,7 @@ class Companion:
             now=now,
             view=view,
             decision=decision,
-            hpa=self._hpa(key),
+            hpa=self._hpa(key) if silent is None else None,
             settings=self.settings,
             past=self._pasts.get(key, Past()),
             watched=self._watched.get(key),

@@ -23,7 +23,7 @@ from adapter.companion.situation import Past, Situation
 
 def urgent(situation: Situation) -> Iterator[Action]:
     """The actions that wait for nothing else. A feature that is switched off plans nothing."""
-    if situation.settings.features.fast_scale_up:
+    if situation.settings.features.fast_scale_up and not situation.silent:
         yield from fast_scale_up.plan(situation)
     yield from notices.plan(situation)
 
@@ -31,9 +31,9 @@ def urgent(situation: Situation) -> Iterator[Action]:
 def steady(situation: Situation) -> Iterator[Action]:
     """The actions that wait their turn. A feature that is switched off plans nothing."""
     features = situation.settings.features
-    if features.deletion_cost:
+    if features.deletion_cost and not situation.silent:
         yield from deletion_cost.plan(situation)
-    if features.hpa_wiring:
+    if features.hpa_wiring and not situation.silent:
         yield from wiring.plan(situation)
     if features.status:
         yield from status.plan(situation)

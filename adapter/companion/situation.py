@@ -9,7 +9,7 @@ from adapter.companion.watching import Watched
 from adapter.load.assessment import Decision
 from adapter.policy.hpa import Hpa
 from adapter.settings import Companion
-from adapter.snapshot import Key, Neighbours, PolicyView
+from adapter.snapshot import WATCH_SILENT, Key, Neighbours, PolicyView
 
 
 class Finding(NamedTuple):
@@ -111,3 +111,8 @@ class Situation:
     leads_since: float = 0.0
     neighbours: Neighbours = field(default_factory=Neighbours)
     tolerance_field: ToleranceField = ToleranceField()
+
+    @property
+    def silent(self) -> bool:
+        """Whether a watch that the policy needs is not to be believed: this is told, and nothing is done on it."""
+        return self.view.problem is not None and self.view.problem.reason == WATCH_SILENT

@@ -15,6 +15,7 @@ from adapter.load.pods import PodState
 from adapter.load.quantity import nano_text
 from adapter.policy import travelling
 from adapter.policy.memory import time_text
+from adapter.snapshot import WATCH_SILENT
 
 REFRESH_SECONDS = 120.0
 """A status that says the same is written again after so long, for its times and its memory."""
@@ -57,6 +58,8 @@ def _news(status: Mapping[str, Any]) -> dict[str, Any]:
         "memory": travelling.lasting(status.get("memory") or {}),
         # Who stands in the way of an HPA's wiring, and with what, is in the sentences only.
         "wiring": [one["message"] for one in status.get("conditions", ()) if one["type"] == wiring.CONDITION],
+        # Nothing was assessed, so the sentence moves with no sample: another one tells of another trouble.
+        "problem": "metrics" not in status and status.get("decision"),
     }
 
 
@@ -110,6 +113,8 @@ def findings(situation: Situation) -> Iterator[Finding]:
     yield from modes.findings(situation)
     yield from wiring.findings(situation)
     yield from notices.findings(situation)
+    if situation.silent:
+        yield Finding("InputsFresh", False, WATCH_SILENT, _problem(situation))
     assessment = situation.view.assessment
     if assessment is None:
         return

@@ -21,6 +21,7 @@ from adapter.kube.errors import (
     Gone,
     KubeError,
     MalformedAnswer,
+    NotFound,
     ServerError,
     TimedOut,
     TooManyRequests,
@@ -38,6 +39,8 @@ WATCH_SECONDS = (50, 60)
 """A watch is asked to end after a random number of seconds in this range: with a reconnect well below 90 s."""
 SILENCE_SECONDS = 10.0
 """So much later than it should have ended a silent watch is given up."""
+PROOF_SECONDS = 90.0
+"""A copy without proof that it is current for so long is not believed, and listed anew before it is again."""
 
 _LIST_SECONDS = 60.0
 _FIRST_PAGE = 100
@@ -97,7 +100,8 @@ class Reflector(Generic[T]):
     `decode` turns an object's JSON into what is kept; it copies what it keeps of a Raw, and raises
     msgspec.MsgspecError for what it cannot read (the object then stays as it was last known). `on_event(old, new)` is
     called for each object that is new (old None), different, or gone (new None); two that compare equal are not
-    different. `name` is the resource in metrics and logs; `params` are selectors for list and watch.
+    different. `name` is the resource in metrics and logs, `namespace` the one that `path` names (empty: all of them);
+    `params` are selectors for list and watch.
     """
 
     def __init__(
@@ -107,6 +111,7 @@ class Reflector(Generic[T]):
         decode: Callable[[msgspec.Raw], T],
         *,
         name: str,
+        namespace: str = "",
         params: Mapping[str, str] | None = None,
         on_event: Callable[[T | None, T | None], None] = _nothing,
         page: int = 500,
@@ -114,10 +119,15 @@ class Reflector(Generic[T]):
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.name = name
+        self.namespace = namespace
         self.synced = asyncio.Event()
         """Set once the first list is complete."""
+        self.answered = asyncio.Event()
+        """Set once the first list is complete, or the API server refused it: 403, or 404."""
         self.proven_at: float | None = None
         """The API server's time of the last proof that the copy is current: list, watch connected, event, bookmark."""
+        self.trouble: KubeError | None = None
+        """What went wrong last, None once there was proof again."""
         self._session = session
         self._path = path
         self._decode = decode
@@ -139,13 +149,24 @@ class Reflector(Generic[T]):
         """The objects by `namespace/name` (`/name` for cluster-scoped ones): a live view, copy it before awaiting."""
         return MappingProxyType(self._items)
 
-    async def run(self) -> None:
-        """List and watch until cancelled. What goes wrong is logged, counted and tried again."""
+    @property
+    def silent(self) -> bool:
+        """Whether the copy is not to be believed: it was never complete, or nothing proved it for 90 s."""
+        return self.proven_at is None or self._session.now() - self.proven_at > PROOF_SECONDS
+
+    async def run(self, *, until: tuple[type[KubeError], ...] = ()) -> None:
+        """List and watch until cancelled. What goes wrong is logged, counted and tried again.
+
+        Raises an error of the kinds in `until` instead.
+        """
         while True:
             try:
-                if self._place is None:
+                # A watch that goes on after a long silence does not tell when it has caught up. A list does.
+                if self._place is None or self.silent:
                     await self._list()
                 await self._watch(self._place or "")
+            except until:
+                raise
             except KubeError as error:
                 await self._recover(error)
 
@@ -172,6 +193,7 @@ class Reflector(Generic[T]):
         self._place = self._version_of(page.metadata)
         self._prove(as_of)
         self.synced.set()
+        self.answered.set()
         seconds = round(self._session.clock.monotonic() - began, 3)
         _log.info("listed", resource=self.name, objects=len(found), seconds=seconds)
         if len(found) >= _MANY:
@@ -278,6 +300,7 @@ class Reflector(Generic[T]):
 
     def _prove(self, moment: float) -> None:
         self.proven_at = moment
+        self.trouble = None
         self._metrics.watch_proof.labels(self.name).set(moment)
         self._metrics.watch_objects.labels(self.name).set(len(self._items))
 
@@ -299,6 +322,10 @@ class Reflector(Generic[T]):
     async def _recover(self, error: KubeError) -> None:
         self._metrics.watch_restarts.labels(self.name, _reason(error)).inc()
         self._complain(error)
+        if not isinstance(error, Gone):
+            self.trouble = error
+        if isinstance(error, Forbidden | NotFound):
+            self.answered.set()
         if not self._place_holds(error):
             self._place = None
         asked = error.retry_after if isinstance(error, ApiStatusError) else None

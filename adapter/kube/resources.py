@@ -94,6 +94,10 @@ class Resources:
             raise UnknownKind(f"{kind} ({api_version}) cannot be scaled: it has no scale subresource")
         return resource
 
+    def forget(self, api_version: str, kind: str) -> None:
+        """Have a kind looked up anew: it may have gone, or come back as another one."""
+        self._found.pop((api_version, kind), None)
+
     def _is_old(self, finding: _Finding) -> bool:
         keeps = MISS_SECONDS if finding.resource is None else HIT_SECONDS
         return self._session.clock.monotonic() - finding.at >= keeps

@@ -104,8 +104,18 @@ class Metrics:
         )
         self.watch_restarts = self._counter("watch_restarts_total", "Watches that began anew", "resource", "reason")
         self.watch_objects = self._gauge("watch_objects", "Objects a watch holds", "resource")
+        self.watch_silent = self._gauge(
+            "watch_silent",
+            "Watches of a resource that are not believed: never filled, or without proof that they are alive for 90 s",
+            "resource",
+        )
         self.clock_skew = self._gauge("clock_skew_seconds", "This machine's clock less the API server's")
         self.settings_reloads = self._counter("settings_reloads_total", "Settings files that were read anew", "result")
+
+    def forget_watch(self, resource: str) -> None:
+        """Take away the series of a resource that is no longer watched."""
+        for metric in (self.watch_proof, self.watch_restarts, self.watch_objects, self.watch_silent):
+            metric.remove_by_labels({"resource": resource})
 
     async def exposition(self) -> bytes:
         """The whole exposition in Prometheus text format 0.0.4, made in slices of at most about 2 ms."""

@@ -46,7 +46,7 @@ async def ask(
 ) -> Any:
     picture = Picture()
     picture.swap(snapshot)
-    answers = Answers(picture, scales or StubScales(), lambda: stale, lambda: FILLING, lambda: now, decide=decide)
+    answers = Answers(picture, scales or StubScales(), lambda _: stale, lambda: FILLING, lambda: now, decide=decide)
     asked = route(target)
     assert asked.fault is None, asked.fault
     body = await (answers.external(asked) if asked.kind is Kind.EXTERNAL else answers.custom(asked))

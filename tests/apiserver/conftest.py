@@ -94,7 +94,7 @@ class Service:
             picture=self.picture,
             session=session,
             scales=self.scales,
-            stale=lambda: self.sentence,
+            stale=lambda _: self.sentence,
             filling=lambda: "the Kubernetes caches are still being filled: pods",
             metrics=self.metrics,
             options=options,

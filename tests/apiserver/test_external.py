@@ -163,3 +163,11 @@ async def test_whatever_the_selector_exactly_the_series_it_selects_are_served(
         assert [item["value"] for item in await items(depth(*found), target)] == wanted
     else:
         assert (await refused(depth(*found), target)).code == 404
+
+
+async def test_a_query_needs_no_watch_and_a_policy_does() -> None:
+    assert (
+        await value(depth(series(100, queue="x")), f"{EXTERNAL}/depth", stale="the watch of pods is silent") == "100m"
+    )
+    error = await refused(depth(series(1)), f"{EXTERNAL}/desired_replicas", stale="the watch of pods is silent")
+    assert (error.code, error.message) == (503, "the watch of pods is silent")

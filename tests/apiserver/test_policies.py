@@ -301,7 +301,7 @@ async def test_a_swapped_picture_is_answered_from_at_once() -> None:
 
     picture = Picture()
     picture.swap(shop())
-    answers = Answers(picture, StubScales(), lambda: None, lambda: FILLING, lambda: NOW)
+    answers = Answers(picture, StubScales(), lambda _: None, lambda: FILLING, lambda: NOW)
     before = await answers.custom(route(f"{POLICY}/effective_cpu"))
     picture.swap(snapshot(view(assessments=[measured(usage=2)])))
     after = await answers.custom(route(f"{POLICY}/effective_cpu"))

@@ -55,11 +55,16 @@ class FakeInputs:
     samples: ResourceSamples = field(default_factory=ResourceSamples)
     endpoints: dict[str, bool] = field(default_factory=dict)
     refusal: str = ""
+    silent: str | None = None
     listed: Roster | None = None
 
     def find(self, ref: TargetRef) -> Found | str:
         assert ref.namespace == "shop"
         return self.found
+
+    def silence(self, namespace: str, target: TargetRef | None) -> str | None:
+        assert namespace == "shop"
+        return self.silent
 
     def resources(self, namespace: str) -> ResourceSamples:
         assert namespace == "shop"

@@ -200,3 +200,33 @@ def test_a_policy_that_cannot_be_read_keeps_its_name_and_its_faults() -> None:
 def test_an_hpa_that_cannot_be_used_is_refused_as_an_object_that_cannot_be_read() -> None:
     with pytest.raises(ValueError, match="scaleTargetRef"):
         decode_hpa(b'{"metadata": {"name": "web", "namespace": "shop"}, "spec": {"maxReplicas": 3}}')
+
+
+class TestSilence:
+    """A watch that the policy needs is silent: nothing is assessed, and what was true once is not shown."""
+
+    def test_the_sentence_is_the_answer_and_the_old_count_is_not_shown(self, stand: Stand) -> None:
+        assert desired(stand.view()) == 7
+        stand.inputs.silent = "the watch of pods has shown no life since 2026-01-01T00:00:00Z"
+        view = stand.view()
+        assert view.problem == (503, "WatchSilent", stand.inputs.silent)
+        assert (view.assessment, view.scale) == (None, None)
+        assert view.target is not None, "its HPA may ask for the target's metric"
+        stand.inputs.silent = None
+        assert desired(stand.view()) == 7
+
+    def test_an_hpa_of_which_nothing_is_known_is_not_said_to_be_missing(self, stand: Stand) -> None:
+        stand.world.hpa_changed(hpa(), None)
+        assert stand.problem()[0] == 404
+        stand.inputs.silent = "horizontalpodautoscalers have not been listed yet"
+        assert stand.problem() == (503, stand.inputs.silent)
+
+    def test_what_is_remembered_outlasts_the_silence(self, stand: Stand) -> None:
+        before = stand.view().assessment
+        stand.inputs.silent = "the watch of pods is silent"
+        stand.view()
+        stand.inputs.silent = None
+        after = stand.view().assessment
+        assert before is not None
+        assert after is not None
+        assert after.memory.pods.keys() == before.memory.pods.keys()

@@ -233,3 +233,24 @@ class TestNeighbours:
         assert told.world.tolerances == 1
         told.world.hpa_changed(exact, hpa())
         assert told.world.tolerances == 0
+
+
+class TestInputs:
+    """Whom it concerns that something else is known of a namespace's watches, or of a kind's."""
+
+    def test_the_policies_of_a_namespace_or_all_of_them(self, told: Told) -> None:
+        elsewhere = replace(entry(), namespace="cart")
+        told.world.policy_changed(None, elsewhere)
+        told.since()
+        told.world.mark_namespace("shop")
+        assert told.since() == {KEY}
+        told.world.mark_namespace("")
+        assert told.since() == {KEY, Key("cart", "web")}
+
+    def test_the_policies_whose_target_is_of_that_kind(self, told: Told) -> None:
+        told.world.mark_kind("apps/v1", "StatefulSet")
+        assert told.since() == set()
+        told.world.mark_kind("apps/v1", "Deployment")
+        assert told.since() == {KEY}
+        assert told.world.target(KEY) == REF
+        assert told.world.target(Key("shop", "none")) is None

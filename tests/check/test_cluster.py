@@ -79,3 +79,18 @@ async def test_a_namespace_is_asked_for_once_whatever_number_of_policies_it_has(
         await cluster.pods(one.policy)
     asked = [path for path, query in api.asked if "fieldSelector" not in query]
     assert (asked.count(HPAS), asked.count(POLICIES)) == (1, 2)
+
+
+async def test_a_silent_watch_that_a_status_tells_of_is_found(api: FakeApi, cluster: Cluster) -> None:
+    silent = {
+        "type": "InputsFresh",
+        "status": "False",
+        "reason": "WatchSilent",
+        "message": "the watch of pods is silent",
+    }
+    well = {"type": "InputsFresh", "status": "True", "reason": "SamplesFresh", "message": "fresh"}
+    api.answers[POLICIES] = items(
+        policy("web") | {"status": {"conditions": [silent]}}, policy("beside") | {"status": {"conditions": [well]}}
+    )
+    found = {one.name: one.silence for one in await cluster.policies(["shop"])}
+    assert found == {"web": "the watch of pods is silent", "beside": ""}

@@ -14,6 +14,7 @@ from adapter.companion import plan
 from adapter.companion.actions import Action, MarkPod, RaiseScale, WriteStatus
 from adapter.companion.companion import Companion
 from adapter.companion.situation import Situation
+from adapter.companion.status import status_of
 from adapter.kube.lease import Lease
 from adapter.kube.session import Session
 from adapter.settings import Companion as CompanionSettings
@@ -60,7 +61,7 @@ class Case:
             lambda _: None,
             cast("Any", lambda _: situation().neighbours),
             lambda: True,
-            lambda: self.staleness,
+            lambda _: self.staleness,
             settings,
             (),
             self.metrics,
@@ -278,17 +279,28 @@ async def test_where_the_statuses_cannot_be_read_nothing_is_written_until_they_c
     await case.until(lambda: set(case.names) == {"p000", "p001"})
 
 
-async def test_nothing_is_written_while_what_is_known_may_be_outdated(
+async def test_what_may_be_outdated_is_neither_shown_nor_acted_on_and_is_said(
     make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.05)
+    seen: list[Situation] = []
+
+    def urgent(one: Situation) -> Iterator[Action]:
+        seen.append(one)
+        return _nothing(one)
+
+    monkeypatch.setattr(plan, "urgent", urgent)
     case = make(0)
-    case.staleness = "the watch of pods has shown no life for 91 s"
-    case.policies(2)
-    await asyncio.sleep(0.3)
-    assert case.names == []
+    case.staleness = "the watch of pods has shown no life since 2026-01-01T00:00:00Z"
+    case.policies(1)
+    await case.until(lambda: case.names == ["p000"])
+    assert seen[-1].silent
+    assert (seen[-1].decision, seen[-1].hpa, seen[-1].view.scale) == (None, None, None)
+    told = dict(status_of(seen[-1]))
+    assert told["decision"] == case.staleness
     case.staleness = None
-    await case.until(lambda: set(case.names) == {"p000", "p001"})
+    await case.until(lambda: not seen[-1].silent)
+    assert seen[-1].decision is not None
 
 
 async def test_a_companion_whose_watches_are_not_filled_does_not_run_for_the_lease(make: Callable[..., Case]) -> None:

@@ -13,7 +13,7 @@ from aiohttp import web
 from adapter.kube import reflector as module
 from adapter.kube.backoff import Backoff
 from adapter.kube.credentials import Access
-from adapter.kube.errors import CredentialsError
+from adapter.kube.errors import CredentialsError, NotFound
 from adapter.kube.reflector import Reflector
 from adapter.kube.session import Session
 from adapter.kube.slices import Slices
@@ -640,3 +640,60 @@ async def until(true: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
         while not true():  # noqa: ASYNC110  what is waited for has no event
             await asyncio.sleep(0)
+
+
+class TestBelief:
+    """How much of the copy may be believed, and why not."""
+
+    async def test_what_goes_wrong_is_known_until_there_is_proof_again(self, api: FakeApi, make: Any) -> None:
+        api.lists.append(status(403, "Forbidden", "may not list"))
+        watched = make()
+        watched.wake.clear()
+        await watched.nap()
+        reflector = watched.reflector
+        assert "may not list" in str(reflector.trouble)
+        assert (reflector.silent, reflector.synced.is_set()) == (True, False)
+        watched.wake.set()
+        await watched.synced()
+        assert (reflector.trouble, reflector.silent) == (None, False)
+
+    @pytest.mark.parametrize(("code", "answered"), [(403, True), (404, True), (503, False)])
+    async def test_a_list_that_is_refused_is_an_answer(
+        self, api: FakeApi, make: Any, code: int, *, answered: bool
+    ) -> None:
+        api.lists.append(status(code, "Because"))
+        watched = make()
+        watched.wake.clear()
+        await watched.nap()
+        assert (watched.reflector.answered.is_set(), watched.reflector.synced.is_set()) == (answered, False)
+        watched.wake.set()
+        await watched.synced()
+        assert watched.reflector.answered.is_set()
+
+    async def test_after_a_long_silence_it_is_listed_anew_for_a_watch_does_not_tell_when_it_has_caught_up(
+        self, api: FakeApi, make: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "PROOF_SECONDS", 0.2)
+        api.put("a")
+        watched = make()
+        watch = await api.watch()
+        await asyncio.sleep(0.3)
+        assert watched.reflector.silent
+        watch.cut()
+        await api.watch()
+        assert len(api.queries("list")) == 2
+        assert not watched.reflector.silent
+
+    async def test_an_expired_place_is_no_trouble(self, api: FakeApi, make: Any) -> None:
+        watched = make()
+        (await api.watch()).send("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "metadata": {}})
+        await api.watch()
+        assert watched.reflector.trouble is None
+
+    async def test_it_ends_by_the_errors_that_it_shall_end_by(
+        self, api: FakeApi, session: Session, metrics: Metrics
+    ) -> None:
+        reflector = Reflector(session, COLLECTION, _DECODER.decode, name="things", metrics=metrics)
+        api.lists.append(status(404, "NotFound"))
+        with pytest.raises(NotFound):
+            await asyncio.wait_for(reflector.run(until=(NotFound,)), 30)

@@ -59,6 +59,7 @@ FOR_EVER = {
     "effective_load_watch_last_proof_timestamp_seconds": ("gauge", "resource"),
     "effective_load_watch_objects": ("gauge", "resource"),
     "effective_load_watch_restarts_total": ("counter", "resource", "reason"),
+    "effective_load_watch_silent": ("gauge", "resource"),
 }
 """Dashboards, alerts and recording rules of users name these. Add, never rename, never take away."""
 

@@ -1,0 +1,281 @@
+"""Twelve policies over several kinds, sources and registries, and what each of them is answered."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from adapter.apiserver.answers import Answers
+from adapter.apiserver.routes import route
+from adapter.apiserver.status import StatusError
+from adapter.engine import Engine
+from adapter.kube.scale import ScaleReader
+from adapter.kube.session import Session
+from adapter.settings import Settings
+from adapter.snapshot import Key
+from adapter.telemetry.metrics import Metrics
+from adapter.usage.promql import INPUT_LABEL
+from tests.engine.cluster import KINDS, PREFIXES, Cluster, Object
+from tests.registries.test_http import Platform, said
+from tests.usage.fakes import FakePrometheus, vector
+
+CREATED = "2026-01-01T00:00:00Z"
+VERSIONS = {plural: PREFIXES[plural].removeprefix("/apis/") for plural in KINDS}
+
+
+class Service(NamedTuple):
+    """A policy, and what it uses. `source` is `cpu` or the Prometheus server's name."""
+
+    namespace: str
+    name: str
+    kind: str
+    source: str
+    registry: str = ""
+
+    @property
+    def key(self) -> Key:
+        return Key(self.namespace, self.name)
+
+
+SERVICES = (
+    Service("shop", "s0", "deployments", "cpu"),
+    Service("shop", "s1", "deployments", "one", "first"),
+    Service("shop", "s2", "deployments", "two", "second"),
+    Service("shop", "s3", "statefulsets", "cpu", "first"),
+    Service("shop", "s4", "statefulsets", "one"),
+    Service("shop", "s5", "statefulsets", "two", "second"),
+    Service("cart", "s6", "widgets", "cpu", "second"),
+    Service("cart", "s7", "widgets", "one"),
+    Service("cart", "s8", "widgets", "two", "first"),
+    Service("cart", "s9", "deployments", "cpu", "first"),
+    Service("cart", "s10", "statefulsets", "one", "second"),
+    Service("cart", "s11", "deployments", "two"),
+)
+PODS = 3
+DESIRED = "5"
+"""Three pods at 150 with a high watermark of 100."""
+
+
+@dataclass
+class Stand:
+    """The engine, what it hears, and what it has the server answer."""
+
+    cluster: Cluster
+    session: Session
+    engine: Engine
+    metrics: Metrics
+    proms: dict[str, FakePrometheus]
+    platforms: dict[str, Platform]
+    answers: Answers
+    services: list[Service] = field(default_factory=list)
+
+    def add(self, service: Service) -> None:
+        """The workload with its pods, its HPA and its policy."""
+        self.services.append(service)
+        cluster, namespace = self.cluster, service.namespace
+        cluster.put(service.kind, _target(service))
+        for pod in _pods(service):
+            cluster.put("pods", pod)
+            cluster.usage[namespace][pod["metadata"]["name"]] = "150m"
+        cluster.put("horizontalpodautoscalers", _hpa(service))
+        cluster.put("watermarkpolicies", _policy(service))
+        if service.source != "cpu":
+            rows = self.proms[service.source].rows.setdefault(_query(service.source), [])
+            rows += [({"namespace": namespace, "pod": pod}, "150") for pod in names(service)]
+
+    async def answer(self, service: Service) -> str:
+        """What its HPA is answered: the count, or the sentence."""
+        where = f"namespaces/{service.namespace}/watermarkpolicies.effective-load.io/{service.name}"
+        try:
+            body = await self.answers.custom(route(f"/apis/custom.metrics.k8s.io/v1beta2/{where}/desired_replicas"))
+        except StatusError as error:
+            return error.message
+        return str(msgspec.json.decode(body)["items"][0]["value"])
+
+    async def all_answers(self) -> dict[str, str]:
+        return {one.name: await self.answer(one) for one in self.services}
+
+    async def until_answered(self, wanted: Iterable[str] | None = None, seconds: float = 15) -> None:
+        """Wait until these services, or all, are answered the count."""
+        names_of = {one.name for one in self.services} if wanted is None else set(wanted)
+
+        async def counted() -> bool:
+            found = await self.all_answers()
+            return all(found[name] == DESIRED for name in names_of)
+
+        await until(counted, seconds, self.all_answers)
+
+    async def until_refused(self, wanted: Iterable[str], contains: str = "", seconds: float = 15) -> None:
+        """Wait until none of these services is answered a count."""
+
+        async def refused() -> bool:
+            found = await self.all_answers()
+            return all(not found[name].isdigit() and contains in found[name] for name in wanted)
+
+        await until(refused, seconds, self.all_answers)
+
+    def silent(self, resource: str) -> float | None:
+        """The metric of silent watches."""
+        return self.metrics.registry.get_sample_value("effective_load_watch_silent", {"resource": resource})
+
+
+async def until(holds: Callable[[], Any], seconds: float, otherwise: Callable[[], Any]) -> None:
+    """Poll until it holds: what the engine makes of its inputs is told by nobody."""
+    deadline = time.monotonic() + seconds
+    while not await holds():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"after {seconds:g} s: {await otherwise()}")
+        await asyncio.sleep(0.05)
+
+
+@contextlib.asynccontextmanager
+async def standing(**settings: Any) -> AsyncIterator[Stand]:
+    """An engine with two Prometheus servers and two registries, over an empty cluster."""
+    async with contextlib.AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(Cluster())
+        proms = {name: await stack.enter_async_context(FakePrometheus()) for name in ("one", "two")}
+        for prom in proms.values():
+            prom.handler = _dated(prom)
+        platforms = {name: Platform() for name in ("first", "second")}
+        urls = {name: await _served(stack, platform) for name, platform in platforms.items()}
+        metrics = Metrics()
+        session = await stack.enter_async_context(Session(cluster.load, metrics=metrics))
+        engine = Engine(_settings(proms, urls, settings), session, metrics)
+        scales = ScaleReader(session, metrics)
+        stack.push_async_callback(scales.close)
+        answers = Answers(engine.picture, scales, engine.stale, engine.filling, session.now)
+        yield Stand(cluster, session, engine, metrics, proms, platforms, answers)
+
+
+@contextlib.asynccontextmanager
+async def running(stand: Stand) -> AsyncIterator[Stand]:
+    """The same while the engine runs."""
+    task = asyncio.create_task(stand.engine.run(None))
+    try:
+        yield stand
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _served(stack: contextlib.AsyncExitStack, platform: Platform) -> str:
+    platform.answer = said()
+    app = web.Application()
+    app.router.add_route("*", "/roster", platform.handle)
+    server = await stack.enter_async_context(TestServer(app))
+    return str(server.make_url("/roster"))
+
+
+def _dated(prom: FakePrometheus) -> Callable[[web.Request, dict[str, str]], Any]:
+    """Answers of this moment."""
+
+    async def answer(request: web.Request, form: dict[str, str]) -> web.StreamResponse:
+        prom.sampled_at = time.time()
+        if INPUT_LABEL in form["query"]:
+            return await prom.by_rows(request, form)
+        return vector(*prom.rows.get(form["query"], []), at=time.time())
+
+    return answer
+
+
+def _query(source: str) -> str:
+    return f"sum by (namespace, pod) ({source})"
+
+
+def _settings(proms: dict[str, FakePrometheus], urls: dict[str, str], more: dict[str, Any]) -> Settings:
+    brief = {"interval_seconds": 0.2, "max_age_seconds": 2}
+    return Settings.model_validate(
+        {
+            "resource_metrics": brief,
+            "prometheus": {
+                "servers": [{"name": name, "url": prom.url} for name, prom in proms.items()],
+                "queries": [{"name": name, "server": name, "query": _query(name), **brief} for name in proms],
+            },
+            "registries": [
+                {"name": name, "type": "HTTP", "url": url, "interval_seconds": 0.2} for name, url in urls.items()
+            ],
+            **more,
+        }
+    )
+
+
+def names(service: Service) -> list[str]:
+    """Its pods' names."""
+    return [f"{service.name}-{index}" for index in range(PODS)]
+
+
+def _meta(namespace: str, name: str, **more: Any) -> Object:
+    return {"namespace": namespace, "name": name, "uid": f"uid-{name}", "creationTimestamp": CREATED, **more}
+
+
+def _target(service: Service) -> Object:
+    selector: Any = {"matchLabels": {"app": service.name}}
+    return {
+        "apiVersion": VERSIONS[service.kind],
+        "kind": KINDS[service.kind],
+        "metadata": _meta(service.namespace, service.name),
+        "spec": {"replicas": PODS, "selector": selector},
+        "status": {"replicas": PODS, "selector": f"app={service.name}"},
+    }
+
+
+def _pods(service: Service) -> Iterable[Object]:
+    by = {"Deployment": ("ReplicaSet", f"{service.name}-abc")}
+    kind, owner = by.get(KINDS[service.kind], (KINDS[service.kind], service.name))
+    for name in names(service):
+        labels = {"app": service.name, "pod-template-hash": "abc"}
+        owners = [{"apiVersion": "apps/v1", "kind": kind, "name": owner, "uid": f"uid-{owner}", "controller": True}]
+        yield {
+            "metadata": _meta(service.namespace, name, labels=labels, ownerReferences=owners),
+            "spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "100m"}}}]},
+            "status": {
+                "phase": "Running",
+                "startTime": CREATED,
+                "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": CREATED}],
+                "containerStatuses": [{"name": "app", "state": {"running": {}}}],
+            },
+        }
+
+
+def _hpa(service: Service) -> Object:
+    calm = {"tolerance": "0", "stabilizationWindowSeconds": 0}
+    described = {"apiVersion": "effective-load.io/v1alpha1", "kind": "WatermarkPolicy", "name": service.name}
+    aim = {"type": "AverageValue", "averageValue": "1"}
+    metric = {"describedObject": described, "metric": {"name": "desired_replicas"}, "target": aim}
+    return {
+        "metadata": _meta(service.namespace, service.name),
+        "spec": {
+            "scaleTargetRef": {
+                "apiVersion": VERSIONS[service.kind],
+                "kind": KINDS[service.kind],
+                "name": service.name,
+            },
+            "minReplicas": 1,
+            "maxReplicas": 20,
+            "behavior": {"scaleUp": calm, "scaleDown": calm},
+            "metrics": [{"type": "Object", "object": metric}],
+        },
+        "status": {"conditions": [{"type": "ScalingActive", "status": "True"}]},
+    }
+
+
+def _policy(service: Service) -> Object:
+    if service.source == "cpu":
+        load: Object = {"resource": {"name": "cpu"}, "highWatermark": "100m", "lowWatermark": "40m"}
+    else:
+        load = {"query": {"name": service.source}, "highWatermark": "100", "lowWatermark": "40"}
+    spec: Object = {"metrics": [{"name": "load", **load}]}
+    if service.registry:
+        spec["registry"] = {"name": service.registry, "service": service.name}
+    return {
+        "apiVersion": "effective-load.io/v1alpha1",
+        "kind": "WatermarkPolicy",
+        "metadata": _meta(service.namespace, service.name, generation=1),
+        "spec": spec,
+    }

@@ -1,0 +1,108 @@
+"""Whatever single input breaks, only the policies that use it are answered anything else."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from adapter.assessor import worker
+from adapter.kube import reflector
+from tests.engine.inputs import INPUTS
+from tests.engine.kit import DESIRED, SERVICES, Stand, running, standing, until
+from tests.registries.test_http import said
+
+PROOF_SECONDS = 1.5
+
+
+@pytest.fixture
+async def stand(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stand]:
+    monkeypatch.setattr(reflector, "PROOF_SECONDS", PROOF_SECONDS)
+    monkeypatch.setattr(worker, "REASSESS_SECONDS", 0.5)
+    async with standing() as stand:
+        for service in SERVICES:
+            stand.add(service)
+        async with running(stand):
+            await stand.until_answered()
+            yield stand
+
+
+@pytest.mark.parametrize("name", INPUTS)
+async def test_a_broken_input_changes_the_answers_of_those_that_use_it_and_of_nobody_else(
+    stand: Stand, name: str
+) -> None:
+    broken = INPUTS[name]
+    users = {one.name for one in SERVICES if broken.used_by(one)}
+    others = [one for one in SERVICES if one.name not in users]
+    found: dict[str, set[str]] = {one.name: set() for one in others}
+
+    async def watch_the_others() -> None:
+        while True:
+            for one in others:
+                found[one.name].add(await stand.answer(one))
+            await asyncio.sleep(0.02)
+
+    watching = asyncio.create_task(watch_the_others())
+    broken.breaks(stand)
+    await stand.until_refused(users, broken.says)
+    await asyncio.sleep(2 * PROOF_SECONDS)
+    watching.cancel()
+    assert found == {one.name: {DESIRED} for one in others}
+    stand.cluster.mend()
+
+
+@pytest.mark.parametrize("name", ["first", "second"])
+async def test_a_registry_that_fails_changes_nobodys_answer_and_one_that_speaks_those_of_its_own_services(
+    stand: Stand, name: str
+) -> None:
+    users = {one.name for one in SERVICES if one.registry == name}
+    before = await stand.all_answers()
+    stand.platforms[name].status = 503
+    deadline = asyncio.get_running_loop().time() + PROOF_SECONDS
+    while asyncio.get_running_loop().time() < deadline:
+        assert await stand.all_answers() == before
+        await asyncio.sleep(0.05)
+    stand.platforms[name].status = 200
+    stand.platforms[name].answer = said(*({"pod": f"{one.name}-0", "state": "out"} for one in SERVICES))
+
+    async def changed() -> bool:
+        found = await stand.all_answers()
+        assert {one for one in found if found[one] != before[one]} <= users
+        return all(found[one] != before[one] for one in users)
+
+    await until(changed, 15, stand.all_answers)
+
+
+async def test_after_each_fault_everybody_is_answered_again(stand: Stand) -> None:
+    for how, what in (("muted", "pods"), ("refused", "horizontalpodautoscalers"), ("gone", "widgets")):
+        stand.cluster.break_watches(getattr(stand.cluster, how), what)
+        await stand.until_refused({"s6"})
+        stand.cluster.mend()
+        await stand.until_answered(seconds=40)
+
+
+async def test_of_two_namespaces_one_that_is_refused_stops_nobody_in_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither where the right was never there, nor where it is taken away later."""
+    monkeypatch.setattr(reflector, "PROOF_SECONDS", PROOF_SECONDS)
+    async with standing(kubernetes={"namespaces": ["shop", "cart"]}) as stand:
+        for service in SERVICES:
+            stand.add(service)
+        shop = {one.name for one in SERVICES if one.namespace == "shop"}
+        cart = {one.name for one in SERVICES} - shop
+        stand.cluster.refused |= {"pods in cart", "widgets in cart"}
+        async with running(stand):
+            await stand.until_answered(shop)
+            await stand.until_refused(cart, "pods in namespace cart have not been listed yet")
+            assert stand.engine.unready() is None
+            stand.cluster.mend()
+            await stand.until_answered(seconds=40)
+            stand.cluster.break_watches(stand.cluster.refused, "horizontalpodautoscalers in shop")
+            await stand.until_refused(shop, "the watch of horizontalpodautoscalers in namespace shop")
+            await stand.until_answered(cart)
+            assert stand.engine.unready() is None
+            assert stand.silent("horizontalpodautoscalers") == 1
+            stand.cluster.break_watches(stand.cluster.refused, "pods in cart")
+            await stand.until_refused(cart)
+            assert stand.engine.unready() is None
+            assert "namespace" in (stand.engine.trouble() or "")
