@@ -87,6 +87,7 @@ class Server:
             session=session,
             scales=self._scales,
             stale=self._engine.stale,
+            filling=self._engine.filling,
             ready={"watches": self._engine.unready},
             warnings={"watches": self._engine.trouble},
             metrics=metrics,

@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 import structlog
 
-from adapter.assessor.entries import decode_hpa, decode_policy
+from adapter.assessor.entries import PolicyEntry, decode_hpa, decode_policy
 from adapter.assessor.freshness import Freshness, KindKey
 from adapter.assessor.marks import Marks
 from adapter.assessor.rows import rows
 from adapter.assessor.targets import Found, Targets
-from adapter.assessor.views import Views
+from adapter.assessor.views import Views, unassessed
 from adapter.assessor.worker import Worker
 from adapter.assessor.world import Link, TargetRef, World
 from adapter.kube.pods import PodDecoder
@@ -101,7 +101,7 @@ class Engine:
     def _reflectors(self, namespaces: Iterable[str]) -> list[Reflector[Any]]:
         tolerance = Fraction(self._settings.kubernetes.hpa_tolerance)
         kinds: tuple[tuple[tuple[str, str], Callable[[msgspec.Raw], Any], Callable[[Any, Any], None]], ...] = (
-            (POLICIES, decode_policy, self._world.policy_changed),
+            (POLICIES, decode_policy, self._policy_changed),
             (HPAS, partial(decode_hpa, tolerance=tolerance), self._world.hpa_changed),
             (PODS, PodDecoder(), self._world.pod_changed),
             (SLICES, decode_listing, self._endpoints.change),
@@ -155,13 +155,19 @@ class Engine:
                 await feed.answered.wait()
 
     async def _assess(self) -> None:
-        """Assess only once every cache is filled: half of the pods would look like a small service."""
+        """Assess only once every cache is filled: half of the pods would look like a small service.
+
+        The picture is synced once every policy has been looked at: until then nobody is told that there is none.
+        """
+        self._publish_queries()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_links())
             await self._filled()
             self._freshness.look()
-            self._publish()
+            self._worker.announce({key: unassessed(entry) for key, entry in self._world.policies.items()})
             tasks.create_task(self._worker.run())
+            await self._worker.settled()
+            self._publish()
 
     async def _follow_links(self) -> None:
         """Ask the outside for what policies need, whenever that may have changed; at first beside the pods' list."""
@@ -202,8 +208,26 @@ class Engine:
     def _queries_changed(self, users: Iterable[Wanted]) -> None:
         """Queries were answered: whoever uses them is looked at again, and those of general use are published."""
         self._world.queries_changed(Key(user.namespace, user.workload) for user in users)
+        self._publish_queries()
+
+    def _publish_queries(self) -> None:
         results = (self._prometheus.series(name) for name in self._prometheus.named())
         self._worker.publish_queries({result.name: _query_view(result) for result in results if result is not None})
+
+    def _policy_changed(self, old: PolicyEntry | None, new: PolicyEntry | None) -> None:
+        self._world.policy_changed(old, new)
+        if new is not None and old is None and not self._unfilled():
+            self._worker.announce({Key(new.namespace, new.name): unassessed(new)})
+
+    def filling(self) -> str:
+        """What is still waited for before the picture is synced."""
+        if unfilled := self._unfilled():
+            return f"the Kubernetes caches are still being filled: {', '.join(unfilled)}"
+        return f"{len(self._worker.unassessed)} WatermarkPolicies have not been assessed yet"
+
+    def _unfilled(self) -> tuple[str, ...]:
+        """The names of the caches that have not had their first list."""
+        return tuple(dict.fromkeys(feed.name for feed in self._feeds if not feed.answered.is_set()))
 
     def follow_views(self, listener: Callable[[Iterable[Key]], None]) -> None:
         """Have the listener hear of the policies whose views are new."""
@@ -259,6 +283,7 @@ class Engine:
         self._usage.options = wanted.resource_metrics
         prometheus = wanted.prometheus
         self._prometheus.reload(prometheus.servers, prometheus.queries, inline_allowed=prometheus.inline_queries)
+        self._publish_queries()
         self.registries.reload(wanted.registries)
         self._settings = wanted
         self.on_settings(wanted)

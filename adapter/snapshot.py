@@ -48,6 +48,8 @@ class Problem(NamedTuple):
 class PolicyView:
     """A policy with all that is known of it. `problem` is set where it cannot be answered at all.
 
+    `announced`: it is known to exist, and has not been looked at yet. `target_name` is the name of what its HPA scales,
+    known before `target` is.
     `scale` is the watched one with the moment (API server's time) it was last proven; a decision reads it live.
     `scale_path` is the path of the target's scale subresource.
     """
@@ -55,6 +57,8 @@ class PolicyView:
     policy: Policy
     labels: Mapping[str, str] = field(default_factory=dict)
     target: Target | None = None
+    announced: bool = False
+    target_name: str = ""
     target_resource: str = ""
     target_labels: Mapping[str, str] = field(default_factory=dict)
     scale_path: str = ""
@@ -67,7 +71,10 @@ class PolicyView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryView:
-    """A named query that needs no policy, as last answered. `error` names what failed; `max_age` in seconds."""
+    """A named query that needs no policy, as last answered; its samples count for `max_age` seconds.
+
+    `error` says what failed at the last poll: the reason once no sample counts any more.
+    """
 
     name: str
     by_pod: bool
@@ -93,7 +100,8 @@ class PodsMetricTarget:
 class Snapshot:
     """All policies and all queries, and the pods by namespace that a query's series may name.
 
-    `pods_metric_targets` is by namespace. `synced` once every Kubernetes cache has been filled, or refused.
+    `pods_metric_targets` is by namespace. `synced` once every Kubernetes cache has been filled, or refused, and every
+    policy that was known by then assessed.
     """
 
     policies: Mapping[Key, PolicyView] = field(default_factory=dict)

@@ -33,8 +33,8 @@ class Answers:
     """Answers metric requests.
 
     `stale` gives the sentence why nothing may be decided on a policy now, None where it may; with an empty name, on any
-    policy of that namespace. `now` is the API server's time. An assessment older than `oldest` seconds is no ground for
-    an answer.
+    policy of that namespace. `filling` gives the one that says what is waited for until the picture is synced. `now` is
+    the API server's time. An assessment older than `oldest` seconds is no ground for an answer.
     """
 
     def __init__(
@@ -42,6 +42,7 @@ class Answers:
         picture: Picture,
         scales: Scales,
         stale: Callable[[Key], str | None],
+        filling: Callable[[], str],
         now: Callable[[], float],
         *,
         decide: Decide = decide,
@@ -50,6 +51,7 @@ class Answers:
         self._picture = picture
         self._scales = scales
         self._stale = stale
+        self._filling = filling
         self._now = now
         self._decide = decide
         self._oldest = oldest
@@ -113,7 +115,7 @@ class Answers:
         directory = self.directory
         if not directory.snapshot.synced:
             cause = self._stale(Key(namespace, ""))
-            raise unavailable(f"the Kubernetes caches are still being filled{f': {cause}' if cause else ''}")
+            raise unavailable(f"the Kubernetes caches are still being filled: {cause}" if cause else self._filling())
         return directory
 
     def _fresh(self, namespace: str) -> Directory:

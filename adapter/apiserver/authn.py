@@ -8,8 +8,8 @@ import msgspec
 from cachetools import TTLCache
 
 from adapter.apiserver.identity import Identity, identify
-from adapter.apiserver.ports import Api
-from adapter.apiserver.status import StatusError, unauthorized, unavailable
+from adapter.apiserver.reviews import Reviews
+from adapter.apiserver.status import StatusError, TooEarlyError, unauthorized, unavailable
 from adapter.apiserver.trust import NO_TRUST, Peer, Trust
 from adapter.apiserver.words import RawHeaders, Words
 from adapter.kube.errors import KubeError
@@ -42,11 +42,22 @@ class _Review(msgspec.Struct):
 
 
 class Authenticator:
-    """Finds out who asks. Certificates are checked against `wall`, this machine's clock; `monotonic` ages tokens."""
+    """Finds out who asks. Certificates are checked against `wall`, this machine's clock; `monotonic` ages tokens.
 
-    def __init__(self, api: Api, metrics: Metrics, wall: Callable[[], float], monotonic: Callable[[], float]) -> None:
+    `unread` gives the sentence why the front proxy is not known yet, None once it is.
+    """
+
+    def __init__(
+        self,
+        reviews: Reviews,
+        metrics: Metrics,
+        wall: Callable[[], float],
+        monotonic: Callable[[], float],
+        unread: Callable[[], str | None],
+    ) -> None:
         self._words = Words(NO_TRUST)
-        self._api = api
+        self._unread = unread
+        self._reviews = reviews
         self._wall = wall
         self._tokens: TTLCache[bytes, Identity | None] = TTLCache(_TOKENS, _TOKEN_SECONDS, timer=monotonic)
         self._flights: SingleFlight[bytes, Identity | None] = SingleFlight()
@@ -66,7 +77,8 @@ class Authenticator:
     def knows(self, raw: RawHeaders, peer: Peer) -> Identity | None:
         """The identity where it takes no wait to find: the front proxy's word. None where a token has to be looked at.
 
-        Raises StatusError 401 for identity headers that somebody else sent, and where there is no credential at all.
+        Raises StatusError 401 for identity headers that somebody else sent, and where there is no credential at all;
+        503 instead while the front proxy is not known, for then its own requests look like these.
         """
         said = self._words.said(raw)
         if peer.is_front_proxy(self._words.trust, self._wall()):
@@ -75,10 +87,22 @@ class Authenticator:
                 self._by_proxy.inc()
                 return identity
         elif said:
-            raise self._refused("front-proxy", "identity headers are taken from the front proxy only")
+            raise self._early(peer) or self._refused(
+                "front-proxy", "identity headers are taken from the front proxy only"
+            )
         if not any(name.lower() == b"authorization" for name, _ in raw):
-            raise self._refused("none", "Unauthorized")
+            raise self._early(peer) or self._refused("none", "Unauthorized")
         return None
+
+    def _early(self, peer: Peer) -> TooEarlyError | None:
+        """The 503 for a peer that may be the front proxy but could not show it, None for any other."""
+        sentence = self._unread()
+        if sentence is None and self.trust.authority and not peer.asked:
+            sentence = "this connection began before the front proxy was known; connect again"
+        if sentence is None:
+            return None
+        self._results.labels("front-proxy", "error").inc()
+        return TooEarlyError(f"nobody can say yet who asks: {sentence}")
 
     async def by_token(self, authorization: str) -> Identity:
         """The identity that the bearer token stands for. Raises StatusError 401, or 503 where nobody can say."""
@@ -104,8 +128,8 @@ class Authenticator:
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
         try:
             async with self._gate:
-                answer = await self._api.request("POST", _REVIEWS, body=msgspec.json.encode(review), timeout=_DEADLINE)
-            status = msgspec.json.decode(answer.body, type=_Review).status
+                body = await self._reviews.create(_REVIEWS, msgspec.json.encode(review), _DEADLINE)
+            status = msgspec.json.decode(body, type=_Review).status
         except (KubeError, msgspec.MsgspecError) as error:
             self._results.labels("token", "error").inc()
             raise unavailable(f"the token cannot be verified: {error}") from error

@@ -12,7 +12,7 @@ import msgspec
 from cachetools import TLRUCache
 
 from adapter.apiserver.identity import Identity
-from adapter.apiserver.ports import Api
+from adapter.apiserver.reviews import Reviews
 from adapter.apiserver.routes import Attributes
 from adapter.apiserver.status import StatusError, unauthorized, unavailable
 from adapter.kube.errors import KubeError
@@ -52,9 +52,9 @@ class Authorizer:
     """Asks whether an identity may do what it asks for. `monotonic` ages what is remembered."""
 
     def __init__(
-        self, api: Api, metrics: Metrics, monotonic: Callable[[], float], *, deadline: float = _DEADLINE
+        self, reviews: Reviews, metrics: Metrics, monotonic: Callable[[], float], *, deadline: float = _DEADLINE
     ) -> None:
-        self._api = api
+        self._client = reviews
         self._now = monotonic
         self._deadline = deadline
         self._reviews = metrics.authorization_reviews
@@ -98,8 +98,8 @@ class Authorizer:
         except UnicodeEncodeError:
             raise unauthorized("the identity is not UTF-8") from None
         try:
-            answer = await self._api.request("POST", _REVIEWS, body=body, timeout=self._deadline)
-            status = msgspec.json.decode(answer.body, type=_Review).status
+            answer = await self._client.create(_REVIEWS, body, self._deadline)
+            status = msgspec.json.decode(answer, type=_Review).status
         except (KubeError, msgspec.MsgspecError) as error:
             self._reviews.labels("error").inc()
             raise unavailable(f"nobody can say whether {identity.user!r} may: {error}") from error

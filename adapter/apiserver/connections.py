@@ -77,9 +77,9 @@ class Connections(web.Server):
         return Connection(self, self._authority_of, loop=asyncio.get_running_loop(), **self._options)
 
     def dismiss(self, is_welcome: Callable[[Peer], bool]) -> None:
-        """Close the connections whose certificate counts no more: idle ones now, others after their answer."""
+        """Close the connections whose peer is welcome no more: idle ones now, others after their answer."""
         for connection in self.connections:
-            if isinstance(connection, Connection) and connection.peer.certificate and not is_welcome(connection.peer):
+            if isinstance(connection, Connection) and not is_welcome(connection.peer):
                 leave = connection.close if connection.busy else connection.force_close
                 leave()
 

@@ -27,8 +27,13 @@ def assessed(view: PolicyView) -> Assessment:
     if view.problem is not None:
         raise StatusError(*view.problem)
     if view.assessment is None:
-        raise unavailable(f"WatermarkPolicy {view.policy.namespace}/{view.policy.name} has not been assessed yet")
+        raise not_assessed(view)
     return view.assessment
+
+
+def not_assessed(view: PolicyView) -> StatusError:
+    """503 for a policy that is known and no more than that."""
+    return unavailable(f"{_name(view)} has not been assessed yet")
 
 
 def metric_names(view: PolicyView) -> tuple[str, ...]:

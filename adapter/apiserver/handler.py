@@ -22,7 +22,7 @@ from adapter.apiserver.health import Health
 from adapter.apiserver.identity import Identity
 from adapter.apiserver.platforms import Platforms
 from adapter.apiserver.routes import CUSTOM, EXTERNAL, Kind, Route, route
-from adapter.apiserver.status import StatusError
+from adapter.apiserver.status import StatusError, TooEarlyError
 from adapter.apiserver.trust import NOBODY, Peer
 from adapter.telemetry.metrics import Metrics, package_version
 
@@ -130,7 +130,7 @@ class Handler:
     def _error(self, error: StatusError) -> web.Response:
         self._errors.labels(error.reason).inc()
         answer = web.Response(body=status.body(error), status=int(error.code), headers=_HEADERS)
-        if error.code == HTTPStatus.UNAUTHORIZED:
+        if error.code == HTTPStatus.UNAUTHORIZED or isinstance(error, TooEarlyError):
             # The handshake may have come before we knew whom to ask for a certificate; the next one does better.
             answer.force_close()
         return answer

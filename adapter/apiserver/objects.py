@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from adapter.apiserver.directory import Directory
-from adapter.apiserver.figures import labels, offers
+from adapter.apiserver.figures import labels, not_assessed, offers
 from adapter.apiserver.routes import EVERY, POLICIES, Route
 from adapter.apiserver.status import StatusError, not_found
 from adapter.apiserver.wire import Described
@@ -63,7 +63,7 @@ def _named(directory: Directory, route: Route) -> PolicyView:
     key = snapshot.by_target.get(TargetKey(route.namespace, route.resource, route.name))
     target = snapshot.policies.get(key) if key else None
     if target is None:
-        raise _no_target(route)
+        raise _unknown_target(directory, route)
     return target
 
 
@@ -75,6 +75,18 @@ def _no_policy(route: Route) -> StatusError:
         group="effective-load.io",
         name=route.name,
     )
+
+
+def _unknown_target(directory: Directory, route: Route) -> StatusError:
+    """What the policy of a target says that cannot be found; 503 too while some policy may yet turn out to be its."""
+    views = [view for view in directory.policies(route.namespace) if view.target is None]
+    for view in views:
+        if view.target_name == route.name and view.problem is not None:
+            return StatusError(*view.problem)
+    for view in views:
+        if view.problem is None:
+            return not_assessed(view)
+    return _no_target(route)
 
 
 def _no_target(route: Route) -> StatusError:

@@ -1,8 +1,8 @@
 """The settings' named queries, served without a policy: by pod as Pods metrics, otherwise as External metrics.
 
-A query that failed or is too old answers an error. A stale series is an error too where it would be missing from a sum
-(External), and leaves its pod out where pods are listed (the HPA then fills conservatively). NaN never gets this far:
-such a point is no sample.
+Samples count until they are too old, as they do for policies, whatever the last poll said; why it failed is told once
+nothing fresh is left. A stale series is an error where it would be missing from a sum (External), and leaves its pod
+out where pods are listed (the HPA then fills conservatively). NaN never gets this far: such a point is no sample.
 """
 
 from collections.abc import Iterable, Mapping
@@ -44,20 +44,22 @@ def as_external(snapshot: Snapshot, route: Route, now: float) -> list[ExternalIt
         raise _nothing(query, route, "series")
     oldest = now - min(series.at for series in chosen)
     if oldest > query.max_age:
-        raise unavailable(
-            f"query {query.name}: a series that counts was sampled {oldest:.0f} s ago, the limit is {query.max_age:g} s"
-        )
+        raise _old(query, f"query {query.name}: a series that counts was sampled {oldest:.0f} s ago")
     return [ExternalItem(metric=query.name, labels=series.labels, value=_value(series)) for series in chosen]
 
 
 def _refuse_stale(query: QueryView, now: float) -> None:
-    if query.error is not None:
-        raise unavailable(f"query {query.name}: {query.error}")
     if query.fetched_at is None:
-        raise unavailable(f"query {query.name} has not been answered yet")
+        why = f": {query.error}" if query.error else ""
+        raise unavailable(f"query {query.name} has not been answered yet{why}")
     age = now - query.fetched_at
     if age > query.max_age:
-        raise unavailable(f"query {query.name} was last answered {age:.0f} s ago, the limit is {query.max_age:g} s")
+        raise _old(query, f"query {query.name} was last answered {age:.0f} s ago")
+
+
+def _old(query: QueryView, what: str) -> StatusError:
+    why = f"; {query.error}" if query.error else ""
+    return unavailable(f"{what}, the limit is {query.max_age:g} s{why}")
 
 
 def _by_pod(query: QueryView, route: Route, now: float) -> Mapping[str, Series]:
@@ -97,6 +99,8 @@ def _ambiguous(query: QueryView, pod: str) -> StatusError:
 
 
 def _nothing(query: QueryView, route: Route, what: str) -> StatusError:
+    if query.error is not None:
+        return unavailable(f"query {query.name}: {query.error}")
     selectors = " and ".join(repr(str(chosen)) for chosen in (route.labels, route.series) if chosen)
     chosen = f" that {selectors} selects" if selectors else ""
     return not_found(f"query {query.name} has no fresh sample of a {what}{chosen} in namespace {route.namespace}")

@@ -19,8 +19,9 @@ from adapter.apiserver.health import TICK_SECONDS, Check, Health, Heart
 from adapter.apiserver.manager import CertificateManager, TlsOptions
 from adapter.apiserver.platforms import Platforms
 from adapter.apiserver.ports import Api, Registries
+from adapter.apiserver.reviews import Reviews
 from adapter.apiserver.status import CertificateError
-from adapter.apiserver.trust import Trust
+from adapter.apiserver.trust import Peer, Trust
 from adapter.apiserver.trustwatch import TrustWatch
 from adapter.load.pipeline import decide
 from adapter.snapshot import Key, Picture
@@ -46,7 +47,8 @@ class ApiServer:
     `warnings` say, and does not fail by it.
 
     `stale` gives the sentence why nothing may be decided on a policy, None where it may; with an empty name, on any
-    policy of the namespace. `registries` take the word of platforms.
+    policy of the namespace. `filling` gives the one that says what is still waited for before the picture is synced.
+    `registries` take the word of platforms.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class ApiServer:
         session: Api,
         scales: Scales,
         stale: Callable[[Key], str | None],
+        filling: Callable[[], str],
         metrics: Metrics,
         options: ServerOptions,
         ready: Mapping[str, Check] | None = None,
@@ -75,19 +78,24 @@ class ApiServer:
         self._served: tuple[KeyPair, str] | None = None
         self._temporary: KeyPair | None = None
         self._heart = Heart(monotonic)
-        self._authenticator = Authenticator(session, metrics, wall, monotonic)
-        self._authorizer = Authorizer(session, metrics, monotonic)
-        self._certificates = CertificateManager(session, options.tls, metrics, lambda _: self._dirty.set())
         self._trust = TrustWatch(session, metrics, self._apply, seconds=options.trust_seconds)
+        reviews = Reviews(session)
+        self._authenticator = Authenticator(reviews, metrics, wall, monotonic, self._trust.check)
+        self._authorizer = Authorizer(reviews, metrics, monotonic)
+        self._certificates = CertificateManager(session, options.tls, metrics, lambda _: self._dirty.set())
         own: dict[str, Check] = {
-            "caches": lambda: None if picture.current.synced else "the Kubernetes caches are still being filled",
+            "caches": lambda: None if picture.current.synced else filling(),
             "certificate": self._certificates.check,
             "authentication": self._trust.check,
             "tls": self._in_use,
         }
         ready = {**own, **(ready or {})}
-        health = Health({"ping": lambda: None, "event-loop": self._heart.check, **(live or {})}, ready, warnings or {})
-        answers = Answers(picture, scales, stale, session.now, decide=decide)
+        health = Health(
+            {"ping": lambda: None, "event-loop": self._heart.check, **(live or {})},
+            ready,
+            {"authorization": reviews.check, **(warnings or {})},
+        )
+        answers = Answers(picture, scales, stale, filling, session.now, decide=decide)
         self._listener = tls.Listener(options.address, options.port)
         handler = Handler(
             self._authenticator,
@@ -161,9 +169,15 @@ class ApiServer:
         return "the front proxy's authority is not in use yet" if wanted and not authority else None
 
     def _dismiss(self) -> None:
-        """Let go of proxies whose authority is gone; they come back with a certificate that counts."""
+        """Let go of proxies whose authority is gone, and of peers not yet asked for a certificate; they come again."""
         trust, now = self._authenticator.trust, self._wall()
-        self._http.dismiss(lambda peer: peer.is_front_proxy(trust, now))
+
+        def is_welcome(peer: Peer) -> bool:
+            if peer.certificate is None:
+                return peer.asked or not trust.authority
+            return peer.is_front_proxy(trust, now)
+
+        self._http.dismiss(is_welcome)
 
     async def _shut_down(self) -> None:
         self._listener.close()

@@ -10,6 +10,7 @@ class ServingError(Exception):
 
     ServingError
     ├── StatusError        an answer that is no success: code, reason, sentence
+    │   └── TooEarlyError  503, because the front proxy is not known yet
     └── CertificateError   certificate, key or authority cannot be used
     """
 
@@ -27,6 +28,13 @@ class StatusError(ServingError):
         self.kind = kind
         self.group = group
         self.name = name
+
+
+class TooEarlyError(StatusError):
+    """503: who asks cannot be told, because the front proxy is not known yet. The next connection does better."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailable", message)
 
 
 class CertificateError(ServingError):

@@ -87,7 +87,8 @@ def _headers(data: Mapping[str, str], key: str) -> tuple[str, ...]:
 class Peer:
     """The client at the other end of a connection, as its certificate tells (empty `common_name`: it showed none).
 
-    `authority` is the bundle that the handshake verified it against.
+    `authority` is the bundle that the handshake verified it against. `asked`: whether the handshake requested a
+    certificate at all; before the front proxy is known it cannot.
     """
 
     certificate: x509.Certificate | None
@@ -95,6 +96,7 @@ class Peer:
     not_after: float
     authority: str
     _verified: str = ""
+    asked: bool = True
 
     def is_front_proxy(self, trust: Trust, now: float) -> bool:
         """Whether this is the front proxy under the trust of this moment (`now`: this machine's clock).
@@ -126,18 +128,21 @@ def _issued(certificate: x509.Certificate | None, root: x509.Certificate) -> boo
 
 
 NOBODY = Peer(None, "", 0.0, "")
+UNASKED = Peer(None, "", 0.0, "", asked=False)
 
 
 def peer_of(transport: asyncio.BaseTransport, authority_of: Callable[[ssl.SSLContext], str]) -> Peer:
-    """The peer of a connection; NOBODY where it is plain or showed no certificate.
+    """The peer of a connection; NOBODY where it is plain or showed no certificate, UNASKED where none was requested.
 
     `authority_of` tells which bundle a TLS context verifies against.
     """
     tls, context = transport.get_extra_info("ssl_object"), transport.get_extra_info("sslcontext")
     if not isinstance(tls, ssl.SSLObject) or not isinstance(context, ssl.SSLContext):
         return NOBODY
-    der = tls.getpeercert(binary_form=True)
-    return NOBODY if der is None else _peer(der, authority_of(context))
+    der, authority = tls.getpeercert(binary_form=True), authority_of(context)
+    if der is None:
+        return NOBODY if authority else UNASKED
+    return _peer(der, authority)
 
 
 def _peer(der: bytes, authority: str) -> Peer:

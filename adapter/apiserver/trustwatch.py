@@ -43,11 +43,13 @@ class TrustWatch:
         self._seconds = seconds
         self._sleep = sleep
         self._known: Trust | None = None
+        self._fault = ""
 
     def check(self) -> str | None:
         """Why nobody can be authenticated, None where the front proxy is known."""
         if self._known is None:
-            return f"ConfigMap {CONFIG_NAMESPACE}/{CONFIG_MAP} has not been read yet"
+            why = f": {self._fault}" if self._fault else ""
+            return f"ConfigMap {CONFIG_NAMESPACE}/{CONFIG_MAP} has not been read yet{why}"
         return None
 
     async def run(self) -> None:
@@ -77,5 +79,6 @@ class TrustWatch:
         except (KubeError, CertificateError, msgspec.MsgspecError) as error:
             self._errors.labels("authentication_config").inc()
             _log.warning("front_proxy_unknown", error=str(error))
+            self._fault = str(error)
             return False
         return True

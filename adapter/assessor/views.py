@@ -74,22 +74,21 @@ class Views:
         if entry is None:
             self._memories.pop(key, None)
             return None
-        if entry.policy is None:
-            return PolicyView(policy=_bare(entry), labels=entry.labels, problem=Problem(422, "Invalid", entry.fault))
-        view = PolicyView(policy=entry.policy, labels=entry.labels)
+        view, link = unassessed(entry), self._world.link(key)
+        if view.problem is not None:
+            return view
         silence = self._inputs.silence(key.namespace, self._world.target(key))
         silent = Problem(503, WATCH_SILENT, silence) if silence else None
-        link = self._world.link(key)
         if link is None:
             missing = (
-                f"HorizontalPodAutoscaler {entry.policy.hpa}, that WatermarkPolicy {key.name} names, does not exist"
+                f"HorizontalPodAutoscaler {view.policy.hpa}, that WatermarkPolicy {key.name} names, does not exist"
             )
             problem = silent or Problem(404, "NotFound", f"{missing} in namespace {key.namespace}")
             return replace(view, problem=problem)
         return self._linked(key, view, link, silent)
 
     def _linked(self, key: Key, view: PolicyView, link: Link, silent: Problem | None) -> PolicyView:
-        view = replace(view, bounds=link.hpa.bounds)
+        view = replace(view, bounds=link.hpa.bounds, target_name=link.ref.name)
         problem = silent or _refusal(link, self._inputs.registry_refusal)
         found = self._inputs.find(link.ref)
         if isinstance(found, str):
@@ -179,6 +178,13 @@ class Views:
         needs_resources = any(metric.resource for metric in policy.metrics)
         resources = self._inputs.resources(policy.namespace) if needs_resources else ResourceSamples()
         return Samples(resources=resources, queries=queries)
+
+
+def unassessed(entry: PolicyEntry) -> PolicyView:
+    """What a policy shows by itself, before anything else is looked at; one that is not valid has its problem."""
+    if entry.policy is None:
+        return PolicyView(policy=_bare(entry), labels=entry.labels, problem=Problem(422, "Invalid", entry.fault))
+    return PolicyView(policy=entry.policy, labels=entry.labels)
 
 
 def _bare(entry: PolicyEntry) -> Policy:

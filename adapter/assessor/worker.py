@@ -27,7 +27,7 @@ are fetched every 10 s and are 15 s apart, touch nearly every policy before."""
 class Worker:
     """One task that keeps the picture current. `view` makes a policy's view, None where the policy is gone.
 
-    `on_views` hears of the policies whose views were swapped in.
+    `on_views` hears of the policies whose views were swapped in. `unassessed` are those announced and not assessed yet.
     """
 
     def __init__(
@@ -38,6 +38,8 @@ class Worker:
         self._view = view
         self._metrics = metrics
         self.on_views: Callable[[Iterable[Key]], None] = _nobody
+        self.unassessed: set[Key] = set()
+        self._assessed = asyncio.Event()
 
     async def run(self) -> None:
         """Assess what is marked, for ever."""
@@ -82,12 +84,28 @@ class Worker:
             log.exception("assessment failed", namespace=key.namespace, policy=key.name)
             self._metrics.errors.labels(reason="assessment").inc()
             known = self._picture.current.policies.get(key)
-            return None if known is None else replace(known, assessment=None, problem=None)
+            return None if known is None else replace(known, assessment=None, problem=None, announced=False)
+
+    def announce(self, views: Mapping[Key, PolicyView]) -> None:
+        """Swap in policies that have only just become known, so that they are known before they are assessed."""
+        policies = self._picture.current.policies
+        new = {key: replace(view, announced=True) for key, view in views.items() if key not in policies}
+        if new:
+            self.unassessed |= new.keys()
+            self._picture.swap(replace(self._picture.current, policies={**policies, **new}))
+
+    async def settled(self) -> None:
+        """Return once every policy that was announced has been assessed, or is gone."""
+        while self.unassessed:
+            self._assessed.clear()
+            await self._assessed.wait()
 
     def publish(self, views: Mapping[Key, PolicyView | None]) -> None:
         """Swap these views into the picture."""
         if not views:
             return
+        self.unassessed -= views.keys()
+        self._assessed.set()
         current = self._picture.current
         policies = dict(current.policies)
         moved: dict[Key, PolicyView | None] = {}

@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from adapter.faults import FaultyDocument
-from adapter.kube.errors import MalformedAnswer, NotFound
+from adapter.kube.errors import MalformedAnswer
 from adapter.kube.objects import Condition
 from adapter.kube.pods import PodDecoder
 from adapter.kube.resources import Resources
@@ -26,7 +26,7 @@ from adapter.snapshot import WATCH_SILENT
 T = TypeVar("T")
 
 _POLICIES = "/apis/effective-load.io/v1alpha1{}/watermarkpolicies"
-_HPA = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers/{}"
+_HPAS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 
 
 class ClusterFault(Exception):  # noqa: N818  an error is called what happened
@@ -93,24 +93,20 @@ class Cluster:
 
     async def policy(self, namespace: str, name: str) -> Named:
         """One policy."""
-        try:
-            body = await self.session.get(f"{_POLICIES.format(f'/namespaces/{namespace}')}/{name}")
-        except NotFound:
-            raise ClusterFault(f"there is no WatermarkPolicy {name} in namespace {namespace}") from None
-        return _policy(body)
+        raw = await self._one(_POLICIES.format(f"/namespaces/{namespace}"), name)
+        if raw is None:
+            raise ClusterFault(f"there is no WatermarkPolicy {name} in namespace {namespace}")
+        return _policy(raw)
 
     async def pods(self, policy: Policy) -> TargetPods:
         """The pods of a policy's target, by selector and owner."""
         hpa = await self._hpa(policy)
         kind, name = hpa.target.kind, hpa.target.name
         resource = await self._resources.scalable(hpa.target.api_version, kind)
-        try:
-            body = await self.session.get(resource.path(policy.namespace, name))
-        except NotFound:
-            raise ClusterFault(
-                f"{kind} {name}, that HorizontalPodAutoscaler {hpa.name} scales, does not exist"
-            ) from None
-        known = _decoded(body, target_decoder(hpa.target.api_version, kind, resource.paths), f"{kind} {name}")
+        raw = await self._one(resource.collection(policy.namespace), name)
+        if raw is None:
+            raise ClusterFault(f"{kind} {name}, that HorizontalPodAutoscaler {hpa.name} scales, does not exist")
+        known = _decoded(raw, target_decoder(hpa.target.api_version, kind, resource.paths), f"{kind} {name}")
         if known.scale is None or not known.scale.selector:
             raise ClusterFault(f"the scale of {kind} {name} has no selector, so its pods cannot be told")
         path, decode = f"/api/v1/namespaces/{policy.namespace}/pods", PodDecoder()
@@ -136,7 +132,7 @@ class Cluster:
     async def _neighbourhood(self, namespace: str) -> tuple[list[Hpa], list[Named]]:
         """The HPAs and policies of a namespace; an HPA that cannot be read is nobody's neighbour."""
         if namespace not in self._neighbourhoods:
-            found = [self._parsed(raw) for raw in await self._items(_HPA.format(namespace, "").rstrip("/"))]
+            found = [self._parsed(raw) for raw in await self._items(_HPAS.format(namespace))]
             hpas = [one for one in found if one is not None]
             self._neighbourhoods[namespace] = hpas, await self.policies([namespace])
         return self._neighbourhoods[namespace]
@@ -148,12 +144,17 @@ class Cluster:
             return None
 
     async def _hpa(self, policy: Policy) -> Hpa:
+        raw = await self._one(_HPAS.format(policy.namespace), policy.hpa)
+        if raw is None:
+            raise ClusterFault(f"there is no HorizontalPodAutoscaler {policy.hpa}, which the policy names")
         try:
-            return parse_hpa(await self.session.get(_HPA.format(policy.namespace, policy.hpa)), self._tolerance)
-        except NotFound:
-            raise ClusterFault(f"there is no HorizontalPodAutoscaler {policy.hpa}, which the policy names") from None
+            return parse_hpa(raw, self._tolerance)
         except FaultyDocument as error:
             raise ClusterFault(f"HorizontalPodAutoscaler {policy.hpa}: {error}") from error
+
+    async def _one(self, path: str, name: str) -> msgspec.Raw | None:
+        """An object by its name, as a list: what may be watched may be listed, and needs no further right to be got."""
+        return next(iter(await self._items(path, fieldSelector=f"metadata.name={name}")), None)
 
     async def _items(self, path: str, **params: str) -> list[msgspec.Raw]:
         body = await self.session.get(path, params=params or None, timeout=30)

@@ -217,9 +217,9 @@ class Companion:
         await asyncio.sleep(begin - now)
 
     def _situation(self, key: Key) -> Situation | None:
-        """The policy as it stands; None where it is gone. What a silent watch said of it is left out."""
+        """The policy as it stands; None where it is gone or not looked at yet. A silent watch's word is left out."""
         view = self._picture.current.policies.get(key)
-        if view is None or not self._picture.current.synced:
+        if view is None or view.announced or not self._picture.current.synced:
             return None
         silent = self._stale(key)
         if view.problem is None and silent is not None:

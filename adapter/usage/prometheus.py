@@ -14,13 +14,11 @@ from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.answers import Answer, Dates, Series, answer
 from adapter.usage.errors import QueryRejected, UsageError
+from adapter.usage.outage import pause
 from adapter.usage.promql import Inputs, dating, inputs
 from adapter.usage.questions import Catalog, Question, Wanted
 from adapter.usage.server import Server
 from adapter.usage.wire import Sample, samples
-
-LONGEST_PAUSE_SECONDS = 60.0
-"""How long a failing question rests at most."""
 
 _JITTER = 0.1
 
@@ -31,7 +29,8 @@ _log = structlog.get_logger(__name__)
 class NamedQueryResult:
     """A named query that needs no policy, as last answered: its series by namespace (empty: those without the label).
 
-    `error` says why there is no answer, or why the last one is still the one before; ages and times in seconds.
+    `error` says why there is no answer, or why the last one is still the one before, which counts until it is too old;
+    ages and times in seconds.
     """
 
     name: str
@@ -48,7 +47,7 @@ class NamedQueryResult:
 class _Known:
     answer: Answer | None = None
     cause: str = ""
-    failures: int = 0
+    unanswered: bool = False
 
 
 _NOTHING = _Known()
@@ -141,7 +140,7 @@ class Prometheus:
             max_age=named.max_age_seconds,
             series=found.series if found else {},
             fetched_at=found.fetched_at if found else None,
-            error=self._sentence(question, known) or fault,
+            error=_cause(question, known) or fault,
         )
 
     def named(self) -> tuple[str, ...]:
@@ -149,12 +148,13 @@ class Prometheus:
         return tuple(self._shared)
 
     def _sentence(self, question: Question | str, known: _Known) -> str | None:
-        if isinstance(question, str) or not known.cause:
-            return known.cause or None
+        cause = _cause(question, known)
+        if isinstance(question, str) or cause is None:
+            return cause
         when = "no answer so far"
         if known.answer is not None:
             when = f"last answer {max(0.0, self._clock() - known.answer.fetched_at):.0f} s ago"
-        return f"Prometheus {question.server}: {known.cause} ({when})"
+        return f"{cause} ({when})"
 
     # --- asking ---
 
@@ -196,23 +196,35 @@ class Prometheus:
             del self._known[question]
 
     async def _poll(self, question: Question) -> None:
-        """Ask at once, then after a random part of the interval, then in the rhythm that this gave."""
+        """Ask at once, then after a random part of the interval, then in the rhythm that this gave.
+
+        A question that its server left unanswered keeps the interval, and then waits for its turn to probe.
+        """
         share = random.random()  # noqa: S311  spreads load, guards nothing
+        loop, outage = asyncio.get_running_loop(), self._servers[question.server].outage
         while True:
+            began = loop.time()
             known = await self._asked(question)
+            answers = outage.answers
             self._keep(question, known)
-            await asyncio.sleep(_pause(question, known) * share)
+            if known.unanswered:
+                await asyncio.sleep(pause(question.interval * min(share, 1.0), loop.time() - began))
+                await outage.turn(answers, question.interval)
+            else:
+                await asyncio.sleep(question.interval * share)
             share = random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311  as above
 
     async def _asked(self, question: Question) -> _Known:
         last = self._known.get(question, _NOTHING)
-        source = f"prometheus/{question.server}"
+        source, outage = f"prometheus/{question.server}", self._servers[question.server].outage
         try:
             found = await self._answer(question, source)
         except UsageError as error:
             self._failed(source, question, error, last)
-            failures = 0 if isinstance(error, QueryRejected) else last.failures + 1
-            return replace(last, cause=str(error), failures=failures)
+            if rejected := isinstance(error, QueryRejected):
+                outage.answered()
+            return replace(last, cause=str(error), unanswered=not rejected)
+        outage.answered()
         self._metrics.source_up.labels(source).set(1)
         self._metrics.source_success.labels(source).set(found.fetched_at)
         return _Known(found)
@@ -256,17 +268,15 @@ class Prometheus:
             self._on_change(frozenset(self._users.get(question, ())))
 
 
+def _cause(question: Question | str, known: _Known) -> str | None:
+    """Why the last poll gave no answer, None where it did."""
+    if isinstance(question, str) or not known.cause:
+        return known.cause or None
+    return f"Prometheus {question.server}: {known.cause}"
+
+
 def _answers_pods(question: Question, known: _Known) -> bool | None:
     """Whether it answers a value for each pod, by its settings or else by its last answer."""
     if question.by_pod is not None or known.answer is None or not known.answer.counts:
         return question.by_pod
     return known.answer.by_pod
-
-
-def _pause(question: Question, known: _Known) -> float:
-    """The question's interval; while its server fails it doubles, up to a minute, and is spread over its upper half."""
-    if known.failures < 2:
-        return question.interval
-    longest = max(question.interval, LONGEST_PAUSE_SECONDS)
-    bound = min(question.interval * 2 ** min(known.failures - 1, 10), longest)
-    return random.uniform(bound / 2, bound)  # noqa: S311  spreads load, guards nothing

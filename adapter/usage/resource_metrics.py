@@ -20,6 +20,7 @@ from adapter.load.quantity import NANO, QuantityError, parse_nano
 from adapter.load.samples import PodUsage, ResourceSamples
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.errors import WrongAnswer
+from adapter.usage.outage import pause
 from adapter.usage.pieces import cut
 
 SOURCE = "metrics.k8s.io"
@@ -262,13 +263,21 @@ class ResourceMetrics:
             self._known.pop(namespace, None)
 
     async def _poll(self, namespace: str) -> None:
-        """Fetch at once, then after a random part of the interval, then in the rhythm that this gave."""
+        """Fetch at once, then after a random part of the interval, then in the rhythm that this gave.
+
+        After a failure no more than the interval passes from the one attempt to the next.
+        """
         share = random.random()  # noqa: S311  spreads load, guards nothing
+        loop = asyncio.get_running_loop()
         while True:
             async with self._turn:
+                began = loop.time()
                 known = await self._fetched(namespace)
             self._keep(namespace, known)
-            await asyncio.sleep(self.options.interval_seconds * share)
+            interval = self.options.interval_seconds
+            await asyncio.sleep(
+                pause(interval * min(share, 1.0), loop.time() - began) if known.cause else interval * share
+            )
             share = random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311  as above
 
     async def _fetched(self, namespace: str) -> _Known:

@@ -5,6 +5,7 @@ import asyncio
 from adapter.outbound import AT_ONCE, LARGEST_ANSWER, Access, Client, OutboundError, TooLarge
 from adapter.settings import PrometheusServer
 from adapter.usage.errors import SourceUnreachable, WrongAnswer
+from adapter.usage.outage import Outage
 from adapter.usage.wire import refusal
 
 _OK = range(200, 300)
@@ -16,6 +17,7 @@ class Server:
     def __init__(self, settings: PrometheusServer) -> None:
         self.settings = settings
         self.turn = asyncio.Semaphore(AT_ONCE)
+        self.outage = Outage()
         self._url = settings.url.rstrip("/") + "/api/v1/query"
         self._client = Client(_access(settings), timeout=settings.timeout_seconds, largest=LARGEST_ANSWER)
 

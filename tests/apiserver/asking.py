@@ -18,6 +18,7 @@ CUSTOM_V1BETA1 = "/apis/custom.metrics.k8s.io/v1beta1/namespaces/shop"
 EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop"
 POLICY = f"{CUSTOM}/watermarkpolicies.effective-load.io/checkout"
 EVERY_POLICY = f"{CUSTOM}/watermarkpolicies.effective-load.io/%2A"
+FILLING = "the Kubernetes caches are still being filled: pods"
 TARGET = f"{CUSTOM}/deployments.apps/web"
 PODS = f"{CUSTOM}/pods/%2A"
 
@@ -45,7 +46,7 @@ async def ask(
 ) -> Any:
     picture = Picture()
     picture.swap(snapshot)
-    answers = Answers(picture, scales or StubScales(), lambda _: stale, lambda: now, decide=decide)
+    answers = Answers(picture, scales or StubScales(), lambda _: stale, lambda: FILLING, lambda: now, decide=decide)
     asked = route(target)
     assert asked.fault is None, asked.fault
     body = await (answers.external(asked) if asked.kind is Kind.EXTERNAL else answers.custom(asked))

@@ -95,6 +95,7 @@ class Service:
             session=session,
             scales=self.scales,
             stale=lambda _: self.sentence,
+            filling=lambda: "the Kubernetes caches are still being filled: pods",
             metrics=self.metrics,
             options=options,
             registries=registries,

@@ -7,6 +7,7 @@ import trustme
 
 from adapter.apiserver.authz import Authorizer, forbidden
 from adapter.apiserver.identity import Identity
+from adapter.apiserver.reviews import Reviews
 from adapter.apiserver.routes import Attributes, route
 from adapter.apiserver.status import StatusError
 from adapter.kube.session import Session
@@ -31,7 +32,7 @@ def metrics() -> Metrics:
 
 @pytest.fixture
 async def authorizer(session: Session, clock: Clock, metrics: Metrics) -> Authorizer:
-    return Authorizer(session, metrics, clock)
+    return Authorizer(Reviews(session), metrics, clock)
 
 
 async def refusal(authorizer: Authorizer, identity: Identity = USER, attributes: Attributes = PODS) -> StatusError:
@@ -220,7 +221,7 @@ async def test_a_hanging_api_server_is_given_up_on(
     session: Session, cluster: Cluster, clock: Clock, metrics: Metrics
 ) -> None:
     cluster.faults[REVIEWS] = hold = asyncio.Event()
-    error = await refusal(Authorizer(session, metrics, clock, deadline=0.05))
+    error = await refusal(Authorizer(Reviews(session), metrics, clock, deadline=0.05))
     assert (error.code, "0.05 s" in error.message) == (503, True)
     hold.set()
 

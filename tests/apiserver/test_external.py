@@ -112,14 +112,27 @@ async def test_no_series_is_a_404_with_a_sentence_not_an_empty_list() -> None:
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ({"error": "prometheus main: 400 bad_data"}, "bad_data"),
-        ({"fetched_at": None}, "not been answered yet"),
-        ({"fetched_at": NOW - 95}, "95 s ago"),
+        ({"fetched_at": None}, "has not been answered yet"),
+        ({"fetched_at": None, "error": "main: 400 bad_data"}, "has not been answered yet: main: 400 bad_data"),
+        ({"fetched_at": NOW - 95}, "95 s ago, the limit is 90 s"),
+        ({"fetched_at": NOW - 95, "error": "main: 400 bad_data"}, "95 s ago, the limit is 90 s; main: 400 bad_data"),
     ],
 )
-async def test_a_query_that_failed_or_is_old_is_a_503(more: dict[str, object], says: str) -> None:
+async def test_a_query_without_an_answer_or_with_an_old_one_is_a_503_that_says_why(
+    more: dict[str, object], says: str
+) -> None:
     error = await refused(depth(series(1, queue="x"), **more), f"{EXTERNAL}/depth")
     assert (error.code, says in error.message) == (503, True)
+
+
+async def test_a_poll_that_failed_takes_nothing_away_before_the_samples_are_too_old() -> None:
+    """As for policies: samples count until they are too old, and then the error is the sentence."""
+    failed = "Prometheus main: no answer within 10 s"
+    assert await value(depth(series(100, queue="x"), error=failed), f"{EXTERNAL}/depth") == "100m"
+    error = await refused(depth(series(100, queue="x", at=NOW - 91), error=failed), f"{EXTERNAL}/depth")
+    assert (error.code, "91 s ago" in error.message, failed in error.message) == (503, True, True)
+    error = await refused(depth(error=failed), f"{EXTERNAL}/depth")
+    assert (error.code, failed in error.message) == (503, True)
 
 
 keys = st.sampled_from(["queue", "zone"])

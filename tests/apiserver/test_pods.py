@@ -201,14 +201,24 @@ async def test_two_series_of_one_pod_are_an_error_that_says_how_to_write_the_que
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ({"error": "prometheus main: connection refused"}, "connection refused"),
-        ({"fetched_at": None}, "not been answered yet"),
-        ({"fetched_at": NOW - 95}, "95 s ago"),
+        ({"fetched_at": None}, "has not been answered yet"),
+        ({"fetched_at": None, "error": "main: connection refused"}, "answered yet: main: connection refused"),
+        ({"fetched_at": NOW - 95, "error": "main: connection refused"}, "limit is 90 s; main: connection refused"),
     ],
 )
-async def test_a_query_that_failed_or_is_old_is_a_503(more: dict[str, object], says: str) -> None:
+async def test_a_query_without_an_answer_or_with_an_old_one_is_a_503_that_says_why(
+    more: dict[str, object], says: str
+) -> None:
     error = await refused(asked(series(100, pod="p1"), **more), f"{PODS}/requests")
     assert (error.code, says in error.message) == (503, True)
+
+
+async def test_a_poll_that_failed_takes_nothing_away_before_the_points_are_too_old() -> None:
+    failed = "Prometheus main: connection refused"
+    picture = asked(series(100, pod="p1"), series(5, at=NOW - 91, pod="p2"), error=failed)
+    assert await values(picture, f"{PODS}/requests") == {"p1": "100m"}
+    error = await refused(asked(series(5, at=NOW - 91, pod="p2"), error=failed), f"{PODS}/requests")
+    assert (error.code, error.message) == (503, f"query requests: {failed}")
 
 
 async def test_a_query_for_the_service_is_not_on_pods() -> None:

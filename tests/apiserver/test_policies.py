@@ -1,5 +1,6 @@
 """What is served on policies and on what they scale."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -10,8 +11,20 @@ from adapter.load.assessment import Assessment, Decision, Verdict
 from adapter.load.pods import PodState
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, Scale
-from adapter.snapshot import Problem, Snapshot
-from tests.apiserver.asking import CUSTOM, CUSTOM_V1BETA1, EVERY_POLICY, POLICY, TARGET, ask, items, value
+from adapter.snapshot import PolicyView, Problem, Snapshot
+from tests.apiserver.asking import (
+    CUSTOM,
+    CUSTOM_V1BETA1,
+    EVERY_POLICY,
+    EXTERNAL,
+    FILLING,
+    PODS,
+    POLICY,
+    TARGET,
+    ask,
+    items,
+    value,
+)
 from tests.apiserver.conftest import StubScales
 from tests.apiserver.pictures import NOW, SCALE_PATH, measured, metric, reading, snapshot, view
 
@@ -167,7 +180,41 @@ async def test_silent_watches_are_a_503_with_the_sentence_given() -> None:
 
 async def test_nothing_is_answered_before_the_caches_are_filled() -> None:
     error = await refused(snapshot(view(), synced=False), f"{POLICY}/effective_pods")
-    assert (error.code, "caches" in error.message) == (503, True)
+    assert (error.code, error.message) == (503, FILLING)
+
+
+def announced(name: str = "checkout") -> PolicyView:
+    """A policy as it is known before anybody looked at it: nobody knows what it scales."""
+    return replace(view(name, assessed=False), target=None, target_resource="", announced=True)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"{POLICY}/desired_replicas",
+        f"{POLICY}/effective_cpu",
+        f"{TARGET}/desired_replicas",
+        f"{EXTERNAL}/desired_replicas?labelSelector=policy%3Dcheckout",
+        f"{PODS}/effective_cpu",
+    ],
+)
+async def test_a_policy_that_exists_and_was_not_looked_at_yet_is_a_503_and_never_unknown(path: str) -> None:
+    error = await refused(snapshot(announced()), path)
+    assert (error.code, error.message) == (503, "WatermarkPolicy shop/checkout has not been assessed yet")
+
+
+async def test_no_target_is_without_a_policy_until_every_policy_of_its_namespace_was_looked_at() -> None:
+    path = f"{CUSTOM}/deployments.apps/other/desired_replicas"
+    assert (await refused(snapshot(view(), announced("new")), path)).code == 503
+    assert (await refused(snapshot(view(), view("new", target="new")), path)).code == 404
+
+
+async def test_a_target_that_cannot_be_found_is_answered_what_its_policy_says_and_no_other_is() -> None:
+    unlisted = Problem(503, "ServiceUnavailable", "deployments.apps have not been listed yet")
+    lost = replace(view(problem=unlisted, assessed=False), target=None, target_resource="", target_name="web")
+    error = await refused(snapshot(lost), f"{TARGET}/desired_replicas")
+    assert (error.code, error.message) == (503, "deployments.apps have not been listed yet")
+    assert (await refused(snapshot(lost), f"{CUSTOM}/deployments.apps/other/desired_replicas")).code == 404
 
 
 async def test_an_unknown_policy_is_a_404_with_a_hint() -> None:
@@ -254,7 +301,7 @@ async def test_a_swapped_picture_is_answered_from_at_once() -> None:
 
     picture = Picture()
     picture.swap(shop())
-    answers = Answers(picture, StubScales(), lambda _: None, lambda: NOW)
+    answers = Answers(picture, StubScales(), lambda _: None, lambda: FILLING, lambda: NOW)
     before = await answers.custom(route(f"{POLICY}/effective_cpu"))
     picture.swap(snapshot(view(assessments=[measured(usage=2)])))
     after = await answers.custom(route(f"{POLICY}/effective_cpu"))

@@ -15,7 +15,7 @@ from adapter.apiserver.server import ServerOptions
 from adapter.kube.session import Session
 from tests.apiserver import pictures
 from tests.apiserver.asking import CUSTOM, EXTERNAL, POLICY, TARGET
-from tests.apiserver.cluster import CONFIG_MAP, REVIEWS, SECRET, Cluster
+from tests.apiserver.cluster import CONFIG_MAP, REVIEWS, SECRET, TOKENS, Cluster
 from tests.apiserver.conftest import HPA, Answer, Service, as_user, pem, running
 
 KCM = {
@@ -249,7 +249,77 @@ async def test_a_server_that_knows_nothing_yet_lives_but_is_not_ready(
         for check in (b"[-]caches failed", b"[-]certificate failed", b"[-]authentication failed"):
             assert check in answer.body
         assert (await service.ask("/readyz/certificate")).status == 500
+        assert (await service.ask(EFFECTIVE)).status == 503
+
+
+async def test_nobody_is_refused_before_the_front_proxy_is_known(
+    cluster: Cluster, session: Session, options: ServerOptions, proxy: trustme.LeafCert, front_proxy: trustme.CA
+) -> None:
+    """Until then no certificate is asked for, so the front proxy's own requests look like a stranger's."""
+    read = cluster.faults[CONFIG_MAP] = asyncio.Event()
+    cluster.trust(pem(front_proxy))
+    service = Service(cluster, session, options)
+    service.picture.swap(pictures.snapshot(pictures.view(at=session.now())))
+    async with running(service):
+        answer = await hpa(service, EFFECTIVE, proxy)
+        assert "has not been read yet" in refused(answer, 503, "ServiceUnavailable")
+        assert answer.headers["Connection"] == "close"
+        assert (await service.ask(EFFECTIVE)).status == 503
+        read.set()
+        await service.ready()
+        assert (await hpa(service, EFFECTIVE, proxy)).status == 200
         assert (await service.ask(EFFECTIVE)).status == 401
+
+
+@pytest.mark.parametrize("is_dismissed", [True, False], ids=["idle", "before it is dismissed"])
+async def test_a_connection_older_than_what_is_known_of_the_front_proxy_is_never_refused(
+    cluster: Cluster,
+    session: Session,
+    options: ServerOptions,
+    proxy: trustme.LeafCert,
+    front_proxy: trustme.CA,
+    monkeypatch: pytest.MonkeyPatch,
+    is_dismissed: bool,
+) -> None:
+    read = cluster.faults[CONFIG_MAP] = asyncio.Event()
+    cluster.trust(pem(front_proxy))
+    service = Service(cluster, session, options)
+    service.picture.swap(pictures.snapshot(pictures.view(at=session.now())))
+    if not is_dismissed:
+        monkeypatch.setattr(service.server, "_dismiss", lambda: None)
+    async with running(service):
+        assert (await service.ask("/livez", leaf=proxy)).status == 200  # with a handshake that asks for nothing
+        read.set()
+        await service.ready()
+        answer = await hpa(service, EFFECTIVE, proxy)
+        if not is_dismissed:
+            assert "connect again" in refused(answer, 503, "ServiceUnavailable")
+            answer = await hpa(service, EFFECTIVE, proxy)
+        assert answer.status == 200
+
+
+@pytest.mark.parametrize("path", [REVIEWS, TOKENS])
+async def test_a_right_that_is_missing_is_named_with_what_gives_it_until_it_is_there(
+    service: Service, proxy: trustme.LeafCert, path: str
+) -> None:
+    service.cluster.tokens["good"] = {"username": "bob"}
+
+    async def asked() -> Answer:
+        if path == TOKENS:
+            return await service.ask(EFFECTIVE, headers={"Authorization": "Bearer good"})
+        return await hpa(service, EFFECTIVE, proxy)
+
+    service.cluster.faults[path] = 403
+    sentence = refused(await asked(), 503, "ServiceUnavailable")
+    assert "ClusterRoleBinding effective-load-auth-delegator of manifests/base" in sentence
+    assert "system:auth-delegator" in sentence
+    ready = await service.ask("/readyz")
+    assert (ready.status, b"[!]authorization: made to fail; apply ClusterRoleBinding" in ready.body) == (200, True)
+    service.cluster.faults[path] = 503
+    assert "ClusterRoleBinding" not in refused(await asked(), 503, "ServiceUnavailable")
+    del service.cluster.faults[path]
+    assert (await asked()).status == 200
+    assert (await service.ask("/readyz")).body == b"ok"
 
 
 async def test_what_is_known_but_not_in_use_is_not_ready(service: Service) -> None:

@@ -109,6 +109,46 @@ async def test_results_of_policies_that_are_due_together_are_swapped_in_few_swap
         await running
 
 
+async def test_announced_policies_are_known_at_once_and_settled_once_each_was_assessed_or_is_gone() -> None:
+    bench = Bench()
+    bench.views[A] = view(A)
+    bench.worker.announce({A: view(A), B: view(B)})
+    assert {key: found.announced for key, found in bench.picture.current.policies.items()} == {A: True, B: True}
+    settled = asyncio.create_task(bench.worker.settled())
+    running = asyncio.create_task(bench.worker.run())
+    bench.marks.mark(A)
+    await until(bench, 1)
+    await asyncio.sleep(0)
+    assert (settled.done(), bench.worker.unassessed) == (False, {B})
+    bench.marks.mark(B)
+    await asyncio.wait_for(settled, 5)
+    assert {key: found.announced for key, found in bench.picture.current.policies.items()} == {A: False}
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+async def test_what_was_assessed_is_not_announced_again() -> None:
+    bench = Bench()
+    bench.worker.publish({A: view(A, "web")})
+    bench.worker.announce({A: view(A)})
+    assert bench.picture.current.policies == {A: view(A, "web")}
+    assert not bench.worker.unassessed
+
+
+async def test_a_first_assessment_that_breaks_leaves_a_policy_that_exists() -> None:
+    bench = Bench()
+    bench.views[A] = ValueError("broken")
+    bench.worker.announce({A: view(A)})
+    running = asyncio.create_task(bench.worker.run())
+    bench.marks.mark(A)
+    await asyncio.wait_for(bench.worker.settled(), 5)
+    assert bench.picture.current.policies == {A: view(A)}
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
 async def test_a_policy_that_is_gone_leaves_the_picture_and_frees_its_target() -> None:
     bench = Bench()
     bench.worker.publish({A: view(A, "web")})

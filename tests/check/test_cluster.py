@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from adapter.check.cluster import Cluster
 from adapter.kube.session import Session
@@ -30,7 +31,13 @@ def policy(name: str, of: str = "", high: str = "1") -> dict[str, Any]:
 
 
 def items(*found: dict[str, Any]) -> Any:
-    return text(json.dumps({"items": found}))
+    """A list of these, or of the one that a field selector names."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        name = request.query.get("fieldSelector", "").removeprefix("metadata.name=")
+        return web.json_response({"items": [one for one in found if name in {"", one["metadata"]["name"]}]})
+
+    return answer
 
 
 @pytest.fixture
@@ -42,11 +49,9 @@ async def api() -> AsyncIterator[FakeApi]:
         labels = {"matchLabels": {"app": "web"}}
         spec = {"replicas": 1, "selector": labels, "template": {"metadata": {"labels": {"app": "web"}}}}
         deployment = {"metadata": {"name": "web", "namespace": "shop", "uid": "u"}, "spec": spec, "status": {}}
-        api.answers[f"{APPS}/namespaces/shop/deployments/web"] = text(json.dumps(deployment))
+        api.answers[f"{APPS}/namespaces/shop/deployments"] = items(deployment)
         api.answers["/api/v1/namespaces/shop/pods"] = items()
-        found = (hpa("web", "web"), hpa("beside", "web"), hpa("other", "other"))
-        api.answers[HPAS] = items(*found)
-        api.answers.update({f"{HPAS}/{one['metadata']['name']}": text(json.dumps(one)) for one in found})
+        api.answers[HPAS] = items(hpa("web", "web"), hpa("beside", "web"), hpa("other", "other"))
         yield api
 
 
@@ -72,7 +77,7 @@ async def test_a_namespace_is_asked_for_once_whatever_number_of_policies_it_has(
     for one in await cluster.policies(["shop"]):
         assert one.policy is not None
         await cluster.pods(one.policy)
-    asked = [path for path, _ in api.asked]
+    asked = [path for path, query in api.asked if "fieldSelector" not in query]
     assert (asked.count(HPAS), asked.count(POLICIES)) == (1, 2)
 
 

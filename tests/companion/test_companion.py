@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -335,14 +336,14 @@ async def test_what_is_done_while_a_status_is_read_again_is_not_forgotten(
     async def read_again(_: web.Request) -> web.StreamResponse:
         asked.set()
         await go.wait()
-        return web.json_response({"metadata": {}, "status": {}})
+        return web.json_response({"items": [{"metadata": {}, "status": {}}]})
 
     monkeypatch.setattr(plan, "urgent", urgent)
     monkeypatch.setattr(plan, "steady", steady)
     case = make(0)
     case.policies(1)
-    path = f"{LIST.replace('/watermark', '/namespaces/shop/watermark')}/p000"
-    case.api.answers |= {f"{path}/status": status(422, "Invalid"), path: read_again, "/scale": scale}
+    policies = LIST.replace("/watermark", "/namespaces/shop/watermark")
+    case.api.answers |= {f"{policies}/p000/status": status(422, "Invalid"), policies: read_again, "/scale": scale}
     async with asyncio.timeout(10):
         await asked.wait()
     case.companion.changed(case.picture.current.policies)
@@ -406,18 +407,32 @@ async def test_what_others_have_in_their_hands_is_still_known_when_the_lease_is_
 async def test_what_was_written_over_meanwhile_is_read_again_before_it_is_written(make: Callable[..., Case]) -> None:
     case = make(0)
     case.policies(1)
-    path = f"{LIST.replace('/watermark', '/namespaces/shop/watermark')}/p000"
+    policies = LIST.replace("/watermark", "/namespaces/shop/watermark")
+    path = f"{policies}/p000"
     took = case.api.answers[f"{path}/status"]
     case.api.answers[f"{path}/status"] = status(422, "Invalid")
     read: list[str] = []
 
     async def current(request: web.Request) -> web.StreamResponse:
-        read.append(request.path)
+        read.append(request.query["fieldSelector"])
         case.api.answers[f"{path}/status"] = took
-        return web.json_response({"metadata": {}, "status": {"assessedAt": "2020-01-01T00:00:00Z"}})
+        return web.json_response({"items": [{"metadata": {}, "status": {"assessedAt": "2020-01-01T00:00:00Z"}}]})
 
-    case.api.answers[path] = current
+    case.api.answers[policies] = current
     await case.until(lambda: bool(read))
     await asyncio.sleep(2.1)  # what failed waits so long
     case.companion.changed(case.picture.current.policies)
     await case.until(lambda: case.names == ["p000"])
+    assert read == ["metadata.name=p000"]
+
+
+async def test_a_policy_that_was_not_looked_at_yet_has_no_status_written(make: Callable[..., Case]) -> None:
+    case = make(2)
+    views = case.picture.current.policies
+    [first, second] = views
+    announced = replace(views[first], assessment=None, announced=True)
+    case.picture.swap(Snapshot(policies={first: announced, second: views[second]}, synced=True))
+    await case.until(lambda: second.name in case.names)
+    assert first.name not in case.names
+    case.picture.swap(Snapshot(policies=views, synced=True))
+    await case.until(lambda: first.name in case.names)

@@ -233,7 +233,7 @@ def test_with_all_features_off_it_needs_rights_to_read_only(
     time.sleep(12)
     assert scene.status == {}
     assert "companion_writes_total{" not in companion.metrics()
-    assert not [line for line in companion.logs(200).splitlines() if "warning" in line or "403" in line]
+    assert not [line for line in companion.logs(200).splitlines() if "warning" in line or "403 Forbidden" in line]
 
 
 def test_a_right_that_lacks_is_said_once_and_tried_again_later_and_later(

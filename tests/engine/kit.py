@@ -149,7 +149,7 @@ async def standing(**settings: Any) -> AsyncIterator[Stand]:
         engine = Engine(_settings(proms, urls, settings), session, metrics)
         scales = ScaleReader(session, metrics)
         stack.push_async_callback(scales.close)
-        answers = Answers(engine.picture, scales, engine.stale, session.now)
+        answers = Answers(engine.picture, scales, engine.stale, engine.filling, session.now)
         yield Stand(cluster, session, engine, metrics, proms, platforms, answers)
 
 

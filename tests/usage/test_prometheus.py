@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,8 +14,8 @@ from adapter.load.spec import Query
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
 from adapter.usage import prometheus as module
-from adapter.usage.prometheus import Prometheus, _Known, _pause
-from adapter.usage.questions import Question, Wanted
+from adapter.usage.prometheus import Prometheus
+from adapter.usage.questions import Wanted
 from tests.usage.fakes import NOW, Changes, FakePrometheus, named, raw
 
 RPS = "sum by (namespace, pod) (rate(http_requests_total[1m]))"
@@ -335,22 +334,6 @@ class TestFailing:
 
 
 class TestPauses:
-    ASKED = Question(server="main", text="x", by_pod=True, interval=15)
-
-    @pytest.mark.parametrize("failures", [0, 1])
-    def test_all_well_or_the_first_failure_keeps_the_interval(self, failures: int) -> None:
-        assert _pause(self.ASKED, _Known(failures=failures)) == 15
-
-    @pytest.mark.parametrize(("failures", "bound"), [(2, 30), (3, 60), (4, 60), (1000, 60)])
-    def test_it_doubles_up_to_a_minute_and_is_spread(self, failures: int, bound: float) -> None:
-        pauses = [_pause(self.ASKED, _Known(failures=failures)) for _ in range(200)]
-        assert all(bound / 2 <= pause <= bound for pause in pauses)
-        assert max(pauses) - min(pauses) > bound / 8
-
-    def test_an_interval_above_a_minute_is_never_shortened_below_its_half(self) -> None:
-        slow = replace(self.ASKED, interval=600)
-        assert 300 <= _pause(slow, _Known(failures=50)) <= 600
-
     async def test_a_refused_question_does_not_wait_longer(self, fake: FakePrometheus) -> None:
         """The server is well; only this question is wrong, and somebody may be mending its data."""
 
@@ -361,7 +344,7 @@ class TestPauses:
         world = World(fake.settings(), queries=[rps()])
         async with world.running():
             await TestSharing().asked(fake, 4)
-        assert {known.failures for known in world.source._known.values()} <= {0}
+        assert not any(known.unanswered for known in world.source._known.values())
 
     async def test_the_first_pause_is_a_random_part_of_the_interval(
         self, fake: FakePrometheus, monkeypatch: pytest.MonkeyPatch

@@ -364,3 +364,41 @@ def _selectors(node: object, ranged: bool = False) -> Iterator[tuple[dict[str, A
 
 def _canonical(selector: dict[str, Any]) -> str:
     return json.dumps(sorted((m["name"], m["type"], m["value"]) for m in selector["matchers"]))
+
+
+class TestOutage:
+    async def test_after_it_is_back_every_answer_is_within_its_interval_and_two_seconds(
+        self, real: RealPrometheus
+    ) -> None:
+        interval, queries = 1.0, [f"q{index}" for index in range(10)]
+        source = Prometheus(
+            [PrometheusServer(name="real", url=real.url, timeout_seconds=5)],
+            [
+                NamedQuery(name=name, server="real", query=f"vector({at})", scope="Service", interval_seconds=interval)
+                for at, name in enumerate(queries)
+            ],
+            inline_allowed=False,
+            on_change=lambda _: None,
+            clock=time.time,
+            metrics=Metrics(),
+        )
+
+        def asked_since(moment: float) -> bool:
+            found = [source.series(name) for name in queries]
+            return all(one is not None and (one.fetched_at or 0) > moment and not one.error for one in found)
+
+        polling = asyncio.create_task(source.run())
+        async with asyncio.timeout(10):
+            while not asked_since(0):  # noqa: ASYNC110  nobody tells
+                await asyncio.sleep(0.01)
+        await asyncio.to_thread(real.pause)
+        await asyncio.sleep(15)
+        await asyncio.to_thread(real.resume)
+        back = time.time()
+        async with asyncio.timeout(20):
+            while not asked_since(back):  # noqa: ASYNC110  nobody tells
+                await asyncio.sleep(0.01)
+        took = time.time() - back
+        polling.cancel()
+        await asyncio.gather(polling, return_exceptions=True)
+        assert took < interval + 2

@@ -1,0 +1,31 @@
+"""Asks the API server for reviews, and names the right that is missing where it refuses to give them."""
+
+from adapter.apiserver.ports import Api
+from adapter.kube.errors import Forbidden, KubeError
+
+_REMEDY = (
+    "apply ClusterRoleBinding effective-load-auth-delegator of manifests/base, "
+    "which gives this right (ClusterRole system:auth-delegator)"
+)
+
+
+class Reviews:
+    """Creates TokenReviews and SubjectAccessReviews."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._forbidden: dict[str, str] = {}
+
+    def check(self) -> str | None:
+        """Which right was missing when it was last needed, None where none was."""
+        return "; ".join(self._forbidden.values()) or None
+
+    async def create(self, path: str, review: bytes, timeout: float) -> bytes:  # noqa: ASYNC109  as the session has it
+        """The review with its status. Raises KubeError; for a missing right with a sentence that says what gives it."""
+        try:
+            answer = await self._api.request("POST", path, body=review, timeout=timeout)
+        except Forbidden as error:
+            self._forbidden[path] = f"{error.message}; {_REMEDY}"
+            raise KubeError(self._forbidden[path]) from error
+        self._forbidden.pop(path, None)
+        return answer.body

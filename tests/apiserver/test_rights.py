@@ -1,0 +1,47 @@
+"""Rights of the server's own that are missing on a real API server: who asks is told which, and what gives it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.adapter import AdapterProcess, account_kubeconfig, install_crds, manifests
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.workloads import until
+
+pytestmark = pytest.mark.integration
+
+BINDING = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/effective-load-auth-delegator"
+PATH = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/watermarkpolicies.effective-load.io/web/effective_pods"
+
+
+@pytest.fixture
+def adapter(api_server: ControlPlane) -> Iterator[AdapterProcess]:
+    """A server with the rights of the manifests, but for those to ask for reviews."""
+    install_crds(api_server)
+    kubeconfig = account_kubeconfig(api_server)
+    api_server.client.delete(BINDING)
+    with AdapterProcess(api_server, kubeconfig=kubeconfig, name="adapter-rights", register=False) as process:
+        yield process
+    api_server.watched.remove(process.component)
+
+
+def test_a_missing_right_to_ask_for_reviews_is_named_with_what_gives_it(
+    api_server: ControlPlane, adapter: AdapterProcess
+) -> None:
+    proxy = api_server.as_aggregator(adapter.port, "bob", "system:authenticated")
+    bearer = api_server.anonymous(adapter.port, Authorization=f"Bearer {api_server.token('default', 'reader')}")
+    for client, plural in ((proxy, "subjectaccessreviews"), (bearer, "tokenreviews")):
+        answer = client.raw(PATH)
+        sentence = answer.json()["message"]
+        assert answer.status == 503
+        assert f'cannot create resource "{plural}"' in sentence
+        assert "system:serviceaccount:effective-load:effective-load" in sentence
+        assert "ClusterRoleBinding effective-load-auth-delegator" in sentence
+    ready = adapter.get("/readyz")
+    assert (ready.status, "[!]authorization: " in ready.text) == (200, True)
+    assert all(plural in ready.text for plural in ("subjectaccessreviews", "tokenreviews"))
+    for item in manifests("ClusterRoleBinding"):
+        if item["metadata"]["name"] == "effective-load-auth-delegator":
+            api_server.client.apply(item)
+    until(lambda: {proxy.raw(PATH).status, bearer.raw(PATH).status} == {403}, 30, adapter.logs)
+    assert adapter.get("/readyz").text == "ok"

@@ -1,0 +1,186 @@
+"""Every right that the manifests give to read is used: looked for in the audit log of a real API server."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from tests.cluster import objects
+from tests.cluster.adapter import NAMESPACE, AdapterProcess, account_kubeconfig, install_crds
+from tests.cluster.client import Object
+from tests.cluster.companion import CompanionProcess, account_of, companion_kubeconfig, reset_lease
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.workloads import Workloads, cpu_watermarks, until
+from tests.manifests.rendering import MANIFESTS, documents, render
+
+pytestmark = pytest.mark.integration
+
+TARGETS = {
+    "web": ("apps/v1", "Deployment"),
+    "db": ("apps/v1", "StatefulSet"),
+    "set": ("apps/v1", "ReplicaSet"),
+    "old": ("v1", "ReplicationController"),
+    "roll": ("argoproj.io/v1alpha1", "Rollout"),
+}
+
+
+class Right(NamedTuple):
+    """A verb on a resource, with its subresource behind a slash."""
+
+    group: str
+    resource: str
+    verb: str
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ControlPlane, Path]]:
+    """An API server that writes down who asks for what."""
+    folder = tmp_path_factory.mktemp("audit")
+    rule = {"level": "Metadata", "omitStages": ["RequestReceived"]}
+    policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [rule]}
+    (folder / "policy.yaml").write_text(yaml.safe_dump(policy))
+    flags = {"audit-policy-file": str(folder / "policy.yaml"), "audit-log-path": str(folder / "audit.log")}
+    with ControlPlane.api_server_only(apiserver_flags=flags) as cluster:
+        install_crds(cluster)
+        yield cluster, folder / "audit.log"
+
+
+def rollouts() -> Object:
+    """The definition of a kind that is nobody's here, but has a scale."""
+    paths = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": "v1alpha1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}, "scale": {**paths, "labelSelectorPath": ".status.selector"}},
+    }
+    names = {"plural": "rollouts", "singular": "rollout", "kind": "Rollout", "listKind": "RolloutList"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "rollouts.argoproj.io"},
+        "spec": {"group": "argoproj.io", "scope": "Namespaced", "names": names, "versions": [version]},
+    }
+
+
+def populate(cluster: ControlPlane) -> None:
+    """A service of every kind that can be scaled, each under a policy."""
+    client = cluster.client
+    client.apply(rollouts())
+    cluster.client.wait_for("/apis/argoproj.io/v1alpha1", timeout=30)
+    client.apply(objects.namespace("shop"))
+    made = Workloads(cluster, "shop")
+    for name, (version, kind) in TARGETS.items():
+        pod = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "app", "image": "app"}]}}
+        selector: Any = {"app": name} if version == "v1" else {"matchLabels": {"app": name}}
+        item = made.item(version, kind, name, {"replicas": 1, "selector": selector, "template": pod})
+        client.create(item)
+        if kind == "Rollout":
+            client.patch_status(client.path(item), {"replicas": 1, "selector": f"app={name}"})
+        made.policy(name, [cpu_watermarks("1200m", "400m")])
+        made.hpa(name, target=(version, kind, name))
+    for item in documents(MANIFESTS / "examples" / "rbac-argo-rollouts.yaml"):
+        for subject in item.get("subjects", ()):
+            if subject["name"] != "effective-load":
+                subject["name"] = account_of(())
+        client.apply(item)
+
+
+def ask(cluster: ControlPlane, adapter: AdapterProcess) -> None:
+    """For every policy's count, which reads its scale; and by a token, which is reviewed."""
+    proxy = cluster.as_aggregator(adapter.port, "bob", "system:authenticated")
+    bearer = cluster.anonymous(adapter.port, Authorization=f"Bearer {cluster.token('shop', 'reader')}")
+    base = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/watermarkpolicies.effective-load.io"
+    cluster.client.apply(reader())
+    until(lambda: proxy.raw(f"{base}/web/effective_pods").status == 200, 30, adapter.logs)
+    for name in TARGETS:
+        until(lambda: "has not been" not in proxy.raw(f"{base}/{name}/desired_replicas").text, 30, adapter.logs)  # noqa: B023
+    bearer.raw(f"{base}/web/effective_pods")
+
+
+def reader() -> Object:
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "bob-reads"},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": "effective-load-metrics-reader",
+        },
+        "subjects": [{"kind": "User", "name": "bob", "apiGroup": "rbac.authorization.k8s.io"}],
+    }
+
+
+def granted(account: str, *folders: str) -> set[Right]:
+    """What the roles of these manifests give an account; Kubernetes' own roles are not ours to cut."""
+    found = [item for folder in folders for item in render(MANIFESTS / folder)]
+    found += documents(MANIFESTS / "examples" / "rbac-argo-rollouts.yaml")
+    roles = {item["metadata"]["name"]: item for item in found if item["kind"] in {"ClusterRole", "Role"}}
+    bound = {
+        item["roleRef"]["name"]
+        for item in found
+        if item["kind"].endswith("RoleBinding") and account in {subject["name"] for subject in item["subjects"]}
+    }
+    return {
+        Right(group, resource, verb)
+        for name in bound & roles.keys()
+        for rule in roles[name]["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def used(log: Path, account: str) -> set[Right]:
+    """What an account asked for, and was not forbidden."""
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    found = [
+        (event["objectRef"], event["verb"])
+        for event in events
+        if event["user"]["username"] == f"system:serviceaccount:{NAMESPACE}:{account}" and "objectRef" in event
+        if event.get("responseStatus", {}).get("code") != 403
+    ]
+    return {
+        Right(ref.get("apiGroup", ""), "/".join(filter(None, (ref["resource"], ref.get("subresource")))), verb)
+        for ref, verb in found
+    }
+
+
+def forbidden(log: Path, account: str) -> set[str]:
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    user = f"system:serviceaccount:{NAMESPACE}:{account}"
+    return {
+        f"{event['verb']} {event['requestURI']}"
+        for event in events
+        if event["user"]["username"] == user and event.get("responseStatus", {}).get("code") == 403
+    }
+
+
+def test_server_and_companion_use_every_right_that_they_have_and_want_for_none(
+    audited: tuple[ControlPlane, Path],
+) -> None:
+    cluster, log = audited
+    server_rights = account_kubeconfig(cluster)
+    companion_rights = companion_kubeconfig(cluster, ())
+    reset_lease(cluster)
+    populate(cluster)
+    features = dict.fromkeys(("status", "events"), False)
+    server = AdapterProcess(cluster, kubeconfig=server_rights, name="audited-server", authority=None)
+    companion = CompanionProcess(
+        cluster, {"companion": {"features": features}}, kubeconfig=companion_rights, name="audited-companion"
+    )
+    with server, companion:
+        ask(cluster, server)
+        companion.wait_leading()
+    # No metrics-server is here, so that its API is asked for and not found; who may ask is decided before.
+    assert granted("effective-load", "base") - used(log, "effective-load") == set()
+    reading = granted("effective-load-companion", "base", "overlays/default")
+    reading -= {right for right in reading if right.verb in {"create", "patch"}}
+    assert reading - used(log, account_of(())) == set()
+    assert forbidden(log, "effective-load") | forbidden(log, account_of(())) == set()

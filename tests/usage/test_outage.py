@@ -1,0 +1,238 @@
+"""A source that goes and comes back, in a time of its own: how soon it is asked again, and how much meanwhile."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from adapter.kube.errors import Unreachable
+from adapter.outbound import AT_ONCE
+from adapter.settings import NamedQuery, PrometheusServer
+from adapter.telemetry.metrics import Metrics
+from adapter.usage import prometheus as module
+from adapter.usage.errors import QueryRejected, SourceUnreachable
+from adapter.usage.outage import Outage
+from adapter.usage.prometheus import Prometheus
+from adapter.usage.resource_metrics import ResourceMetrics
+from tests.kube.lease_kit import moment, run
+
+TIMEOUT = 10.0
+GOES, COMES = 100.0, 160.0
+
+
+class Server:
+    """Answers, but between `goes` and `comes`: then it refuses connections, or takes them and says nothing."""
+
+    hangs = False
+    goes, comes = GOES, COMES
+    refuses: Callable[[str], bool] = staticmethod(lambda _: False)
+    asked: list[tuple[float, str]]
+
+    def __init__(self, settings: PrometheusServer) -> None:
+        self.settings = settings
+        self.turn = asyncio.Semaphore(AT_ONCE)
+        self.outage = Outage()
+
+    async def query(self, text: str, **_: object) -> bytes:
+        self.asked.append((moment(), text))
+        if type(self).refuses(text):
+            raise SourceUnreachable("no answer within 10 s")
+        if self.goes <= moment() < self.comes:
+            await asyncio.sleep(TIMEOUT if self.hangs else 0.001)
+            raise SourceUnreachable("no answer")
+        await asyncio.sleep(0.01)
+        return json.dumps({"status": "success", "data": {"resultType": "vector", "result": []}}).encode()
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> type[Server]:
+    class Own(Server):
+        asked: list[tuple[float, str]] = []  # noqa: RUF012  of this test
+
+    monkeypatch.setattr(module, "Server", Own)
+    return Own
+
+
+def queries(count: int, seconds: float) -> list[NamedQuery]:
+    names = [(f"q-{seconds:g}-{index}", f"vector({seconds:g}{index:03})") for index in range(count)]
+    return [NamedQuery(name=name, server="main", query=text, interval_seconds=seconds) for name, text in names]
+
+
+@contextlib.asynccontextmanager
+async def polling(*asked: NamedQuery) -> AsyncIterator[Prometheus]:
+    source = Prometheus(
+        [PrometheusServer(name="main", url="http://main")],
+        asked,
+        inline_allowed=False,
+        on_change=lambda _: None,
+        clock=moment,
+        metrics=Metrics(),
+    )
+    task = asyncio.create_task(source.run())
+    yield source
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def answered_since(source: Prometheus, name: str, since: float) -> bool:
+    found = source.series(name)
+    return found is not None and found.fetched_at is not None and found.fetched_at >= since
+
+
+@pytest.mark.parametrize("hangs", [False, True], ids=["refusing", "hanging"])
+def test_after_a_server_is_back_every_answer_is_within_its_interval_and_two_seconds(
+    server: type[Server], hangs: bool
+) -> None:
+    server.hangs = hangs
+    asked = [*queries(200, 15), *queries(20, 60)]
+
+    async def work() -> None:
+        async with polling(*asked) as source:
+            for seconds in (15, 60):
+                await asyncio.sleep(COMES + seconds + 2 - moment())
+                late = [
+                    q.name for q in asked if q.interval_seconds == seconds and not answered_since(source, q.name, COMES)
+                ]
+                assert late == []
+
+    run(work())
+
+
+def test_a_server_that_is_down_is_asked_once_in_an_interval_however_many_questions_there_are(
+    server: type[Server],
+) -> None:
+    server.comes = GOES + 600
+
+    async def work() -> None:
+        async with polling(*queries(200, 15)):
+            await asyncio.sleep(server.comes - 1)
+
+    run(work())
+    first = [at for at, _ in server.asked if GOES <= at < GOES + 17]
+    later = [(at, text) for at, text in server.asked if at >= GOES + 17]
+    assert len(first) <= 201, "each finds out once"
+    assert 36 <= len(later) <= 40, "and then one of them in every 15 s"
+    assert len({text for _, text in later}) == len(later), "each in its turn"
+
+
+def test_those_who_rested_are_spread_a_little_once_it_answers(server: type[Server]) -> None:
+    async def work() -> None:
+        async with polling(*queries(200, 15)):
+            await asyncio.sleep(COMES + 17)
+
+    run(work())
+    back = [at for at, _ in server.asked if at >= COMES]
+    assert max(sum(1 for at in back if at // 0.1 == tenth) for tenth in {at // 0.1 for at in back}) < 60
+
+
+def test_a_question_that_always_fails_keeps_its_interval_and_makes_no_other_wait(server: type[Server]) -> None:
+    """A query may be too heavy for a server that is well."""
+    server.goes = server.comes = 0
+    heavy, *light = queries(10, 15)
+    server.refuses = staticmethod(lambda text: text == heavy.query)
+
+    async def work() -> None:
+        async with polling(heavy, *light):
+            await asyncio.sleep(150)
+
+    run(work())
+    times = {text: [at for at, asked in server.asked if asked == text] for _, text in server.asked}
+    assert all(9 <= len(at) <= 14 for at in times.values())
+
+
+def test_after_an_outage_a_question_that_always_fails_lets_the_others_be_asked(server: type[Server]) -> None:
+    fast, slow = queries(1, 5)[0], queries(1, 15)[0]
+    server.refuses = staticmethod(lambda text: text == fast.query)
+
+    async def work() -> None:
+        async with polling(fast, slow) as source:
+            await asyncio.sleep(COMES + 17)
+            assert answered_since(source, slow.name, COMES)
+
+    run(work())
+
+
+def test_a_question_that_is_asked_no_more_leaves_the_turn_to_others(server: type[Server]) -> None:
+    one, other = queries(2, 15)
+
+    async def work() -> None:
+        async with polling(one, other) as source:
+            await asyncio.sleep(GOES + 40)
+            source.reload([PrometheusServer(name="main", url="http://main")], [other], inline_allowed=False)
+            await asyncio.sleep(COMES + 17 - moment())
+            assert answered_since(source, other.name, COMES)
+
+    run(work())
+
+
+def test_a_question_that_is_refused_shows_that_the_server_answers() -> None:
+    outage = Outage()
+
+    async def work() -> None:
+        seen = outage.answers
+        resting = [asyncio.create_task(outage.turn(seen, 15)) for _ in range(3)]
+        await asyncio.sleep(1)
+        outage.answered()
+        await asyncio.sleep(2)
+        assert all(task.done() for task in resting)
+
+    run(work())
+
+
+def test_a_refusal_is_an_answer(server: type[Server], monkeypatch: pytest.MonkeyPatch) -> None:
+    [rejected, other] = queries(2, 15)
+    true = server.query
+
+    async def query(self: Server, text: str, **more: object) -> bytes:
+        found = await true(self, text, **more)
+        if text == rejected.query:
+            raise QueryRejected("no such function")
+        return found
+
+    monkeypatch.setattr(server, "query", query)
+
+    async def work() -> None:
+        async with polling(rejected, other) as source:
+            await asyncio.sleep(COMES + 17)
+            assert answered_since(source, other.name, COMES)
+
+    run(work())
+
+
+class Options:
+    interval_seconds = 60.0
+    max_age_seconds = 90.0
+    timeout_seconds = TIMEOUT
+
+
+class Session:
+    """An API server that lets requests for metrics hang while metrics-server is away."""
+
+    def now(self) -> float:
+        return moment()
+
+    async def get(self, path: str, *, timeout: float) -> bytes:  # noqa: ASYNC109  as the session has it
+        if GOES <= moment() < COMES:
+            await asyncio.sleep(timeout)
+            raise Unreachable(f"{path}: no answer")
+        return b'{"items":[]}'
+
+
+def test_after_metrics_server_is_back_every_namespace_is_within_the_interval_and_two_seconds() -> None:
+    names = [f"ns-{index}" for index in range(100)]
+
+    async def work() -> None:
+        usage = ResourceMetrics(Session(), lambda: names, Options(), lambda _: None, Metrics())
+        task = asyncio.create_task(usage.run())
+        await asyncio.sleep(COMES + Options.interval_seconds + 2)
+        late = [name for name in names if (usage.samples(name).fetched_at or 0) < COMES]
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert late == []
+
+    run(work())
