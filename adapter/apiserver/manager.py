@@ -90,7 +90,9 @@ class CertificateManager:
         """Why there is nothing to serve, None where there is."""
         if self.current is not None:
             return None
-        return f"there is no serving certificate: {self._fault}" if self._fault else "there is no serving certificate yet"
+        return (
+            f"there is no serving certificate: {self._fault}" if self._fault else "there is no serving certificate yet"
+        )
 
     async def keep(self) -> None:
         """One round with our own pair: read or make it, announce its authority, renew what is due. Raises KubeError."""

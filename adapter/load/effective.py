@@ -187,7 +187,7 @@ def recent(sample: LastSample | None, now: float) -> LastSample | None:
 
 def query_samples(metric: Metric, samples: Samples) -> QuerySamples:
     """The answer of the metric's query (an empty one where there is none yet)."""
-    return samples.queries.get(metric.name) or QuerySamples(error=f"query {metric.name} has not been answered yet")
+    return samples.queries.get(metric.name) or QuerySamples(error="it has not been answered yet")
 
 
 def average_capacity(gauges: Iterable[Gauge]) -> Fraction | None:

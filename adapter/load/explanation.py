@@ -33,12 +33,9 @@ _PLAIN = {PodState.SERVING, PodState.TERMINATING, PodState.FINISHED}
 
 def explain(assessment: Assessment, decision: Decision, bounds: Bounds, now: float) -> tuple[str, ...]:
     """Every stage that led to the count, one sentence each. `now` is the time of the decision."""
-    return (
-        *_pods(assessment),
-        *assessment.conditions.values(),
-        *_metrics(assessment, decision),
-        *_last(assessment, decision, bounds, now),
-    )
+    last = tuple(_last(assessment, decision, bounds, now))
+    before = (*_pods(assessment), *assessment.conditions.values(), *_metrics(assessment, decision))
+    return (*(sentence for sentence in before if sentence not in last[-1]), *last)
 
 
 def headline(assessment: Assessment, decision: Decision) -> str:
@@ -89,8 +86,7 @@ def _metrics(assessment: Assessment, decision: Decision) -> Iterator[str]:
     for metric in assessment.metrics:
         outcome = outcomes.get(metric.name)
         if outcome is None:
-            yield f"{metric.name}: {metric.error}"
-            continue
+            continue  # its error is said by the condition InputsFresh, or by the last sentence
         share = is_share(assessment.policy, metric.name)
         yield f"{_usage(outcome, assessment.policy)}{_raw(metric, share=share)}"
         yield _proposal(outcome, decision, assessment.policy)
@@ -108,8 +104,10 @@ def _usage(outcome: Outcome, policy: Policy) -> str:
     how = f"{pods} use{one} {shown(reading.usage)} on average"
     if policy.average is Average.TOTAL:
         how = f"{pods} use{one} {shown(reading.usage)} in total"
+    elif metric.total and reading.n == 1:
+        how = f"1 pod carries all of {shown(metric.total_value or 0)}"
     elif metric.total:
-        how = f"{pods} share{one} {shown(metric.total_value or 0)}, {shown(reading.usage)} each"
+        how = f"{pods} share {shown(metric.total_value or 0)}, {shown(reading.usage)} each"
     return f"{metric.name}: {how}, {_stand(metric, reading.verdict, policy.tolerance, shown)}"
 
 

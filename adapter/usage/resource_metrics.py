@@ -18,6 +18,7 @@ from adapter.kube.errors import ApiStatusError, KubeError, TimedOut
 from adapter.kube.slices import Slices
 from adapter.load.quantity import NANO, QuantityError, parse_nano
 from adapter.load.samples import PodUsage, ResourceSamples
+from adapter.load.sentences import last_answer
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.errors import WrongAnswer
 from adapter.usage.pieces import cut
@@ -279,17 +280,19 @@ class ResourceMetrics:
                 body = await self._session.get(path, timeout=self.options.timeout_seconds)
             pods = await decode_usages(body)
         except (KubeError, WrongAnswer) as error:
-            self._failed(namespace, error, last)
-            return replace(last, cause=str(error))
+            # The sentence names the source, and the request would name it again.
+            cause = str(error).removeprefix(f"GET {path}: ")
+            self._failed(namespace, error, news=cause != last.cause)
+            return replace(last, cause=cause)
         now = self._session.now()
         self._metrics.source_up.labels(SOURCE).set(1)
         self._metrics.source_success.labels(SOURCE).set(now)
         return _Known(pods, now)
 
-    def _failed(self, namespace: str, error: Exception, last: _Known) -> None:
+    def _failed(self, namespace: str, error: Exception, *, news: bool) -> None:
         self._metrics.source_up.labels(SOURCE).set(0)
         self._metrics.source_errors.labels(SOURCE, _reason(error)).inc()
-        if str(error) != last.cause:
+        if news:
             _log.warning("usage cannot be fetched", source=SOURCE, namespace=namespace, error=str(error))
 
     def _keep(self, namespace: str, known: _Known) -> None:
@@ -301,9 +304,8 @@ class ResourceMetrics:
     def _sentence(self, known: _Known) -> str | None:
         if not known.cause:
             return None
-        if known.fetched_at is None:
-            return f"{known.cause} (no answer so far)"
-        return f"{known.cause} (last answer {max(0.0, self._session.now() - known.fetched_at):.0f} s ago)"
+        age = None if known.fetched_at is None else self._session.now() - known.fetched_at
+        return known.cause + last_answer(age)
 
 
 def _times(known: _Known) -> dict[str, float]:

@@ -253,7 +253,7 @@ class TestZero:
             Samples(queries={"queue": QuerySamples(error="connection refused")}),
         )
         assessment, before = see(rule, [], silent, current=0, bounds=bounds)
-        assert before.error == "Deployment web is scaled to zero; metric queue: query queue: connection refused"
+        assert before.error == "Deployment web is scaled to zero; query queue: connection refused"
         assert decide(assessment, scale(0), bounds, NOW + 300).desired == 10
 
     def test_the_first_pod_comes_at_any_velocity_but_zero(self) -> None:
