@@ -7,9 +7,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from adapter.check import watches
 from adapter.check.cluster import Cluster, ClusterFault, Named, TargetPods
 from adapter.check.findings import PROBE, matching, registry_section, roster_of, service_section
-from adapter.check.report import Section
+from adapter.check.report import Kind, Section
+from adapter.check.strays import strays
 from adapter.kube.errors import KubeError
 from adapter.kube.session import Session
 from adapter.load.membership import KUBERNETES, uses_registry
@@ -45,7 +47,8 @@ async def check(settings: Settings, wanted: Wanted, kubeconfig: str | None) -> l
     wanted = _completed(wanted, registries)
     notes: list[Section] = []
     async with _cluster(kubeconfig, settings, wanted, notes) as cluster:
-        policies = await _policies(cluster, settings, wanted, notes) if cluster else []
+        found = await _found(cluster, settings, wanted, notes) if cluster else []
+        policies = [one.policy for one in found if one.policy and wanted.registry in {"", _registry_of(one.policy)}]
         services = _services(wanted, registries, policies)
         looks = await _look_at_all(registries, services)
         sections = [registry_section(registries[name], looks[name]) for name in sorted(looks)]
@@ -55,6 +58,10 @@ async def check(settings: Settings, wanted: Wanted, kubeconfig: str | None) -> l
             key = service_of(policy)
             roster = roster_of(key, looks.get(key.registry, ())) if key else None
             sections += await _policy_sections(cluster, settings, policy, roster)
+        if cluster:
+            sections += _told(cluster, settings, found, sections)
+            if wanted == Wanted():
+                sections += await _whole(cluster, settings, found)
     return notes + sections
 
 
@@ -101,7 +108,7 @@ async def _cluster(
         yield Cluster(session, Fraction(settings.kubernetes.hpa_tolerance))
 
 
-async def _policies(cluster: Cluster, settings: Settings, wanted: Wanted, notes: list[Section]) -> list[Policy]:
+async def _found(cluster: Cluster, settings: Settings, wanted: Wanted, notes: list[Section]) -> list[Named]:
     """The policies to check. Those that are not valid, and what the API server refuses, are noted as wrong."""
     section = Section("cluster")
     try:
@@ -115,7 +122,38 @@ async def _policies(cluster: Cluster, settings: Settings, wanted: Wanted, notes:
             section.wrong(f"policy {one} is not valid: {one.fault}")
     if section.findings:
         notes.append(section)
-    return [one.policy for one in found if one.policy and wanted.registry in {"", _registry_of(one.policy)}]
+    return found
+
+
+def _told(cluster: Cluster, settings: Settings, found: Sequence[Named], sections: Sequence[Section]) -> list[Section]:
+    """What the running adapter says of these policies, in their own sections and in those that are returned."""
+    by_name = {section.about: section for section in sections}
+    checked = [one for one in found if f"policy {one}" in by_name]
+    for one in checked:
+        watches.told_of(by_name[f"policy {one}"], one, cluster.now())
+    return watches.told(checked, cluster.now(), written=settings.companion.features.status)
+
+
+async def _whole(cluster: Cluster, settings: Settings, found: Sequence[Named]) -> list[Section]:
+    """What is told of a cluster only as a whole: HPAs that name no policy there is, and what its servers say."""
+    try:
+        sections = list(strays(await cluster.hpas(settings.kubernetes.namespaces), found))
+    except KubeError as error:
+        section = Section("cluster")
+        section.wrong(f"HPAs cannot be read: {error}")
+        sections = [section]
+    where = settings.server.tls
+    try:
+        addresses = await cluster.addresses(where.namespace, where.service)
+    except KubeError as error:
+        section = Section("servers")
+        section.note(f"it cannot be told where they are: {error}")
+        return [*sections, section]
+    if not addresses:
+        section = Section("servers")
+        section.note(f"Service {where.service} of namespace {where.namespace} has no pod that could be asked")
+        return [*sections, section]
+    return sections + await watches.servers(addresses)
 
 
 def _registry_of(policy: Policy) -> str:
@@ -156,7 +194,7 @@ async def _policy_sections(
     cluster: Cluster | None, settings: Settings, policy: Policy, roster: Roster | None
 ) -> list[Section]:
     """Whether a policy may name its service, which of its pods match what the registry listed, and its HPA."""
-    section = Section(f"policy {policy.namespace}/{policy.name}")
+    section = Section(f"policy {policy.namespace}/{policy.name}", Kind.POLICY)
     assert cluster is not None
     if not _may_name_its_service(section, settings, policy):
         return [section]
@@ -195,7 +233,7 @@ def _match(section: Section, policy: Policy, found: TargetPods, roster: Roster |
 
 def _hpa_section(wiring: Wiring) -> Section:
     """What is unwise about how policy and HPA are joined."""
-    section = Section(f"HPA {wiring.hpa.namespace}/{wiring.hpa.name} of policy {wiring.policy.name}")
+    section = Section(f"HPA {wiring.hpa.namespace}/{wiring.hpa.name} of policy {wiring.policy.name}", Kind.HPA)
     for flaw in flaws(wiring):
         section.note(flaw.message)
     if not section.findings:

@@ -1,6 +1,7 @@
 """Whether a policy acts, as a condition: a mode of rest, a hold and a missing HPA are to be seen as trouble is."""
 
 from collections.abc import Iterator
+from http import HTTPStatus
 
 from adapter.companion.situation import Finding, Situation
 from adapter.load.spec import Policy, Stance
@@ -38,7 +39,8 @@ def findings(situation: Situation) -> Iterator[Finding]:
 
 def _hindered(situation: Situation) -> Finding:
     """The policy is well, and something beside it keeps it from deciding; condition Ready has the whole sentence."""
-    if situation.hpa is None:
+    problem = situation.view.problem
+    if situation.hpa is None and problem is not None and problem.code == HTTPStatus.NOT_FOUND:
         message = f"no HPA acts for the policy: there is no HorizontalPodAutoscaler {situation.view.policy.hpa}"
         return Finding(CONDITION, False, HPA_MISSING, message)
     return Finding(CONDITION, False, NOT_DECIDING, "nothing is decided; condition Ready says why")
