@@ -9,6 +9,7 @@ import msgspec
 
 from adapter.faults import FaultyDocument
 from adapter.kube.errors import MalformedAnswer, NotFound
+from adapter.kube.objects import Condition
 from adapter.kube.pods import PodDecoder
 from adapter.kube.resources import Resources
 from adapter.kube.session import Session
@@ -21,12 +22,13 @@ from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.policy.objects import PolicyObject
 from adapter.policy.parse import parse_policy
 
+_ALL_HPAS = "/apis/autoscaling/v2{}/horizontalpodautoscalers"
+_SLICES = "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices"
+
 T = TypeVar("T")
 
 _POLICIES = "/apis/effective-load.io/v1alpha1{}/watermarkpolicies"
-_HPAS = "/apis/autoscaling/v2{}/horizontalpodautoscalers"
 _HPA = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers/{}"
-_SLICES = "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices"
 
 
 class ClusterFault(Exception):  # noqa: N818  an error is called what happened
@@ -35,16 +37,6 @@ class ClusterFault(Exception):  # noqa: N818  an error is called what happened
 
 class _List(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
-
-
-class Condition(msgspec.Struct, frozen=True, rename="camel"):
-    """A condition as the companion wrote it."""
-
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-    last_transition_time: str = ""
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel"):
@@ -149,7 +141,7 @@ class Cluster:
 
     async def hpas(self, namespaces: Iterable[str]) -> list[Hpa]:
         """The HPAs of these namespaces, of all where none is named; those that cannot be read are left out."""
-        paths = [_HPAS.format(f"/namespaces/{one}") for one in namespaces] or [_HPAS.format("")]
+        paths = [_ALL_HPAS.format(f"/namespaces/{one}") for one in namespaces] or [_ALL_HPAS.format("")]
         found = [self._parsed(raw) for path in paths for raw in await self._items(path)]
         return [one for one in found if one is not None]
 

@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 
-from adapter.check.cluster import Condition, Named
+from adapter.check.cluster import Named
 from adapter.check.report import Kind, Section, is_well
+from adapter.kube.objects import Condition
 from adapter.outbound import Access, Client, OutboundError
 from adapter.policy.times import seconds_of
 

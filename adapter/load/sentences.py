@@ -7,12 +7,8 @@ from adapter.load.effective import source_name
 from adapter.load.spec import Policy
 
 _AGE = " (last answer "
-"""How the end of a source's sentence begins; it may differ by a second where all else is the same."""
-
-
-def last_answer(seconds: float | None) -> str:
-    """The end of a source's sentence: how old its last answer is."""
-    return " (no answer so far)" if seconds is None else f"{_AGE}{max(0.0, seconds):.0f} s ago)"
+"""How the end of a source's sentence begins that says how old its last answer is: it may differ by a second where all
+else is the same."""
 
 
 def metric_errors(policy: Policy, metrics: Iterable[MetricAssessment]) -> str:

@@ -9,7 +9,6 @@ import structlog
 
 from adapter.kube.slices import Slices
 from adapter.load.samples import QuerySamples
-from adapter.load.sentences import last_answer
 from adapter.load.spec import Query
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
@@ -152,8 +151,10 @@ class Prometheus:
     def _sentence(self, question: Question | str, known: _Known) -> str | None:
         if isinstance(question, str) or not known.cause:
             return known.cause or None
-        age = None if known.answer is None else self._clock() - known.answer.fetched_at
-        return f"Prometheus {question.server}: {known.cause}{last_answer(age)}"
+        when = "no answer so far"
+        if known.answer is not None:
+            when = f"last answer {max(0.0, self._clock() - known.answer.fetched_at):.0f} s ago"
+        return f"Prometheus {question.server}: {known.cause} ({when})"
 
     # --- asking ---
 

@@ -18,7 +18,6 @@ from adapter.kube.errors import ApiStatusError, KubeError, TimedOut
 from adapter.kube.slices import Slices
 from adapter.load.quantity import NANO, QuantityError, parse_nano
 from adapter.load.samples import PodUsage, ResourceSamples
-from adapter.load.sentences import last_answer
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.errors import WrongAnswer
 from adapter.usage.pieces import cut
@@ -304,8 +303,9 @@ class ResourceMetrics:
     def _sentence(self, known: _Known) -> str | None:
         if not known.cause:
             return None
-        age = None if known.fetched_at is None else self._session.now() - known.fetched_at
-        return known.cause + last_answer(age)
+        if known.fetched_at is None:
+            return f"{known.cause} (no answer so far)"
+        return f"{known.cause} (last answer {max(0.0, self._session.now() - known.fetched_at):.0f} s ago)"
 
 
 def _times(known: _Known) -> dict[str, float]:

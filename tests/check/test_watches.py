@@ -10,8 +10,9 @@ import trustme
 from aiohttp import web
 
 from adapter.check import watches
-from adapter.check.cluster import Condition, Named, Status
+from adapter.check.cluster import Named, Status
 from adapter.check.report import Section
+from adapter.kube.objects import Condition
 from adapter.kube.times import format_time
 from tests.cluster.processes import free_ports
 from tests.load.world import NOW, cpu, policy
