@@ -68,8 +68,8 @@ def _server(address: str, said: str) -> Section:
         name, _, text = line[3:].partition(" ")
         if line.startswith("[-]"):
             section.wrong(f"it is not ready ({name}): {text.removeprefix('failed: ')}")
-        elif line.startswith("[+]") and text != "ok":
-            section.note(f"{name}: {text.removeprefix('ok').lstrip(': ')}")
+        elif line.startswith("[!]"):  # it is ready all the same: no other replica would do better
+            section.wrong(text)
     if not section.findings:
         section.ok("it is ready")
     return section

@@ -129,8 +129,8 @@ async def test_a_server_says_which_of_its_watches_are_silent(says: dict[str, Any
     assert texts(await watches.servers([says["address"]])) == {about: ["ok: it is ready"]}
     says["text"] = f"[+]ping ok\n[-]watches failed: {SILENCE}\nreadyz check failed\n"
     assert texts(await watches.servers([says["address"]])) == {about: [f"wrong: it is not ready (watches): {SILENCE}"]}
-    says["text"] = f"[+]watches ok: {SILENCE}\nreadyz check passed\n"
-    assert texts(await watches.servers([says["address"]])) == {about: [f"note: watches: {SILENCE}"]}
+    says["text"] = f"[+]watches ok\n[!]watches: {SILENCE}\nreadyz check passed\n"
+    assert texts(await watches.servers([says["address"]])) == {about: [f"wrong: {SILENCE}"]}
 
 
 async def test_servers_that_cannot_be_asked_are_noted_together(says: dict[str, Any]) -> None:
