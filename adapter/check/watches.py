@@ -82,7 +82,7 @@ def _silent(policies: Sequence[Named], now: float) -> Section:
             for text in dict.fromkeys(one.message for one in policy.status.conditions if _is_silent(one)):
                 concerned.setdefault(text, []).append(str(policy))
     for text, names in concerned.items():
-        section.wrong(f"{text}: {_listed(names)}")
+        section.wrong(f"{text} (said by the status of {_listed(names)})")
     return section
 
 
@@ -114,6 +114,5 @@ def _age(policy: Named, now: float) -> float:
 
 
 def _listed(names: Sequence[str]) -> str:
-    noun = "policy" if len(names) == 1 else "policies"
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{noun} {', '.join(names[:_NAMED])}{more}"
+    return f"{', '.join(names[:_NAMED])}{more}"

@@ -50,16 +50,18 @@ def test_where_all_statuses_are_well_nothing_is_told() -> None:
 
 
 def test_a_silent_watch_is_listed_once_with_the_policies_that_it_concerns() -> None:
-    assert told(silent("a"), ready("b"), silent("c")) == {"watches": [f"wrong: {SILENCE}: policies shop/a, shop/c"]}
+    assert told(silent("a"), ready("b"), silent("c")) == {
+        "watches": [f"wrong: {SILENCE} (said by the status of shop/a, shop/c)"]
+    }
     (many,) = told(*(silent(f"p{n}") for n in range(7)))["watches"]
-    assert many.endswith("policies shop/p0, shop/p1, shop/p2, shop/p3, shop/p4 and 2 more")
+    assert many.endswith("(said by the status of shop/p0, shop/p1, shop/p2, shop/p3, shop/p4 and 2 more)")
 
 
 def test_statuses_that_nobody_writes_any_more_are_told_with_their_age_and_not_believed() -> None:
     assert told(ready("a", age=400), silent("b", age=500), ready("c")) == {
         "companion": [
             (
-                "wrong: it writes every status within two minutes, and these are older, up to 500 s: policies shop/a, "
+                "wrong: it writes every status within two minutes, and these are older, up to 500 s: shop/a, "
                 "shop/b; look whether it runs, and at its log"
             )
         ]
@@ -71,7 +73,7 @@ def test_statuses_that_nobody_writes_any_more_are_told_with_their_age_and_not_be
 
 def test_a_policy_without_a_status_is_noted_unless_none_is_to_be_written() -> None:
     assert told(named("a", age=None)) == {
-        "companion": ["note: no status is written yet, so what the adapter makes of it is not known: policy shop/a"]
+        "companion": ["note: no status is written yet, so what the adapter makes of it is not known: shop/a"]
     }
     assert told(named("a", age=None), ready("b", age=9000), written=False) == {}
 

@@ -190,7 +190,7 @@ def test_silent_watches_and_old_lines_are_listed_by_the_policies_statuses(check:
     write_status(workloads, "cart", time.time() - 600, {"status": "True", "reason": "Decided", "message": "well"})
     found = check()[1]
     assert [one for one in found["watches"] if f"{workloads.namespace}/web" in one] == [
-        f"wrong: {silence}: policy {workloads.namespace}/web"
+        f"wrong: {silence} (said by the status of {workloads.namespace}/web)"
     ]
     (old,) = [one for one in found["companion"] if one.startswith("wrong: it writes every status within two minutes")]
     assert f"{workloads.namespace}/cart" in old
