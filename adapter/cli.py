@@ -91,6 +91,7 @@ def _add_check(commands: Any) -> None:
     check.add_argument("--namespace", default="", help="of that service, in the registry's sense")
     check.add_argument("--group", default="", help="of that service")
     check.add_argument("--policy", metavar="NAMESPACE/NAME", default="", help="only this policy, its service and pods")
+    check.add_argument("-v", "--verbose", action="store_true", help="tell also what is well, a line each")
     check.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: %(default)s")
     check.set_defaults(run=_check)
 
@@ -153,7 +154,7 @@ def _check(parsed: argparse.Namespace) -> int:
     if parsed.output == "json":
         print(json.dumps(report.as_data(sections), indent=2))
     else:
-        print("\n".join(report.lines(sections)))
+        print("\n".join(report.lines(sections, verbose=parsed.verbose)))
     return OK if report.is_well(sections) else FAILED
 
 

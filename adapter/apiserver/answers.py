@@ -7,7 +7,7 @@ from typing import Protocol
 from adapter.apiserver import external, objects, podvalues, queries, wire
 from adapter.apiserver.directory import Directory
 from adapter.apiserver.figures import DESIRED, EFFECTIVE, assessed, desired, figure, labels
-from adapter.apiserver.routes import EVERY, PODS, Route
+from adapter.apiserver.routes import EVERY, PODS, POLICIES, Route
 from adapter.apiserver.status import StatusError, not_found, unavailable
 from adapter.apiserver.wire import ExternalItem, Item, Value
 from adapter.kube.errors import KubeError
@@ -84,7 +84,9 @@ class Answers:
         """One object's value. Until its policy is assessed again it is the same bytes, but for `desired_replicas`."""
         self._refuse_old(view)
         if route.metric == DESIRED:
-            return wire.custom(route.version, [_item(view, route, await self._desired(view))])
+            # Whoever asks by the policy's own name, as an HPA shows it, need not be told that name.
+            value = await self._desired(view, named=route.resource == POLICIES)
+            return wire.custom(route.version, [_item(view, route, value)])
         # Every assessment counts its pods anew, so the counts stand for it; the whole view would be kept from its end.
         token = None if view.assessment is None else view.assessment.counts
         written = self._written.get(route)
@@ -159,7 +161,7 @@ class Answers:
                 f"WatermarkPolicy {view.policy.namespace}/{view.policy.name} was last assessed {age:.0f} s ago"
             )
 
-    async def _desired(self, view: PolicyView) -> Value:
+    async def _desired(self, view: PolicyView, *, named: bool = False) -> Value:
         assessment = assessed(view)
         if view.bounds is None or not view.scale_path:
             raise unavailable(
@@ -168,8 +170,8 @@ class Answers:
         try:
             scale = await self._scales.read(view.scale_path, view.scale, view.scale_proven_at)
         except KubeError as error:
-            raise unavailable(f"the replica count of {view.scale_path} cannot be read: {error}") from error
-        return desired(view, self._decide(assessment, scale, view.bounds, self._now()))
+            raise unavailable(f"the live replica count cannot be read: {error}") from error
+        return desired(view, self._decide(assessment, scale, view.bounds, self._now()), named=named)
 
 
 def _item(view: PolicyView, route: Route, value: Value) -> Item:

@@ -103,11 +103,15 @@ def _value(view: PolicyView, found: MetricAssessment, assessment: Assessment, us
     return Value(text=nano_text(usage), at=at, window=found.window)
 
 
-def desired(view: PolicyView, decision: Decision) -> Value:
-    """`desired_replicas` as served. Raises StatusError 503 with the decision's sentence where it has none."""
+def desired(view: PolicyView, decision: Decision, *, named: bool = False) -> Value:
+    """`desired_replicas` as served. Raises StatusError 503 with the decision's sentence where it has none.
+
+    `named`: the request names the policy, so the sentence does not.
+    """
     assessment = assessed(view)
     if decision.served is None:
-        raise unavailable(f"{_name(view)}: {decision.error or 'no decision'}")
+        sentence = decision.error or "no decision"
+        raise unavailable(sentence if named else f"{_name(view)}: {sentence}")
     at = assessment.at if assessment.sampled_at is None else assessment.sampled_at
     return Value(text=milli_text(decision.served), at=at)
 

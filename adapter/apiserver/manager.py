@@ -71,6 +71,7 @@ class CertificateManager:
         self._store = Store(api, options.namespace, options.secret)
         self._announcer = Announcer(api, options.api_services, options.namespace, options.service)
         self._files_seen: object = None
+        self._fault = ""
 
     async def run(self) -> None:
         """Keep the certificate until cancelled."""
@@ -87,7 +88,11 @@ class CertificateManager:
 
     def check(self) -> str | None:
         """Why there is nothing to serve, None where there is."""
-        return None if self.current is not None else "there is no serving certificate yet"
+        if self.current is not None:
+            return None
+        return (
+            f"there is no serving certificate: {self._fault}" if self._fault else "there is no serving certificate yet"
+        )
 
     async def keep(self) -> None:
         """One round with our own pair: read or make it, announce its authority, renew what is due. Raises KubeError."""
@@ -149,6 +154,7 @@ class CertificateManager:
         try:
             await once()
         except (KubeError, CertificateError, msgspec.MsgspecError, OSError, ValueError) as error:
+            self._fault = str(error)
             self._metrics.errors.labels("certificate").inc()
             _log.warning("serving_certificate_failed", error=str(error))
             return False

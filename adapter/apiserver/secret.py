@@ -8,7 +8,7 @@ import msgspec
 from adapter.apiserver.certificates import KeyPair, Stock
 from adapter.apiserver.ports import JSON, MERGE_PATCH, Api
 from adapter.apiserver.status import CertificateError
-from adapter.kube.errors import NotFound
+from adapter.kube.errors import Forbidden, NotFound
 
 _DEADLINE = 5.0
 _FIELDS = ("tls.crt", "tls.key", "ca.crt", "ca.key")
@@ -24,7 +24,7 @@ class _Secret(msgspec.Struct):
 
 
 class Store:
-    """Reads and writes the Secret. Everything it raises is a KubeError, a lost race a Conflict."""
+    """Reads and writes the Secret. It raises KubeErrors, a lost race is a Conflict."""
 
     def __init__(self, api: Api, namespace: str, name: str) -> None:
         self._api = api
@@ -45,7 +45,11 @@ class Store:
             return secret, None
 
     async def write(self, before: _Secret | None, stock: Stock) -> None:
-        """Write what was read before, changed. Raises Conflict where somebody else wrote meanwhile."""
+        """Write what was read before, changed. Raises Conflict where somebody else wrote meanwhile.
+
+        Raises CertificateError where the Secret is gone and may not be created: the manifests bring it, and by our own
+        rights, which are for that one name, it cannot be made anew.
+        """
         if before is None:
             secret = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": self._metadata}
             method, path, content_type = "POST", self._collection, JSON
@@ -53,7 +57,18 @@ class Store:
             secret = {"metadata": {"resourceVersion": before.metadata.resource_version}}
             method, path, content_type = "PATCH", self._path, MERGE_PATCH
         body = msgspec.json.encode({**secret, "data": _data(stock)})
-        await self._api.request(method, path, body=body, content_type=content_type, timeout=_DEADLINE)
+        try:
+            await self._api.request(method, path, body=body, content_type=content_type, timeout=_DEADLINE)
+        except Forbidden:
+            if before is None:
+                raise CertificateError(self._missing()) from None
+            raise
+
+    def _missing(self) -> str:
+        return (
+            f"Secret {self._metadata['name']} of namespace {self._metadata['namespace']}, which keeps the serving "
+            "certificate, does not exist, and the server may not create it: apply the manifests again"
+        )
 
 
 def _data(stock: Stock) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """The policies of a cluster and the pods of their targets, each asked for once."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TypeVar
 
@@ -21,7 +21,9 @@ from adapter.policy.conformance import Wiring
 from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.policy.objects import PolicyObject
 from adapter.policy.parse import parse_policy
-from adapter.snapshot import WATCH_SILENT
+
+_ALL_HPAS = "/apis/autoscaling/v2{}/horizontalpodautoscalers"
+_SLICES = "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices"
 
 T = TypeVar("T")
 
@@ -37,28 +39,46 @@ class _List(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
 
 
-class _Status(msgspec.Struct):
-    conditions: list[Condition] | None = None
+class Status(msgspec.Struct, frozen=True, rename="camel"):
+    """As much of a policy's status as tells what the companion found, and when."""
+
+    assessed_at: str = ""
+    conditions: tuple[Condition, ...] = ()
 
 
-class _Told(msgspec.Struct):
-    """What the companion wrote of a policy."""
+class _Port(msgspec.Struct, frozen=True):
+    name: str | None = None
+    port: int | None = None
 
-    status: _Status = msgspec.field(default_factory=_Status)
+
+class _Endpoint(msgspec.Struct, frozen=True):
+    addresses: tuple[str, ...] = ()
+
+
+class _Slice(msgspec.Struct, frozen=True):
+    ports: tuple[_Port, ...] | None = None
+    endpoints: tuple[_Endpoint, ...] | None = None
+
+    def addresses(self) -> Iterator[str]:
+        for port in self.ports or ():
+            if port.name == "https" and port.port is not None:
+                for address in (one for endpoint in self.endpoints or () for one in endpoint.addresses):
+                    yield f"[{address}]:{port.port}" if ":" in address else f"{address}:{port.port}"
+
+
+class _PolicyWithStatus(PolicyObject, frozen=True):
+    status: Status | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A policy by its name; `policy` is None where it is not valid, and `fault` says why.
-
-    `silence` is what its status says of a watch that is silent; empty where that is none.
-    """
+    """A policy by its name with its status; `policy` is None where it is not valid, and `fault` says why."""
 
     namespace: str
     name: str
     policy: Policy | None
     fault: str = ""
-    silence: str = ""
+    status: Status = field(default_factory=Status)
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -115,6 +135,22 @@ class Cluster:
         owned = sorted((pod for pod in pods if owned_by(pod, known.target)), key=lambda pod: pod.name)
         return TargetPods(known.target, tuple(owned), await self._wiring(policy, hpa))
 
+    async def hpas(self, namespaces: Iterable[str]) -> list[Hpa]:
+        """The HPAs of these namespaces, of all where none is named; those that cannot be read are left out."""
+        paths = [_ALL_HPAS.format(f"/namespaces/{one}") for one in namespaces] or [_ALL_HPAS.format("")]
+        found = [self._parsed(raw) for path in paths for raw in await self._items(path)]
+        return [one for one in found if one is not None]
+
+    async def addresses(self, namespace: str, service: str) -> list[str]:
+        """Where the pods of a Service listen on its port `https`, as host:port, those that are not ready too."""
+        raws = await self._items(_SLICES.format(namespace), labelSelector=f"kubernetes.io/service-name={service}")
+        found = [_decoded(raw, msgspec.json.Decoder(_Slice).decode, "endpointslices") for raw in raws]
+        return sorted({address for one in found for address in one.addresses()})
+
+    def now(self) -> float:
+        """The time by the API server's clock, in seconds."""
+        return self.session.now()
+
     async def _wiring(self, policy: Policy, hpa: Hpa) -> Wiring:
         """The HPA and the policy among the others of their namespace."""
         hpas, policies = await self._neighbourhood(policy.namespace)
@@ -162,17 +198,12 @@ class Cluster:
 
 
 def _policy(body: bytes | msgspec.Raw) -> Named:
-    wire = _decoded(body, msgspec.json.Decoder(PolicyObject).decode, "WatermarkPolicy")
-    namespace, name = wire.metadata.namespace, wire.metadata.name
-    silence = _silence(_decoded(body, msgspec.json.Decoder(_Told).decode, "WatermarkPolicy"))
+    wire = _decoded(body, msgspec.json.Decoder(_PolicyWithStatus).decode, "WatermarkPolicy")
+    namespace, name, status = wire.metadata.namespace, wire.metadata.name, wire.status or Status()
     try:
-        return Named(namespace, name, parse_policy(wire), silence=silence)
+        return Named(namespace, name, parse_policy(wire), status=status)
     except FaultyDocument as error:
-        return Named(namespace, name, None, str(error), silence)
-
-
-def _silence(told: _Told) -> str:
-    return next((one.message for one in told.status.conditions or () if one.reason == WATCH_SILENT), "")
+        return Named(namespace, name, None, str(error), status)
 
 
 def _decoded(body: bytes | msgspec.Raw, decode: Callable[[bytes | msgspec.Raw], T], what: str) -> T:

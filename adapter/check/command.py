@@ -7,10 +7,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from adapter.check import watches
 from adapter.check.cluster import Cluster, ClusterFault, Named, TargetPods
 from adapter.check.findings import PROBE, matching, registry_section, roster_of, service_section
-from adapter.check.report import Section
+from adapter.check.report import Kind, Section
 from adapter.check.rights import rights_section
+from adapter.check.strays import strays
 from adapter.kube.errors import KubeError
 from adapter.kube.session import Session
 from adapter.load.membership import KUBERNETES, uses_registry
@@ -23,9 +25,6 @@ from adapter.registries.roster import ServiceKey, service_of
 from adapter.settings import Settings
 from adapter.settings_registries import Registry
 from adapter.telemetry.metrics import Metrics
-
-SHOWN = 5
-"""Policies that are listed where several tell of the same; of more, the number is told."""
 
 
 class Unusable(Exception):  # noqa: N818  an error is called what happened
@@ -49,9 +48,10 @@ async def check(settings: Settings, wanted: Wanted, kubeconfig: str | None) -> l
     wanted = _completed(wanted, registries)
     notes: list[Section] = []
     async with _cluster(kubeconfig, settings, wanted, notes) as cluster:
-        policies = await _policies(cluster, settings, wanted, notes) if cluster else []
         if cluster:
             notes.append(await rights_section(cluster.session, settings.kubernetes.namespaces))
+        found = await _found(cluster, settings, wanted, notes) if cluster else []
+        policies = [one.policy for one in found if one.policy and wanted.registry in {"", _registry_of(one.policy)}]
         services = _services(wanted, registries, policies)
         looks = await _look_at_all(registries, services)
         sections = [registry_section(registries[name], looks[name]) for name in sorted(looks)]
@@ -61,6 +61,10 @@ async def check(settings: Settings, wanted: Wanted, kubeconfig: str | None) -> l
             key = service_of(policy)
             roster = roster_of(key, looks.get(key.registry, ())) if key else None
             sections += await _policy_sections(cluster, settings, policy, roster)
+        if cluster:
+            sections += _told(cluster, settings, found, sections)
+            if wanted == Wanted():
+                sections += await _whole(cluster, settings, found)
     return notes + sections
 
 
@@ -107,7 +111,7 @@ async def _cluster(
         yield Cluster(session, Fraction(settings.kubernetes.hpa_tolerance))
 
 
-async def _policies(cluster: Cluster, settings: Settings, wanted: Wanted, notes: list[Section]) -> list[Policy]:
+async def _found(cluster: Cluster, settings: Settings, wanted: Wanted, notes: list[Section]) -> list[Named]:
     """The policies to check. Those that are not valid, and what the API server refuses, are noted as wrong."""
     section = Section("cluster")
     try:
@@ -119,25 +123,40 @@ async def _policies(cluster: Cluster, settings: Settings, wanted: Wanted, notes:
     for one in found:
         if one.policy is None:
             section.wrong(f"policy {one} is not valid: {one.fault}")
-    for silence, policies in _by_silence(found).items():
-        section.wrong(f"{silence} (said by the status of {policies})")
     if section.findings:
         notes.append(section)
-    return [one.policy for one in found if one.policy and wanted.registry in {"", _registry_of(one.policy)}]
+    return found
 
 
-def _by_silence(found: Iterable[Named]) -> dict[str, str]:
-    """The silent watches that statuses tell of, and the policies that do."""
-    policies: dict[str, list[str]] = {}
-    for one in found:
-        if one.silence:
-            policies.setdefault(one.silence, []).append(str(one))
-    return {silence: _listed(names) for silence, names in policies.items()}
+def _told(cluster: Cluster, settings: Settings, found: Sequence[Named], sections: Sequence[Section]) -> list[Section]:
+    """What the running adapter says of these policies, in their own sections and in those that are returned."""
+    by_name = {section.about: section for section in sections}
+    checked = [one for one in found if f"policy {one}" in by_name]
+    for one in checked:
+        watches.told_of(by_name[f"policy {one}"], one, cluster.now())
+    return watches.told(checked, cluster.now(), written=settings.companion.features.status)
 
 
-def _listed(names: list[str]) -> str:
-    more = len(names) - SHOWN
-    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+async def _whole(cluster: Cluster, settings: Settings, found: Sequence[Named]) -> list[Section]:
+    """What is told of a cluster only as a whole: HPAs that name no policy there is, and what its servers say."""
+    try:
+        sections = list(strays(await cluster.hpas(settings.kubernetes.namespaces), found))
+    except KubeError as error:
+        section = Section("cluster")
+        section.wrong(f"HPAs cannot be read: {error}")
+        sections = [section]
+    where = settings.server.tls
+    try:
+        addresses = await cluster.addresses(where.namespace, where.service)
+    except KubeError as error:
+        section = Section("servers")
+        section.note(f"it cannot be told where they are: {error}")
+        return [*sections, section]
+    if not addresses:
+        section = Section("servers")
+        section.note(f"Service {where.service} of namespace {where.namespace} has no pod that could be asked")
+        return [*sections, section]
+    return sections + await watches.servers(addresses)
 
 
 def _registry_of(policy: Policy) -> str:
@@ -178,7 +197,7 @@ async def _policy_sections(
     cluster: Cluster | None, settings: Settings, policy: Policy, roster: Roster | None
 ) -> list[Section]:
     """Whether a policy may name its service, which of its pods match what the registry listed, and its HPA."""
-    section = Section(f"policy {policy.namespace}/{policy.name}")
+    section = Section(f"policy {policy.namespace}/{policy.name}", Kind.POLICY)
     assert cluster is not None
     if not _may_name_its_service(section, settings, policy):
         return [section]
@@ -217,7 +236,7 @@ def _match(section: Section, policy: Policy, found: TargetPods, roster: Roster |
 
 def _hpa_section(wiring: Wiring) -> Section:
     """What is unwise about how policy and HPA are joined."""
-    section = Section(f"HPA {wiring.hpa.namespace}/{wiring.hpa.name} of policy {wiring.policy.name}")
+    section = Section(f"HPA {wiring.hpa.namespace}/{wiring.hpa.name} of policy {wiring.policy.name}", Kind.HPA)
     for flaw in flaws(wiring):
         section.note(flaw.message)
     if not section.findings:

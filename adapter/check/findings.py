@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from adapter.check.report import Section
+from adapter.check.report import Kind, Section
 from adapter.load.matching import Claim, claims
 from adapter.load.membership import out_word_of
 from adapter.load.mismatch import address, why_unmatched
@@ -11,6 +11,7 @@ from adapter.load.pods import Pod
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Registry as PolicyRegistry
 from adapter.load.spec import Target
+from adapter.registries.book import Trouble
 from adapter.registries.probe import Look
 from adapter.registries.roster import ServiceKey
 from adapter.registries.rows import row
@@ -26,7 +27,7 @@ _CREDENTIALS = ("username", "token_file", "access_key_file", "bearer_token_file"
 
 def registry_section(settings: Registry, looks: Sequence[Look]) -> Section:
     """How far the adapter gets with each server of a registry."""
-    section = Section(f"registry {settings.name} ({settings.type})")
+    section = Section(f"registry {settings.name} ({settings.type})", Kind.REGISTRY)
     if not looks:
         section.note("it asks nobody: the platform tells by PUT")
     for one in looks:
@@ -39,22 +40,28 @@ def _server(section: Section, one: Look, *, has_credentials: bool) -> None:
     server = one.server
     trouble = None if one.rosters else next(iter(one.troubles.values()))
     reason = trouble.reason if trouble else ""
+    said = _said(server, trouble) if trouble else ""
     if trouble and reason == "unreachable":
-        section.wrong(f"{server} cannot be reached: {trouble.sentence}")
+        section.wrong(f"{server} cannot be reached: {said}")
         return
     section.ok(f"{server} can be reached")
     if trouble and reason == "unauthenticated":
-        section.wrong(f"{server} does not accept who asks: {trouble.sentence}")
+        section.wrong(f"{server} does not accept who asks: {said}")
     elif trouble and reason in {"forbidden", "filtered"}:
         section.ok(_accepted(server, has_credentials=has_credentials))
-        section.wrong(f"{server} does not let the adapter read: {trouble.sentence}")
+        section.wrong(f"{server} does not let the adapter read: {said}")
     elif trouble and reason == "malformed" and any(key.service == PROBE for key in one.troubles):
-        section.note(f"{server} was asked about a service that does not exist; name one that does: {trouble.sentence}")
+        section.note(f"{server} was asked about a service that does not exist; name one that does: {said}")
     elif trouble:
-        section.wrong(f"{server} gives no answer that is of use: {trouble.sentence}")
+        section.wrong(f"{server} gives no answer that is of use: {said}")
     else:
         section.ok(_accepted(server, has_credentials=has_credentials))
         section.ok(f"{server} lets the adapter read")
+
+
+def _said(server: str, trouble: Trouble) -> str:
+    """The registry's own sentence without the address that was asked, with which many begin: it is named already."""
+    return trouble.sentence.removeprefix(server).removeprefix(": ")
 
 
 def _accepted(server: str, *, has_credentials: bool) -> str:
@@ -64,10 +71,10 @@ def _accepted(server: str, *, has_credentials: bool) -> str:
 def service_section(key: ServiceKey, looks: Sequence[Look]) -> Section:
     """Whether a registry knows a service, and how many instances it lists."""
     places = [f"namespace {key.namespace}"] * bool(key.namespace) + [f"group {key.group}"] * bool(key.group)
-    section = Section(" ".join([f"service {key.service} of registry {key.registry}", *places]))
+    section = Section(" ".join([f"service {key.service} of registry {key.registry}", *places]), Kind.SERVICE)
     for one in looks:
         if key in one.troubles and one.rosters:
-            section.wrong(f"{one.server}: {one.troubles[key].sentence}")
+            section.wrong(f"{one.server}: {_said(one.server, one.troubles[key])}")
     counts = {one.server: _count(one.rosters[key]) for one in looks if key in one.rosters}
     for server, count in counts.items() if len(set(counts.values())) > 1 else ():
         section.note(f"{server} lists {count}: servers differ")

@@ -1,5 +1,6 @@
 """What a check found: sections of sentences, each of which is well, wrong or worth knowing."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -14,6 +15,19 @@ class Verdict(StrEnum):
     NOTE = "note"
 
 
+class Kind(StrEnum):
+    """What sections are about, as the summary counts them."""
+
+    REGISTRY = "registry"
+    SERVICE = "service"
+    POLICY = "policy"
+    HPA = "HPA"
+    SERVER = "server"
+
+
+_PLURALS = {Kind.REGISTRY: "registries", Kind.POLICY: "policies"}
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One sentence."""
@@ -24,9 +38,10 @@ class Finding:
 
 @dataclass(slots=True)
 class Section:
-    """What was found about one thing."""
+    """What was found about one thing; `kind` is what that is, where such things are counted."""
 
     about: str
+    kind: Kind | None = None
     findings: list[Finding] = field(default_factory=list)
 
     def ok(self, text: str) -> None:
@@ -44,11 +59,44 @@ def is_well(sections: Iterable[Section]) -> bool:
     return all(finding.verdict is not Verdict.WRONG for section in sections for finding in section.findings)
 
 
-def lines(sections: Iterable[Section]) -> Iterator[str]:
-    """The sections as text; a line a finding, its verdict first."""
-    for section in sections:
-        yield section.about
-        yield from (f"  {finding.verdict.value:5}  {finding.text}" for finding in section.findings)
+def lines(sections: Iterable[Section], *, verbose: bool = False) -> Iterator[str]:
+    """The sections as text: a line a finding, its verdict first, and the summary last.
+
+    Unless `verbose`, what is well has one line together.
+    """
+    kept = list(sections)
+    for section in kept:
+        shown = [one for one in section.findings if verbose or one.verdict is not Verdict.OK]
+        if shown:
+            yield section.about
+            yield from (f"  {finding.verdict.value:5}  {finding.text}" for finding in shown)
+    well = counted(section for section in kept if all(one.verdict is Verdict.OK for one in section.findings))
+    if well and not verbose and any(_number(kept, verdict) for verdict in (Verdict.WRONG, Verdict.NOTE)):
+        yield f"{Verdict.OK.value:7}{well} (--verbose tells what was found)"
+    yield summary(kept)
+
+
+def summary(sections: Iterable[Section]) -> str:
+    """One line: how many things were looked at, and how much of it is wrong or worth knowing."""
+    kept = list(sections)
+    wrong, notes = _number(kept, Verdict.WRONG), _number(kept, Verdict.NOTE)
+    told = [f"{wrong} wrong" if wrong else "nothing wrong", *[f"{notes} note{'s' * (notes != 1)}"] * bool(notes)]
+    found = ", ".join(told) if wrong or notes else "all is well"
+    return f"{counted(kept) or 'no policies and no registries'}: {found}"
+
+
+def counted(sections: Iterable[Section]) -> str:
+    """How many things of each kind there are sections about; empty where there are none."""
+    numbers = Counter(section.kind for section in sections)
+    return ", ".join(f"{numbers[kind]} {_noun(kind, numbers[kind])}" for kind in Kind if numbers[kind])
+
+
+def _noun(kind: Kind, number: int) -> str:
+    return kind.value if number == 1 else _PLURALS.get(kind, f"{kind.value}s")
+
+
+def _number(sections: Iterable[Section], verdict: Verdict) -> int:
+    return sum(one.verdict is verdict for section in sections for one in section.findings)
 
 
 def as_data(sections: Iterable[Section]) -> dict[str, Any]:

@@ -32,7 +32,8 @@ _LONGEST_NAME = 253 - 17
 SCALING = "Scale"
 TRUE_IS_TROUBLE = {"ReplacementIneffective", "UndersizedByUnready"}
 """Conditions that are shown while they are found; all others are trouble where they are False."""
-UNKNOWN_YET = "NotAssessed"
+NOT_TOLD = {"NotAssessed", modes.HPA_MISSING, modes.NOT_DECIDING}
+"""Reasons that are no news: what is not known yet, and what the Event of condition Ready says already."""
 
 
 class Occurrence(NamedTuple):
@@ -178,7 +179,7 @@ def _left_behind(situation: Situation) -> Mapping[str, Shown]:
 
 def _shown(findings: Mapping[str, Finding], known: Mapping[str, Shown], situation: Situation) -> Mapping[str, Shown]:
     """Every condition as it stands. Those of which nothing can be said without an assessment are as they were."""
-    shown = {type_: Shown(one.is_true, one.reason) for type_, one in findings.items() if one.reason != UNKNOWN_YET}
+    shown = {type_: Shown(one.is_true, one.reason) for type_, one in findings.items() if one.reason not in NOT_TOLD}
     return shown if situation.view.assessment is not None else {**known, **shown}
 
 

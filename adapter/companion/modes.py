@@ -1,6 +1,7 @@
-"""Whether a policy acts, as a condition: a mode of rest and a hold are to be seen as well as trouble is."""
+"""Whether a policy acts, as a condition: a mode of rest, a hold and a missing HPA are to be seen as trouble is."""
 
 from collections.abc import Iterator
+from http import HTTPStatus
 
 from adapter.companion.situation import Finding, Situation
 from adapter.load.spec import Policy, Stance
@@ -8,6 +9,8 @@ from adapter.policy.memory import time_text
 from adapter.policy.parse import HOLD_UNTIL
 
 CONDITION = "Active"
+HPA_MISSING = "HPAMissing"
+NOT_DECIDING = "NotDeciding"
 _SENTENCES = {
     Stance.ACTIVE: "the count is decided by the metrics",
     Stance.OBSERVE: "mode Observe: everything is computed, and the current count is asked for",
@@ -22,13 +25,25 @@ _REASONS = {
 
 
 def findings(situation: Situation) -> Iterator[Finding]:
-    """Whether the policy decides, and if not, by what and until when."""
+    """Whether the policy decides, and if not, by what and until when. What has no HPA decides nothing."""
     policy = situation.view.policy
     if not policy.metrics:
         return  # what is not valid has no mode
+    if situation.view.problem is not None:
+        yield _hindered(situation)
+        return
     stance = policy.stance(situation.now)
     message = _held(policy) if stance is Stance.HELD else _SENTENCES[stance]
     yield Finding(CONDITION, stance is Stance.ACTIVE, _REASONS[stance], message)
+
+
+def _hindered(situation: Situation) -> Finding:
+    """The policy is well, and something beside it keeps it from deciding; condition Ready has the whole sentence."""
+    problem = situation.view.problem
+    if situation.hpa is None and problem is not None and problem.code == HTTPStatus.NOT_FOUND:
+        message = f"no HPA acts for the policy: there is no HorizontalPodAutoscaler {situation.view.policy.hpa}"
+        return Finding(CONDITION, False, HPA_MISSING, message)
+    return Finding(CONDITION, False, NOT_DECIDING, "nothing is decided; condition Ready says why")
 
 
 def _held(policy: Policy) -> str:

@@ -12,6 +12,7 @@ from adapter.load.assessment import Assessment, HeldBy, Verdict
 from adapter.load.explanation import why
 from adapter.load.membership import ALL_WOULD_BE_OUT, GUARDED_ABSENCE
 from adapter.load.pods import PodState
+from adapter.load.sentences import metric_errors
 from adapter.settings_notifications import Severity, Topic
 
 CONDITION = "RoutesKnown"
@@ -195,9 +196,8 @@ def _pulled_out(assessment: Assessment, percent: int) -> str:
 def _lost(assessment: Assessment, situation: Situation) -> str | None:
     if situation.decision is None or situation.decision.current == 0:
         return None  # without pods there is nothing to hear
-    errors = [f"metric {metric.name}: {metric.error}" for metric in assessment.metrics if metric.error]
-    distrust = assessment.conditions.get("RegistryTrusted")
-    return "; ".join([*errors, *([distrust] if distrust else [])])
+    errors = metric_errors(assessment.policy, assessment.metrics)
+    return "; ".join(filter(None, [errors, assessment.conditions.get("RegistryTrusted")]))
 
 
 def _at_maximum(assessment: Assessment, situation: Situation) -> str:

@@ -2,17 +2,15 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from fractions import Fraction
-from math import floor
 from typing import Any
 
 from adapter.companion import deletion_cost, fast_scale_up, modes, notices, versions, wiring
 from adapter.companion.actions import WriteStatus
 from adapter.companion.situation import Finding, Past, Situation, Written
 from adapter.load.assessment import Decision, MetricAssessment, Outcome
-from adapter.load.explanation import headline
+from adapter.load.explanation import headline, is_share, value_text
 from adapter.load.pods import PodState
-from adapter.load.quantity import nano_text
+from adapter.load.spec import Policy
 from adapter.policy import travelling
 from adapter.policy.memory import time_text
 from adapter.snapshot import WATCH_SILENT
@@ -85,7 +83,7 @@ def status_of(situation: Situation) -> dict[str, Any]:
         "verdict": decision.verdict.value,
         "decision": _shortened(headline(assessment, decision)),
         "pods": {state.value: assessment.counts.get(state, 0) for state in PodState},
-        "metrics": [_metric(metric, _outcome(decision, metric)) for metric in assessment.metrics],
+        "metrics": [_metric(metric, _outcome(decision, metric), assessment.policy) for metric in assessment.metrics],
         "memory": travelling.dump(assessment.memory),
     }
     if decision.desired is not None:
@@ -93,7 +91,7 @@ def status_of(situation: Situation) -> dict[str, Any]:
     if decision.held_by is not None:
         status["heldBy"] = decision.held_by.value
     if decision.outcome is not None:
-        status |= {"metric": decision.outcome.metric.name, **_figures(decision.outcome.metric)}
+        status |= {"metric": decision.outcome.metric.name, **_figures(decision.outcome.metric, assessment.policy)}
     return status
 
 
@@ -155,8 +153,9 @@ def _outcome(decision: Decision, metric: MetricAssessment) -> Outcome | None:
     return next((one for one in decision.outcomes if one.metric.name == metric.name), None)
 
 
-def _metric(metric: MetricAssessment, outcome: Outcome | None) -> dict[str, Any]:
-    known: dict[str, Any] = {"name": metric.name, **_figures(metric), "sampled": metric.n, "missing": metric.missing}
+def _metric(metric: MetricAssessment, outcome: Outcome | None, policy: Policy) -> dict[str, Any]:
+    figures = _figures(metric, policy)
+    known: dict[str, Any] = {"name": metric.name, **figures, "sampled": metric.n, "missing": metric.missing}
     if metric.window is not None:
         known["windowSeconds"] = metric.window
     if outcome is not None:
@@ -166,15 +165,10 @@ def _metric(metric: MetricAssessment, outcome: Outcome | None) -> dict[str, Any]
     return known
 
 
-def _figures(metric: MetricAssessment) -> dict[str, str]:
+def _figures(metric: MetricAssessment, policy: Policy) -> dict[str, str]:
     figures = {"effective": metric.usage, "raw": metric.raw, "high": metric.high, "low": metric.low}
-    return {name: _quantity(value) for name, value in figures.items() if value is not None}
-
-
-def _quantity(nano: Fraction) -> str:
-    """A quantity for people: in whole milli-units from a tenth on, as it is below."""
-    whole = floor(nano)
-    return nano_text(whole - whole % 10**6 if whole >= 10**8 else whole)
+    share = is_share(policy, metric.name)
+    return {name: value_text(value, share=share) for name, value in figures.items() if value is not None}
 
 
 def _shortened(text: str, longest: int = LONGEST) -> str:

@@ -17,7 +17,7 @@ DEADLINE_SECONDS = 0.5
 REUSE_SECONDS = 1.0
 PROVEN_SECONDS = 5.0
 _PATHS = 10_000
-_UNREAD = "the live scale {path} cannot be read ({cause}), and no watched one was proven within 5 s"
+_UNREAD = "{cause}; and no watched count was proven within 5 s"
 
 
 class ScaleReader:
@@ -48,7 +48,7 @@ class ScaleReader:
         fallback = self._proven(watched, proven_at)
         self._observe("failed" if fallback is None else "watched", began)
         if fallback is None:
-            raise ScaleUnread(_UNREAD.format(path=scale_path, cause=answer)) from answer
+            raise ScaleUnread(_UNREAD.format(cause=answer)) from answer
         return fallback
 
     async def close(self) -> None:

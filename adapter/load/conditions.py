@@ -9,6 +9,7 @@ from adapter.load.pods import PodState
 from adapter.load.readings import Measured
 from adapter.load.recollection import replacement_ineffective
 from adapter.load.roster import Roster
+from adapter.load.sentences import metric_errors, together, without_samples
 from adapter.load.spec import Policy
 
 SILENCE_SECONDS = 30.0
@@ -29,6 +30,7 @@ def distrust(policy: Policy, membership: Membership, roster: Roster | None, now:
 
 
 def conditions(
+    policy: Policy,
     distrusted: str,
     memory: Memory,
     readings: Sequence[PodReading],
@@ -40,20 +42,15 @@ def conditions(
     metrics = [one.assessment for one in measured]
     if distrusted:
         found["RegistryTrusted"] = distrusted
-    errors = [f"metric {metric.name}: {metric.error}" for metric in metrics if metric.error]
-    gaps = [f"metric {m.name}: {_pods(m.missing)} without a fresh sample" for m in metrics if m.missing and not m.error]
-    if errors or gaps:
-        found["InputsFresh"] = "; ".join(errors + gaps)
+    stale = [metric_errors(policy, metrics), together(without_samples(metrics))]
+    if any(stale):
+        found["InputsFresh"] = "; ".join(filter(None, stale))
     if replacement_ineffective(memory, readings):
         found["ReplacementIneffective"] = "pods created to replace pulled-out ones are pulled out themselves"
     undersized = _undersized(counts, metrics)
     if undersized:
         found["UndersizedByUnready"] = undersized
     return found
-
-
-def _pods(count: int) -> str:
-    return "1 pod" if count == 1 else f"{count} pods"
 
 
 def _undersized(counts: Mapping[PodState, int], metrics: Sequence[MetricAssessment]) -> str:

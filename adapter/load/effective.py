@@ -181,7 +181,7 @@ def began_at(at: float, window: float | None, ahead: AheadSample | None) -> floa
 
 def query_samples(metric: Metric, samples: Samples) -> QuerySamples:
     """The answer of the metric's query (an empty one where there is none yet)."""
-    return samples.queries.get(metric.name) or QuerySamples(error=f"query {metric.name} has not been answered yet")
+    return samples.queries.get(metric.name) or QuerySamples(error="it has not been answered yet")
 
 
 def average_capacity(gauges: Iterable[Gauge]) -> Fraction | None:

@@ -1,8 +1,9 @@
 """A decision in sentences, in the order of its stages."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from fractions import Fraction
+from functools import partial
 from math import floor
 
 from adapter.load.assessment import (
@@ -24,17 +25,17 @@ from adapter.load.tolerance import percent_text
 
 _NAMED_AT_MOST = 20
 _READ_IN_MILLI = 100 * 10**6
+_TENTH_OF_A_PERCENT = 10**6
+_FINEST_PERCENT = 7
+"""Decimals of a percentage that a nano-unit of a ratio is."""
 _PLAIN = {PodState.SERVING, PodState.TERMINATING, PodState.FINISHED}
 
 
 def explain(assessment: Assessment, decision: Decision, bounds: Bounds, now: float) -> tuple[str, ...]:
     """Every stage that led to the count, one sentence each. `now` is the time of the decision."""
-    return (
-        *_pods(assessment),
-        *assessment.conditions.values(),
-        *_metrics(assessment, decision),
-        *_last(assessment, decision, bounds, now),
-    )
+    last = tuple(_last(assessment, decision, bounds, now))
+    before = (*_pods(assessment), *assessment.conditions.values(), *_metrics(assessment, decision))
+    return (*(sentence for sentence in before if sentence not in last[-1]), *last)
 
 
 def headline(assessment: Assessment, decision: Decision) -> str:
@@ -85,42 +86,47 @@ def _metrics(assessment: Assessment, decision: Decision) -> Iterator[str]:
     for metric in assessment.metrics:
         outcome = outcomes.get(metric.name)
         if outcome is None:
-            yield f"{metric.name}: {metric.error}"
-            continue
-        yield f"{_usage(outcome, assessment.policy)}{_raw(metric)}"
+            continue  # its error is said by the condition InputsFresh, or by the last sentence
+        share = is_share(assessment.policy, metric.name)
+        yield f"{_usage(outcome, assessment.policy)}{_raw(metric, share=share)}"
         yield _proposal(outcome, decision, assessment.policy)
 
 
 def _usage(outcome: Outcome, policy: Policy) -> str:
     metric, reading = outcome.metric, outcome.reading
     if reading.usage is None and reading.verdict is not Verdict.ERROR:
-        return f"{metric.name}: {_shown(metric.total_value or 0)} for the whole service, and no pod"
+        return f"{metric.name}: {value_text(metric.total_value or 0)} for the whole service, and no pod"
     if reading.usage is None:
         return f"{metric.name}: no pod that surely serves can be compared"
+    shown = partial(value_text, share=is_share(policy, metric.name))
     pods = _many(reading.n, "pod")
     one = "s" if reading.n == 1 else ""
-    how = f"{pods} use{one} {_shown(reading.usage)} on average"
+    how = f"{pods} use{one} {shown(reading.usage)} on average"
     if policy.average is Average.TOTAL:
-        how = f"{pods} use{one} {_shown(reading.usage)} in total"
+        how = f"{pods} use{one} {shown(reading.usage)} in total"
+    elif metric.total and reading.n == 1:
+        how = f"1 pod carries all of {shown(metric.total_value or 0)}"
     elif metric.total:
-        how = f"{pods} share{one} {_shown(metric.total_value or 0)}, {_shown(reading.usage)} each"
-    return f"{metric.name}: {how}, {_stand(metric, reading.verdict, policy.tolerance)}"
+        how = f"{pods} share {shown(metric.total_value or 0)}, {shown(reading.usage)} each"
+    return f"{metric.name}: {how}, {_stand(metric, reading.verdict, policy.tolerance, shown)}"
 
 
-def _stand(metric: MetricAssessment, verdict: Verdict, tolerance: Fraction) -> str:
-    high = f"{_shown(metric.high)}" if metric.high is not None else ""
-    low = f"{_shown(metric.low)}" if metric.low is not None else ""
+def _stand(
+    metric: MetricAssessment, verdict: Verdict, tolerance: Fraction, shown: Callable[[Fraction | int], str]
+) -> str:
+    high = shown(metric.high) if metric.high is not None else ""
+    low = shown(metric.low) if metric.low is not None else ""
     if verdict is Verdict.ABOVE and metric.high is not None:
-        return f"above the high watermark {high} (acts beyond {_shown(metric.high * (1 + tolerance))})"
+        return f"above the high watermark {high} (acts beyond {shown(metric.high * (1 + tolerance))})"
     if verdict is Verdict.BELOW and metric.low is not None:
-        return f"below the low watermark {low} (acts under {_shown(metric.low * (1 - tolerance))})"
+        return f"below the low watermark {low} (acts under {shown(metric.low * (1 - tolerance))})"
     return f"inside the band {low or '0'} … {high or 'any'}"
 
 
-def _raw(metric: MetricAssessment) -> str:
+def _raw(metric: MetricAssessment, *, share: bool) -> str:
     if metric.raw is None or metric.raw == metric.usage:
         return ""
-    return f"; over all running pods it would be {_shown(metric.raw)}"
+    return f"; over all running pods it would be {value_text(metric.raw, share=share)}"
 
 
 def _proposal(outcome: Outcome, decision: Decision, policy: Policy) -> str:
@@ -225,7 +231,23 @@ def _many(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _shown(nano: Fraction | int) -> str:
-    """A value for people: whole milli-units, rounded down, unless it is so small that they would not tell it."""
+def is_share(policy: Policy, metric: str) -> bool:
+    """Whether the metric of that name is a share of limits or requests, which people read in percent."""
+    return any(one.of is not None for one in policy.metrics if one.name == metric)
+
+
+def value_text(nano: Fraction | int, *, share: bool = False) -> str:
+    """A value for people: whole milli-units, rounded down, unless it is so small that they would not tell it.
+
+    A share of a limit or request is written in percent, with one decimal where it is not whole (`83%`, `83.4%`).
+    """
+    if share:
+        return _percent(floor(nano))
     milli = floor(nano / 10**6) if nano >= _READ_IN_MILLI else 0
     return milli_text(milli) if milli else nano_text(nano)
+
+
+def _percent(nano: int) -> str:
+    digits = 1 if nano >= _TENTH_OF_A_PERCENT else _FINEST_PERCENT
+    whole, rest = divmod(nano // 10 ** (_FINEST_PERCENT - digits), 10**digits)
+    return f"{whole}.{rest:0{digits}}".rstrip("0").rstrip(".") + "%"

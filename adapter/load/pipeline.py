@@ -41,6 +41,7 @@ from adapter.load.recollection import (
 from adapter.load.roster import Roster
 from adapter.load.samples import Samples
 from adapter.load.schedule import Limits, limits, windows
+from adapter.load.sentences import metric_errors
 from adapter.load.shaping import shape
 from adapter.load.spec import Bounds, Policy, Scale, Target
 from adapter.load.tolerance import settle
@@ -97,7 +98,7 @@ def assess(
         metrics=tuple(m.assessment for m in measured),
         may_shrink=_may_shrink(policy, counts),
         windows=windows(policy.schedules, now),
-        conditions=conditions(distrust(policy, membership, roster, now), memory, readings, counts, measured),
+        conditions=conditions(policy, distrust(policy, membership, roster, now), memory, readings, counts, measured),
         memory=forgotten(memory, (m.began_at for m in measured), now),
     )
     return _noting(assessment, scale, bounds, now)
@@ -216,7 +217,8 @@ def _error(assessment: Assessment, current: int, best: Outcome | None) -> str | 
         return None
     asked = _asked(assessment, current)
     asleep = [] if current else [f"{assessment.target} is scaled to zero"]
-    return "; ".join(asleep + [f"metric {metric.name}: {metric.error}" for metric in asked if metric.error])
+    errors = metric_errors(assessment.policy, asked)
+    return "; ".join(asleep + [errors] * bool(errors))
 
 
 def _has_pods(assessment: Assessment) -> bool:

@@ -288,17 +288,19 @@ class ResourceMetrics:
                 body = await self._session.get(path, timeout=self.options.timeout_seconds)
             pods = await decode_usages(body)
         except (KubeError, WrongAnswer) as error:
-            self._failed(namespace, error, last)
-            return replace(last, cause=str(error))
+            # The sentence names the source, and the request would name it again.
+            cause = str(error).removeprefix(f"GET {path}: ")
+            self._failed(namespace, error, news=cause != last.cause)
+            return replace(last, cause=cause)
         now = self._session.now()
         self._metrics.source_up.labels(SOURCE).set(1)
         self._metrics.source_success.labels(SOURCE).set(now)
         return _Known(pods, now)
 
-    def _failed(self, namespace: str, error: Exception, last: _Known) -> None:
+    def _failed(self, namespace: str, error: Exception, *, news: bool) -> None:
         self._metrics.source_up.labels(SOURCE).set(0)
         self._metrics.source_errors.labels(SOURCE, _reason(error)).inc()
-        if str(error) != last.cause:
+        if news:
             _log.warning("usage cannot be fetched", source=SOURCE, namespace=namespace, error=str(error))
 
     def _keep(self, namespace: str, known: _Known) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import trustme
+from structlog.testing import capture_logs
 
 from adapter.apiserver import certificates as cs
 from adapter.apiserver.certificates import DAY, KeyPair
@@ -121,6 +122,37 @@ async def test_a_secret_that_makes_no_sense_is_made_anew(
     await replica.manager.keep()
     assert len(replica.published) == 2
     assert cluster.secret("tls.crt") == replica.published[1].certificate
+
+
+GONE = (
+    "Secret effective-load-serving of namespace adapter, which keeps the serving certificate, does not exist, and the "
+    "server may not create it: apply the manifests again"
+)
+
+
+async def test_a_deleted_secret_is_said_to_come_back_with_the_manifests_and_what_is_served_stays(
+    replica: Replica, cluster: Cluster
+) -> None:
+    await replica.run(rounds=1)
+    del cluster.objects[SECRET]
+    cluster.faults[SECRETS] = 403  # as the manifests have it: no right to create
+    with capture_logs() as logs:
+        await replica.run(rounds=2)
+    assert [log["error"] for log in logs if log["event"] == "serving_certificate_failed"] == [GONE]
+    assert replica.manager.check() is None
+    assert len(replica.published) == 1
+    cluster.put(SECRET, {"type": "Opaque"})
+    await replica.run(rounds=3)
+    assert cluster.secret("tls.crt") == replica.published[-1].certificate
+
+
+async def test_a_server_that_starts_without_the_secret_says_so_where_it_is_asked_why_it_is_not_ready(
+    replica: Replica, cluster: Cluster
+) -> None:
+    assert replica.manager.check() == "there is no serving certificate yet"
+    cluster.faults[SECRETS] = 403
+    await replica.run(rounds=1)
+    assert replica.manager.check() == f"there is no serving certificate: {GONE}"
 
 
 async def test_nothing_is_written_while_nothing_is_due(replica: Replica, cluster: Cluster) -> None:

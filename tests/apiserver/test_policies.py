@@ -135,11 +135,22 @@ async def test_a_decision_in_error_is_a_503_with_its_sentence() -> None:
     assert "cpu: no fresh sample" in error.message
 
 
+async def test_an_error_names_the_policy_where_the_request_does_not() -> None:
+    def decide(_assessment: Assessment, scale: Scale, _bounds: Bounds, _now: float) -> Decision:
+        return Decision(
+            desired=None, served=None, error="no pod serves", verdict=Verdict.ERROR, held_by=None, current=5
+        )
+
+    asked = {where: (await refused(shop(), f"{where}/desired_replicas", decide=decide)) for where in (POLICY, TARGET)}
+    assert asked[POLICY].message == "no pod serves"
+    assert asked[TARGET].message == "WatermarkPolicy shop/checkout: no pod serves"
+
+
 async def test_a_scale_that_cannot_be_read_is_a_503_that_names_it() -> None:
-    scales = StubScales(error=ScaleUnread("no answer within 0.5 s"))
+    scales = StubScales(error=ScaleUnread(f"GET {SCALE_PATH}: no answer within 0.5 s"))
     error = await refused(shop(), f"{POLICY}/desired_replicas", scales=scales)
     assert error.code == 503
-    assert SCALE_PATH in error.message
+    assert error.message.count(SCALE_PATH) == 1
     assert "0.5 s" in error.message
 
 

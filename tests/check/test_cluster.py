@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 
 from adapter.check.cluster import Cluster
+from adapter.check.watches import told
 from adapter.kube.session import Session
 from adapter.policy.conformance import flaws
 from tests.kube.fake import FakeApi, text
@@ -92,5 +93,5 @@ async def test_a_silent_watch_that_a_status_tells_of_is_found(api: FakeApi, clus
     api.answers[POLICIES] = items(
         policy("web") | {"status": {"conditions": [silent]}}, policy("beside") | {"status": {"conditions": [well]}}
     )
-    found = {one.name: one.silence for one in await cluster.policies(["shop"])}
-    assert found == {"web": "the watch of pods is silent", "beside": ""}
+    (section,) = told(await cluster.policies(["shop"]), 0.0, written=False)
+    assert [one.text for one in section.findings] == ["the watch of pods is silent (said by the status of shop/web)"]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from adapter.check.findings import LISTED, PROBE, matching, registry_section, service_section
-from adapter.check.report import Section, as_data, is_well, lines
+from adapter.check.report import Kind, Section, as_data, is_well, lines
 from adapter.load.pods import Pod
 from adapter.load.roster import Instance, Roster
 from adapter.registries.book import Trouble
@@ -161,11 +161,47 @@ class TestMatching:
         assert found[-1].startswith("note: 3 more instances count for no pod: 3 because its address")
 
 
+def test_what_is_well_has_one_line_and_the_last_one_is_the_summary() -> None:
+    well = [Section(f"policy shop/{name}", Kind.POLICY) for name in ("a", "b", "c")]
+    for section in well:
+        section.ok("fine")
+    assert list(lines(well)) == ["3 policies: all is well"]
+    odd, ill = Section("HPA shop/a of policy a", Kind.HPA), Section("registry main (Consul)", Kind.REGISTRY)
+    odd.note("odd")
+    assert list(lines([*well, odd]))[-1] == "3 policies, 1 HPA: nothing wrong, 1 note"
+    ill.ok("http://a can be reached")
+    ill.wrong("http://b cannot be reached")
+    assert list(lines([ill, *well, odd])) == [
+        "registry main (Consul)",
+        "  wrong  http://b cannot be reached",
+        "HPA shop/a of policy a",
+        "  note   odd",
+        "ok     3 policies (--verbose tells what was found)",
+        "1 registry, 3 policies, 1 HPA: 1 wrong, 1 note",
+    ]
+    assert list(lines([])) == ["no policies and no registries: all is well"]
+
+
+def test_a_server_that_cannot_be_reached_is_named_once() -> None:
+    [line] = text(registry_section(CONSUL, [sentence("http://a: no answer within 3 s")]))
+    assert line == "wrong: http://a cannot be reached: no answer within 3 s"
+
+
+def sentence(words: str) -> Look:
+    return Look(server="http://a", rosters={}, troubles={KEY: Trouble("unreachable", words)})
+
+
 def test_the_report_reads_as_text_and_as_json() -> None:
-    section = Section("service web")
+    section = Section("service web", Kind.SERVICE)
     section.ok("it is known")
     section.wrong("no")
-    assert list(lines([section])) == ["service web", "  ok     it is known", "  wrong  no"]
+    assert list(lines([section], verbose=True)) == [
+        "service web",
+        "  ok     it is known",
+        "  wrong  no",
+        "1 service: 1 wrong",
+    ]
+    assert list(lines([section])) == ["service web", "  wrong  no", "1 service: 1 wrong"]
     assert as_data([section]) == {
         "ok": False,
         "sections": [

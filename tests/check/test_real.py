@@ -63,7 +63,7 @@ def entry(consul: Consul, **more: object) -> dict[str, Any]:
 
 
 def test_a_service_that_is_known_is_counted_and_all_is_well(check: Check, guarded: Consul, token: str) -> None:
-    found = check([entry(guarded, tokenFile=token)], "--service", "web")
+    found = check([entry(guarded, tokenFile=token)], "--service", "web", "--verbose")
     assert found.splitlines() == [
         "registry main (Consul)",
         f"  ok     {guarded.url} can be reached",
@@ -71,12 +71,28 @@ def test_a_service_that_is_known_is_counted_and_all_is_well(check: Check, guarde
         f"  ok     {guarded.url} lets the adapter read",
         "service web of registry main",
         "  ok     it is known: 2 instances (1 in, 1 out)",
+        "1 registry, 1 service: all is well",
     ]
     assert check.status == cli.OK
 
 
+def test_what_is_well_has_one_line_together(check: Check, guarded: Consul, token: str) -> None:
+    assert check([entry(guarded, tokenFile=token)], "--service", "web").splitlines() == [
+        "1 registry, 1 service: all is well"
+    ]
+    [dead] = free_ports(1)
+    both = [entry(guarded, tokenFile=token), entry(guarded, name="other", servers=[f"http://127.0.0.1:{dead}"])]
+    cluster, no_cluster, registry, unreachable, well, summary = check(both).splitlines()[-6:]
+    assert (cluster, registry) == ("cluster", "registry other (Consul)")
+    assert no_cluster.startswith("  note   no cluster can be asked")
+    assert unreachable.startswith(f"  wrong  http://127.0.0.1:{dead} cannot be reached: /v1/")
+    assert well == "ok     1 registry (--verbose tells what was found)"
+    assert summary == "2 registries: 1 wrong, 1 note"
+    assert check.status == cli.FAILED
+
+
 def test_without_a_service_the_connection_is_checked(check: Check, guarded: Consul, token: str) -> None:
-    found = check([entry(guarded, tokenFile=token)])
+    found = check([entry(guarded, tokenFile=token)], "--verbose")
     assert f"ok     {guarded.url} lets the adapter read" in found
     assert "note   no cluster can be asked" in found
     assert "effective-load-check" not in found
@@ -86,7 +102,7 @@ def test_without_a_service_the_connection_is_checked(check: Check, guarded: Cons
 def test_a_wrong_token_is_said_to_be_one(check: Check, guarded: Consul, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong"
     wrong.write_text("11111111-2222-3333-4444-555555555555")
-    found = check([entry(guarded, tokenFile=str(wrong))], "--service", "web")
+    found = check([entry(guarded, tokenFile=str(wrong))], "--service", "web", "-v")
     assert f"ok     {guarded.url} can be reached" in found
     assert f"wrong  {guarded.url} does not" in found
     assert check.status == cli.FAILED
@@ -101,7 +117,7 @@ def test_a_name_that_matches_nothing_is_wrong(check: Check, guarded: Consul, tok
 def test_one_of_two_servers_that_is_dead_is_named(check: Check, guarded: Consul, token: str) -> None:
     [dead] = free_ports(1)
     both = [guarded.url, f"http://127.0.0.1:{dead}"]
-    found = check([entry(guarded, tokenFile=token, servers=both)], "--service", "web")
+    found = check([entry(guarded, tokenFile=token, servers=both)], "--service", "web", "-v")
     assert f"wrong  http://127.0.0.1:{dead} cannot be reached" in found
     assert "ok     it is known: 2 instances" in found
     assert check.status == cli.FAILED
@@ -172,9 +188,9 @@ def test_polaris_is_checked_by_the_protocols_that_it_speaks(check: Check, polari
     polaris.restart()  # its caches are filled before it answers
     server = polaris.nacos if kind == "Nacos" else polaris.eureka
     registry = {"name": "main", "type": kind, "servers": [server], "timeoutSeconds": 5}
-    found = check([registry], "--service", "shop")
+    found = check([registry], "--service", "shop", "-v")
     assert "ok     it is known: 1 instance (1 in)" in found
     assert check.status == cli.OK
-    found = check([registry])
+    found = check([registry], "-v")
     assert f"ok     {server} lets the adapter read" in found
     assert check.status == cli.OK

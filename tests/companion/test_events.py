@@ -12,7 +12,7 @@ from adapter.companion.events import MOST_PER_HOUR, SCALINGS_PER_HOUR, SERIES_SE
 from adapter.companion.situation import Situation
 from adapter.load.spec import Bounds, Mode
 from adapter.settings import Companion, CompanionFeatures
-from adapter.snapshot import Key
+from adapter.snapshot import Key, Problem
 from tests.companion.kit import KEY, RULE, Leader, situation
 from tests.load.world import NOW
 
@@ -34,6 +34,22 @@ def test_a_scaling_is_told_once_with_its_reason() -> None:
     (event,) = leader.events(seeing(2, current=8, bounds=SCALED))
     assert event.startswith("Normal Scaled: from 4 to 8 by the HPA: cpu: 4 pods use 2400m")
     assert [leader.events(seeing(at, current=8, bounds=SCALED)) for at in range(3, 700, 10)] == [[]] * 70
+
+
+def test_an_hpa_that_is_gone_is_told_of_once_by_the_condition_ready() -> None:
+    def gone(at: float) -> Situation:
+        case = seeing(at)
+        missing = Problem(
+            404, "NotFound", "HorizontalPodAutoscaler web, that WatermarkPolicy web names, does not exist"
+        )
+        return replace(case, view=replace(case.view, assessment=None, problem=missing), decision=None)
+
+    leader = Leader()
+    leader.look(seeing(0))
+    events = [event for at in range(1, 60) for event in leader.events(gone(at))]
+    assert [event.split(":")[0] for event in events] == ["Warning NotFound"]
+    events = [event for at in range(60, 120) for event in leader.events(seeing(at))]
+    assert [event.split(":")[0] for event in events] == ["Normal Decided"]
 
 
 def test_a_look_where_all_is_well_writes_no_event() -> None:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import msgspec
@@ -13,14 +14,22 @@ from adapter.companion import status
 from adapter.companion.actions import WriteStatus
 from adapter.companion.found import written
 from adapter.companion.situation import Past, Situation, Written
-from adapter.load.spec import Bounds
+from adapter.load.quantity import NANO
+from adapter.load.spec import Bounds, Capacity, Metric, Mode, Resource
+from adapter.policy.hpa import Hpa, Reference
 from adapter.snapshot import Problem
-from tests.companion.kit import KEY, situation
-from tests.load.world import NOW, out, pod
+from tests.companion.kit import KEY, RULE, situation
+from tests.load.world import NOW, out, pod, policy, usage
 
 
 def planned(case: Situation) -> list[WriteStatus]:
     return list(status.plan(case))
+
+
+def hpa() -> Hpa:
+    """An HPA that is there."""
+    target = Reference("apps/v1", "Deployment", "web")
+    return Hpa(namespace="shop", name="web", target=target, bounds=Bounds(minimum=1, maximum=100))
 
 
 def later(case: Situation, seconds: float, before: WriteStatus) -> Situation:
@@ -72,6 +81,60 @@ def test_a_problem_of_the_policy_is_its_decision_and_what_was_remembered_stays()
     assert conditions(action.status) == {"Ready": ("False", "NotFound"), **_others(action)}
     assert action.status["memory"] == {"lastReplicas": 4}
     assert action.over == "2026-01-01T00:00:00Z"
+
+
+def test_a_policy_whose_hpa_is_missing_does_not_pass_for_active() -> None:
+    case = situation()
+    gone = Problem(404, "NotFound", "HorizontalPodAutoscaler web, that WatermarkPolicy web names, does not exist")
+    case = replace(case, view=replace(case.view, assessment=None, problem=gone), decision=None, hpa=None)
+    (action,) = planned(case)
+    assert conditions(action.status)["Active"] == ("False", "HPAMissing")
+    (active,) = [one for one in action.status["conditions"] if one["type"] == "Active"]
+    assert "there is no HorizontalPodAutoscaler web" in active["message"]
+
+
+def test_a_policy_that_is_refused_does_not_pass_for_active_whatever_its_mode() -> None:
+    for mode in Mode:
+        rule = replace(RULE, mode=mode)
+        case = situation(rule=rule, hpa=hpa())
+        refused = Problem(409, "Conflict", "PolicyConflict: Deployment web has other policies as well (old); keep one")
+        case = replace(case, view=replace(case.view, assessment=None, problem=refused), decision=None)
+        (action,) = planned(case)
+        assert conditions(action.status)["Active"] == ("False", "NotDeciding")
+
+
+MEMORY = Metric(
+    name="memory",
+    resource=Resource(name="memory", of=Capacity.LIMIT),
+    high=Fraction(8 * NANO, 10),
+    low=Fraction(1, 2) * NANO,
+)
+
+
+def share(used: str) -> dict[str, Any]:
+    """The status of two pods that use so much of 1000 Mi each."""
+    pods = [pod(name, limits={"memory": "1000Mi"}) for name in ("a", "b")]
+    rule = policy(MEMORY, uid="policy-uid")
+    (action,) = planned(situation(rule=rule, pods=pods, samples=usage({"a": used, "b": used}, resource="memory")))
+    return dict(action.status)
+
+
+@pytest.mark.parametrize(
+    ("used", "shown"), [("830Mi", "83%"), ("834Mi", "83.4%"), ("8349Ki", "0.8%"), ("1020Mi", "102%"), ("0", "0%")]
+)
+def test_a_share_of_a_limit_is_shown_in_percent_rounded_down(used: str, shown: str) -> None:
+    found = share(used)
+    assert (found["effective"], found["high"], found["low"]) == (shown, "80%", "50%")
+    assert (found["metrics"][0]["effective"], found["metrics"][0]["raw"]) == (shown, shown)
+
+
+def test_a_share_that_is_less_than_a_tenth_of_a_percent_is_not_shown_as_nothing() -> None:
+    assert share("1Ki")["effective"] == "0.0000976%"
+
+
+def test_sentences_show_a_share_of_a_limit_in_percent() -> None:
+    sentence = share("830Mi")["decision"]
+    assert sentence.endswith("2 pods use 83% on average, above the high watermark 80% (acts beyond 80.8%)")
 
 
 def _others(action: WriteStatus) -> dict[str, tuple[str, str]]:

@@ -1,8 +1,10 @@
 """`effective-load check` on the real control plane, with the rights that the manifests give the adapter."""
 
+import asyncio
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster.workloads import Workloads, cpu_watermarks
+from adapter.check import watches
+from adapter.check.report import Verdict
+from adapter.kube.times import format_time
+from tests.cluster.adapter import AdapterProcess
+from tests.cluster.workloads import Workloads, cpu_watermarks, external_metric, target_metric
 from tests.e2e.registries import Platform, platform
 
 pytestmark = pytest.mark.builds("consul")
@@ -27,26 +33,25 @@ class Check:
 
     def __call__(self, *arguments: str, **entry: Any) -> tuple[int, dict[str, list[str]]]:
         """The exit status, and what was found about each thing; `entry` are further keys of the registry."""
-        self._settings.write_text(yaml.safe_dump({"registries": [{**self._entry, **entry}]}))
-        command: list[str | Path] = [
-            sys.executable,
-            "-m",
-            "adapter.cli",
-            "check",
-            "--settings",
-            self._settings,
-            "-o",
-            "json",
-        ]
-        done = subprocess.run(
-            [*command, "--kubeconfig", self._kubeconfig, *arguments], capture_output=True, text=True, check=False
-        )
-        assert not done.stderr
+        done = self._run(*arguments, "-o", "json", **entry)
         sections = json.loads(done.stdout)["sections"]
         return done.returncode, {
             one["about"]: [f"{finding['verdict']}: {finding['text']}" for finding in one["findings"]]
             for one in sections
         }
+
+    def lines(self, *arguments: str) -> list[str]:
+        """What it prints for people."""
+        return self._run(*arguments).stdout.splitlines()
+
+    def _run(self, *arguments: str, **entry: Any) -> subprocess.CompletedProcess[str]:
+        self._settings.write_text(yaml.safe_dump({"registries": [{**self._entry, **entry}]}))
+        command: list[str | Path] = [sys.executable, "-m", "adapter.cli", "check", "--settings", self._settings]
+        done = subprocess.run(
+            [*command, "--kubeconfig", self._kubeconfig, *arguments], capture_output=True, text=True, check=False
+        )
+        assert not done.stderr
+        return done
 
 
 @pytest.fixture(scope="module")
@@ -152,3 +157,72 @@ def test_a_policy_that_names_no_registry_is_checked_with_its_hpa(check: Check, w
     [hasty] = found[f"HPA {workloads.namespace}/web of policy web"]
     assert hasty.startswith("note: HPA web has scaleDown.stabilizationWindowSeconds 0")
     assert status == 0
+
+
+def test_hpas_that_name_a_policy_or_a_target_of_none_are_listed(check: Check, workloads: Workloads) -> None:
+    workloads.deployment("web", 1)
+    policy(workloads)
+    workloads.hpa("web")
+    workloads.hpa("wbe")
+    workloads.hpa("labelled", metrics=[external_metric("lost")])
+    workloads.hpa("alone", metrics=[target_metric("Deployment", "alone")])
+    status, found = check()
+    where, ask = workloads.namespace, "wrong: it asks for desired_replicas of"
+    assert found[f"HPA {where}/wbe"] == [
+        (
+            f"{ask} WatermarkPolicy wbe, which does not exist in namespace {where}; create that policy, or name one "
+            "that exists (web)"
+        )
+    ]
+    assert found[f"HPA {where}/labelled"][0].startswith(f"{ask} WatermarkPolicy lost, which does not exist")
+    assert found[f"HPA {where}/alone"][0].startswith(f"{ask} Deployment alone, which no WatermarkPolicy in namespace")
+    assert f"HPA {where}/web" not in found
+    assert status == 1
+
+
+def test_silent_watches_and_old_lines_are_listed_by_the_policies_statuses(check: Check, workloads: Workloads) -> None:
+    workloads.deployment("web", 1)
+    for name in ("web", "cart"):
+        workloads.policy(name, [cpu_watermarks("1200m", "400m")])
+        workloads.hpa(name, target=("apps/v1", "Deployment", "web"))
+    silence = "the watch of deployments.apps has shown no life since 12:00:00"
+    write_status(workloads, "web", time.time(), {"status": "False", "reason": "WatchSilent", "message": silence})
+    write_status(workloads, "cart", time.time() - 600, {"status": "True", "reason": "Decided", "message": "well"})
+    found = check()[1]
+    assert [one for one in found["watches"] if f"{workloads.namespace}/web" in one] == [
+        f"wrong: {silence} (said by the status of {workloads.namespace}/web)"
+    ]
+    (old,) = [one for one in found["companion"] if one.startswith("wrong: it writes every status within two minutes")]
+    assert f"{workloads.namespace}/cart" in old
+    well = {"status": "False", "reason": "NoDecision", "message": "no pod serves"}
+    write_status(workloads, "web", time.time(), well)
+    found = check("--policy", f"{workloads.namespace}/web")[1]
+    assert found[f"policy {workloads.namespace}/web"][-1].endswith("(NoDecision): no pod serves")
+
+
+def write_status(workloads: Workloads, name: str, at: float, ready: dict[str, str]) -> None:
+    path = f"/apis/effective-load.io/v1alpha1/namespaces/{workloads.namespace}/watermarkpolicies/{name}"
+    told = {"type": "Ready", "lastTransitionTime": format_time(at), **ready}
+    workloads.client.patch_status(path, {"status": {"assessedAt": format_time(at), "conditions": [told]}})
+
+
+def test_for_people_what_is_well_has_one_line_and_a_summary_is_the_last(check: Check, workloads: Workloads) -> None:
+    workloads.deployment("web", 3)
+    workloads.policy("web", [cpu_watermarks("1200m", "400m")])
+    calm = {way: {"tolerance": "0", "stabilizationWindowSeconds": 60} for way in ("scaleUp", "scaleDown")}
+    workloads.hpa("web", behavior=calm)
+    write_status(workloads, "web", time.time(), {"status": "True", "reason": "Decided", "message": "well"})
+    asked = ("--policy", f"{workloads.namespace}/web")
+    assert check.lines(*asked) == ["1 policy, 1 HPA: all is well"]
+    assert "  ok     it sets the count that is decided" in check.lines(*asked, "--verbose")
+    workloads.client.delete(workloads.hpa_path("web"))
+    assert check.lines(*asked) == [
+        f"policy {workloads.namespace}/web",
+        "  wrong  there is no HorizontalPodAutoscaler web, which the policy names",
+        "1 policy: 1 wrong",
+    ]
+
+
+def test_a_real_server_says_of_itself_that_it_is_ready(adapter: AdapterProcess) -> None:
+    (section,) = asyncio.run(watches.servers([f"127.0.0.1:{adapter.port}"]))
+    assert [(one.verdict, one.text) for one in section.findings] == [(Verdict.OK, "it is ready")]

@@ -67,12 +67,50 @@ def test_a_status_says_what_was_found_and_decided_in_columns_too(
     assert status["observedGeneration"] == 1
     assert condition(status, "Ready")["status"] == "True"
     assert condition(status, "InputsFresh")["reason"] == "SamplesFresh"
-    table = control_plane.client.raw(scene.path, {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}).json()
-    shown = dict(zip((c["name"] for c in table["columnDefinitions"]), table["rows"][0]["cells"], strict=True))
+    shown = line(control_plane, scene)
     columns = ("Verdict", "Effective", "High", "Low", "Serving", "Out", "Desired", "Current")
     assert [shown[name] for name in columns] == [
         "Above", "150", "120", "40", 5, 0, 7, 5,
     ]  # fmt: skip
+
+
+def line(control_plane: ControlPlane, scene: Scene) -> dict[str, Any]:
+    """What `kubectl get wmp` shows, by column."""
+    table = control_plane.client.raw(scene.path, {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}).json()
+    return dict(zip((c["name"] for c in table["columnDefinitions"]), table["rows"][0]["cells"], strict=True))
+
+
+def test_a_line_shows_whether_the_hpa_is_told_an_error_and_how_old_it_is(
+    make_companion: MakeCompanion, control_plane: ControlPlane, scene: Scene, prometheus: Prometheus
+) -> None:
+    def shown() -> tuple[Any, ...]:
+        found = line(control_plane, scene)
+        return found["Ready"], found["Desired"], found["Assessed"]
+
+    scene.begin()
+    companion = make_companion(prometheus_settings(prometheus))
+    scene.wait_desired(7)
+    ready, _, age = shown()
+    assert (ready, age.endswith("s")) == ("True", True)
+    scene.load.each("web", 150, but=dict.fromkeys(scene.workloads.pod_names("web")))
+    until(lambda: shown()[:2] == ("False", None), 40, lambda: str(shown()))
+    companion.stop()
+    written = int(shown()[2].removesuffix("s"))
+    until(lambda: int(shown()[2].removesuffix("s")) >= written + 5, 20, lambda: str(shown()))
+
+
+def test_a_share_of_a_limit_is_a_percentage_in_the_line(
+    make_companion: MakeCompanion, control_plane: ControlPlane, scene: Scene
+) -> None:
+    scene.workloads.deployment("web", 2, usage_memory="830Mi", memory_limit="1000Mi")
+    memory = {"name": "memory", "resource": {"name": "memory", "of": "Limit"}}
+    scene.workloads.policy("web", [memory | {"highWatermark": "0.9", "lowWatermark": "50%"}])
+    scene.workloads.hpa("web", behavior=CALM)
+    make_companion()
+    scene.wait_desired(2)
+    found = line(control_plane, scene)
+    assert (found["Effective"], found["High"], found["Low"]) == ("83%", "90%", "50%")
+    assert scene.status["decision"].endswith("2 pods use 83% on average, inside the band 50% … 90%")
 
 
 def test_a_status_is_written_when_it_says_something_new_and_not_with_every_sample(

@@ -235,7 +235,7 @@ def test_trouble_is_told_once_when_it_comes_and_so_is_that_lost_data_are_back(
         workloads.annotate(pod, {PULLED_OUT: None})
     load.each("web", 0, but=dict.fromkeys(workloads.pod_names("web")))
     (text,) = hook.wait("warning dataLost", timeout=110)
-    assert text.startswith("metric load: ")
+    assert text.startswith("query load has no fresh sample")
     assert wait_event(workloads, "InputsMissing")["type"] == "Warning"
     assert hook.of("info dataRecovered") == []
     load.each("web", 100)

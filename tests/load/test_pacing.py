@@ -253,7 +253,7 @@ class TestZero:
             Samples(queries={"queue": QuerySamples(error="connection refused")}),
         )
         assessment, before = see(rule, [], silent, current=0, bounds=bounds)
-        assert before.error == "Deployment web is scaled to zero; metric queue: query queue: connection refused"
+        assert before.error == "Deployment web is scaled to zero; query queue: connection refused"
         assert decide(assessment, scale(0), bounds, NOW + 300).desired == 10
 
     def test_a_total_that_answers_at_zero_is_no_error_though_a_pod_that_is_left_does_not_serve(self) -> None:

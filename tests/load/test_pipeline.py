@@ -213,7 +213,7 @@ class TestSeveralMetrics:
         _, decision = see(policy(self.CPU, self.LOST), [pod()], Samples())
         assert decision.desired is None
         assert decision.error is not None
-        assert "metric cpu: metrics.k8s.io has not answered yet; metric lost: query lost:" in decision.error
+        assert "metric cpu: metrics.k8s.io has not answered yet; query lost:" in decision.error
         assert (decision.verdict, decision.held_by, decision.served) == (Verdict.ERROR, None, None)
 
 

@@ -1,9 +1,14 @@
 """The manifests on the real API server: accepted as they are, and granting what the server needs and no more."""
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
 
+from adapter.apiserver.manager import CertificateManager, TlsOptions
+from adapter.apiserver.status import CertificateError
+from adapter.kube.session import Session
+from adapter.telemetry.metrics import Metrics
 from tests.cluster.client import ApiError, Client
 from tests.cluster.controlplane import ControlPlane
 from tests.manifests.rendering import MANIFESTS, Object, documents, identity, render
@@ -108,6 +113,29 @@ def test_the_server_fills_its_secret_and_applying_the_manifests_again_keeps_the_
     server.patch(path, {"data": {"tls.crt": "eA=="}})
     applied.client.apply(empty)
     assert applied.client.get(path)["data"] == {"tls.crt": "eA=="}
+
+
+def test_a_secret_that_was_deleted_is_said_to_come_back_with_the_manifests_and_then_is_filled(
+    applied: ControlPlane,
+) -> None:
+    kubeconfig = applied.kubeconfig_with_token(applied.token("effective-load", "effective-load"), "kubeconfig-secret")
+    options = TlsOptions(namespace="effective-load", secret="effective-load-tls")
+    path = "/api/v1/namespaces/effective-load/secrets/effective-load-tls"
+
+    async def keep() -> None:
+        async with await Session.open(str(kubeconfig)) as session:
+            await CertificateManager(session, options, Metrics(), lambda _: None).keep()
+
+    applied.client.delete(path)
+    with pytest.raises(CertificateError) as missing:
+        asyncio.run(keep())
+    assert str(missing.value) == (
+        "Secret effective-load-tls of namespace effective-load, which keeps the serving certificate, does not exist, "
+        "and the server may not create it: apply the manifests again"
+    )
+    applied.client.apply(*documents(MANIFESTS / "base" / "secret.yaml"))
+    asyncio.run(keep())
+    assert applied.client.get(path)["data"].keys() == {"tls.crt", "tls.key", "ca.crt", "ca.key"}
 
 
 def test_the_server_creates_no_secret_and_changes_no_workload(applied: ControlPlane, server: Client) -> None:

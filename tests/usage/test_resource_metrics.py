@@ -315,6 +315,13 @@ class TestFailing:
         assert found.fetched_at is None
         assert found.error == "404 NotFound: the server could not find the requested resource (no answer so far)"
 
+    async def test_the_error_leaves_out_the_request_which_would_name_the_source_again(self) -> None:
+        world = World("shop")
+        request = "GET /apis/metrics.k8s.io/v1beta1/namespaces/shop/pods"
+        async with world.running():
+            await self.failed_after_an_answer(world, ServerError(503, "ServiceUnavailable", "no pods", request=request))
+        assert world.samples().error == "503 ServiceUnavailable: no pods (last answer 0 s ago)"
+
     async def test_the_same_failure_again_is_no_change(self) -> None:
         world = World("shop")
         world.session.answers["shop"] = Unreachable("connection refused")

@@ -1,0 +1,65 @@
+"""HPAs that ask for a policy's metrics where there is no such policy: each is told an error, and keeps its count."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from adapter.check.cluster import Named
+from adapter.check.report import Kind, Section
+from adapter.policy.conformance import READ_ONLY, READ_ONLY_PREFIXES
+from adapter.policy.hpa import DESIRED, POLICY_LABEL, Hpa, HpaMetric, MetricKind, Reference
+from adapter.policy.parse import API_VERSION, KIND
+
+_POLICY = Reference(API_VERSION, KIND, "")
+
+
+def strays(hpas: Sequence[Hpa], policies: Sequence[Named]) -> Iterator[Section]:
+    """A section for each HPA that names a policy, or a scale target of one, that does not exist in its namespace."""
+    for namespace in sorted({one.namespace for one in hpas}):
+        here = [one for one in policies if one.namespace == namespace]
+        own = [one for one in hpas if one.namespace == namespace]
+        scaled = _scaled(own, here)
+        for hpa in sorted(own, key=lambda one: one.name):
+            section = Section(f"HPA {namespace}/{hpa.name}", Kind.HPA)
+            for text in dict.fromkeys(_troubles(hpa, here, scaled)):
+                section.wrong(text)
+            if section.findings:
+                yield section
+
+
+def _scaled(hpas: Iterable[Hpa], policies: Sequence[Named]) -> frozenset[tuple[str, str, str]] | None:
+    """What policies of a namespace scale; None where that is not known, because one of them is not valid."""
+    if any(one.policy is None for one in policies):
+        return None
+    followed = {one.policy.hpa for one in policies if one.policy is not None}
+    return frozenset(_identity(hpa.target) for hpa in hpas if hpa.name in followed)
+
+
+def _identity(one: Reference) -> tuple[str, str, str]:
+    return one.group, one.kind, one.name
+
+
+def _troubles(hpa: Hpa, policies: Sequence[Named], scaled: frozenset[tuple[str, str, str]] | None) -> Iterator[str]:
+    known = {one.name for one in policies}
+    for metric in hpa.metrics:
+        name = _named(metric)
+        if name and name not in known:
+            yield (
+                f"it asks for {metric.name} of WatermarkPolicy {name}, which does not exist in namespace "
+                f"{hpa.namespace}; create that policy, or name one that exists ({', '.join(sorted(known)) or 'none'})"
+            )
+        target = metric.described
+        by_target = target is not None and metric.name == DESIRED and not name
+        if by_target and target is not None and scaled is not None and _identity(target) not in scaled:
+            yield (
+                f"it asks for {DESIRED} of {target.kind} {target.name}, which no WatermarkPolicy in namespace "
+                f"{hpa.namespace} scales; create a policy that names this HPA"
+            )
+
+
+def _named(metric: HpaMetric) -> str:
+    """The policy that a metric is asked of by name; empty where it names none."""
+    described = metric.described
+    if described is not None:
+        is_policy = (described.group, described.kind) == (_POLICY.group, _POLICY.kind)
+        return described.name if is_policy else ""
+    ours = metric.name in {DESIRED, *READ_ONLY} or metric.name.startswith(READ_ONLY_PREFIXES)
+    return str(metric.match_labels.get(POLICY_LABEL, "")) if ours and metric.kind is MetricKind.EXTERNAL else ""

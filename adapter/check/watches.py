@@ -1,0 +1,118 @@
+"""What a running adapter says of itself: silent watches, answers that are errors, statuses that nobody writes."""
+
+import asyncio
+from collections.abc import Sequence
+
+from adapter.check.cluster import Named
+from adapter.check.report import Kind, Section, is_well
+from adapter.kube.objects import Condition
+from adapter.outbound import Access, Client, OutboundError
+from adapter.policy.times import seconds_of
+
+OLD_SECONDS = 180.0
+"""A status is written anew every two minutes; one that is older than this is no longer written."""
+SILENT = "WatchSilent"
+"""The reason of conditions that say which watch has shown no life."""
+_NAMED = 5
+_ASK_SECONDS = 3.0
+
+
+def told(policies: Sequence[Named], now: float, *, written: bool) -> list[Section]:
+    """What the statuses say together: which watches are silent, and which of them are too old to be believed.
+
+    `written`: whether the settings have the companion write them.
+    """
+    return [one for one in (_silent(policies, now), _unwritten(policies, now, written=written)) if one.findings]
+
+
+def told_of(section: Section, policy: Named, now: float) -> None:
+    """What a policy's own status says where nothing else that is wrong was found."""
+    if _age(policy, now) > OLD_SECONDS or not is_well([section]):
+        return
+    for one in policy.status.conditions:
+        if (one.type, one.status) == ("Ready", "False") and one.reason != SILENT:
+            since = f" since {one.last_transition_time}" if one.last_transition_time else ""
+            section.wrong(f"its HPA is told an error{since} ({one.reason}): {one.message}")
+
+
+async def servers(addresses: Sequence[str]) -> list[Section]:
+    """What each server (host:port) says of its readiness; those that cannot be asked from here are noted together."""
+    client = Client(Access(insecure_skip_verify=True), timeout=_ASK_SECONDS)  # nothing secret is said to it
+    try:
+        replies = await asyncio.gather(*(_ready(client, address) for address in addresses))
+    finally:
+        await client.close()
+    sections = [_server(address, said) for address, said in zip(addresses, replies, strict=True) if said is not None]
+    silent = [address for address, said in zip(addresses, replies, strict=True) if said is None]
+    if silent:
+        section = Section("servers")
+        section.note(
+            f"{', '.join(silent)} cannot be asked from here whether all watches are alive; "
+            "run the check in a pod of the server"
+        )
+        sections.append(section)
+    return sections
+
+
+async def _ready(client: Client, address: str) -> str | None:
+    try:
+        reply = await client.send("GET", f"https://{address}/readyz?verbose")
+    except OutboundError:
+        return None
+    return reply.body.decode(errors="replace")
+
+
+def _server(address: str, said: str) -> Section:
+    section = Section(f"server {address}", Kind.SERVER)
+    for line in said.splitlines():
+        name, _, text = line[3:].partition(" ")
+        if line.startswith("[-]"):
+            section.wrong(f"it is not ready ({name}): {text.removeprefix('failed: ')}")
+        elif line.startswith("[!]"):  # it is ready all the same: no other replica would do better
+            section.wrong(text)
+    if not section.findings:
+        section.ok("it is ready")
+    return section
+
+
+def _silent(policies: Sequence[Named], now: float) -> Section:
+    section, concerned = Section("watches"), dict[str, list[str]]()
+    for policy in policies:
+        if _age(policy, now) <= OLD_SECONDS:
+            for text in dict.fromkeys(one.message for one in policy.status.conditions if _is_silent(one)):
+                concerned.setdefault(text, []).append(str(policy))
+    for text, names in concerned.items():
+        section.wrong(f"{text} (said by the status of {_listed(names)})")
+    return section
+
+
+def _is_silent(one: Condition) -> bool:
+    return one.reason == SILENT and one.status != "True"
+
+
+def _unwritten(policies: Sequence[Named], now: float, *, written: bool) -> Section:
+    section = Section("companion")
+    if not written:
+        return section
+    without = [str(one) for one in policies if not one.status.assessed_at]
+    old = [one for one in policies if one.status.assessed_at and _age(one, now) > OLD_SECONDS]
+    if old:
+        oldest = max(_age(one, now) for one in old)
+        section.wrong(
+            f"it writes every status within two minutes, and these are older, up to {oldest:.0f} s: "
+            f"{_listed([str(one) for one in old])}; look whether it runs, and at its log"
+        )
+    if without:
+        section.note(f"no status is written yet, so what the adapter makes of it is not known: {_listed(without)}")
+    return section
+
+
+def _age(policy: Named, now: float) -> float:
+    """How old a policy's status is, in seconds; 0 where it has none."""
+    at = seconds_of(policy.status.assessed_at)
+    return 0.0 if at is None else now - at
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"

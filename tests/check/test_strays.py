@@ -1,0 +1,99 @@
+"""HPAs that name a policy which does not exist, in every form in which one can be named."""
+
+from typing import Any
+
+import pytest
+
+from adapter.check.cluster import Named
+from adapter.check.report import Section
+from adapter.check.strays import strays
+from adapter.policy.hpa import Hpa, parse_hpa
+from tests.load.world import cpu, policy
+
+WMP = {"apiVersion": "effective-load.io/v1alpha1", "kind": "WatermarkPolicy"}
+DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "Deployment"}
+
+
+def described(reference: dict[str, str], metric: str = "desired_replicas") -> dict[str, Any]:
+    target = {"type": "AverageValue", "averageValue": "1"}
+    return {"type": "Object", "object": {"describedObject": reference, "metric": {"name": metric}, "target": target}}
+
+
+def external(metric: str = "desired_replicas", **labels: str) -> dict[str, Any]:
+    identifier = {"name": metric, "selector": {"matchLabels": labels}}
+    return {"type": "External", "external": {"metric": identifier, "target": {"type": "AverageValue"}}}
+
+
+def hpa(name: str, *metrics: dict[str, Any], target: str = "", namespace: str = "shop") -> Hpa:
+    scaled = DEPLOYMENT | {"name": target or name}
+    spec = {"scaleTargetRef": scaled, "maxReplicas": 9, "metrics": list(metrics)}
+    return parse_hpa({"metadata": {"name": name, "namespace": namespace}, "spec": spec})
+
+
+def known(name: str, of: str = "", namespace: str = "shop") -> Named:
+    return Named(namespace, name, policy(cpu(), namespace=namespace, name=name, hpa=of or name))
+
+
+def found(hpas: list[Hpa], policies: list[Named]) -> dict[str, list[str]]:
+    def texts(section: Section) -> list[str]:
+        return [one.text for one in section.findings]
+
+    return {section.about: texts(section) for section in strays(hpas, policies)}
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [described(WMP | {"name": "wbe"}), external(policy="wbe")],
+    ids=["as an object", "by label"],
+)
+def test_a_policy_that_does_not_exist_is_named_with_those_that_do(metric: dict[str, Any]) -> None:
+    others = [known("cart"), known("order"), known("wbe", namespace="elsewhere")]
+    assert found([hpa("web", metric)], others) == {
+        "HPA shop/web": [
+            (
+                "it asks for desired_replicas of WatermarkPolicy wbe, which does not exist in namespace shop; create "
+                "that policy, or name one that exists (cart, order)"
+            )
+        ]
+    }
+
+
+def test_a_scale_target_that_no_policy_scales_is_named() -> None:
+    asks = hpa("web", described(DEPLOYMENT | {"name": "web"}))
+    assert found([asks], [known("cart")]) == {
+        "HPA shop/web": [
+            (
+                "it asks for desired_replicas of Deployment web, which no WatermarkPolicy in namespace shop scales; "
+                "create a policy that names this HPA"
+            )
+        ]
+    }
+    assert found([asks], [known("any", of="web")]) == {}
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        described(WMP | {"name": "web"}),
+        described(WMP | {"name": "web"}, "effective_cpu"),
+        external(policy="web"),
+        described(DEPLOYMENT | {"name": "web"}),
+        external("queue_length", policy="wbe"),
+        described({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "name": "main"}, "requests"),
+        {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 60}}},
+    ],
+)
+def test_an_hpa_of_a_policy_and_what_is_not_ours_are_no_strays(metric: dict[str, Any]) -> None:
+    assert found([hpa("web", metric)], [known("web")]) == {}
+
+
+def test_a_policy_that_is_not_valid_exists_and_what_it_scales_is_not_known() -> None:
+    broken = [Named("shop", "web", None, "highWatermark: 'much' is no quantity")]
+    by_name, by_target = described(WMP | {"name": "web"}), described(DEPLOYMENT | {"name": "web"})
+    assert found([hpa("web", by_name, by_target)], broken) == {}
+
+
+def test_without_any_policy_every_hpa_that_asks_for_one_is_a_stray() -> None:
+    hpas = [hpa(name, described(WMP | {"name": name})) for name in ("web", "cart")]
+    assert list(found(hpas, [])) == ["HPA shop/cart", "HPA shop/web"]
+    assert found(hpas, [])["HPA shop/web"][0].endswith("or name one that exists (none)")

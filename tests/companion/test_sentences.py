@@ -1,0 +1,197 @@
+"""Whatever fails together, no sentence that people are shown says a thing twice."""
+
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from adapter.companion import looking, status
+from adapter.companion.situation import Past, Situation
+from adapter.load.explanation import explain, headline
+from adapter.load.memory import Memory
+from adapter.load.pods import Pod
+from adapter.load.quantity import NANO
+from adapter.load.roster import Roster
+from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
+from adapter.load.spec import Bounds, Capacity, Fallback, Metric, Mode, Policy, Query, Resource
+from adapter.snapshot import PolicyView
+from tests.companion.kit import HEARD, KEY
+from tests.load.world import NOW, REGISTRY, TARGET, cpu, pod, policy, scale, see
+
+CLAUSE = 6
+"""So many words in a row are a clause: shorter runs, as `a fresh sample`, may belong to two facts."""
+HALF = Fraction(NANO, 2)
+METRICS = (
+    cpu("1200m", "400m"),
+    Metric(name="memory", resource=Resource(name="memory", of=Capacity.LIMIT), high=HALF),
+    Metric(name="rps", query=Query(name="rps"), high=Fraction(100 * NANO)),
+    Metric(name="latency", query=Query(name="p99"), high=Fraction(100 * NANO)),
+    Metric(name="queue", query=Query(name="queue"), high=Fraction(100 * NANO)),
+)
+HPA = (
+    "unable to get metric desired_replicas: WatermarkPolicy on shop web/unable to fetch metrics from custom metrics "
+    "API: "
+)
+"""What an HPA writes before the server's own sentence."""
+
+
+def repeated(sentence: str) -> str:
+    """What a sentence says twice: a clause, words twice in a row, or a path or address; empty where nothing is."""
+    words = [word.strip(".:,;()'") for word in sentence.split()]
+    for length in range(1, CLAUSE):
+        for at in range(len(words) - 2 * length + 1):
+            if words[at : at + length] == words[at + length : at + 2 * length]:
+                return " ".join(words[at : at + length])
+    clauses = [" ".join(words[at : at + CLAUSE]) for at in range(len(words) - CLAUSE + 1)]
+    places = [word for word in words if re.search(r"\w/\w+/", word)]
+    return next((one for one in (*clauses, *places) if (clauses + places).count(one) > 1), "")
+
+
+@pytest.mark.parametrize(
+    ("sentence", "twice"),
+    [
+        ("metric a: the source cannot be reached at all now; metric b: the source cannot be reached at all now", True),
+        ("query rps: query rps has not been answered yet", True),
+        ("the scale /a/b/c cannot be read (GET /a/b/c: no answer)", True),
+        ("metric a: 1 pod without a fresh sample; metric b: 2 pods without a fresh sample", False),
+    ],
+)
+def test_what_is_said_twice_is_found(sentence: str, twice: bool) -> None:
+    assert bool(repeated(sentence)) is twice
+
+
+RESOURCES = {
+    "well": ResourceSamples(
+        pods={f"p{n}": PodUsage(NOW - 5, 15.0, {"app": {"cpu": 800 * 10**6, "memory": 300 * NANO}}) for n in range(3)},
+        fetched_at=NOW - 1,
+    ),
+    "down": ResourceSamples(
+        error="503 ServiceUnavailable: the server is currently unable to handle the request (last answer 200 s ago)",
+        fetched_at=NOW - 200,
+    ),
+    "never": ResourceSamples(error="no answer within 5 s (no answer so far)"),
+    "silent": ResourceSamples(),
+    "empty": ResourceSamples(fetched_at=NOW - 1),
+    "old": ResourceSamples(
+        pods={f"p{n}": PodUsage(NOW - 400, 15.0, {"app": {"cpu": 1, "memory": 1}}) for n in range(4)}, fetched_at=NOW
+    ),
+}
+_DOWN = (
+    "Prometheus main: Cannot connect to host prometheus:9090 ssl:default [Connection refused] (last answer {} s ago)"
+)
+
+
+def _queries(*errors: str | None) -> dict[str, QuerySamples]:
+    names = ("rps", "latency", "queue")
+    return {name: QuerySamples(error=error) for name, error in zip(names, errors, strict=True)}
+
+
+QUERIES = {
+    "well": {
+        "rps": QuerySamples(pods={f"p{n}": Point(NOW - 5, 50 * NANO) for n in range(4)}, fetched_at=NOW - 1),
+        "latency": QuerySamples(pods={"p0": Point(NOW - 5, 50 * NANO)}, fetched_at=NOW - 1),
+        "queue": QuerySamples(total=Point(NOW - 5, 500 * NANO), fetched_at=NOW - 1),
+    },
+    "down": _queries(*(_DOWN.format(age) for age in (3, 4, 5))),
+    "unknown": _queries(*["the settings define no such query (they have none yet)"] * 3),
+    "silent": _queries(None, None, None),
+    "absent": {},
+}
+_CAUSE = "http://consul:8500/v1/health/service/web: HTTP 500: No cluster leader"
+ROSTERS: dict[str, Roster | None] = {
+    "none": None,
+    "well": Roster(at=NOW - 1),
+    "failing": Roster(at=NOW - 60, error=_CAUSE),
+    "old": Roster(at=NOW - 2000, error=_CAUSE),
+    "invalid": Roster(at=NOW, valid=False, error="the answer is incomplete"),
+}
+RULES = {
+    "plain": policy(*METRICS),
+    "registered": policy(*METRICS, registry=REGISTRY),
+    "falls back": policy(*METRICS, registry=REGISTRY, fallback=Fallback(after=0, replicas=9)),
+    "paused": policy(*METRICS, mode=Mode.PAUSED),
+}
+PODS = {
+    "ready": [pod(f"p{n}", limits={"memory": "1000"}) for n in range(4)],
+    "unready": [pod(f"p{n}", ready=False, ready_for=600) for n in range(2)],
+    "without limits": [pod("p0")],
+    "none": [],
+}
+
+
+def situations() -> Iterator[Situation]:
+    """Everything that may fail, with everything else that may."""
+    rules, pods = RULES.values(), PODS.values()
+    for rule, those, heard, asked, roster in itertools.product(
+        rules, pods, RESOURCES.values(), QUERIES.values(), ROSTERS.values()
+    ):
+        for current in {0, len(those), 4}:
+            yield _situation(rule, those, Samples(resources=heard, queries=asked), roster, current)
+
+
+def _situation(rule: Policy, pods: list[Pod], samples: Samples, roster: Roster | None, current: int) -> Situation:
+    bounds = Bounds(minimum=0, maximum=100)
+    memory = Memory(error_since=NOW - 600)
+    assessment, decision = see(
+        rule, pods, samples, current=current, bounds=bounds, listed=roster if rule.registry else None, memory=memory
+    )
+    view = PolicyView(policy=rule, target=TARGET, scale=scale(current), bounds=bounds, assessment=assessment)
+    return Situation(key=KEY, now=NOW, view=view, decision=decision, hpa=None, settings=HEARD, past=Past())
+
+
+def sentences(case: Situation) -> Iterator[str]:
+    """Every sentence that is made of a case."""
+    assessment, decision = case.view.assessment, case.decision
+    assert assessment is not None
+    assert decision is not None
+    assert case.view.bounds is not None
+    found = status.status_of(case)
+    yield found["decision"]
+    yield headline(assessment, decision)
+    yield from (one["message"] for one in found["conditions"])
+    yield from (metric["error"] for metric in found["metrics"] if "error" in metric)
+    yield from explain(assessment, decision, case.view.bounds, NOW)
+    if decision.error is not None:
+        yield HPA + decision.error
+    later = replace(case, now=NOW + 61, past=looking.look(case))
+    yield from (notice.text for notice in looking.look(later).noticed.due)
+
+
+def test_no_sentence_says_a_thing_twice() -> None:
+    seen = {sentence for case in situations() for sentence in sentences(case)}
+    assert len(seen) > 300  # else this shows nothing
+    assert {sentence: twice for sentence in seen if (twice := repeated(sentence))} == {}
+
+
+def test_no_sentence_of_an_explanation_is_part_of_another() -> None:
+    for case in situations():
+        assert case.view.assessment is not None
+        assert case.decision is not None
+        assert case.view.bounds is not None
+        told = explain(case.view.assessment, case.decision, case.view.bounds, NOW)
+        for one, other in itertools.permutations(told, 2):
+            assert one not in other
+
+
+def test_a_source_that_fails_several_metrics_is_named_once() -> None:
+    case = _situation(
+        RULES["plain"], PODS["ready"], Samples(resources=RESOURCES["down"], queries=QUERIES["down"]), None, 4
+    )
+    assert case.decision is not None
+    assert case.decision.error == (
+        "metric cpu, metric memory: metrics.k8s.io: 503 ServiceUnavailable: the server is currently unable to handle "
+        "the request (last answer 200 s ago); "
+        "query rps, metric latency: query p99, query queue: Prometheus main: Cannot connect to host prometheus:9090 "
+        "ssl:default [Connection refused] (last answer 3 s ago)"
+    )
+
+
+def test_people_are_told_of_lost_data_in_the_same_words() -> None:
+    samples = Samples(resources=RESOURCES["down"], queries=QUERIES["well"])
+    case = _situation(RULES["plain"], PODS["ready"], samples, None, 4)
+    later = replace(case, now=NOW + 61, past=looking.look(case))
+    (lost,) = [one.text for one in looking.look(later).noticed.due if one.topic.value == "dataLost"]
+    assert lost.startswith("metric cpu, metric memory: metrics.k8s.io: 503 ServiceUnavailable")
