@@ -28,7 +28,7 @@ def records_of(pod: Pod, roster: dict[str, Any]) -> list[dict[str, Any]]:
         else:
             matches = pod.ip != "" and record.get("ip") == pod.ip
         registered = maybe_moment(record.get("registeredAt"))
-        if matches and not (registered is not None and pod.started is not None and registered < pod.started):
+        if matches and not (registered is not None and registered < (pod.started or pod.created)):
             mine.append(record)
     return mine
 
