@@ -12,7 +12,7 @@ Where the page leaves something open, this is what is read into it (and what the
 - Departed pods add to n of a Total of samples by pod, and to nothing of a service total, but for a Total of it.
 - A proposal above current is rounded before it is compared with current; S = 0 asks for 0 whatever is out.
 - Toward the low watermark a missing pod holds, but for `multipleOf`; toward the high one departed load counts.
-- minServingPercent holds what the metrics together ask for. A floor and a fallback are held by Schedule and MetricError.
+- minServingPercent holds what the metrics together ask for. A floor and a fallback are held by Schedule, MetricError.
 - A sleeping service's clock of errors runs where no total answers and one, or a query that never answered, is in error.
 """
 
