@@ -2,13 +2,13 @@
 
 Where the page leaves something open, this is what is read into it (and what the adapter does):
 - Explicit evidence of being out is also the annotation, a readiness gate and an EndpointSlice.
-- Ties among doubtful pods go by name, for service totals by the order of the pods. A metric is in error where every
+- Ties among doubtful pods go by name. A metric is in error where every
   reading is. Doubtful pods that are out are kept in the count, young ones too, which also fill.
 - A roster dated at a Ready transition is no older than it. Absence lasts from roster to roster. A pod that is absent
   from a roster older than its Ready transition is doubtful, confirmed or not. Holds run from when they were seen.
 - Samples of pods that serve or are doubtful are remembered, for 5 min; to fill, the present sample counts too.
 - The average capacity is that of all pods with a capacity; a container that does not run has none.
-- An unseen rollout goes by its lastUpdateTime. "Young doubtful" in the limit of `replaced` are those in doubt < 300 s.
+- A pod that was pulled out counts as departed from when that was seen. "Young doubtful" in the limit of `replaced` are those in doubt < 300 s.
 - Departed pods add to n of a Total of samples by pod, and to nothing of a service total, but for a Total of it.
 - A proposal above current is rounded before it is compared with current; S = 0 asks for 0 whatever is out.
 - Toward the low watermark a missing pod holds, but for `multipleOf`; toward the high one departed load counts.
@@ -87,7 +87,7 @@ def rollout_progresses(facts: Facts, memory: Memory) -> bool:
     if memory.rollout_since is None:
         # In a file without memory of it: since lastUpdateTime.
         updated = facts.rollout_updated
-        memory.rollout_since = facts.now if updated is None else updated
+        memory.rollout_since = facts.now if memory.known or updated is None else updated
     return facts.now - memory.rollout_since <= 600
 
 
@@ -151,9 +151,7 @@ def outcome_of(situation: Situation, metric: Metric) -> Outcome:
         return fit[pod.uid].value / held if pod.uid in fit and held is not None else None
 
     def rank(pod: Pod, unknown: Fraction) -> tuple[Fraction, str]:
-        if metric.is_total:
-            return (Fraction(0), "")
-        known = load(pod)
+        known = None if metric.is_total else load(pod)
         return (-(unknown if known is None else known), pod.name)
 
     unknown_as = [high_plus if high_plus is not None else Fraction(10**30)]

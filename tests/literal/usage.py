@@ -331,6 +331,8 @@ def departed_load(situation: Situation, metric: Metric, sampled: list[Pod]) -> t
     for gone in situation.memory.departed.values():
         if gone.left >= oldest:
             last = gone.samples.get(metric.name)
+            if last is not None and situation.facts.now - last.at > 300:
+                last = None
             load += max(average, last.value) if last is not None else average
             count += 1
     return count, load
