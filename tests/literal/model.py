@@ -8,7 +8,8 @@ Where the page leaves something open, this is what is read into it (and what the
   from a roster older than its Ready transition is doubtful, confirmed or not. Holds run from when they were seen.
 - Samples of pods that serve or are doubtful are remembered, for 5 min; to fill, the present sample counts too.
 - The average capacity is that of all pods with a capacity; a container that does not run has none.
-- A pod that was pulled out counts as departed from when that was seen. "Young doubtful" in the limit of `replaced` are those in doubt < 300 s.
+- A pod that was pulled out counts as departed from when that was seen.
+  "Young doubtful" in the limit of `replaced` are those in doubt < 300 s.
 - Departed pods add to n of a Total of samples by pod, and to nothing of a service total, but for a Total of it.
 - A proposal above current is rounded before it is compared with current; S = 0 asks for 0 whatever is out.
 - Toward the low watermark a missing pod holds, but for `multipleOf`; toward the high one departed load counts.
