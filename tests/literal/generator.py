@@ -97,7 +97,7 @@ def sequence(seed: int) -> list[dict[str, Any]]:
     return documents
 
 
-# --- birth ---------------------------------------------------------------------------------------------------------------
+# --- birth ---
 
 
 def maybe(rng: Random, chance: float) -> bool:
@@ -260,7 +260,7 @@ def metric(service: Service, index: int, spec: dict[str, Any]) -> dict[str, Any]
     return found
 
 
-# --- pods ----------------------------------------------------------------------------------------------------------------
+# --- pods ---
 
 
 def add_pod(service: Service, *, old: bool) -> SimPod:
@@ -342,7 +342,7 @@ def become_ready(service: Service, pod: SimPod) -> None:
     pod.changed = max(pod.created, service.now - service.rng.choice((0, 1, 5, 10)))
 
 
-# --- time ----------------------------------------------------------------------------------------------------------------
+# --- time ---
 
 
 def pass_time(service: Service) -> None:
@@ -424,7 +424,7 @@ def rollout(service: Service) -> dict[str, Any] | None:
     return {"type": "Progressing", "status": "True", "reason": reason, "lastUpdateTime": updated}
 
 
-# --- samples -------------------------------------------------------------------------------------------------------------
+# --- samples ---
 
 
 def nano_of(written: str) -> int:
@@ -502,7 +502,7 @@ def measure_total(service: Service, metric: dict[str, Any], fate: str, at: float
     service.totals[name] = None if fate == "gone" and maybe(rng, 0.5) else (at, load)
 
 
-# --- the registry --------------------------------------------------------------------------------------------------------
+# --- the registry ---
 
 
 def ask_registry(service: Service, *, first: bool) -> None:
@@ -541,7 +541,7 @@ def ask_registry(service: Service, *, first: bool) -> None:
         service.roster["reconnectedAt"] = text(now + rng.choice((0, -1, -30, -60, -89, -90, -91, 10)))
 
 
-# --- the document --------------------------------------------------------------------------------------------------------
+# --- the document ---
 
 
 def document(service: Service) -> dict[str, Any]:

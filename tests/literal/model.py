@@ -1,4 +1,21 @@
-"""The page, rule by rule: one document and what is remembered of the ones before, to one answer."""
+"""The page, rule by rule: one document and what is remembered of the ones before, to one answer.
+
+Where the page leaves something open, this is what is read into it (and what the adapter does):
+- Explicit evidence of being out is also the annotation, a readiness gate and an EndpointSlice.
+- Ties among doubtful pods go by name. A metric is in error where every
+  reading is. Doubtful pods that are out are kept in the count, young ones too, which also fill.
+- A roster dated at a Ready transition is no older than it. Absence lasts from roster to roster. A pod that is absent
+  from a roster older than its Ready transition is doubtful, confirmed or not. Holds run from when they were seen.
+- Samples of pods that serve or are doubtful are remembered, for 5 min; to fill, the present sample counts too.
+- The average capacity is that of all pods with a capacity; a container that does not run has none.
+- A pod that was pulled out counts as departed from when that was seen.
+  "Young doubtful" in the limit of `replaced` are those in doubt < 300 s.
+- Departed pods add to n of a Total of samples by pod, and to nothing of a service total, but for a Total of it.
+- A proposal above current is rounded before it is compared with current; S = 0 asks for 0 whatever is out.
+- Toward the low watermark a missing pod holds, but for `multipleOf`; toward the high one departed load counts.
+- minServingPercent holds what the metrics together ask for. A floor and a fallback are held by Schedule, MetricError.
+- A sleeping service's clock of errors runs where no total answers and one, or a query that never answered, is in error.
+"""
 
 import copy
 from dataclasses import dataclass
@@ -60,7 +77,7 @@ def answer(document: dict[str, Any], before: Memory) -> tuple[dict[str, Any], Me
     return given, memory
 
 
-# --- what assess remembers besides pods ------------------------------------------------------------------------------
+# --- what assess remembers besides pods ---
 
 
 def rollout_progresses(facts: Facts, memory: Memory) -> bool:
@@ -71,7 +88,7 @@ def rollout_progresses(facts: Facts, memory: Memory) -> bool:
     if memory.rollout_since is None:
         # In a file without memory of it: since lastUpdateTime.
         updated = facts.rollout_updated
-        memory.rollout_since = facts.now if updated is None else updated
+        memory.rollout_since = facts.now if memory.known or updated is None else updated
     return facts.now - memory.rollout_since <= 600
 
 
@@ -87,9 +104,9 @@ def see_replacing_step(situation: Situation) -> None:
     if not situation.pods(PULLED_OUT, DOUBTFUL):
         memory.noted_at = memory.noted_current = memory.first_step = None
         return
-    if memory.noted_current is not None and situation.facts.current > memory.noted_current:
-        if memory.first_step is None:
-            memory.first_step = memory.noted_at
+    noted = memory.noted_current is not None and situation.facts.current > memory.noted_current
+    if noted and memory.first_step is None:
+        memory.first_step = memory.noted_at
 
 
 def note_replacing(situation: Situation, decision: dict[str, Any]) -> None:
@@ -119,7 +136,7 @@ def see_errors(facts: Facts, memory: Memory, outcomes: list[Outcome]) -> None:
         memory.error_since = None
 
 
-# --- §0, doubt ---------------------------------------------------------------------------------------------------------
+# --- §0, doubt ---
 
 
 def outcome_of(situation: Situation, metric: Metric) -> Outcome:
@@ -135,9 +152,7 @@ def outcome_of(situation: Situation, metric: Metric) -> Outcome:
         return fit[pod.uid].value / held if pod.uid in fit and held is not None else None
 
     def rank(pod: Pod, unknown: Fraction) -> tuple[Fraction, str]:
-        if metric.is_total:
-            return (Fraction(0), "")
-        known = load(pod)
+        known = None if metric.is_total else load(pod)
         return (-(unknown if known is None else known), pod.name)
 
     unknown_as = [high_plus if high_plus is not None else Fraction(10**30)]
@@ -146,8 +161,7 @@ def outcome_of(situation: Situation, metric: Metric) -> Outcome:
     readings: list[tuple[int, Reading]] = []
     for unknown in unknown_as:
         order = sorted(doubtful, key=lambda pod: rank(pod, unknown))
-        for k in range(len(order) + 1):
-            readings.append((k, usage.read(situation, metric, order[:k], order[k:])))
+        readings += [(k, usage.read(situation, metric, order[:k], order[k:])) for k in range(len(order) + 1)]
     all_in = next(reading for k, reading in readings if k == len(doubtful))
     if all(reading.error for _, reading in readings):
         return Outcome(metric, all_in, all_in, error=all_in.error)
@@ -158,7 +172,7 @@ def outcome_of(situation: Situation, metric: Metric) -> Outcome:
     return Outcome(metric, winner, all_in)
 
 
-# --- §6, after the strategy ----------------------------------------------------------------------------------------------
+# --- §6, after the strategy ---
 
 
 def decide(situation: Situation, outcomes: list[Outcome]) -> dict[str, Any]:
@@ -197,10 +211,10 @@ def decide(situation: Situation, outcomes: list[Outcome]) -> dict[str, Any]:
     caps, floors = active_schedules(facts)
     floor = max(floors, default=0)
     raised, fallbacks = floor, []
-    if fallback is not None and fallback_allowed and memory.error_since is not None:
-        if now - memory.error_since >= fallback.get("afterSeconds", 300):
-            fallbacks = [fallback["replicas"]]
-            raised = max(raised, *fallbacks)
+    in_error_for = -1 if memory.error_since is None else now - memory.error_since
+    if fallback is not None and fallback_allowed and in_error_for >= fallback.get("afterSeconds", 300):
+        fallbacks = [fallback["replicas"]]
+        raised = max(raised, *fallbacks)
     raised_in_error = desired is None
     if desired is None:
         if raised > current:
@@ -297,7 +311,7 @@ def cron_field(text: str, value: int) -> bool:
     return False
 
 
-# --- §7, what is served --------------------------------------------------------------------------------------------------
+# --- §7, what is served ---
 
 
 def milli(desired: int, status_replicas: int) -> int:

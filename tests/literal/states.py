@@ -28,7 +28,7 @@ def records_of(pod: Pod, roster: dict[str, Any]) -> list[dict[str, Any]]:
         else:
             matches = pod.ip != "" and record.get("ip") == pod.ip
         registered = maybe_moment(record.get("registeredAt"))
-        if matches and not (registered is not None and pod.started is not None and registered < pod.started):
+        if matches and not (registered is not None and registered < (pod.started or pod.created)):
             mine.append(record)
     return mine
 
@@ -217,10 +217,15 @@ def remember_states(facts: Facts, memory: Memory, found: dict[str, str], absent:
             del memory.pods[uid]
             if past.served and past.out_since is None:
                 memory.departed[uid] = Departed(left=now, samples=past.samples)
+    went: dict[str, Departed] = {}
     for uid in here:
-        memory.departed.pop(uid, None)
+        if found[uid] != PULLED_OUT:
+            memory.departed.pop(uid, None)
         past = memory.pods.setdefault(uid, Past())
         state = found[uid]
+        if state == PULLED_OUT and past.served and past.out_since is None:
+            # It went out: the others have its load now, as if it had left.
+            went[uid] = Departed(left=now, samples=past.samples)
         if state == PULLED_OUT:
             past.out_since = now if past.out_since is None else past.out_since
             past.by_absence = uid in absent
@@ -232,3 +237,4 @@ def remember_states(facts: Facts, memory: Memory, found: dict[str, str], absent:
             past.doubt_since = None
         if state in (SERVING, DOUBTFUL):
             past.served = True
+    memory.departed |= went

@@ -55,7 +55,7 @@ def tolerates_zero(situation: Situation, metric: Metric) -> bool:
     return metric.is_total if given is None else bool(given)
 
 
-# --- samples -------------------------------------------------------------------------------------------------------
+# --- samples ---
 
 
 def counted_containers(metric: Metric, pod: Pod) -> list[str]:
@@ -200,7 +200,7 @@ def is_young_doubt(situation: Situation, pod: Pod) -> bool:
     return not situation.past(pod).registered and situation.facts.now - pod.ready_changed < 300
 
 
-# --- one reading ---------------------------------------------------------------------------------------------------
+# --- one reading ---
 
 
 def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: list[Pod]) -> Reading:
@@ -331,6 +331,8 @@ def departed_load(situation: Situation, metric: Metric, sampled: list[Pod]) -> t
     for gone in situation.memory.departed.values():
         if gone.left >= oldest:
             last = gone.samples.get(metric.name)
+            if last is not None and situation.facts.now - last.at > 300:
+                last = None
             load += max(average, last.value) if last is not None else average
             count += 1
     return count, load
@@ -355,7 +357,7 @@ def forget_departed(situation: Situation) -> None:
             del memory.departed[uid]
 
 
-# --- §3, Watermark -------------------------------------------------------------------------------------------------
+# --- §3, Watermark ---
 
 
 def up_to(count: int, multiple: int) -> int:
