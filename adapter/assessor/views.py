@@ -138,7 +138,7 @@ class Views:
     def _memory(self, key: Key, policy: Policy) -> Memory:
         """What is remembered of this very policy, by this process or else by its status, where another left it."""
         uid, memory = self._memories.get(key, ("", Memory()))
-        return memory if uid == policy.uid else self._left_behind(key)
+        return memory if uid == policy.uid else replace(self._left_behind(key), looking_since=self._now())
 
     def _left_behind(self, key: Key) -> Memory:
         """The memory in the policy's status. One that cannot be read is none: what is not known decides nothing."""

@@ -12,6 +12,7 @@ from itertools import accumulate
 
 from adapter.load.memory import Departed, Memory, PodMemory, recent
 from adapter.load.pods import FINISHED_PHASES, Pod, PodState
+from adapter.load.spec import Bounds
 
 REMEMBERED_SECONDS = 900.0
 _IN = {PodState.SERVING, PodState.DOUBTFUL}
@@ -20,7 +21,9 @@ _IN = {PodState.SERVING, PodState.DOUBTFUL}
 class DepartedLoad:
     """The load of departed pods in one metric; `lasts` are their last samples (nano-units, 0 where there is none)."""
 
-    def __init__(self, lasts: Iterable[int] = ()) -> None:
+    def __init__(self, lasts: Iterable[int] = (), *, unseen: bool = False) -> None:
+        self.unseen = unseen
+        """Whether the count changed unseen after the samples were taken: nobody knows who left then."""
         self._lasts = sorted(lasts)
         self._sums = [0, *accumulate(self._lasts)]
 
@@ -38,8 +41,10 @@ NOBODY_LEFT = DepartedLoad()
 
 def departed_load(memory: Memory, metric: str, began_at: float | None) -> DepartedLoad:
     """The load of the pods that left at or after the beginning of the oldest sample that counts (None: none does)."""
-    if began_at is None or not memory.departed:
+    if began_at is None:
         return NOBODY_LEFT
+    if memory.unseen_change is not None and memory.unseen_change >= began_at:
+        return DepartedLoad(unseen=True)
     left = [pod.last_sample.get(metric) for pod in memory.departed.values() if pod.at >= began_at]
     return DepartedLoad(sample.value if sample is not None else 0 for sample in left) if left else NOBODY_LEFT
 
@@ -74,6 +79,15 @@ def after_pull_outs(memory: Memory, states: Mapping[str, PodState], now: float) 
         return memory
     kept = {uid: pod for uid, pod in memory.departed.items() if uid not in back}
     return replace(memory, departed={**kept, **out})
+
+
+def after_taking_over(memory: Memory, bounds: Bounds) -> Memory:
+    """The memory with the last change of the count from before this process looked, as the HPA or another one says."""
+    if memory.looking_since is None:
+        return memory
+    told = (memory.unseen_change, memory.last_scale, bounds.last_scale)
+    unseen = max((at for at in told if at is not None and at <= memory.looking_since), default=None)
+    return memory if unseen == memory.unseen_change else replace(memory, unseen_change=unseen)
 
 
 def _departed(known: PodMemory, now: float) -> Departed:

@@ -150,6 +150,8 @@ def _why_held(reading: Reading) -> str:
     match reading.held:
         case HeldBy.MISSING:
             return f" ({' and '.join(gaps)})"
+        case HeldBy.DEPARTED if not reading.departed:
+            return " (the count changed since these samples began, before this process looked)"
         case HeldBy.DEPARTED:
             left = f"{_many(reading.departed, 'pod')} left or went out since these samples began"
             return f" ({left}, whose load the others have now)"

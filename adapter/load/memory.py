@@ -98,7 +98,8 @@ class Memory:
     empty answers in a row. `roster_total`: the registry's instances then. `hold_until`: until when absence stays doubt.
     `rollout_since`: when the rollout that is under way was first seen. `last_replicas`: the count that was watched
     last; `last_scale`, `last_rise`: when it was last seen here to change, and to rise. `error_since`: since when
-    nothing can be decided.
+    nothing can be decided. Two are this process's own, and no part of the JSON: `looking_since`, where it took over
+    from another, and `unseen_change`, the last change of the count that it did not see itself.
     """
 
     pods: Mapping[str, PodMemory] = field(default_factory=dict)
@@ -119,3 +120,5 @@ class Memory:
     last_scale: float | None = None
     last_rise: float | None = None
     error_since: float | None = None
+    looking_since: float | None = None
+    unseen_change: float | None = None

@@ -16,7 +16,7 @@ from adapter.load.assessment import (
 )
 from adapter.load.conditions import conditions, distrust
 from adapter.load.deletion import out_goes_first
-from adapter.load.departures import after_departures, after_pull_outs, forgotten
+from adapter.load.departures import after_departures, after_pull_outs, after_taking_over, forgotten
 from adapter.load.membership import Membership, classify
 from adapter.load.memory import Memory, PodMemory
 from adapter.load.overtaking import overtaken
@@ -76,6 +76,7 @@ def assess(
     membership = classify(policy, pods, memory, now)
     memory = after_pull_outs(memory, {uid: one.state for uid, one in membership.standings.items()}, now)
     memory = after_scale(after_rollout(after_states(memory, membership, now), target, now), scale, now)
+    memory = after_taking_over(memory, bounds)
     readings = _pod_readings(pods, membership)
     memory = replacing_step(memory, scale, readings)
     standings = _standings(policy, target, readings, memory, now)

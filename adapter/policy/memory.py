@@ -22,13 +22,18 @@ _TIMES = {
 }  # fmt: skip
 
 
+_OWN = {"looking_since", "unseen_change"}
+"""What a process remembers for itself alone."""
+_APART = {"pods", "departed", "ahead", "last_valid", "replacement"} | _OWN
+
+
 class RecollectionError(FaultyDocument):
     """A memory cannot be read."""
 
 
 def dump(memory: Memory) -> dict[str, Any]:
     """The memory as JSON-able data; what is not remembered is left out."""
-    known: dict[str, Any] = _plain(memory, skip={"pods", "departed", "ahead", "last_valid", "replacement"})
+    known: dict[str, Any] = _plain(memory, skip=_APART)
     known["pods"] = {uid: _dump_pod(pod) for uid, pod in memory.pods.items() if pod != PodMemory()}
     if memory.departed:
         known["departed"] = {uid: _dump_departed(pod) for uid, pod in memory.departed.items()}
@@ -209,7 +214,7 @@ class Reader:
 
     def _fields(self, data: object, kind: type, at: tuple[str | int, ...]) -> dict[str, Any]:
         """The fields of a dataclass from camelCase data; unknown keys and wrong types are faults."""
-        known = {_camel(field.name): field for field in fields(kind)}
+        known = {_camel(field.name): field for field in fields(kind) if field.name not in _OWN | {"zeros"}}
         found = {}
         for key, value in self.mapping(data, at).items():
             field = known.get(key)

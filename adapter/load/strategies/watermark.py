@@ -71,7 +71,7 @@ def _below(tally: Tally, band: Band, usage: Fraction) -> Need:
     if filled / weight >= band.low_minus:
         return Need(Verdict.BELOW, usage, held=HeldBy.MISSING)
     recount = (filled + tally.departed_load()) / weight
-    if recount >= band.low_minus:
+    if tally.departed.unseen or recount >= band.low_minus:
         return Need(Verdict.BELOW, usage, held=HeldBy.DEPARTED)
     return Need(Verdict.BELOW, usage, count=max(1, math.floor((_sharing(tally, band) + gaps) * recount / band.low)))
 
@@ -109,7 +109,7 @@ def _towards_low(tally: Tally, band: Band, usage: Fraction) -> Need | None:
 
 def _towards_high(tally: Tally, band: Band, usage: Fraction) -> Need | None:
     step = band.multiple_of
-    if tally.missing or tally.young or tally.n <= step or band.high is None:
+    if tally.missing or tally.young or tally.departed.unseen or tally.n <= step or band.high is None:
         return None
     if _with_departed(tally, band) / (tally.n - step) > band.high:
         return None
