@@ -18,6 +18,7 @@ from adapter.policy.times import seconds_of
 _TIMES = {
     "seen", "absentSince", "outSince", "doubtSince", "rosterAt", "rostersSince", "emptySince", "reconnectedAt",
     "holdUntil", "rolloutSince", "notedAt", "firstStep", "lastScale", "errorSince", "at", "registeredAt",
+    "doubtfulUntil",
 }  # fmt: skip
 
 
