@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import structlog
 
+from adapter.load.recollection import RECOVERY_SECONDS
 from adapter.load.roster import Instance, Roster
 from adapter.registries.errors import RegistryError
 from adapter.registries.roster import Answer, Ledger, OnChange, ServiceKey, reason_of, valid_roster
@@ -44,6 +45,12 @@ class Book:
     def keys(self) -> frozenset[ServiceKey]:
         """The services that are followed."""
         return self._ledger.watched
+
+    @property
+    def hold_until(self) -> float:
+        """When the doubt ends that the last reconnect left (seconds); 0 where there was none."""
+        at = self._ledger.reconnected_at
+        return 0.0 if at is None else at + RECOVERY_SECONDS
 
     def watch(self, keys: Iterable[ServiceKey]) -> None:
         """Follow exactly these services; what is known of others is dropped."""
