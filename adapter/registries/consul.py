@@ -168,7 +168,9 @@ class ConsulSource:
     async def _ask(self, client: Client, key: ServiceKey, index: int) -> int:
         """Ask for what is newer than an index, or with 0 for what there is. The index to ask with next."""
         if key.group:
-            raise RegistryError(f"Consul has no groups; take group {key.group!r} out of the policy")
+            raise RegistryError(
+                f"{self._peers.current}: Consul has no groups; take group {key.group!r} out of the policy"
+            )
         server = self._peers.current
         if not index:
             return await self._look_at(client, server, key)

@@ -14,10 +14,16 @@ from http import HTTPStatus
 
 from adapter.kube.backoff import Backoff
 from adapter.load.roster import Roster
-from adapter.outbound import Access, Reply
+from adapter.outbound import Access
 from adapter.registries import http_wire as wire
 from adapter.registries.book import Book
-from adapter.registries.errors import RegistryError, RegistryFailing, RegistryUnreachable, WrongRegistryAnswer
+from adapter.registries.errors import (
+    RegistryError,
+    RegistryFailing,
+    RegistryUnreachable,
+    UnknownService,
+    WrongRegistryAnswer,
+)
 from adapter.registries.http1 import RawReply
 from adapter.registries.peers import refusal
 from adapter.registries.pool import Outcome, Pool
@@ -115,9 +121,7 @@ class HttpSource:
                 raise outcome
             if outcome.status == HTTPStatus.NOT_MODIFIED and has_tag:
                 return True
-            if outcome.status != HTTPStatus.OK:
-                raise _refused(outcome)
-            self._hear(key, await wire.document_in_slices(outcome.body))
+            await self._take(key, outcome)
         except RegistryError as error:
             self._book.failed(error, [key])
             return False
@@ -126,6 +130,14 @@ class HttpSource:
         etag = outcome.header(b"etag") if self._book.trouble(key) is None else None
         self._etags.put(key, (etag or b"").decode("latin-1"))
         return False
+
+    async def _take(self, key: ServiceKey, reply: RawReply) -> None:
+        try:
+            if reply.status != HTTPStatus.OK:
+                raise _refused(reply)
+            self._hear(key, await wire.document_in_slices(reply.body))
+        except RegistryError as error:
+            raise type(error)(f"{self._settings.url}: {error}") from error
 
     def _hear(self, key: ServiceKey, found: wire.Document) -> None:
         if found.service and found.service != key.service:
@@ -166,8 +178,8 @@ class HttpSource:
 
 def _refused(reply: RawReply) -> RegistryError:
     if reply.status == HTTPStatus.NOT_FOUND:
-        return WrongRegistryAnswer("HTTP 404: the platform knows no such service; check its name, or the url")
-    return refusal(Reply(reply.status, {}, reply.body))
+        return UnknownService("HTTP 404: the platform knows no such service; check its name, or the url")
+    return refusal(reply.plain)
 
 
 def _access(settings: HttpRegistry) -> Access:

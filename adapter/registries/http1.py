@@ -3,6 +3,7 @@
 import re
 from typing import NamedTuple
 
+from adapter.outbound import Reply
 from adapter.registries.errors import WrongRegistryAnswer
 
 LARGEST_HEAD = 64 * 1024
@@ -47,6 +48,13 @@ class RawReply(NamedTuple):
         begin = at + len(name) + 3
         end = self.head.find(_END, begin)
         return self.head[begin : end if end >= 0 else None].strip()
+
+    @property
+    def plain(self) -> Reply:
+        """As other clients give answers, with the headers that a refusal is told by."""
+        location = self.header(b"location")
+        headers = {"Location": location.decode("latin-1")} if location is not None else {}
+        return Reply(self.status, headers, self.body)
 
 
 class Reader:

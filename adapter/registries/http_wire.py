@@ -1,5 +1,6 @@
 """The contract with a platform of one's own: what it answers or tells (`docs/registry-http.schema.json`)."""
 
+import ipaddress
 from collections.abc import Generator
 from heapq import merge
 from typing import Annotated, Literal, NamedTuple
@@ -92,8 +93,7 @@ def _steps(body: bytes) -> Generator[None, None, Document]:
         for place, raw in enumerate(found.instances):
             where = f"instances[{place}]: "
             told.append(_told(raw))
-            if not (told[-1].ip or told[-1].pod or told[-1].uid):
-                raise WrongRegistryAnswer(f"the document's instances[{place}] names no pod: give ip, pod or uid")
+            _check(told[-1], place)
             yield
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise WrongRegistryAnswer(f"the document is not what docs/registries.md asks for: {where}{error}") from error
@@ -103,6 +103,25 @@ def _steps(body: bytes) -> Generator[None, None, Document]:
         ordered.append(_instance(one))
         yield
     return Document(found.complete, tuple(ordered), found.service, found.revision, found.ttl_seconds)
+
+
+def _check(one: Told, place: int) -> None:
+    """Put the address into the form that pods have theirs in. Raises WrongRegistryAnswer where it can be nobody's."""
+    if not one.ip:
+        if not (one.pod or one.uid):
+            raise WrongRegistryAnswer(f"the document's instances[{place}] names no pod: give ip, pod or uid")
+        return
+    try:
+        found = ipaddress.ip_address(one.ip.strip().strip("[]").partition("%")[0])
+    except ValueError:
+        if one.pod or one.uid:
+            return
+        raise WrongRegistryAnswer(
+            f"the document's instances[{place}].ip {one.ip!r} is no IP address and matches nobody: write the address "
+            "alone, its port under port, a pod's name under pod"
+        ) from None
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    one.ip = str(mapped or found)
 
 
 def _order(one: Told) -> tuple[str, int, str, str]:

@@ -61,7 +61,7 @@ async def send(client: Client, method: str, url: str, **more: object) -> Reply:
     try:
         return await client.send(method, url, **more)  # type: ignore[arg-type]  # by name
     except TooLarge as error:
-        raise WrongRegistryAnswer(str(error)) from error
+        raise WrongRegistryAnswer(f"{url}: {error}") from error
     except OutboundError as error:
         raise RegistryUnreachable(f"{url}: {error}") from error
 
@@ -70,6 +70,10 @@ def refusal(reply: Reply) -> RegistryError:
     """The error for a status that is no answer, with the registry's own words."""
     said = words(reply.body)
     text = f"HTTP {reply.status}: {said}" if said else f"HTTP {reply.status}"
+    if 300 <= reply.status < 400 and "Location" in reply.headers:
+        text += f"; redirects are not followed, write the address that answers itself: {reply.headers['Location']}"
+    elif reply.status < 300:
+        text += "; an answer with a document is expected"
     if reply.status == 401:
         return NotAuthenticated(text)
     if reply.status == 403:

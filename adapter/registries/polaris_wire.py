@@ -6,8 +6,14 @@ import msgspec
 
 from adapter.kube.slices import Slices
 from adapter.load.roster import Instance
-from adapter.outbound import Reply
-from adapter.registries.errors import NotAllowed, NotAuthenticated, RegistryError, RegistryFailing, WrongRegistryAnswer
+from adapter.registries.errors import (
+    NotAllowed,
+    NotAuthenticated,
+    RegistryError,
+    RegistryFailing,
+    UnknownService,
+    WrongRegistryAnswer,
+)
 from adapter.registries.http1 import RawReply, Request
 from adapter.registries.peers import refusal
 
@@ -85,7 +91,8 @@ async def answer(reply: RawReply, server: str, service: str, namespace: str) -> 
             await slices.breathe()
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         if reply.status != 200:
-            raise refusal(Reply(reply.status, {}, reply.body)) from None
+            refused = refusal(reply.plain)
+            raise type(refused)(f"{server}: {refused}") from None
         raise WrongRegistryAnswer(f"{server}: not an answer of Polaris' discovery API: {error}") from None
     if not _is_of(found, service, namespace):
         return WrongRegistryAnswer(f"{server}: the answer is of {_told(found)}, not of {service!r} in {namespace!r}")
@@ -93,7 +100,7 @@ async def answer(reply: RawReply, server: str, service: str, namespace: str) -> 
         return UNCHANGED
     if found.code == SUCCESS and found.service is not None and found.instances is not None:
         return Listed(found.service.revision or "", listed)
-    return _refusal(found)
+    return _refusal(found, server)
 
 
 def _is_of(found: _Answer, service: str, namespace: str) -> bool:
@@ -129,11 +136,13 @@ def _instance(one: _Instance, pod_name_key: str) -> Instance:
     )
 
 
-def _refusal(found: _Answer) -> RegistryError:
+def _refusal(found: _Answer, server: str) -> RegistryError:
     """The error for an answer without a list. Raises it where another server may know better."""
-    info = f"Polaris answers {found.code}: {found.info or 'no word'}"
+    info = f"{server}: Polaris answers {found.code}: {found.info or 'no word'}"
     if found.code == NO_SUCH_SERVICE:
-        return WrongRegistryAnswer("Polaris knows no such service there; check the service's name and its namespace")
+        return UnknownService(
+            f"{server}: Polaris knows no such service there; check the service's name and its namespace"
+        )
     status = found.code // _MILLE
     if status == 429 or status >= 500 or found.code == API_RATE_LIMIT:
         raise RegistryFailing(info)

@@ -311,6 +311,25 @@ def http(document: dict[str, Any], *headers: str) -> bytes:
     return "\r\n".join(["HTTP/1.1 200 OK", f"Content-Length: {len(body)}", *headers, "", body]).encode()
 
 
+class TestAddresses:
+    @pytest.mark.parametrize("ip", ["10.0.0.11", " 10.0.0.11 ", "::ffff:10.0.0.11", "[::ffff:10.0.0.11]"])
+    async def test_an_address_counts_however_it_is_spelled(self, platform: Platform, url: str, ip: str) -> None:
+        platform.answer = said({"ip": ip, "state": "out"})
+        async with running(World(url)) as world:
+            await world.until_out("web-1")
+
+    @pytest.mark.parametrize("ip", ["10.0.0.11:8080", "[fd00::1]:8080", "web-1.shop", "10.0.0.0/24", "shop/web-1"])
+    async def test_what_is_no_address_matches_nobody_and_the_error_says_so(
+        self, platform: Platform, url: str, ip: str
+    ) -> None:
+        platform.answer = said(out(0))
+        async with running(World(url)) as world:
+            await world.until_out("web-0")
+            with world.pods.nobody_turns_out():
+                platform.answer = said({"ip": ip, "state": "out"})
+                await world.until(lambda: f"instances[0].ip {ip!r} is no IP address" in world.error)
+
+
 class TestManyServices:
     async def test_answers_that_came_are_kept_and_each_has_its_own_time(self, answers: tuple[Answers, str]) -> None:
         platform, url = answers
