@@ -10,6 +10,7 @@ another witness (`roster.Ledger`), and checks that turned critical are doubt for
 import asyncio
 import random
 from collections.abc import Iterable, Mapping
+from http import HTTPStatus
 
 from adapter.kube.backoff import Backoff
 from adapter.load.roster import Roster
@@ -17,13 +18,7 @@ from adapter.outbound import Access, Client, Reply
 from adapter.registries import consul_wire as wire
 from adapter.registries.book import Book
 from adapter.registries.consul_doubt import Criticals
-from adapter.registries.errors import (
-    NotAllowed,
-    RegistryError,
-    RegistryFailing,
-    RegistryUnreachable,
-    WrongRegistryAnswer,
-)
+from adapter.registries.errors import NotAllowed, RegistryError, RegistryUnreachable, WrongRegistryAnswer
 from adapter.registries.peers import Peers, send
 from adapter.registries.roster import ServiceKey
 from adapter.settings_registries import ConsulRegistry
@@ -156,7 +151,7 @@ class ConsulSource:
             except RegistryError as error:
                 self._book.failed(error, [key])
                 self._wake.set()
-                if index and isinstance(error, RegistryUnreachable | RegistryFailing):
+                if index and isinstance(error, RegistryUnreachable):
                     self._lose()  # a restart can be over before the next beat, which begins anew
                     return
                 index = 0
@@ -175,6 +170,8 @@ class ConsulSource:
         if not index:
             return await self._look_at(client, server, key)
         reply = await self._wait(client, server, key, index)
+        if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            self._lose()  # so does an agent end what waits when it ends itself
         found = wire.headers(reply, server)
         # What has waited tells only when to look: it is answered from a stream, which never says that it is filtered
         # (1.13), and is an empty list for a token that lost its rights. Looked at without news, too: nothing that a

@@ -70,11 +70,6 @@ class Reader:
         self._chunks: list[bytes] = []
         self._size = 0
 
-    @property
-    def has_begun(self) -> bool:
-        """Whether any of it came."""
-        return bool(self._buffer)
-
     def feed(self, data: bytes) -> RawReply | None:
         """The answer once it is whole, which must be all that there is; None before."""
         searched = len(self._buffer)

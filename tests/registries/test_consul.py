@@ -600,6 +600,16 @@ class TestRestart:
             await followed.until(lambda: not followed.error)
             assert followed.roster.reconnected_at is not None
 
+    async def test_one_that_is_refused_for_want_of_connections_is_none(self, fake: FakeConsul) -> None:
+        async with following([fake.url], "web") as followed:
+            await fake.until_waiting()
+            fake.fault["web"] = web.Response(status=429, text="too many")
+            await fake.tell()
+            await followed.until_error("http_max_conns_per_client")
+            del fake.fault["web"]
+            await followed.until(lambda: not followed.error)
+            assert followed.roster.reconnected_at is None
+
 
 class TestWitness:
     async def test_after_a_restart_an_empty_list_has_none_in_consuls_own_servers(self, fake: FakeConsul) -> None:
