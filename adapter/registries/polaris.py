@@ -18,7 +18,7 @@ from adapter.load.roster import Roster
 from adapter.outbound import Access
 from adapter.registries import polaris_wire as wire
 from adapter.registries.book import Book
-from adapter.registries.errors import RegistryError
+from adapter.registries.errors import RegistryError, WrongRegistryAnswer
 from adapter.registries.peers import Peers
 from adapter.registries.pool import Pool
 from adapter.registries.roster import ServiceKey
@@ -90,13 +90,18 @@ class PolarisSource:
 
     async def _ask(self, server: str, keys: Sequence[ServiceKey]) -> Sequence[wire.Answer]:
         """What one server says of these services. Raises RegistryError where it says nothing of any."""
-        requests = [wire.request(*self._name(key), self._revisions.of(key)) for key in keys]
+        revisions = [self._revisions.of(key) for key in keys]
+        asked = zip(keys, revisions, strict=True)
+        outcomes = await self._pool(server).ask([wire.request(*self._name(key), revision) for key, revision in asked])
         answers: list[wire.Answer] = []
-        for key, outcome in zip(keys, await self._pool(server).ask(requests), strict=True):
+        for key, revision, outcome in zip(keys, revisions, outcomes, strict=True):
             if isinstance(outcome, RegistryError):
                 answers.append(outcome)
-            else:
-                answers.append(await wire.answer(outcome, server, *self._name(key)))
+                continue
+            answer = await wire.answer(outcome, server, *self._name(key))
+            if answer is wire.UNCHANGED and not revision:
+                answer = WrongRegistryAnswer(f"{server}: it says that nothing has changed, and was asked for all")
+            answers.append(answer)
         return answers
 
     async def _note(self, keys: Sequence[ServiceKey], answers: Sequence[wire.Answer]) -> None:
