@@ -71,8 +71,8 @@ class NacosRegistry(_Registry):
     grpc_port_offset: Annotated[int, Field(ge=-65535, le=65535)] = 1000
     """What to add to a server's port for gRPC."""
     admin: bool = False
-    """Whether to read the lists for administrators, which show disabled instances and true health. On Nacos 3 the user
-    needs the admin right for them, on Nacos 2 (from 2.2.1) the right to read."""
+    """Whether to read the lists for administrators, which show disabled instances and true health. The user needs a
+    role that may read (`r`) the namespace; Nacos 2 has them from 2.2.1 on."""
     interval_seconds: Seconds = 2
     """How often each service is polled where changes do not arrive by themselves."""
     tls: RegistryTls = RegistryTls()

@@ -1,4 +1,4 @@
-"""What following 500 services costs at rest, for every registry whose real server can hold them.
+"""What following 500 services costs at rest, for every registry whose real server can hold them, and for HTTP.
 
     python -m benchmarks.registries [--only consul,nacos] [--services 500] [--instances 10] [--seconds 60] [--out FILE]
 
@@ -18,8 +18,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from pydantic import TypeAdapter
 
@@ -110,12 +112,41 @@ def eureka(services: Services) -> Iterator[dict[str, Any]]:
         yield {"type": "Eureka", "servers": [server.url]}
 
 
+@contextmanager
+def http(services: Services) -> Iterator[dict[str, Any]]:
+    """A platform that answers "not modified" at once."""
+
+    class Platform(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        wbufsize = 64 * 1024  # an answer in one piece
+
+        def do_GET(self) -> None:
+            name = parse_qs(urlsplit(self.path).query)["service"][0]
+            instances = [{"ip": ip, "port": 8080, "state": "in"} for ip in services[name]]
+            known = self.headers["If-None-Match"] == '"1"'
+            body = b"" if known else json.dumps({"complete": True, "instances": instances}).encode()
+            self.send_response(304 if known else 200)
+            self.send_header("ETag", '"1"')
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Platform) as server, ThreadPoolExecutor(1) as thread:
+        thread.submit(server.serve_forever)
+        yield {"type": "HTTP", "url": f"http://127.0.0.1:{server.server_port}"}
+        server.shutdown()
+
+
 HELD: dict[str, Callable[[Services], Any]] = {
     "consul": consul,
     "nacos": nacos,
     "zookeeper": zookeeper,
     "eureka": eureka,
     "polaris": polaris,
+    "http": http,
 }
 
 

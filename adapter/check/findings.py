@@ -44,13 +44,15 @@ def _server(section: Section, one: Look, *, has_credentials: bool) -> None:
     if trouble and reason == "unreachable":
         section.wrong(f"{server} cannot be reached: {said}")
         return
+    if trouble and reason == "error":
+        section.wrong(f"{server} could not be asked: {said}")
+        return
     section.ok(f"{server} can be reached")
     if trouble and reason == "unauthenticated":
         section.wrong(f"{server} does not accept who asks: {said}")
     elif trouble and reason in {"forbidden", "filtered"}:
-        section.ok(_accepted(server, has_credentials=has_credentials))
         section.wrong(f"{server} does not let the adapter read: {said}")
-    elif trouble and reason == "malformed" and any(key.service == PROBE for key in one.troubles):
+    elif trouble and reason == "unknown" and any(key.service == PROBE for key in one.troubles):
         section.note(f"{server} was asked about a service that does not exist; name one that does: {said}")
     elif trouble:
         section.wrong(f"{server} gives no answer that is of use: {said}")

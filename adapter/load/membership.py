@@ -204,7 +204,17 @@ class _RegistryView:
         evidence = f"registry {self._registry.name}: {word}"
         if self._age > EVIDENCE_TRUSTED_SECONDS:
             return Standing(PodState.DOUBTFUL, "out, by an answer older than 30 min", evidence)
+        if not self._suffices(found):
+            return Standing(PodState.DOUBTFUL, f"the registry says {word}, but has just been restarted", evidence)
         return Standing(PodState.PULLED_OUT, f"the registry says {word}", evidence)
+
+    def _suffices(self, found: tuple[Instance, ...]) -> bool:
+        """Whether registrations that say out are out without those whose word is doubtful for now."""
+        sure = tuple(one for one in found if one.doubtful_until is None or one.doubtful_until <= self._now)
+        if len(sure) == len(found):
+            return True
+        protected = self._roster is not None and self._roster.protected
+        return self._registry.any_out and bool(out_word_of(sure, self._registry, protected=protected))
 
     def _never_registered(self, pod: Pod, roster: Roster) -> Standing:
         ready_at = _ready_at(pod)

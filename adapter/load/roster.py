@@ -11,7 +11,7 @@ class Instance:
     `status` is the registry's own word where it has one (Eureka's UP, DOWN, OUT_OF_SERVICE …; Consul's warning,
     critical, maintenance); `registered_at` is when this registration was made (seconds), None where the registry does
     not say. `pod_uid` and `pod_name` come from metadata and beat the address; where there is a `pod_namespace`, only
-    pods of that one are meant.
+    pods of that one are meant. `doubtful_until` (seconds): until then it is no sufficient evidence of being out.
     """
 
     ip: str = ""
@@ -25,6 +25,7 @@ class Instance:
     pod_name: str = ""
     pod_namespace: str = ""
     registered_at: float | None = None
+    doubtful_until: float | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -18,7 +18,7 @@ from adapter.policy.times import seconds_of
 _TIMES = {
     "seen", "absentSince", "outSince", "doubtSince", "rosterAt", "rostersSince", "emptySince", "reconnectedAt",
     "holdUntil", "rolloutSince", "notedAt", "firstStep", "lastScale", "lastRise", "errorSince", "at", "registeredAt",
-    "firstSeen",
+    "firstSeen", "doubtfulUntil",
 }  # fmt: skip
 
 

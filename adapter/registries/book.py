@@ -6,8 +6,10 @@ from typing import NamedTuple
 
 import structlog
 
+from adapter.load.recollection import RECOVERY_SECONDS
 from adapter.load.roster import Instance, Roster
 from adapter.registries.errors import RegistryError
+from adapter.registries.origin import Origin
 from adapter.registries.roster import Answer, Ledger, OnChange, ServiceKey, reason_of, valid_roster
 from adapter.telemetry.metrics import Metrics
 
@@ -29,10 +31,21 @@ class Trouble(NamedTuple):
 
 
 class Book:
-    """Rosters by service. `clock` gives epoch seconds; `on_change` hears of services whose roster or error changed."""
+    """Rosters by service. `clock` gives epoch seconds; `on_change` hears of services whose roster or error changed.
 
-    def __init__(self, registry: str, on_change: OnChange, clock: Callable[[], float], metrics: Metrics) -> None:
+    `origin`: what errors say of where they come from.
+    """
+
+    def __init__(
+        self,
+        registry: str,
+        on_change: OnChange,
+        clock: Callable[[], float],
+        metrics: Metrics,
+        origin: Origin = Origin(),  # noqa: B008  it cannot be changed
+    ) -> None:
         self.registry = registry
+        self._origin = origin
         self.clock = clock
         self._on_change = on_change
         self._metrics = metrics
@@ -44,6 +57,12 @@ class Book:
     def keys(self) -> frozenset[ServiceKey]:
         """The services that are followed."""
         return self._ledger.watched
+
+    @property
+    def hold_until(self) -> float:
+        """When the doubt ends that the last reconnect left (seconds); 0 where there was none."""
+        at = self._ledger.reconnected_at
+        return 0.0 if at is None else at + RECOVERY_SECONDS
 
     def watch(self, keys: Iterable[ServiceKey]) -> None:
         """Follow exactly these services; what is known of others is dropped."""
@@ -84,12 +103,11 @@ class Book:
             self._metrics.registry_reconnects.labels(registry=self.registry).inc()
         if roster.error:
             reason = reason_of(answer)
+            sentence = self._origin.about(reason, self._origin.of_answer(roster.error))
             self._metrics.registry_errors.labels(registry=self.registry, reason=reason).inc()
             if key not in self._troubles:
-                _log.warning(
-                    "registry answer is not valid", registry=self.registry, service=str(key), error=roster.error
-                )
-            self._fail(key, Trouble(reason, roster.error))
+                _log.warning("registry answer is not valid", registry=self.registry, service=str(key), error=sentence)
+            self._fail(key, Trouble(reason, sentence))
             return
         self._metrics.registry_up.labels(registry=self.registry).set(1)
         before = self._pages.get(key)
@@ -115,11 +133,12 @@ class Book:
         if keys is None:
             self._metrics.registry_up.labels(registry=self.registry).set(0)
         self._metrics.registry_errors.labels(registry=self.registry, reason=error.reason).inc()
+        sentence = self._origin.about(error.reason, str(error))
         failing = [key for key in (self.keys if keys is None else keys) if key in self.keys]
         if any(key not in self._troubles for key in failing):
-            _log.warning("registry failed", registry=self.registry, services=len(failing), error=str(error))
+            _log.warning("registry failed", registry=self.registry, services=len(failing), error=sentence)
         for key in failing:
-            self._fail(key, Trouble(error.reason, str(error)))
+            self._fail(key, Trouble(error.reason, sentence))
 
     def reconnected(self) -> None:
         """A connection was lost and made anew, or a restart was seen: absence is doubted for a while."""

@@ -3,17 +3,21 @@
 The pulse asks for Consul's own servers every few seconds. It is what tells a quiet service from a dead server, the
 witness that an empty list is not for want of rights, and the first to see that another cluster answers. While it
 succeeds, what waiting queries last answered is confirmed; when it fails, all of them end, and begin anew after it.
+What it says nothing of is whether registrations and the results of checks survived a restart: an empty list then needs
+another witness (`roster.Ledger`), and checks that turned critical are doubt for a while (`consul_doubt`).
 """
 
 import asyncio
 import random
 from collections.abc import Iterable, Mapping
+from http import HTTPStatus
 
 from adapter.kube.backoff import Backoff
 from adapter.load.roster import Roster
 from adapter.outbound import Access, Client, Reply
 from adapter.registries import consul_wire as wire
 from adapter.registries.book import Book
+from adapter.registries.consul_doubt import Criticals
 from adapter.registries.errors import NotAllowed, RegistryError, RegistryUnreachable, WrongRegistryAnswer
 from adapter.registries.peers import Peers, send
 from adapter.registries.roster import ServiceKey
@@ -43,6 +47,7 @@ class ConsulSource:
         self._waiting: set[ServiceKey] = set()
         """Services whose last answer was valid, and of which a query now waits for the next."""
         self._indexes: dict[ServiceKey, int] = {}
+        self._criticals: dict[ServiceKey, Criticals] = {}
         self._servers: frozenset[str] = frozenset()
         self._alive = False
         self._hidden = False
@@ -53,8 +58,9 @@ class ConsulSource:
         """Follow exactly these services from now on."""
         self._book.watch(keys)
         self._end([key for key in self._followers if key not in self._book.keys])
-        for key in self._indexes.keys() - self._book.keys:
-            del self._indexes[key]
+        for known in (self._indexes, self._criticals):
+            for key in known.keys() - self._book.keys:
+                del known[key]
         self._wake.set()
 
     def roster(self, key: ServiceKey) -> Roster | None:
@@ -157,11 +163,15 @@ class ConsulSource:
     async def _ask(self, client: Client, key: ServiceKey, index: int) -> int:
         """Ask for what is newer than an index, or with 0 for what there is. The index to ask with next."""
         if key.group:
-            raise RegistryError(f"Consul has no groups; take group {key.group!r} out of the policy")
+            raise RegistryError(
+                f"{self._peers.current}: Consul has no groups; take group {key.group!r} out of the policy"
+            )
         server = self._peers.current
         if not index:
             return await self._look_at(client, server, key)
         reply = await self._wait(client, server, key, index)
+        if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            self._lose()  # so does an agent end what waits when it ends itself
         found = wire.headers(reply, server)
         # What has waited tells only when to look: it is answered from a stream, which never says that it is filtered
         # (1.13), and is an empty list for a token that lost its rights. Looked at without news, too: nothing that a
@@ -180,12 +190,12 @@ class ConsulSource:
             raise NotAllowed(
                 f"{server}: the token may not see all of {key}; give it service:read on the service and node:read"
             )
-        await self._hear(key, server, reply, found.revision)
         went_back = found.revision < self._indexes.get(key, 0)
+        await self._hear(key, server, reply, found.revision, went_back=went_back)
         self._indexes[key] = found.revision
         return 0 if went_back else found.revision
 
-    async def _hear(self, key: ServiceKey, server: str, reply: Reply, index: int) -> None:
+    async def _hear(self, key: ServiceKey, server: str, reply: Reply, index: int, *, went_back: bool) -> None:
         settings = self._settings
         heard = await wire.instances(
             reply.body, server, pod_name_key=settings.pod_name_key, warning_is_out=settings.warning_is_out
@@ -195,6 +205,9 @@ class ConsulSource:
                 f"{server}: an empty list for {key} without a token, where Consul denies by default, means nothing; "
                 "set tokenFile to a token with service:read and node:read"
             )
+        if not went_back:  # else it is the first that is heard of a restart, and is not believed
+            criticals = self._criticals.setdefault(key, Criticals())
+            heard = criticals.judged(heard, self._book.clock(), self._book.hold_until)
         self._book.heard(key, heard, index=index, alive=self._alive)
 
     async def _wait(self, client: Client, server: str, key: ServiceKey, index: int) -> Reply:

@@ -14,6 +14,8 @@ from adapter.registries.peers import refusal
 
 CONSUL = "consul"
 """The service under which every server of Consul lists itself."""
+CRITICAL = "CRITICAL"
+"""The status of a registration with a check that fails, or that has not run yet."""
 POD_NAME = "pod-name"
 POD_UID = "pod-uid"
 POD_NAMESPACE = "k8s-namespace"
@@ -157,7 +159,7 @@ def _status(checks: list[_Check]) -> str:
     if any(check.id == _NODE_MAINTENANCE or check.id.startswith(_SERVICE_MAINTENANCE) for check in checks):
         return "MAINTENANCE"
     statuses = {check.status for check in checks}
-    return "CRITICAL" if "critical" in statuses else "WARNING" if "warning" in statuses else "PASSING"
+    return CRITICAL if "critical" in statuses else "WARNING" if "warning" in statuses else "PASSING"
 
 
 def _weight(weights: _Weights, status: str) -> float | None:

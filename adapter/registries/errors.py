@@ -5,7 +5,8 @@ RegistryError               any failure of a registry; its text is a sentence fo
 ├── RegistryFailing         the registry says that it is in trouble itself: no leader, 5xx, 429
 ├── NotAuthenticated        the registry does not believe who asks: wrong or expired password, token, signature
 ├── NotAllowed              the registry knows who asks, and that one has no right to this answer
-└── WrongRegistryAnswer     an answer that is not what the protocol promises: another shape, too large, a redirect
+├── WrongRegistryAnswer     an answer that is not what the protocol promises: another shape, too large, a redirect
+└── UnknownService          the registry answers, and knows no service of that name
 """
 
 # ruff: noqa: N818 - an error is called what happened
@@ -45,3 +46,9 @@ class WrongRegistryAnswer(RegistryError):
     """The answer is not what the protocol promises."""
 
     reason = "malformed"
+
+
+class UnknownService(RegistryError):
+    """The registry knows no service of that name."""
+
+    reason = "unknown"

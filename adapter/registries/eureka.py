@@ -193,7 +193,7 @@ class EurekaSource:
     def _accept(self, server: str, reply: Reply) -> bytes:
         """The body of a good answer. Raises RegistryError for others."""
         if reply.status != 200:
-            raise _refused(server, reply.status)
+            raise _refused(server, reply)
         if self._lost:
             self._lost = False
             self._book.reconnected()  # it may have been restarted meanwhile, and lack who has not come back yet
@@ -213,9 +213,12 @@ def _access(settings: EurekaRegistry) -> Access:
     )
 
 
-def _refused(server: str, status: int) -> RegistryError:
-    """The error for a status that is no answer. The server's own words bear a date, and would differ each time."""
-    said = f"{server}: HTTP {status}"
+def _refused(server: str, reply: Reply) -> RegistryError:
+    """The error for a status that is no answer. The server's own words are long, and say less than these."""
+    status = reply.status
+    said, where = f"{server}: HTTP {status}", ""
+    if "Location" in reply.headers:
+        where = f" (it redirects to {reply.headers['Location']})"
     if status == 401:
         return NotAuthenticated(f"{said}: wrong user or password; check username and passwordFile")
     if status == 403:
@@ -227,7 +230,7 @@ def _refused(server: str, status: int) -> RegistryError:
         )
     if status == 429 or status >= 500:
         return RegistryFailing(f"{said}: the server is in trouble itself; see its log")
-    return WrongRegistryAnswer(f"{said}: this is no answer of Eureka; check the address (a login page cannot be used)")
+    return WrongRegistryAnswer(f"{said}: this is no answer of Eureka; check the address{where}")
 
 
 def _unreadable(server: str, error: msgspec.MsgspecError) -> RegistryError:

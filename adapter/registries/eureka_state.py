@@ -5,10 +5,11 @@ applications that somebody asked for the instances as well.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from adapter.kube.slices import Slices
+from adapter.load.matching import canonical_ip
 from adapter.load.roster import Instance
 from adapter.registries.eureka_wire import Application, Entry, Lease, Registration, entries, registrations
 
@@ -62,9 +63,9 @@ class RegistryCopy:
         return self._rows.get(name, {}).get(entry.id)
 
     def instances(self, name: str) -> tuple[Instance, ...]:
-        """The instances of a kept application, in the order of their ids."""
+        """The instances of a kept application that count, in the order of their ids."""
         rows = self._rows.get(name, {})
-        return tuple(row.instance for _, row in sorted(rows.items()) if row.instance is not None)
+        return _newest([row.instance for _, row in sorted(rows.items()) if row.instance is not None])
 
     async def fill(self, applications: Iterable[Application], now: float, before: "RegistryCopy | None" = None) -> None:
         """Take over the whole list. `now` is in epoch seconds; what is as in `before` is shared with it.
@@ -130,3 +131,19 @@ class RegistryCopy:
             if not rows:
                 del self._rows[name]
         return row
+
+
+def _newest(instances: Sequence[Instance]) -> tuple[Instance, ...]:
+    """Of the registrations of one place the newest: a process that was killed leaves one behind, with an id of its own.
+
+    The server dates a registration anew whenever the instance registers again, so that a leftover is always older.
+    """
+    dated = [(_place(one), one.registered_at or 0.0, one) for one in instances]
+    newest: dict[object, float] = {}
+    for place, at, _ in dated:
+        newest[place] = max(at, newest.get(place, at))
+    return tuple(one for place, at, one in dated if at >= newest[place])
+
+
+def _place(one: Instance) -> object:
+    return (canonical_ip(one.ip), one.port, one.pod_name) if one.ip else id(one)

@@ -3,8 +3,9 @@
 Only what it says outright counts. A pod that it does not mention is one that it does not know, and serves; so a
 platform may mention only the pods that it pulled out.
 
-Asked with ETags over one connection (`pipelined`), hundreds of services cost little while nothing changes. What the
-platform tells by itself holds until its time to live ends; then nothing is known any more, and every pod serves.
+Asked with ETags over a few connections (`pool`), hundreds of services cost little while nothing changes; every two
+minutes each is asked about without one (`tags`). What the platform tells by itself holds until its time to live ends;
+then nothing is known any more, and every pod serves.
 """
 
 import asyncio
@@ -12,15 +13,22 @@ from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 
 from adapter.kube.backoff import Backoff
-from adapter.kube.slices import Slices
 from adapter.load.roster import Roster
-from adapter.outbound import Access, Reply
+from adapter.outbound import Access
 from adapter.registries import http_wire as wire
 from adapter.registries.book import Book
-from adapter.registries.errors import RegistryError, RegistryFailing, RegistryUnreachable, WrongRegistryAnswer
+from adapter.registries.errors import (
+    RegistryError,
+    RegistryFailing,
+    RegistryUnreachable,
+    UnknownService,
+    WrongRegistryAnswer,
+)
+from adapter.registries.http1 import RawReply
 from adapter.registries.peers import refusal
-from adapter.registries.pipelined import Pipeline, RawReply
+from adapter.registries.pool import Outcome, Pool
 from adapter.registries.roster import ServiceKey
+from adapter.registries.tags import Tags
 from adapter.registries.turns import Turns
 from adapter.settings_registries import HttpRegistry
 
@@ -37,10 +45,10 @@ class HttpSource:
         self._settings = settings
         self._book = book
         self._turns = Turns(settings.interval_seconds)
-        self._etags: dict[ServiceKey, str] = {}
+        self._etags = Tags(book.clock)
         self._holds_until: dict[ServiceKey, float] = {}
-        self._pipeline = Pipeline(
-            settings.url, _access(settings), timeout=settings.timeout_seconds, on_loss=lambda: None
+        self._pool = Pool(
+            settings.url, _access(settings), timeout=settings.timeout_seconds, on_surplus=self._etags.drop
         )
 
     def watch(self, keys: Iterable[ServiceKey]) -> None:
@@ -48,9 +56,9 @@ class HttpSource:
         before = self._book.keys
         self._book.watch(keys)
         after = self._book.keys
-        for known in (self._etags, self._holds_until):
-            for key in known.keys() - after:
-                del known[key]
+        self._etags.keep(after)
+        for key in self._holds_until.keys() - after:
+            del self._holds_until[key]
         self._turns.change(after - before, after)
 
     def roster(self, key: ServiceKey) -> Roster | None:
@@ -66,7 +74,7 @@ class HttpSource:
                 if self._settings.push:
                     tasks.create_task(self._keep())
         finally:
-            self._pipeline.close()
+            self._pool.close()
 
     # --- asked ---
 
@@ -84,46 +92,57 @@ class HttpSource:
         """Ask about these services, and write down what is answered. False where the platform cannot be asked."""
         if not keys:
             return True
-        questions = [wire.request(key.service, key.namespace, key.group, self._etags.get(key, "")) for key in keys]
+        # Those that failed come last: where the platform never answers for some, the others do not wait for them.
+        keys = sorted(keys, key=lambda key: self._book.trouble(key) is not None)
+        tags = [self._etags.of(key) for key in keys]
+        questions = [
+            wire.request(key.service, key.namespace, key.group, tag) for key, tag in zip(keys, tags, strict=True)
+        ]
         try:
-            replies = await self._pipeline.ask(questions)
+            outcomes = await self._pool.ask(questions)
         except RegistryError as error:
             self._book.failed(error)
             return False
-        unchanged = []
-        slices = Slices()
-        for key, reply in zip(keys, replies, strict=True):
-            if self._note(key, reply):
-                unchanged.append(key)
-            await slices.breathe()
+        unchanged = [
+            key
+            for key, tag, outcome in zip(keys, tags, outcomes, strict=True)
+            if await self._note(key, outcome, has_tag=bool(tag))
+        ]
         if unchanged:
             self._book.confirm(unchanged)
         return True
 
-    def _note(self, key: ServiceKey, reply: RawReply) -> bool:
+    async def _note(self, key: ServiceKey, outcome: Outcome, *, has_tag: bool) -> bool:
         """Write down what was answered about a service; True where it is what was answered before."""
         if key not in self._book.keys:
             return False  # it was let go while the question was under way
-        if reply.status == HTTPStatus.NOT_MODIFIED and key in self._etags:
-            return True
         try:
-            if reply.status != HTTPStatus.OK:
-                raise _refused(reply)
-            self._hear(key, wire.document(reply.body))
+            if isinstance(outcome, RegistryError):
+                raise outcome
+            if outcome.status == HTTPStatus.NOT_MODIFIED and has_tag:
+                return True
+            await self._take(key, outcome)
         except RegistryError as error:
             self._book.failed(error, [key])
             return False
         self._holds_until.pop(key, None)
-        self._etags.pop(key, None)
         # An answer that was not believed shall not be confirmed by its tag.
-        if self._book.trouble(key) is None and (etag := reply.header(b"etag")):
-            self._etags[key] = etag.decode("latin-1")
+        etag = outcome.header(b"etag") if self._book.trouble(key) is None else None
+        self._etags.put(key, (etag or b"").decode("latin-1"))
         return False
 
+    async def _take(self, key: ServiceKey, reply: RawReply) -> None:
+        try:
+            if reply.status != HTTPStatus.OK:
+                raise _refused(reply)
+            self._hear(key, await wire.document_in_slices(reply.body))
+        except RegistryError as error:
+            raise type(error)(f"{self._settings.url}: {error}") from error
+
     def _hear(self, key: ServiceKey, found: wire.Document) -> None:
-        self._book.heard(
-            key, wire.instances(found), partial=not found.complete, index=found.revision, absence_counts=False
-        )
+        if found.service and found.service != key.service:
+            raise WrongRegistryAnswer(f"the document is of service {found.service!r}, not of {key.service!r}")
+        self._book.heard(key, found.instances, partial=not found.complete, index=found.revision, absence_counts=False)
 
     # --- told ---
 
@@ -135,7 +154,7 @@ class HttpSource:
         self._hear(key, found)
         if trouble := self._book.trouble(key):
             raise RegistryFailing(trouble.sentence)
-        self._etags.pop(key, None)  # what is answered next is a word of its own
+        self._etags.drop([key])  # what is answered next is a word of its own
         self._holds_until[key] = self._book.clock() + found.ttl_seconds
 
     async def _keep(self) -> None:
@@ -159,8 +178,8 @@ class HttpSource:
 
 def _refused(reply: RawReply) -> RegistryError:
     if reply.status == HTTPStatus.NOT_FOUND:
-        return WrongRegistryAnswer("HTTP 404: the platform knows no such service; check its name, or the url")
-    return refusal(Reply(reply.status, {}, reply.body))
+        return UnknownService("HTTP 404: the platform knows no such service; check its name, or the url")
+    return refusal(reply.plain)
 
 
 def _access(settings: HttpRegistry) -> Access:

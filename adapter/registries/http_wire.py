@@ -1,17 +1,22 @@
 """The contract with a platform of one's own: what it answers or tells (`docs/registry-http.schema.json`)."""
 
-from collections.abc import Iterator
-from typing import Annotated, Literal
+import ipaddress
+from collections.abc import Generator
+from heapq import merge
+from typing import Annotated, Literal, NamedTuple
 from urllib.parse import urlencode
 
 import msgspec
 
+from adapter.kube.slices import Slices
 from adapter.load.roster import Instance
 from adapter.registries.errors import WrongRegistryAnswer
-from adapter.registries.pipelined import Request
+from adapter.registries.http1 import Request
 
 OUT = "OUT_OF_SERVICE"
 UNKNOWN = "UNKNOWN"
+_RUN = 500
+"""Instances that are put in order in one step."""
 
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 Weight = Annotated[float, msgspec.Meta(ge=0)]
@@ -31,42 +36,108 @@ class Told(msgspec.Struct):
     reason: str = ""
 
 
-class Document(msgspec.Struct, rename="camel"):
-    """What the platform says of one service; `ttl_seconds` is for what it tells by itself."""
-
+class _Envelope(msgspec.Struct, rename="camel"):
     complete: bool
-    instances: list[Told]
+    instances: list[msgspec.Raw]
+    service: str = ""
     revision: Revision | None = None
     ttl_seconds: Seconds | None = None
 
 
-_decode = msgspec.json.Decoder(Document).decode
+class Document(NamedTuple):
+    """What the platform says of one service: the registrations, in an order of their own.
+
+    `service`: its name, empty where the platform leaves it out; `ttl_seconds` is for what it tells by itself.
+    """
+
+    complete: bool
+    instances: tuple[Instance, ...]
+    service: str
+    revision: int | None
+    ttl_seconds: float | None
+
+
+_envelope = msgspec.json.Decoder(_Envelope).decode
+_told = msgspec.json.Decoder(Told).decode
 
 
 def document(body: bytes) -> Document:
     """The document. Raises WrongRegistryAnswer, with what is wrong and where."""
+    steps = _steps(body)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: Document = end.value
+            return found
+
+
+async def document_in_slices(body: bytes) -> Document:
+    """The document, which may be long. Raises WrongRegistryAnswer, with what is wrong and where."""
+    slices, steps = Slices(), _steps(body)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: Document = end.value
+            return found
+        await slices.breathe()
+
+
+def _steps(body: bytes) -> Generator[None, None, Document]:
+    """Read a document in short steps."""
+    where = ""
+    told: list[Told] = []
     try:
-        found = _decode(body)
+        found = _envelope(body)
+        for place, raw in enumerate(found.instances):
+            where = f"instances[{place}]: "
+            told.append(_told(raw))
+            _check(told[-1], place)
+            yield
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise WrongRegistryAnswer(f"the document is not what docs/registries.md asks for: {error}") from error
-    for place, one in enumerate(found.instances):
-        if not (one.ip or one.pod or one.uid):
+        raise WrongRegistryAnswer(f"the document is not what docs/registries.md asks for: {where}{error}") from error
+    # In an order of their own, so that a list in another order is no change.
+    ordered: list[Instance] = []
+    for one in merge(*[sorted(told[at : at + _RUN], key=_order) for at in range(0, len(told), _RUN)], key=_order):
+        ordered.append(_instance(one))
+        yield
+    return Document(found.complete, tuple(ordered), found.service, found.revision, found.ttl_seconds)
+
+
+def _check(one: Told, place: int) -> None:
+    """Put the address into the form that pods have theirs in. Raises WrongRegistryAnswer where it can be nobody's."""
+    if not one.ip:
+        if not (one.pod or one.uid):
             raise WrongRegistryAnswer(f"the document's instances[{place}] names no pod: give ip, pod or uid")
-    return found
+        return
+    try:
+        found = ipaddress.ip_address(one.ip.strip().strip("[]").partition("%")[0])
+    except ValueError:
+        if one.pod or one.uid:
+            return
+        raise WrongRegistryAnswer(
+            f"the document's instances[{place}].ip {one.ip!r} is no IP address and matches nobody: write the address "
+            "alone, its port under port, a pod's name under pod"
+        ) from None
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    one.ip = str(mapped or found)
 
 
-def instances(found: Document) -> Iterator[Instance]:
-    """The registrations, in an order of their own, so that a list in another order is no change."""
-    for one in sorted(found.instances, key=lambda one: (one.ip, one.port or 0, one.pod, one.uid)):
-        yield Instance(
-            ip=one.ip,
-            port=one.port,
-            weight=one.weight,
-            status={"out": OUT, "unknown": UNKNOWN}.get(one.state, ""),
-            pod_uid=one.uid,
-            pod_name=one.pod,
-            metadata={"reason": one.reason} if one.reason else {},
-        )
+def _order(one: Told) -> tuple[str, int, str, str]:
+    return one.ip, one.port or 0, one.pod, one.uid
+
+
+def _instance(one: Told) -> Instance:
+    return Instance(
+        ip=one.ip,
+        port=one.port,
+        weight=one.weight,
+        status={"out": OUT, "unknown": UNKNOWN}.get(one.state, ""),
+        pod_uid=one.uid,
+        pod_name=one.pod,
+        metadata={"reason": one.reason} if one.reason else {},
+    )
 
 
 def request(service: str, namespace: str, group: str, etag: str) -> Request:

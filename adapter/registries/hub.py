@@ -12,6 +12,7 @@ from adapter.load.roster import Roster
 from adapter.registries.book import Book
 from adapter.registries.errors import RegistryError, RegistryFailing
 from adapter.registries.http import HttpSource
+from adapter.registries.origin import origin
 from adapter.registries.roster import OnChange, RosterSource, ServiceKey
 from adapter.registries.rows import row
 from adapter.settings_registries import (
@@ -147,7 +148,7 @@ class Registries:
         return self._settings.get(name) if name in self._wanted else None
 
     def _begin(self, settings: Registry) -> _Connection:
-        book = Book(settings.name, self._on_change, self._clock, self._metrics)
+        book = Book(settings.name, self._on_change, self._clock, self._metrics, origin(settings))
         chosen = _source(settings, book)
         chosen.watch(self._wanted[settings.name])
         task = asyncio.create_task(self._follow(chosen, book), name=f"registry {settings.name}")

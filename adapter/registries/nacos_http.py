@@ -1,6 +1,7 @@
 """Lists of instances by Nacos' HTTP API, whose calls differ between its versions and between kinds of users."""
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -20,6 +21,10 @@ _INFO: Callable[[bytes], ServiceInfo] = msgspec.json.Decoder(ServiceInfo).decode
 _HOSTS: Callable[[bytes], Result[list[Host]]] = msgspec.json.Decoder(Result[list[Host]]).decode
 _PAGE: Callable[[bytes], Result[Page]] = msgspec.json.Decoder(Result[Page]).decode
 _FAILURE: Callable[[bytes], Result[object]] = msgspec.json.Decoder(Result[object]).decode
+
+
+_NO_CLUSTER = re.compile(r"cluster .* is not found")
+"""What Nacos 3.1 says of a service that has no instances."""
 
 
 class _View(NamedTuple):
@@ -66,7 +71,7 @@ ADMIN = (
     _View("/v3/admin/ns/instance/list", _separate, _read_hosts),
     _View("/v2/ns/catalog/instances", _paged, _read_page),
 )
-"""What shows disabled instances and true health: with the admin right of Nacos 3; on Nacos 2 to all who may read."""
+"""What shows disabled instances and true health, to all who may read."""
 
 CLIENT = (
     _View("/v1/ns/instance/list", _grouped, _read_info),
@@ -83,43 +88,56 @@ class Lists:
         self._identity = identity
         self._reader = reader
         self._admin = admin
-        self._views = ADMIN if admin else CLIENT
-        self._known: dict[str, int] = {}
+        self._known: dict[tuple[str, Sequence[_View]], int] = {}
 
     async def ask(self, server: str, place: Place) -> Listed:
         """The instances of a service, by this server (address with context path). Raises RegistryError."""
         return await self._identity.proven(server, place, lambda proof: self._ask(server, place, proof))
 
     async def _ask(self, server: str, place: Place, proof: Proof) -> Listed:
-        first = self._known.get(server, 0)
-        for turn in range(first, first + len(self._views)):
-            index = turn % len(self._views)
-            view = self._views[index]
-            params = {**view.params(place), **proof.signature}
-            reply = await send(self._client, "GET", server + view.path, params=params, headers=proof.headers)
-            if reply.status in MOVED and not _unknown_service(reply, place):
-                continue
-            self._known[server] = index
-            return self._read(view, reply, server)
-        raise WrongRegistryAnswer(self._nowhere(server))
-
-    def _read(self, view: _View, reply: Reply, server: str) -> Listed:
+        view, reply = await self._answer(server, place, proof, ADMIN if self._admin else CLIENT)
         if reply.status == 200:
             return view.read(self._reader, reply.body, server + view.path)
-        if reply.status in MOVED:
-            return Listed(())
-        raise self._refused(refusal(reply), server)
+        if _missing(reply, place) == "cluster":
+            await self._check_clusters(server, place, proof)
+        return Listed(())
 
-    def _refused(self, error: RegistryError, server: str) -> RegistryError:
+    async def _answer(self, server: str, place: Place, proof: Proof, views: Sequence[_View]) -> tuple[_View, Reply]:
+        """The first answer of a call that the server has: a list, or that there is no such service."""
+        first = self._known.get((server, views), 0)
+        for turn in range(first, first + len(views)):
+            index = turn % len(views)
+            view = views[index]
+            params = {**view.params(place), **proof.signature}
+            reply = await send(self._client, "GET", server + view.path, params=params, headers=proof.headers)
+            if reply.status in MOVED and not _missing(reply, place):
+                continue
+            self._known[server, views] = index
+            if reply.status != 200 and reply.status not in MOVED:
+                raise self._refused(reply, server + view.path)
+            return view, reply
+        raise WrongRegistryAnswer(self._nowhere(server, views))
+
+    async def _check_clusters(self, server: str, place: Place, proof: Proof) -> None:
+        """Raises where the administrators' list lacks a cluster because the instances are in others."""
+        view, reply = await self._answer(server, place, proof, CLIENT)
+        if reply.status == 200 and view.read(self._reader, reply.body, server + view.path).instances:
+            raise WrongRegistryAnswer(
+                f"{server}: the administrators' list of this Nacos shows cluster DEFAULT alone, and the service has "
+                "instances in other clusters; set `admin: false`"
+            )
+
+    def _refused(self, reply: Reply, url: str) -> RegistryError:
+        error = refusal(reply)
         if not isinstance(error, NotAllowed):
-            return type(error)(f"{server}: {error}")
+            return type(error)(f"{url}: {error}")
         advice = "give its user the right to read this service"
         if self._admin:
-            advice = "give its user the admin right, or set `admin: false`"
-        return NotAllowed(f"{server}: {error}; {advice}")
+            advice = "give its user a role that may read (`r`) the namespace, or set `admin: false`"
+        return NotAllowed(f"{url}: {error}; {advice}")
 
-    def _nowhere(self, server: str) -> str:
-        calls = " or ".join(view.path for view in self._views)
+    def _nowhere(self, server: str, views: Sequence[_View]) -> str:
+        calls = " or ".join(view.path for view in views)
         advice = "does the address end with Nacos' context path (/nacos)?"
         return f"{server} has no {calls}; {'set `admin: false`, or: ' if self._admin else ''}{advice}"
 
@@ -130,10 +148,11 @@ def _data(result: Result[T], what: str) -> T:
     return result.data
 
 
-def _unknown_service(reply: Reply, place: Place) -> bool:
-    """Whether a 404 is about the service, not about the call: its text then names the service."""
+def _missing(reply: Reply, place: Place) -> str:
+    """What a 404 says is not found: the service, or its cluster; empty where it is the call, or anything else."""
     try:
         failure = _FAILURE(reply.body)
     except msgspec.MsgspecError:
-        return False
-    return failure.code != 0 and place.grouped in str(failure.data)
+        return ""
+    said = str(failure.data) if failure.code else ""
+    return "service" if place.grouped in said else "cluster" if _NO_CLUSTER.match(said) else ""

@@ -23,6 +23,7 @@ MOVED = frozenset({404, 405, 410, 501})
 """Statuses by which servers of another version say that they have no such call."""
 
 _LOGINS = ("/v3/auth/user/login", "/v1/auth/login", "/v1/auth/users/login")
+_PASSWORD_500 = b"No message available"
 _RENEW_AT = 0.9
 _TOKEN: Callable[[bytes], Token] = msgspec.json.Decoder(Token).decode
 
@@ -137,6 +138,7 @@ def signature(access_key: str, secret_key: str, grouped_service: str, at: float)
 
 def _login_refused(server: str, reply: Reply) -> Exception:
     error = refusal(reply)
-    if reply.status in {400, 401, 403}:
+    # Nacos 3.1 answers a wrong password so, and an unknown user with 403.
+    if reply.status in {400, 401, 403} or (reply.status == 500 and _PASSWORD_500 in reply.body):
         return NotAuthenticated(f"login at {server}: {error}; look at `username` and `passwordFile`")
     return type(error)(f"login at {server}: {error}")

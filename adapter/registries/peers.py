@@ -1,5 +1,6 @@
 """Several servers of one registry: one is asked until it fails, then the next."""
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
@@ -15,7 +16,13 @@ from adapter.registries.errors import (
 
 T = TypeVar("T")
 
-_SHOWN = 200
+_READ, _SHOWN = 2000, 200
+_TIME = re.compile(
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d([.,]\d+)?)?( ?(Z|UTC|[+-]\d\d:?\d\d))?"  # ISO 8601
+    r"|(\b[A-Z][a-z]{2},? )?(\d\d? [A-Z][a-z]{2} \d{4}|[A-Z][a-z]{2} +\d\d?)"  # e-mail and C, begun
+    r" \d\d:\d\d:\d\d( [A-Z]{3,4})?( \d{4})?"
+    r"|\b1\d{9}(\d{3})?\b"  # seconds or milliseconds since the epoch
+)
 
 
 class Peers:
@@ -54,15 +61,19 @@ async def send(client: Client, method: str, url: str, **more: object) -> Reply:
     try:
         return await client.send(method, url, **more)  # type: ignore[arg-type]  # by name
     except TooLarge as error:
-        raise WrongRegistryAnswer(str(error)) from error
+        raise WrongRegistryAnswer(f"{url}: {error}") from error
     except OutboundError as error:
         raise RegistryUnreachable(f"{url}: {error}") from error
 
 
 def refusal(reply: Reply) -> RegistryError:
     """The error for a status that is no answer, with the registry's own words."""
-    words = " ".join(reply.body[:_SHOWN].decode("utf-8", errors="replace").split())
-    text = f"HTTP {reply.status}: {words}" if words else f"HTTP {reply.status}"
+    said = words(reply.body)
+    text = f"HTTP {reply.status}: {said}" if said else f"HTTP {reply.status}"
+    if 300 <= reply.status < 400 and "Location" in reply.headers:
+        text += f"; redirects are not followed, write the address that answers itself: {reply.headers['Location']}"
+    elif reply.status < 300:
+        text += "; an answer with a document is expected"
     if reply.status == 401:
         return NotAuthenticated(text)
     if reply.status == 403:
@@ -70,3 +81,9 @@ def refusal(reply: Reply) -> RegistryError:
     if reply.status == 429 or reply.status >= 500:
         return RegistryFailing(text)
     return WrongRegistryAnswer(text)
+
+
+def words(body: bytes) -> str:
+    """The beginning of a server's own words, without the times in them: the same error is the same sentence again."""
+    text = body[:_READ].decode("utf-8", errors="replace")
+    return " ".join(_TIME.sub("…", text).split())[:_SHOWN]

@@ -1,9 +1,9 @@
 """Polaris by its clients' discovery API: each service is asked for in turn, and mostly nothing has changed.
 
 Isolated instances stay listed, which is the clearest evidence there is. Its HTTP API is asked with the revision that
-was heard last; 500 services are 250 small requests a second at the default interval, so they go over one connection,
-some together (`pipelined`). Its gRPC stream would be dearer here, and Polaris 1.18 keeps every answer of a stream in
-memory until the stream ends.
+was heard last; 500 services are 250 small requests a second at the default interval, so they go over a few connections
+(`pool`), and every two minutes each is asked for without a revision (`tags`). Its gRPC stream would be dearer here, and
+Polaris 1.18 keeps every answer of a stream in memory until the stream ends.
 
 `registered_at` stays unknown: Polaris gives local times without a zone, and a registration keeps the time of the first
 one of that address.
@@ -18,10 +18,11 @@ from adapter.load.roster import Roster
 from adapter.outbound import Access
 from adapter.registries import polaris_wire as wire
 from adapter.registries.book import Book
-from adapter.registries.errors import RegistryError
+from adapter.registries.errors import RegistryError, WrongRegistryAnswer
 from adapter.registries.peers import Peers
-from adapter.registries.pipelined import Pipeline
+from adapter.registries.pool import Pool
 from adapter.registries.roster import ServiceKey
+from adapter.registries.tags import Tags
 from adapter.registries.turns import Turns
 from adapter.settings_registries import PolarisRegistry
 
@@ -37,8 +38,8 @@ class PolarisSource:
         self._book = book
         self._peers = Peers(settings.servers, book.reconnected)
         self._turns = Turns(settings.interval_seconds)
-        self._revisions: dict[ServiceKey, str] = {}
-        self._pipelines: dict[str, Pipeline] = {}
+        self._revisions = Tags(book.clock)
+        self._pools: dict[str, Pool] = {}
         self._failing = False
 
     def watch(self, keys: Iterable[ServiceKey]) -> None:
@@ -46,8 +47,7 @@ class PolarisSource:
         before = self._book.keys
         self._book.watch(keys)
         after = self._book.keys
-        for key in self._revisions.keys() - after:
-            del self._revisions[key]
+        self._revisions.keep(after)
         self._turns.change(after - before, after)
 
     def roster(self, key: ServiceKey) -> Roster | None:
@@ -66,14 +66,16 @@ class PolarisSource:
                 else:
                     await asyncio.sleep(min(backoff.next(), LONGEST_PAUSE))
         finally:
-            for pipeline in self._pipelines.values():
-                pipeline.close()
-            self._pipelines.clear()
+            for pool in self._pools.values():
+                pool.close()
+            self._pools.clear()
 
     async def _look(self, keys: Sequence[ServiceKey]) -> bool:
         """Ask for these services, and write down what is answered. False where Polaris cannot be asked."""
         if not keys:
             return True
+        # Those that failed come last: where Polaris never answers for some, the others do not wait for them.
+        keys = sorted(keys, key=lambda key: self._book.trouble(key) is not None)
         try:
             answers = await self._peers.ask(lambda server: self._ask(server, keys))
         except RegistryError as error:
@@ -88,12 +90,18 @@ class PolarisSource:
 
     async def _ask(self, server: str, keys: Sequence[ServiceKey]) -> Sequence[wire.Answer]:
         """What one server says of these services. Raises RegistryError where it says nothing of any."""
-        requests = [wire.request(*self._name(key), self._revisions.get(key, "")) for key in keys]
-        answers = []
-        slices = Slices()
-        for reply in await self._pipeline(server).ask(requests):
-            answers.append(wire.answer(reply, server))
-            await slices.breathe()
+        revisions = [self._revisions.of(key) for key in keys]
+        asked = zip(keys, revisions, strict=True)
+        outcomes = await self._pool(server).ask([wire.request(*self._name(key), revision) for key, revision in asked])
+        answers: list[wire.Answer] = []
+        for key, revision, outcome in zip(keys, revisions, outcomes, strict=True):
+            if isinstance(outcome, RegistryError):
+                answers.append(outcome)
+                continue
+            answer = await wire.answer(outcome, server, *self._name(key))
+            if answer is wire.UNCHANGED and not revision:
+                answer = WrongRegistryAnswer(f"{server}: it says that nothing has changed, and was asked for all")
+            answers.append(answer)
         return answers
 
     async def _note(self, keys: Sequence[ServiceKey], answers: Sequence[wire.Answer]) -> None:
@@ -105,8 +113,8 @@ class PolarisSource:
             if answer is wire.UNCHANGED:
                 unchanged.append(key)
             elif isinstance(answer, wire.Listed):
-                self._revisions[key] = answer.revision
-                self._book.heard(key, wire.instances(answer, self._settings.pod_name_key))
+                self._book.heard(key, await wire.instances(answer, self._settings.pod_name_key))
+                self._revisions.put(key, answer.revision)
             elif isinstance(answer, RegistryError):
                 self._book.failed(answer, [key])
             await slices.breathe()
@@ -116,8 +124,8 @@ class PolarisSource:
     def _name(self, key: ServiceKey) -> tuple[str, str]:
         return key.service, key.namespace or self._settings.namespace
 
-    def _pipeline(self, server: str) -> Pipeline:
-        if server not in self._pipelines:
+    def _pool(self, server: str) -> Pool:
+        if server not in self._pools:
             tls = self._settings.tls
             access = Access(
                 ca_file=tls.ca_file,
@@ -126,7 +134,11 @@ class PolarisSource:
                 insecure_skip_verify=tls.insecure_skip_verify,
                 secret_headers={wire.ACCESS_HEADER: self._settings.token_file} if self._settings.token_file else {},
             )
-            self._pipelines[server] = Pipeline(
-                server, access, timeout=self._settings.timeout_seconds, on_loss=self._book.reconnected
+            self._pools[server] = Pool(
+                server,
+                access,
+                timeout=self._settings.timeout_seconds,
+                on_loss=self._book.reconnected,
+                on_surplus=self._revisions.drop,
             )
-        return self._pipelines[server]
+        return self._pools[server]

@@ -1,15 +1,21 @@
 """Polaris' discovery API: its questions, and what the answers mean."""
 
-from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
+from adapter.kube.slices import Slices
 from adapter.load.roster import Instance
-from adapter.outbound import Reply
-from adapter.registries.errors import NotAllowed, NotAuthenticated, RegistryError, RegistryFailing, WrongRegistryAnswer
+from adapter.registries.errors import (
+    NotAllowed,
+    NotAuthenticated,
+    RegistryError,
+    RegistryFailing,
+    UnknownService,
+    WrongRegistryAnswer,
+)
+from adapter.registries.http1 import RawReply, Request
 from adapter.registries.peers import refusal
-from adapter.registries.pipelined import RawReply, Request
 
 ACCESS_HEADER = "X-Polaris-Token"
 INSTANCES = 1
@@ -19,7 +25,6 @@ SUCCESS = 200000
 NO_CHANGE = 200001
 NO_SUCH_SERVICE = 400202
 API_RATE_LIMIT = 403003
-_NO_CHANGE_HEADER = b"200001"
 _MILLE = 1000
 _JSON = (("Content-Type", "application/json"),)
 
@@ -32,6 +37,8 @@ UNCHANGED: Final = Unchanged()
 
 
 class _Service(msgspec.Struct):
+    name: str | None = None
+    namespace: str | None = None
     revision: str | None = None
 
 
@@ -44,11 +51,12 @@ class _Instance(msgspec.Struct):
     metadata: dict[str, str] | None = None
 
 
-class _Answer(msgspec.Struct):
+class _Answer(msgspec.Struct, rename="camel"):
     code: int
     info: str | None = None
     service: _Service | None = None
-    instances: list[_Instance] | None = None
+    alias_for: _Service | None = None
+    instances: list[msgspec.Raw] | None = None
 
 
 class Listed(msgspec.Struct):
@@ -62,6 +70,7 @@ Answer = Listed | Unchanged | RegistryError
 """What is said of one service; errors are of that service alone."""
 
 _decode = msgspec.json.Decoder(_Answer).decode
+_decode_instance = msgspec.json.Decoder(_Instance).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -71,43 +80,69 @@ def request(service: str, namespace: str, revision: str) -> Request:
     return Request("POST", "/v1/Discover", _JSON, _encode({"type": INSTANCES, "service": named}))
 
 
-def answer(reply: RawReply, server: str) -> Answer:
+async def answer(reply: RawReply, server: str, service: str, namespace: str) -> Answer:
     """What a reply says of its service. Raises RegistryError where it says more of the server than of the service."""
-    if reply.header(b"x-polaris-code") == _NO_CHANGE_HEADER:
-        return UNCHANGED
+    slices = Slices()
     try:
         found = _decode(reply.body)
+        listed = []
+        for raw in found.instances or ():
+            listed.append(_decode_instance(raw))
+            await slices.breathe()
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         if reply.status != 200:
-            raise refusal(Reply(reply.status, {}, reply.body)) from None
+            refused = refusal(reply.plain)
+            raise type(refused)(f"{server}: {refused}") from None
         raise WrongRegistryAnswer(f"{server}: not an answer of Polaris' discovery API: {error}") from None
+    if not _is_of(found, service, namespace):
+        return WrongRegistryAnswer(f"{server}: the answer is of {_told(found)}, not of {service!r} in {namespace!r}")
     if found.code == NO_CHANGE:
         return UNCHANGED
     if found.code == SUCCESS and found.service is not None and found.instances is not None:
-        return Listed(found.service.revision or "", found.instances)
-    return _refusal(found)
+        return Listed(found.service.revision or "", listed)
+    return _refusal(found, server)
 
 
-def instances(listed: Listed, pod_name_key: str) -> Iterator[Instance]:
+def _is_of(found: _Answer, service: str, namespace: str) -> bool:
+    """Whether an answer is of this service, as far as it says; an alias is answered for by what it stands for."""
+    names = [one for one in (found.service, found.alias_for) if one is not None and one.name]
+    return not names or any(one.name == service and one.namespace in {namespace, None, ""} for one in names)
+
+
+def _told(found: _Answer) -> str:
+    return f"{found.service.name!r} in {found.service.namespace!r}" if found.service is not None else "another service"
+
+
+async def instances(listed: Listed, pod_name_key: str) -> tuple[Instance, ...]:
     """The registrations, in an order of their own: Polaris lists them in any."""
+    slices = Slices()
+    found = []
     for one in sorted(listed.instances, key=lambda one: (one.host, one.port or 0)):
-        metadata = one.metadata or {}
-        yield Instance(
-            ip=one.host,
-            port=one.port,
-            healthy=one.healthy is not False,
-            weight=one.weight,
-            isolated=one.isolate is True,
-            pod_name=metadata.get(pod_name_key, "") if pod_name_key else "",
-            metadata=metadata,
-        )
+        found.append(_instance(one, pod_name_key))
+        await slices.breathe()
+    return tuple(found)
 
 
-def _refusal(found: _Answer) -> RegistryError:
+def _instance(one: _Instance, pod_name_key: str) -> Instance:
+    metadata = one.metadata or {}
+    return Instance(
+        ip=one.host,
+        port=one.port,
+        healthy=one.healthy is not False,
+        weight=one.weight,
+        isolated=one.isolate is True,
+        pod_name=metadata.get(pod_name_key, "") if pod_name_key else "",
+        metadata=metadata,
+    )
+
+
+def _refusal(found: _Answer, server: str) -> RegistryError:
     """The error for an answer without a list. Raises it where another server may know better."""
-    info = f"Polaris answers {found.code}: {found.info or 'no word'}"
+    info = f"{server}: Polaris answers {found.code}: {found.info or 'no word'}"
     if found.code == NO_SUCH_SERVICE:
-        return WrongRegistryAnswer("Polaris knows no such service there; check the service's name and its namespace")
+        return UnknownService(
+            f"{server}: Polaris knows no such service there; check the service's name and its namespace"
+        )
     status = found.code // _MILLE
     if status == 429 or status >= 500 or found.code == API_RATE_LIMIT:
         raise RegistryFailing(info)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from adapter.load.roster import Roster
 from adapter.registries.book import Book, Trouble
 from adapter.registries.hub import source
+from adapter.registries.origin import origin
 from adapter.registries.roster import ServiceKey
 from adapter.settings_registries import HttpRegistry, Registry
 from adapter.telemetry.metrics import Metrics
@@ -44,7 +45,7 @@ def _servers(settings: Registry) -> list[tuple[str, Registry]]:
 
 async def _look_at(server: str, settings: Registry, keys: Collection[ServiceKey], clock: Callable[[], float]) -> Look:
     told = asyncio.Event()
-    book = Book(settings.name, lambda _: told.set(), clock, Metrics())
+    book = Book(settings.name, lambda _: told.set(), clock, Metrics(), origin(settings))
     try:
         chosen = source(settings, book)
     except ImportError as error:
@@ -59,7 +60,8 @@ async def _look_at(server: str, settings: Registry, keys: Collection[ServiceKey]
                 await _until_settled(book, keys, running, told)
     finally:
         broke = await _end(running)
-    silent = Trouble("unreachable", f"{server}: no answer within {settings.timeout_seconds:g} s")
+    late = f"{server}: no answer within {settings.timeout_seconds:g} s"
+    silent = Trouble("unreachable", origin(settings).about("unreachable", late))
     return _look(server, book, keys, broke or silent)
 
 

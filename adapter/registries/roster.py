@@ -4,7 +4,7 @@ Pure: times come in as arguments. What follows from a trusted answer for a pod (
 doubt) is `adapter.load.membership`'s part; here an answer becomes a `Roster` with the fields that it judges by.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -79,10 +79,25 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """The last valid answer about a service: when, how many instances."""
+    """The last valid answer about a service: when, how many instances.
+
+    `full_at`: when an answer listed instances last. `full_since`: since when all answers do; None where the last is
+    empty.
+    """
 
     at: float
     count: int
+    full_at: float | None = None
+    full_since: float | None = None
+
+    def then(self, at: float, count: int) -> "Heard":
+        """What is remembered after the next answer."""
+        if not count:
+            return Heard(at, 0, self.full_at)
+        return Heard(at, count, at, at if self.full_since is None else self.full_since)
+
+
+_NEVER_HEARD = Heard(0.0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,21 +143,32 @@ class Ledger:
                 ledger = ledger.reconnected(answer.at)
         fault = _fault(answer, last)
         if not fault:
-            ledger = replace(ledger, heard={**ledger.heard, key: Heard(answer.at, len(answer.instances))})
+            heard = ledger.heard.get(key, _NEVER_HEARD).then(answer.at, len(answer.instances))
+            ledger = replace(ledger, heard={**ledger.heard, key: heard})
         return ledger, _roster(ledger, key, answer, fault)
 
     def confirm(self, keys: Iterable[ServiceKey], at: float) -> "Ledger":
         """What was last heard of these services still holds: a connection that would tell of changes is alive."""
-        heard = {key: Heard(at, self.heard[key].count) for key in keys if key in self.heard}
+        heard = {key: self.heard[key].then(at, self.heard[key].count) for key in keys if key in self.heard}
         return replace(self, heard={**self.heard, **heard})
 
-    def others_alive(self, key: ServiceKey, at: float) -> bool:
-        """Whether the registry listed instances of another service a moment before or after."""
-        return any(
-            heard.count > 0 and abs(at - heard.at) <= FRESH_SECONDS
-            for other, heard in self.heard.items()
-            if other != key
-        )
+    def is_alive(self, key: ServiceKey, answer: Answer) -> bool:
+        """Whether there is a witness that an empty answer about a service is no loss of data.
+
+        A witness is the source's own sign of life, or another service that had instances a moment before or after.
+        After a reconnect neither says that registrations survived: only a service does that never was without any.
+        """
+        lost = self.reconnected_at
+        full_at = self.heard[key].full_at if key in self.heard else None
+        if lost is None or (full_at is not None and full_at > lost):
+            return answer.alive or next(self._full_beside(key, answer.at), None) is not None
+        return any(since <= lost for since in self._full_beside(key, answer.at))
+
+    def _full_beside(self, key: ServiceKey, at: float) -> Iterator[float]:
+        """Since when each other service that had instances a moment before or after has had some."""
+        for other, heard in self.heard.items():
+            if other != key and heard.full_since is not None and abs(at - heard.at) <= FRESH_SECONDS:
+                yield heard.full_since
 
 
 def valid_roster(ledger: Ledger, key: ServiceKey, answer: Answer) -> Roster:
@@ -155,7 +181,7 @@ def _roster(ledger: Ledger, key: ServiceKey, answer: Answer, fault: str) -> Rost
         at=answer.at,
         valid=not fault,
         protected=answer.protected,
-        alive=answer.alive or ledger.others_alive(key, answer.at),
+        alive=ledger.is_alive(key, answer),
         registry_total=ledger.total,
         reconnected_at=ledger.reconnected_at,
         error=fault or None,

@@ -162,9 +162,12 @@ class Session:
 
     def why_not(self) -> RegistryUnreachable:
         """The error of having no connection."""
-        servers = ", ".join(self._settings.servers)
         words = self._words.last or "no server has answered yet"
-        return RegistryUnreachable(f"no connection to ZooKeeper at {servers}: {words}")
+        return RegistryUnreachable(f"no connection to {self._where}: {words}")
+
+    @property
+    def _where(self) -> str:
+        return f"ZooKeeper at {', '.join(self._settings.servers)}"
 
     async def pulse(self) -> float:
         """How many seconds a plain question takes. Raises RegistryError."""
@@ -189,7 +192,7 @@ class Session:
         except NoNodeError:
             return None
         except TimeoutError as error:
-            raise RegistryUnreachable(f"ZooKeeper did not answer within {seconds:g} s") from error
+            raise RegistryUnreachable(f"{self._where} did not answer within {seconds:g} s") from error
         except _GONE as error:
             raise self.why_not() from error
         except KazooException as error:
@@ -199,14 +202,14 @@ class Session:
         if isinstance(error, NoAuthError):
             who = f"user {self._settings.username}" if self._settings.username else "a client without a user"
             return NotAllowed(
-                f"ZooKeeper does not let {who} read {path}; check username and passwordFile, or the node's ACL"
+                f"{self._where} does not let {who} read {path}; check username and passwordFile, or the node's ACL"
             )
         if isinstance(error, AuthFailedError):
             return self._not_believed()
-        return RegistryFailing(f"ZooKeeper failed at {path}: {type(error).__name__} {error}".rstrip())
+        return RegistryFailing(f"{self._where} failed at {path}: {type(error).__name__} {error}".rstrip())
 
     def _not_believed(self) -> NotAuthenticated:
-        return NotAuthenticated(f"ZooKeeper does not believe user {self._settings.username}; check passwordFile")
+        return NotAuthenticated(f"{self._where} does not believe user {self._settings.username}; check passwordFile")
 
     async def _read_password(self) -> str:
         file = self._settings.password_file

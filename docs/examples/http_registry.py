@@ -27,7 +27,8 @@ class Handler(BaseHTTPRequestHandler):
         elif service not in services:
             self.answer(404, b"no such service")
         else:
-            self.answer(200, json.dumps({"complete": True, "instances": services[service]}).encode())
+            document = {"service": service, "complete": True, "instances": services[service]}
+            self.answer(200, json.dumps(document).encode())
 
     def answer(self, status: int, body: bytes) -> None:
         tag = f'"{hashlib.sha256(body).hexdigest()}"'

@@ -44,10 +44,10 @@ class TestRegistry:
                 "forbidden",
                 [
                     "ok: http://a can be reached",
-                    "ok: http://a asks for no credentials",
                     "wrong: http://a does not let the adapter read: its own words",
                 ],
             ),
+            ("error", ["wrong: http://a could not be asked: its own words"]),
             (
                 "malformed",
                 ["ok: http://a can be reached", "wrong: http://a gives no answer that is of use: its own words"],
@@ -67,9 +67,14 @@ class TestRegistry:
 
     def test_that_an_invented_service_is_not_known_is_no_fault(self) -> None:
         key = ServiceKey("main", PROBE)
-        unknown = Look(server="http://a", rosters={}, troubles={key: Trouble("malformed", "no such service")})
+        unknown = Look(server="http://a", rosters={}, troubles={key: Trouble("unknown", "no such service")})
         section = registry_section(CONSUL, [unknown])
         assert text(section)[1].startswith("note: http://a was asked about a service that does not exist")
+
+    def test_that_what_answers_an_invented_service_is_no_registry_is_wrong(self) -> None:
+        key = ServiceKey("main", PROBE)
+        login = Look(server="http://a", rosters={}, troubles={key: Trouble("malformed", "a login page")})
+        assert not is_well([registry_section(CONSUL, [login])])
 
     def test_one_dead_server_of_two_is_wrong(self) -> None:
         assert not is_well([registry_section(CONSUL, [heard(), failed("unreachable", "http://b")])])

@@ -64,7 +64,10 @@ async def test_every_server_is_asked_by_itself(plays: Callable[[Play], None]) ->
     up, down = await probe.look(settings("http://a", "http://b"), {WEB}, time.time)
     assert (up.server, list(up.rosters), up.troubles) == ("http://a", [WEB], {})
     assert (down.server, down.rosters) == ("http://b", {})
-    assert down.troubles[WEB] == ("unreachable", "http://b: refused")
+    assert down.troubles[WEB] == (
+        "unreachable",
+        "http://b: refused (settings: `servers`, `timeoutSeconds`, `tls`)",
+    )
 
 
 async def test_an_error_that_does_not_last_is_none(plays: Callable[[Play], None]) -> None:
@@ -86,7 +89,7 @@ async def test_services_stand_for_themselves(plays: Callable[[Play], None]) -> N
     plays(play)
     [found] = await probe.look(settings(), {WEB, CART}, time.time)
     assert list(found.rosters) == [WEB]
-    assert found.troubles == {CART: ("forbidden", "cart is not yours")}
+    assert found.troubles == {CART: ("forbidden", "cart is not yours (settings: `tokenFile`)")}
 
 
 async def test_an_answer_that_is_not_valid_says_why(plays: Callable[[Play], None]) -> None:
@@ -104,7 +107,10 @@ async def test_silence_ends_with_the_settings_timeout(plays: Callable[[Play], No
 
     plays(play)
     [found] = await probe.look(settings(seconds=0.05), {WEB}, time.time)
-    assert found.troubles[WEB] == ("unreachable", "http://a: no answer within 0.05 s")
+    assert found.troubles[WEB] == (
+        "unreachable",
+        "http://a: no answer within 0.05 s (settings: `servers`, `timeoutSeconds`, `tls`)",
+    )
 
 
 async def test_a_source_that_breaks_is_our_fault_and_said_so(plays: Callable[[Play], None]) -> None:

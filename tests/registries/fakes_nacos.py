@@ -12,6 +12,7 @@ import hmac
 import json
 import ssl
 from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime
 from typing import Any, Self
 
 import grpc  # type: ignore[import-untyped]
@@ -45,8 +46,10 @@ def host(number: int, **more: Any) -> dict[str, Any]:
 class FakeNacos:
     """`services`: hosts by namespace and `group@@service`; services that are not there are unknown.
 
-    `users`: passwords; empty: nobody is asked. `admins`: who of them is one. `threshold`: protect threshold of all
-    services. `compatible`: whether a Nacos 3 still has the clients' call of Nacos 1. `asked`: the paths that arrived.
+    `users`: passwords; empty: nobody is asked. `readers`: who of them has a role with the right `r`, which the lists
+    for administrators take. `threshold`: protect threshold of all services. `compatible`: whether a Nacos 3 still has
+    the clients' call of Nacos 1. `asked`: the paths that arrived. Errors are as Nacos 3.1 and 2.5.1 word them, each
+    with the time at which it was made.
     """
 
     def __init__(self, version: int = 3, *, tls: ssl.SSLContext | None = None, grpc_tls: Any = None) -> None:
@@ -54,7 +57,7 @@ class FakeNacos:
         self.services: dict[tuple[str, str], list[dict[str, Any]]] = {}
         self.threshold = 0.0
         self.users: dict[str, str] = {}
-        self.admins: set[str] = set()
+        self.readers: set[str] = set()
         self.signed = False
         self.token_ttl = 18000.0
         self.tokens: dict[str, str] = {}
@@ -214,15 +217,15 @@ class FakeNacos:
         if path.endswith("/login"):
             return await self._login(request, path)
         if path not in self._views():
-            return web.json_response({"status": self.moved, "error": "Not Found"}, status=self.moved)
+            return _error(request.path, self.moved, "Not Found", "No message available")
         if self.hold is not None:
             await self.hold.wait()
         if self.status:
-            return web.json_response({"message": "as the test says"}, status=self.status)
+            return _error(request.path, self.status, "As it is", "as the test says")
         query = request.query
         refusal = self._refusal(request.headers.get("accessToken", ""), query, admin="admin" in path)
         if refusal:
-            return web.Response(text=refusal, status=403)
+            return _error(request.path, 403, "Forbidden", refusal)
         return self._list(path, query)
 
     def _views(self) -> set[str]:
@@ -240,13 +243,22 @@ class FakeNacos:
         if path == "/v3/client/ns/instance/list":
             return web.json_response({"code": 0, "message": "success", "data": self._info(*place)["hosts"]})
         if path == "/v3/admin/ns/instance/list":
-            if place not in self.services:
-                data = f"service {grouped} is not found!"
-                return web.json_response({"code": 30000, "message": "server error", "data": data}, status=404)
-            return web.json_response({"code": 0, "message": "success", "data": self.services[place]})
+            return self._administrators_list(place)
         found = self.services.get(place, [])
         page = {"instances": found[: int(query["pageSize"])], "count": len(found)} if found else {"count": 0}
         return web.json_response({"code": 0, "message": "success", "data": page})
+
+    def _administrators_list(self, place: tuple[str, str]) -> web.Response:
+        """Nacos 3.1 shows one cluster, `DEFAULT` where none is named, and a cluster without instances is none."""
+        lacking = ""
+        if place not in self.services:
+            lacking = f"service {place[1]} is not found!"
+        found = [one for one in self.services.get(place, []) if one.get("clusterName") in {"DEFAULT", None}]
+        if not found and not lacking:
+            lacking = "cluster DEFAULT is not found!"
+        if lacking:
+            return web.json_response({"code": 30000, "message": "server error", "data": lacking}, status=404)
+        return web.json_response({"code": 0, "message": "success", "data": found})
 
     def _info(self, namespace: str, grouped: str) -> dict[str, Any]:
         enabled = [one for one in self.services.get((namespace, grouped), []) if one["enabled"]]
@@ -263,8 +275,10 @@ class FakeNacos:
         form = await request.post()
         user = str(form["username"])
         self.logins.append(user)
-        if self.users.get(user) != form["password"]:
-            return web.Response(text="User not found!", status=403)
+        if user not in self.users or (self.version == 2 and self.users[user] != form["password"]):
+            return _error(request.path, 403, "Forbidden", "user not found!")
+        if self.users[user] != form["password"]:
+            return _error(request.path, 500, "Internal Server Error", "No message available")
         token = f"token-{len(self.logins)}"
         self.tokens[token] = user
         return web.json_response({"accessToken": token, "tokenTtl": self.token_ttl, "username": user})
@@ -279,7 +293,7 @@ class FakeNacos:
             return ""
         if token not in self.tokens:
             return "token invalid!"
-        return "authorization failed!" if admin and self.tokens[token] not in self.admins else ""
+        return "authorization failed!" if admin and self.tokens[token] not in self.readers else ""
 
     # --- gRPC ---
 
@@ -333,6 +347,14 @@ class FakeNacos:
             elif (event := self._acknowledged.get(json.loads(body)["requestId"])) is not None:
                 event.set()
             self._news.set()
+
+
+def _error(path: str, status: int, error: str, message: str) -> web.Response:
+    """An error as Nacos words it."""
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return web.json_response(
+        {"timestamp": now, "status": status, "error": error, "message": message, "path": path}, status=status
+    )
 
 
 def _message(kind: str, body: Mapping[str, Any]) -> bytes:

@@ -12,6 +12,7 @@ from aiohttp.test_utils import TestServer
 from blockbuster import blockbuster_ctx
 from multidict import CIMultiDict
 
+from adapter.load.pods import PodState
 from adapter.load.roster import Instance
 from adapter.outbound import Reply
 from adapter.registries import consul as source_module
@@ -39,6 +40,16 @@ def entry(ip: str = "10.0.0.10", *checks: Document, node: str = "n1", **service:
         "Service": {"ID": ip, "Service": "web", "Address": ip, "Port": 8080, "Meta": None, **service},
         "Checks": [check("passing", "serfHealth"), *checks],
     }
+
+
+def four(*statuses: str) -> list[Document]:
+    """The four pods of `Followed`, with a check of this status each; the others' passes."""
+    kept = [*statuses, *[""] * (4 - len(statuses))]
+    return [entry(f"10.0.0.{10 + n}", check(status or "passing")) for n, status in enumerate(kept)]
+
+
+def states(followed: Followed) -> list[PodState]:
+    return [state for _, state in sorted(followed.pods.look().items())]
 
 
 def read(document: object, *, pod_name_key: str = "", warning_is_out: bool = False) -> tuple[Instance, ...]:
@@ -517,7 +528,100 @@ class TestProof:
             over.set()
 
 
+class TestRestart:
+    """An agent calls its checks critical from its start until they ran."""
+
+    async def restarted(self, fake: FakeConsul, followed: Followed, *entries: Document) -> None:
+        """Let it be away for a moment, and then list these."""
+        before = followed.roster.reconnected_at
+        fake.fault["consul"] = web.Response(status=500, text="No cluster leader")
+        await followed.until_error("No cluster leader")
+        fake.lists["web"] = list(entries)
+        del fake.fault["consul"]
+        await followed.until(lambda: not followed.error and followed.roster.reconnected_at != before)
+
+    async def test_what_is_critical_since_it_is_doubt_until_the_hold_is_over(self, fake: FakeConsul) -> None:
+        fake.lists["web"] = four()
+        async with following([fake.url], "web") as followed:
+            await fake.until_waiting()
+            assert states(followed) == [PodState.SERVING] * 4
+            await self.restarted(fake, followed, *four("critical", "critical", "critical"))
+            assert states(followed) == [*[PodState.DOUBTFUL] * 3, PodState.SERVING]
+            assert followed.pods.asked == 4
+            followed.clock.jump(80)
+            assert states(followed) == [*[PodState.DOUBTFUL] * 3, PodState.SERVING]
+            followed.clock.jump(11)
+            assert states(followed) == [*[PodState.PULLED_OUT] * 3, PodState.SERVING]
+
+    async def test_what_was_critical_before_stays_out(self, fake: FakeConsul) -> None:
+        fake.lists["web"] = four("critical")
+        async with following([fake.url], "web") as followed:
+            await fake.until_waiting()
+            for _ in range(2):
+                await self.restarted(fake, followed, *four("critical", "critical"))
+                assert states(followed)[:3] == [PodState.PULLED_OUT, PodState.DOUBTFUL, PodState.SERVING]
+                followed.clock.jump(30)
+
+    async def test_maintenance_is_somebodys_word_and_believed_at_once(self, fake: FakeConsul) -> None:
+        fake.lists["web"] = four()
+        async with following([fake.url], "web") as followed:
+            await fake.until_waiting()
+            maintained = entry("10.0.0.10", check("critical", "_service_maintenance:a"))
+            await self.restarted(fake, followed, maintained, *four("", "critical")[1:])
+            assert states(followed)[:3] == [PodState.PULLED_OUT, PodState.DOUBTFUL, PodState.SERVING]
+
+    async def test_what_turns_critical_after_the_hold_is_out_at_once(self, fake: FakeConsul) -> None:
+        fake.lists["web"] = four()
+        async with following([fake.url], "web") as followed:
+            await fake.until_waiting()
+            await self.restarted(fake, followed, *four())
+            followed.clock.jump(91)
+            await fake.tell("web", *four("critical"))
+            await followed.until_out("web-0")
+
+    async def test_an_index_that_went_back_is_a_restart_too(self, fake: FakeConsul) -> None:
+        fake.lists["web"] = four()
+        async with following([fake.url], "web") as followed:
+            await fake.until_waiting()
+            await fake.tell("web", *four("critical"), index=3)
+            await fake.tell(end=True)
+            await followed.until(lambda: followed.roster.reconnected_at is not None and not followed.error)
+            assert states(followed)[:2] == [PodState.DOUBTFUL, PodState.SERVING]
+
+    async def test_a_waiting_question_that_a_dying_agent_answers_with_an_error_is_a_reconnect(
+        self, fake: FakeConsul
+    ) -> None:
+        async with following([fake.url], "web") as followed:
+            await fake.until_waiting()
+            fake.fault["web"] = web.Response(status=500, text="rpc error")
+            await fake.tell()
+            await followed.until_error("rpc error")
+            del fake.fault["web"]
+            await followed.until(lambda: not followed.error)
+            assert followed.roster.reconnected_at is not None
+
+    async def test_one_that_is_refused_for_want_of_connections_is_none(self, fake: FakeConsul) -> None:
+        async with following([fake.url], "web") as followed:
+            await fake.until_waiting()
+            fake.fault["web"] = web.Response(status=429, text="too many")
+            await fake.tell()
+            await followed.until_error("http_max_conns_per_client")
+            del fake.fault["web"]
+            await followed.until(lambda: not followed.error)
+            assert followed.roster.reconnected_at is None
+
+
 class TestWitness:
+    async def test_after_a_restart_an_empty_list_has_none_in_consuls_own_servers(self, fake: FakeConsul) -> None:
+        fake.lists["web"] = four()
+        async with following([fake.url], "web") as followed:
+            await fake.until_waiting()
+            followed.pods.look()
+            await TestRestart().restarted(fake, followed)
+            await followed.until_listed(0)
+            assert not followed.roster.alive
+            assert followed.aged(600) == set()
+
     async def test_an_empty_list_counts_as_alive_once_consul_lists_itself(self, fake: FakeConsul) -> None:
         fake.lists = {"consul": [], "web": []}
         async with following([fake.url], "web") as followed:

@@ -283,6 +283,30 @@ class TestOutages:
                 await asyncio.to_thread(own.maintenance, f"{service}-1", on=True)
                 await followed.until_out("web-1")
 
+    @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+    async def test_checks_that_are_critical_since_a_restart_are_doubt(self, service: str, end: signal.Signals) -> None:
+        """Consul calls a check critical from the agent's start until it ran for the first time."""
+        check = {"HTTP": "http://127.0.0.1:1/", "Interval": "100h", "Status": "passing"}
+        with Consul() as own:
+            register_pods(own, service, 3, Check=check)
+            own.register(service, f"{service}-3", "10.0.0.13")
+            async with following(own, service) as followed:
+                await followed.until_listed(4)
+                assert states(followed) == [SERVING] * 4
+                own.component.signal(end)
+                await followed.until(lambda: followed.error)
+                own.kill()
+                own.component.start()
+                await followed.until(lambda: [one.status for one in followed.roster.instances].count("CRITICAL") == 3)
+                assert states(followed) == [PodState.DOUBTFUL] * 3 + [SERVING]
+                assert followed.pods.asked == 4
+                await asyncio.to_thread(own.maintenance, f"{service}-3", on=True)
+                await followed.until_out("web-3")
+                await asyncio.to_thread(own.maintenance, f"{service}-3", on=False)
+                await followed.until_out()
+                followed.clock.jump(91)
+                assert states(followed) == [OUT] * 3 + [SERVING]
+
     async def test_one_that_is_away_for_an_hour_turns_nobody_out_and_what_was_out_is_doubt(self, service: str) -> None:
         with Consul() as own:
             register_pods(own, service)
@@ -312,7 +336,7 @@ class TestOutages:
                 own.wipe()
                 own.component.start()
                 await followed.until_listed(0)
-                assert followed.aged(80) == set()
+                assert followed.aged(600) == set()
                 assert followed.roster.reconnected_at is not None
                 await asyncio.to_thread(register_pods, own, service)
                 await followed.until_listed(4)
@@ -381,7 +405,7 @@ class TestOutages:
                 own.wipe()
                 own.component.start()
                 await followed.until_listed(0)
-                assert followed.aged(80) == set()
+                assert followed.aged(600) == set()
 
     async def test_more_services_than_consul_allows_connections_is_an_error_of_those(self, service: str) -> None:
         with Consul(limits={"http_max_conns_per_client": 3}) as own:

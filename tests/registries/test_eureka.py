@@ -470,6 +470,48 @@ class TestCopy:
         assert shared == [True, True, False, True]
 
 
+class TestLeftovers:
+    """A process that was killed leaves its registration behind, for ever where Eureka protects itself."""
+
+    @staticmethod
+    def at(name: str, status: str, registered: float | None, **more: Any) -> dict[str, Any]:
+        """An instance of web-1's address that was registered at that time."""
+        lease = {} if registered is None else {"registrationTimestamp": int(registered * 1000)}
+        return instance(1, status, instanceId=name, leaseInfo=lease, **more)
+
+    @pytest.mark.parametrize("old", ["a-before", "z-before"])
+    async def test_of_one_address_and_port_the_newest_registration_counts(self, old: str) -> None:
+        copy = RegistryCopy(["WEB"], "")
+        await copy.fill(
+            parsed({"WEB": [self.at(old, "UP", NOW), self.at("new", "OUT_OF_SERVICE", NOW + 9), instance(2)]}), NOW
+        )
+        assert [(one.ip, one.status) for one in copy.instances("WEB")] == [
+            ("10.0.0.11", "OUT_OF_SERVICE"),
+            ("10.0.0.12", "UP"),
+        ]
+        assert copy.hashcode == "OUT_OF_SERVICE_1_UP_2_"
+        assert await copy.apply(parsed({"WEB": [self.at("new", "UP", NOW + 9, action="DELETED")]})) == {"WEB"}
+        assert [one.status for one in copy.instances("WEB")] == ["UP", "UP"]
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            {"registered": None},
+            {"port": {"$": 8081, "@enabled": "true"}},
+            {"ipAddr": "", "hostName": "a"},
+            {"hostName": "web-7"},
+        ],
+    )
+    async def test_what_is_not_older_or_another_place_counts_too(self, other: dict[str, Any]) -> None:
+        known = None if "registered" in other else NOW
+        more = {key: value for key, value in other.items() if key != "registered"}
+        copy = RegistryCopy(["WEB"], "hostName")
+        await copy.fill(
+            parsed({"WEB": [self.at("a", "UP", known, **more), self.at("b", "DOWN", known and NOW + 9)]}), NOW
+        )
+        assert len(copy.instances("WEB")) == 2
+
+
 def parsed(apps: dict[str, list[dict[str, Any]]]) -> Any:
     rows = [{"name": name, "instance": instances} for name, instances in apps.items()]
     return applications(json.dumps({"applications": {"application": rows}}).encode())[1]

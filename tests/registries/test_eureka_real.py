@@ -127,6 +127,22 @@ class TestPullingOut:
             await followed.until(lambda: any("again" in one.metadata for one in followed.roster.instances))
             assert followed.pods.out() == ["web-1"]
 
+    async def test_a_leftover_at_the_same_address_does_not_hide_the_word_of_the_new_registration(
+        self, eureka: EurekaServer, service: str
+    ) -> None:
+        register_pods(eureka, service)
+        eureka.register(service, f"{service}-1-again", "10.0.0.11")
+        async with following(eureka.url, service=service) as followed:
+            await followed.until(lambda: followed.listed in {4, 5})
+            await do(eureka.set_status, service, f"{service}-1-again", "OUT_OF_SERVICE")
+            await followed.until_out("web-1")
+            await do(eureka.clear_status, service, f"{service}-1-again")
+            await followed.until_out()
+            await do(eureka.set_status, service, f"{service}-1", "OUT_OF_SERVICE")
+            await followed.asked_again()
+            await followed.asked_again()
+            assert followed.pods.out() == []
+
     async def test_an_instance_that_reports_itself_down_is_out_until_it_reports_itself_up(
         self, eureka: EurekaServer, service: str
     ) -> None:

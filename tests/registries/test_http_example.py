@@ -116,7 +116,7 @@ async def test_a_wrong_token_is_refused_and_a_right_one_taken(example: Example) 
         await world.until_out("web-1")
         with world.pods.nobody_turns_out():
             example.token.write_text("wrong")
-            await world.until(lambda: world.error == "HTTP 401: wrong token")
+            await world.until(lambda: "HTTP 401: wrong token" in world.error)
         example.token.write_text("secret")
         await world.until(lambda: not world.error)
 

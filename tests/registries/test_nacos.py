@@ -212,15 +212,32 @@ class TestAdministratorsViews:
     async def test_without_the_right_the_error_says_what_to_do_and_the_last_list_stays(
         self, nacos: FakeNacos, password: Password
     ) -> None:
-        nacos.users, nacos.admins = {"reader": "right"}, {"reader"}
+        nacos.users, nacos.readers = {"reader": "right"}, {"reader"}
         nacos.put(host(0))
         settings = polling(nacos, admin=True, username="reader", password_file=password.file)
         async with following(settings) as world:
             await world.until_listed("web-0")
-            nacos.admins.clear()
-            await world.until_error("give its user the admin right, or set `admin: false`")
+            nacos.readers.clear()
+            await world.until_error("give its user a role that may read (`r`) the namespace, or set `admin: false`")
         assert world.roster.instances[0].ip == "10.0.0.10"
         assert world.roster.valid
+
+    async def test_a_service_without_instances_is_an_empty_list_too(self, nacos: FakeNacos) -> None:
+        """Nacos 3.1 says of it that its cluster DEFAULT is not found."""
+        nacos.put(host(0))
+        async with following(polling(nacos, admin=True)) as world:
+            await world.until_listed("web-0")
+            nacos.put()
+            await world.until_listed()
+        assert "/v2/ns/catalog/instances" not in nacos.asked
+
+    async def test_instances_in_clusters_that_the_list_does_not_show_are_no_empty_list(self, nacos: FakeNacos) -> None:
+        nacos.put(host(0))
+        async with following(polling(nacos, admin=True)) as world:
+            await world.until_listed("web-0")
+            nacos.put(host(0, clusterName="HZ"))
+            await world.until_error("shows cluster DEFAULT alone, and the service has instances in other clusters")
+            assert world.listed() == ["web-0"]
 
     async def test_a_server_without_such_lists_is_an_error_that_says_so(self, nacos: FakeNacos) -> None:
         nacos.version = 2
@@ -290,6 +307,29 @@ class TestAccess:
             assert not world.roster.valid
             password.write("right")
             await world.until_listed("web-0")
+
+    @pytest.mark.parametrize("version", [2, 3])
+    async def test_a_wrong_password_is_no_trouble_of_the_server_and_the_same_error_each_time(
+        self, version: int, password: Password, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nacos 3.1 answers it with HTTP 500, and every error bears a date."""
+        monkeypatch.setattr("adapter.kube.backoff.FIRST_SECONDS", 0.001)
+        async with FakeNacos(version) as nacos, FakeNacos(version) as other:
+            nacos.users = {"reader": "right"}
+            password.write("wrong")
+            servers = (nacos.url, other.url)
+            settings = polling(nacos, servers=servers, username="reader", password_file=password.file)
+            async with following(settings) as world:
+                await world.until_error("look at `username` and `passwordFile`")
+                first = world.error
+                await nacos.until(lambda: len(nacos.logins) >= 3)
+                assert world.error == first
+                trouble = world.book.trouble(SHOP)
+                assert trouble is not None
+                assert trouble.reason == "unauthenticated"
+                password.write("right")
+                await world.ears.until(lambda: world.roster.valid)
+            assert other.asked == []
 
     async def test_a_missing_password_file_is_said(self, nacos: FakeNacos, password: Password) -> None:
         async with following(polling(nacos, username="reader", password_file=password.file + "s")) as world:

@@ -162,7 +162,7 @@ class TestTraps:
 
     @pytest.mark.parametrize("admin", [False, True])
     async def test_a_token_that_is_refused(self, nacos: FakeNacos, password: Password, admin: bool) -> None:
-        nacos.users, nacos.admins = {"reader": "right"}, {"reader"}
+        nacos.users, nacos.readers = {"reader": "right"}, {"reader"}
         settings = polling(nacos, username="reader", password_file=password.file, admin=admin)
         async with following(settings) as world:
             await world.until_listed(*ALL)

@@ -79,6 +79,41 @@ async def test_the_revision_that_was_heard_last_is_asked_with(fakes: Any) -> Non
     assert fake.asked[0] == {"type": 1, "service": {"name": "shop", "namespace": "default", "revision": ""}}
 
 
+async def test_every_two_minutes_it_is_asked_without_a_revision(fakes: Any) -> None:
+    fake, url = await fakes()
+    async with following(url) as world:
+        await world.until_listed(2)
+        fake.body = json.dumps({"code": 200001})
+        await world.confirmed()
+        world.clock.jump(121)  # "not modified" for ever, as of a server that mixed two services up
+        await world.until(lambda: "was asked for all" in world.error)
+        assert fake.asked[-1]["service"]["revision"] == ""
+        fake.body = json.dumps(LIST)
+        await world.until(lambda: not world.error)
+
+
+@pytest.mark.parametrize(
+    ("code", "named"), [(200000, {"name": "cart"}), (200001, {"name": "cart"}), (200000, {"namespace": "other"})]
+)
+async def test_an_answer_about_another_service_is_not_taken(fakes: Any, code: int, named: dict[str, str]) -> None:
+    fake, url = await fakes()
+    async with following(url) as world:
+        await world.until_listed(2)
+        service = {"name": "shop", "namespace": "default", "revision": "r2", **named}
+        fake.body = json.dumps({"code": code, "service": service, "instances": []})
+        await world.until(lambda: "the answer is of" in world.error)
+        assert len(world.listed) == 2
+
+
+async def test_an_alias_is_answered_for_by_what_it_stands_for(fakes: Any) -> None:
+    fake, url = await fakes()
+    named = {"name": "shop", "namespace": "default"}
+    service = {"name": "shop-v2", "namespace": "default", "revision": "r2"}
+    fake.body = json.dumps({**LIST, "service": service, "aliasFor": named})
+    async with following(url) as world:
+        await world.until_listed(2)
+
+
 @pytest.mark.parametrize(
     ("status", "body", "words"),
     [

@@ -169,7 +169,8 @@ class TestTrust:
     async def test_a_service_that_never_was_is_said_to_be_unknown(self, polaris: Polaris) -> None:
         async with following(polaris.http, service="shpo") as world:
             await world.until(lambda: world.error)
-            assert world.error == ("Polaris knows no such service there; check the service's name and its namespace")
+            words = "Polaris knows no such service there; check the service's name and its namespace"
+            assert world.error == f"{polaris.http}: {words}"
             assert world.pods.out() == []
 
     async def test_the_next_server_is_asked_when_one_is_down(self, polaris: Polaris, pods: Pods) -> None:

@@ -137,6 +137,29 @@ class TestSignOfLife:
     def test_a_registry_may_have_one_of_its_own(self) -> None:
         assert heard(Ledger().watch([WEB]), WEB, 0, alive=True)[1].alive
 
+    def test_after_a_reconnect_that_of_the_registry_is_no_proof_that_registrations_survived(self) -> None:
+        ledger, _ = heard(Ledger().watch([WEB]), WEB, 4, at=NOW - 20)
+        _, roster = heard(ledger.reconnected(NOW - 10), WEB, 0, alive=True)
+        assert not roster.alive
+
+    def test_nor_is_a_service_that_was_empty_meanwhile(self) -> None:
+        ledger, _ = heard(Ledger().watch([WEB, API]), WEB, 4, at=NOW - 20)
+        ledger, _ = heard(ledger, API, 4, at=NOW - 20)
+        ledger, _ = heard(ledger.reconnected(NOW - 10), API, 0, at=NOW - 9)
+        ledger, _ = heard(ledger, API, 4, at=NOW - 5)
+        assert not heard(ledger, WEB, 0, alive=True)[1].alive
+
+    def test_a_service_that_never_was_empty_is(self) -> None:
+        ledger, _ = heard(Ledger().watch([WEB, API]), WEB, 4, at=NOW - 20)
+        ledger, _ = heard(ledger, API, 4, at=NOW - 20)
+        ledger, _ = heard(ledger.reconnected(NOW - 10), API, 3, at=NOW - 5)
+        assert heard(ledger, WEB, 0)[1].alive
+        assert heard(ledger.confirm([API], NOW + 100), WEB, 0, at=NOW + 100)[1].alive
+
+    def test_a_service_that_was_full_after_the_reconnect_is_emptied_by_its_pods(self) -> None:
+        ledger, _ = heard(Ledger().watch([WEB]).reconnected(NOW - 10), WEB, 4, at=NOW - 5)
+        assert heard(ledger, WEB, 0, alive=True)[1].alive
+
 
 class TestReconnects:
     def test_a_reconnect_is_in_every_roster_after_it(self) -> None:
@@ -189,7 +212,7 @@ class Registry(RuleBasedStateMachine):
 
     @invariant()
     def the_total_is_that_of_the_last_valid_answers(self) -> None:
-        assert self.ledger.heard == self.last
+        assert {key: Heard(heard.at, heard.count) for key, heard in self.ledger.heard.items()} == self.last
         complete = self.watched == self.last.keys()
         assert self.ledger.total == (sum(heard.count for heard in self.last.values()) if complete else None)
 

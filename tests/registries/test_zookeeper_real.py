@@ -342,7 +342,7 @@ class TestWhoMayRead:
         await asyncio.to_thread(password.write_text, "wrong")
         user = {"username": "reader", "password_file": str(password)}
         async with following(zookeeper, SPRING, guarded.service, **user) as followed:
-            await followed.until_error(f"ZooKeeper does not let user reader read {guarded.folder}; check username")
+            await followed.until_error(f"does not let user reader read {guarded.folder}; check username")
             assert followed.listed == -1
             await asyncio.to_thread(password.write_text, "right")
             await followed.until_listed(4)

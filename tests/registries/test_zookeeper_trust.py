@@ -117,7 +117,7 @@ async def test_a_server_that_froze_for_less_than_a_session_makes_absence_doubtfu
         await theirs.register(3)
         await followed.until_listed(4)
         with crowd.server.frozen():
-            await followed.until_error("ZooKeeper did not answer within 1 s")
+            await followed.until_error("did not answer within 1 s")
             await asyncio.sleep(3)  # their session ends
         await followed.until(lambda: followed.roster.reconnected_at and not followed.error)
         assert followed.aged(80) == set()

@@ -1,4 +1,4 @@
-"""Questions written together and answered in order, against a server of bytes."""
+"""Questions over a few connections, against a server of bytes."""
 
 import asyncio
 import contextlib
@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from adapter.outbound import Access
-from adapter.registries.errors import RegistryUnreachable, WrongRegistryAnswer
-from adapter.registries.pipelined import LARGEST_BODY, LARGEST_HEAD, Pipeline, RawReply, Request
+from adapter.registries.errors import RegistryError, RegistryUnreachable, WrongRegistryAnswer
+from adapter.registries.http1 import LARGEST_BODY, LARGEST_HEAD, RawReply, Request
+from adapter.registries.pool import CONNECTIONS, Outcome, Pool
 
 Answering = Callable[[int, str], bytes]
 """The bytes for the n-th request on a connection, and its path. Empty: the server hangs up instead."""
@@ -33,6 +34,7 @@ class Server:
         self.connections = 0
         self.heads: list[str] = []
         self.losses = 0
+        self.surplus = asyncio.Event()
         self.hung = asyncio.Event()
         self.writers: list[asyncio.StreamWriter] = []
 
@@ -63,19 +65,28 @@ class Server:
     def lose(self) -> None:
         self.losses += 1
 
+    def sent_too_much(self) -> None:
+        self.surplus.set()
+
 
 @contextlib.asynccontextmanager
 async def serving(
     answering: Answering, path: str = "", *, seconds: float = 5, access: Access | None = None, split: bool = False
-) -> AsyncIterator[tuple[Pipeline, Server]]:
+) -> AsyncIterator[tuple[Pool, Server]]:
     server = Server(answering, split=split)
     listening = await asyncio.start_server(server.handle, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
-    pipeline = Pipeline(f"http://127.0.0.1:{port}{path}", access or Access(), timeout=seconds, on_loss=server.lose)
+    pool = Pool(
+        f"http://127.0.0.1:{port}{path}",
+        access or Access(),
+        timeout=seconds,
+        on_loss=server.lose,
+        on_surplus=server.sent_too_much,
+    )
     try:
-        yield pipeline, server
+        yield pool, server
     finally:
-        pipeline.close()
+        pool.close()
         listening.close()
         for writer in server.writers:
             writer.close()
@@ -86,15 +97,16 @@ def questions(count: int) -> list[Request]:
     return [Request("GET", f"/{number}") for number in range(count)]
 
 
-def bodies(replies: list[RawReply]) -> list[str]:
-    return [one.body.decode() for one in replies]
+def bodies(outcomes: list[Outcome]) -> list[str]:
+    """What was answered to each; of a failure its words."""
+    return [one.body.decode() if isinstance(one, RawReply) else str(one) for one in outcomes]
 
 
-async def test_many_questions_are_answered_in_order_over_one_connection() -> None:
-    async with serving(lambda _, path: reply(path)) as (pipeline, server):
+async def test_many_questions_are_answered_in_their_order_over_a_few_connections_that_are_kept() -> None:
+    async with serving(lambda _, path: reply(path)) as (pool, server):
         for _ in range(3):
-            assert bodies(await pipeline.ask(questions(30))) == [f"/{number}" for number in range(30)]
-    assert (server.connections, server.losses) == (1, 0)
+            assert bodies(await pool.ask(questions(30))) == [f"/{number}" for number in range(30)]
+    assert (server.connections, server.losses) == (CONNECTIONS, 0)
 
 
 @pytest.mark.parametrize(
@@ -111,13 +123,13 @@ async def test_many_questions_are_answered_in_order_over_one_connection() -> Non
 )
 @pytest.mark.parametrize("split", [False, True])
 async def test_a_body_is_whole_however_it_is_sent(answer: bytes, body: str, *, split: bool) -> None:
-    async with serving(lambda _, __: answer, split=split) as (pipeline, _):
-        assert bodies(await pipeline.ask(questions(3))) == [body] * 3
+    async with serving(lambda _, __: answer, split=split) as (pool, _):
+        assert bodies(await pool.ask(questions(3))) == [body] * 3
 
 
 async def test_headers_are_found_by_name_in_any_case_and_keep_theirs() -> None:
-    async with serving(lambda _, __: reply("", 'eTaG:  W/"Abc" ', "X-ETag: no")) as (pipeline, _):
-        [found] = await pipeline.ask(questions(1))
+    async with serving(lambda _, __: reply("", 'eTaG:  W/"Abc" ', "X-ETag: no")) as (pool, _):
+        [found] = await pool.ask(questions(1))
     assert found.header(b"etag") == b'W/"Abc"'
     assert found.header(b"tag") is None
 
@@ -126,10 +138,10 @@ async def test_a_request_has_path_host_credentials_and_body(tmp_path: Path) -> N
     token = tmp_path / "token"
     token.write_text("secret\n")
     access = Access(bearer_token_file=str(token), headers={"X-Tenant": "a"})
-    async with serving(lambda _, __: reply("ok"), "/base", access=access) as (pipeline, server):
-        await pipeline.ask([Request("POST", "/x?y=z", (("X-Own", "b"),), b"body")])
+    async with serving(lambda _, __: reply("ok"), "/base", access=access) as (pool, server):
+        await pool.ask([Request("POST", "/x?y=z", (("X-Own", "b"),), b"body")])
         token.write_text("newer")
-        await pipeline.ask([Request("GET", "?y=z")])
+        await pool.ask([Request("GET", "?y=z")])
     first = server.heads[0].split("\r\n")
     assert first[0] == "POST /base/x?y=z HTTP/1.1"
     assert {"X-Tenant: a", "X-Own: b", "Authorization: Bearer secret", "Content-Length: 4"} < set(first)
@@ -142,43 +154,45 @@ async def test_what_an_announced_end_left_unanswered_is_asked_again_and_is_no_lo
     def answering(count: int, path: str) -> bytes:
         return reply(path, *(["Connection: Close"] if count == 2 else []))
 
-    async with serving(answering) as (pipeline, server):
-        assert bodies(await pipeline.ask(questions(7))) == [f"/{number}" for number in range(7)]
+    async with serving(answering) as (pool, server):
+        for _ in range(7):
+            assert bodies(await pool.ask(questions(1))) == ["/0"]
     assert (server.connections, server.losses) == (3, 0)
 
 
 async def test_an_unannounced_end_is_a_loss_and_what_is_left_is_asked_again() -> None:
-    async with serving(lambda count, path: reply(path) if count < 3 else b"") as (pipeline, server):
-        assert bodies(await pipeline.ask(questions(5))) == [f"/{number}" for number in range(5)]
+    async with serving(lambda count, path: reply(path) if count < 3 else b"") as (pool, server):
+        for _ in range(5):
+            assert bodies(await pool.ask(questions(1))) == ["/0"]
     assert (server.connections, server.losses) == (2, 1)
 
 
 async def test_a_connection_lost_while_nothing_is_asked_is_a_loss() -> None:
-    async with serving(lambda _, path: reply(path)) as (pipeline, server):
-        await pipeline.ask(questions(2))
+    async with serving(lambda _, path: reply(path)) as (pool, server):
+        await pool.ask(questions(1))
         server.writers[0].close()
         await server.hung.wait()
-        assert bodies(await pipeline.ask(questions(2))) == ["/0", "/1"]
-    assert (server.connections, server.losses) == (2, 1)
+        assert bodies(await pool.ask(questions(2))) == ["/0", "/1"]
+    assert (server.connections, server.losses) == (3, 1)
 
 
 async def test_a_server_that_hangs_up_without_an_answer_is_not_asked_for_ever() -> None:
-    async with serving(lambda _, __: b"") as (pipeline, server):
+    async with serving(lambda _, __: b"") as (pool, server):
         with pytest.raises(RegistryUnreachable, match="closed without an answer"):
-            await pipeline.ask(questions(1))
+            await pool.ask(questions(1))
     assert server.connections == 1
 
 
 async def test_a_server_that_is_not_there_is_named() -> None:
-    pipeline = Pipeline("http://127.0.0.1:1", Access(), timeout=5, on_loss=lambda: None)
+    pool = Pool("http://127.0.0.1:1", Access(), timeout=5, on_loss=lambda: None)
     with pytest.raises(RegistryUnreachable, match=r"http://127\.0\.0\.1:1: .*Connect call failed"):
-        await pipeline.ask(questions(1))
+        await pool.ask(questions(1))
 
 
 async def test_a_credential_that_cannot_be_read_is_named() -> None:
-    pipeline = Pipeline("http://127.0.0.1:1", Access(bearer_token_file="/nowhere"), timeout=5, on_loss=lambda: None)
+    pool = Pool("http://127.0.0.1:1", Access(bearer_token_file="/nowhere"), timeout=5, on_loss=lambda: None)
     with pytest.raises(RegistryUnreachable, match="credentials: cannot use /nowhere"):
-        await pipeline.ask(questions(1))
+        await pool.ask(questions(1))
 
 
 async def test_a_late_answer_is_not_taken_for_the_next_questions() -> None:
@@ -188,22 +202,22 @@ async def test_a_late_answer_is_not_taken_for_the_next_questions() -> None:
         # The head alone: the body never comes.
         return b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n" if path == "/0" and not late.is_set() else reply(path)
 
-    async with serving(answering, seconds=0.2) as (pipeline, server):
+    async with serving(answering, seconds=0.2) as (pool, server):
         with pytest.raises(RegistryUnreachable, match=r"no answer within 0\.2 s"):
-            await pipeline.ask(questions(1))
+            await pool.ask(questions(1))
         late.set()
-        assert bodies(await pipeline.ask([Request("GET", "/next")])) == ["/next"]
+        assert bodies(await pool.ask([Request("GET", "/next")])) == ["/next"]
     assert server.connections == 2
 
 
 async def test_a_cancelled_question_ends_its_connection() -> None:
-    async with serving(lambda _, path: reply(path) if path != "/0" else b"HTTP/1.1 200") as (pipeline, server):
-        asking = asyncio.create_task(pipeline.ask(questions(1)))
+    async with serving(lambda _, path: reply(path) if path != "/0" else b"HTTP/1.1 200") as (pool, server):
+        asking = asyncio.create_task(pool.ask(questions(1)))
         while not server.heads:  # noqa: ASYNC110  the server has no event for it
             await asyncio.sleep(0.01)
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
-        assert bodies(await pipeline.ask([Request("GET", "/next")])) == ["/next"]
+        assert bodies(await pool.ask([Request("GET", "/next")])) == ["/next"]
     assert server.connections == 2
 
 
@@ -222,8 +236,54 @@ async def test_a_cancelled_question_ends_its_connection() -> None:
 )
 async def test_what_is_no_answer_is_an_error_and_ends_the_connection(answer: bytes, words: str) -> None:
     answers = iter([answer])
-    async with serving(lambda _, path: next(answers, reply(path))) as (pipeline, server):
+    async with serving(lambda _, path: next(answers, reply(path))) as (pool, server):
         with pytest.raises(WrongRegistryAnswer, match=words):
-            await pipeline.ask(questions(1))
-        assert bodies(await pipeline.ask(questions(1))) == ["/0"]
+            await pool.ask(questions(1))
+        assert bodies(await pool.ask(questions(1))) == ["/0"]
     assert server.connections == 2
+
+
+async def test_each_answer_has_a_time_limit_of_its_own_and_those_that_came_are_kept() -> None:
+    hanging = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"
+
+    async with serving(lambda _, path: hanging if path == "/3" else reply(path), seconds=0.3) as (pool, _):
+        found = bodies(await pool.ask(questions(40)))
+    assert [number for number in range(40) if found[number] != f"/{number}"] == [3]
+    assert "no answer within 0.3 s" in found[3]
+
+
+async def test_a_server_that_is_silent_is_not_waited_for_question_by_question() -> None:
+    async with serving(lambda _, __: b"HTTP/1.1 200 OK\r\n", seconds=0.2) as (pool, server):
+        with pytest.raises(RegistryUnreachable, match=r"no answer within 0\.2 s"):
+            await pool.ask(questions(100))
+    assert len(server.heads) == CONNECTIONS
+
+
+@pytest.mark.parametrize("then", ["at once", "at rest"])
+async def test_an_answer_that_nobody_asked_for_is_given_to_no_question(then: str) -> None:
+    """As a proxy sends that answers twice: what comes next over that connection is one question late."""
+
+    def answering(count: int, path: str) -> bytes:
+        return reply(path) + reply("nobody's") if path == "/0" and then == "at once" else reply(path)
+
+    async with serving(answering) as (pool, server):
+        if then == "at once":
+            with pytest.raises(RegistryError, match="more than was asked for"):
+                await pool.ask(questions(1))
+        else:
+            await pool.ask(questions(1))
+            server.writers[0].write(reply("nobody's"))
+        await asyncio.wait_for(server.surplus.wait(), 5)
+        assert bodies(await pool.ask([Request("GET", "/next")])) == ["/next"]
+    assert server.connections == 2
+
+
+async def test_with_an_answer_too_many_nothing_of_that_connection_is_believed() -> None:
+    def answering(_: int, path: str) -> bytes:
+        return reply(path) + reply("nobody's") if path == "/30" else reply(path)
+
+    async with serving(answering) as (pool, _):
+        found = bodies(await pool.ask(questions(31)))
+    wrong = [number for number in range(31) if found[number] != f"/{number}"]
+    assert wrong[-1] == 30
+    assert all("more than was asked for" in found[number] for number in wrong)

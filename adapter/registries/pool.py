@@ -1,0 +1,261 @@
+"""A few connections to one server, over which many small questions are put, each answered before the next is written.
+
+For polling hundreds of services every second or two. A request through a full HTTP client costs two and a half times as
+much processor time (`benchmarks/registries.py`), and most answers are "not modified".
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable, Iterator, Sequence
+from urllib.parse import SplitResult, urlsplit
+
+from adapter.outbound import Access, credentials, tls_context
+from adapter.registries.errors import RegistryError, RegistryUnreachable, WrongRegistryAnswer
+from adapter.registries.http1 import RawReply, Reader, Request, SurplusAnswer
+
+CONNECTIONS = 8
+"""Questions under way at a time: a server that takes 100 ms for each still answers 80 a second."""
+
+Outcome = RawReply | RegistryError
+"""What became of a question."""
+
+
+class Pool:
+    """Connections to one server, made when they are needed and kept.
+
+    `timeout` (seconds) is for each answer. `on_loss` hears of connections that were lost without the server's
+    announcing it, as when it was killed, even where they can be made anew at once. `on_surplus` hears of an answer that
+    nobody asked for: what was answered last, and its tag, may be of another question.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        access: Access,
+        *,
+        timeout: float,
+        on_loss: Callable[[], None] = lambda: None,
+        on_surplus: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.server = server
+        self.url = urlsplit(server)
+        self.access = access
+        self.timeout = timeout
+        self._on_loss = on_loss
+        self.on_surplus = on_surplus
+        self._kept: list[_Connection] = []
+
+    async def ask(self, requests: Sequence[Request]) -> list[Outcome]:
+        """What became of each request, in their order. They may only read: what a lost connection took is put again.
+
+        Raises the first RegistryError where nothing at all was answered, or nobody can be asked.
+        """
+        head = await self._head()
+        try:
+            written = [request.written(head, self.url.path) for request in requests]
+        except UnicodeError as error:  # a credential that fits in no header
+            raise RegistryUnreachable(f"{self.server}: {error}") from error
+        kept, self._kept = self._kept, []
+        batch = _Batch(self, written, kept)
+        try:
+            self._kept = await batch.run()
+        finally:
+            if batch.lost:
+                self._on_loss()
+        if batch.error is not None and not any(isinstance(one, RawReply) for one in batch.outcomes):
+            raise batch.error
+        return [one for one in batch.outcomes if one is not None]
+
+    async def _head(self) -> str:
+        """The lines that all requests share. Files with credentials are read each time: they are replaced."""
+        try:
+            known = await asyncio.to_thread(credentials, self.access)
+        except (OSError, UnicodeError) as error:
+            where = getattr(error, "filename", None) or ""
+            raise RegistryUnreachable(f"{self.server}: credentials: cannot use {where}: {error}") from error
+        lines = {"Host": self.url.netloc.rpartition("@")[2], "Accept": "application/json", **known}
+        return "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+
+    def close(self) -> None:
+        """Close the connections."""
+        for connection in self._kept:
+            connection.close()
+        self._kept = []
+
+
+class _Batch:
+    """Questions that are put together. `lost`: whether a connection was; `error`: the first thing that went wrong."""
+
+    def __init__(self, pool: Pool, requests: Sequence[bytes], kept: Sequence["_Connection"]) -> None:
+        self._pool = pool
+        self._requests = requests
+        self._left: Iterator[tuple[int, bytes]] = iter(enumerate(requests))
+        self._connections: list[_Connection | None] = [*kept, *[None] * CONNECTIONS][:CONNECTIONS]
+        self._tls: asyncio.Task[ssl.SSLContext] | None = None
+        self._answers = 0
+        self._in_vain = 0
+        """Failures since the last answer."""
+        self.outcomes: list[Outcome | None] = [None] * len(requests)
+        self.error: RegistryError | None = None
+        self.lost = False
+
+    async def run(self) -> list["_Connection"]:
+        """Put the questions; the connections that are of further use."""
+        used = min(CONNECTIONS, len(self._requests))
+        for spare in self._connections[used:]:
+            if spare is not None:
+                spare.close()  # one at rest would be ended by the server some day, and look like a loss
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                working = [tasks.create_task(self._work(one)) for one in self._connections[:used]]
+        except BaseException:
+            for left in filter(None, self._connections):
+                left.close()
+            raise
+        finally:
+            if self._tls is not None:
+                self._tls.cancel()
+        for index, outcome in enumerate(self.outcomes):
+            self.outcomes[index] = outcome if outcome is not None else self.error
+        return [one for task in working if (one := task.result()) is not None]
+
+    async def _work(self, connection: "_Connection | None") -> "_Connection | None":
+        """Put one question after the other; the connection, where it is of further use."""
+        answered: list[int] = []
+        for index, request in self._left:
+            before = self._answers
+            try:
+                async with asyncio.timeout(self._pool.timeout):
+                    connection, self.outcomes[index] = await self._put(connection, request)
+            except SurplusAnswer as error:
+                connection = None
+                self._pool.on_surplus()
+                for one in (*answered, index):
+                    self._fail(one, error)
+            except (RegistryError, OSError, TimeoutError) as error:
+                connection = None
+                self._fail(index, error)
+                if self._nobody_answers(error, since=before):
+                    break
+            else:
+                answered.append(index)
+                self._answers += 1
+                self._in_vain = 0
+        return connection
+
+    def _nobody_answers(self, error: Exception, *, since: int) -> bool:
+        """Whether no further question needs to wait for its own failure."""
+        if isinstance(error, TimeoutError) and self._answers == since:
+            return True
+        return self._in_vain >= min(CONNECTIONS, len(self._requests))
+
+    def _fail(self, index: int, error: Exception) -> None:
+        if isinstance(error, TimeoutError):
+            said: RegistryError = RegistryUnreachable(f"{self._pool.server}: no answer within {self._pool.timeout:g} s")
+        elif isinstance(error, RegistryError):
+            said = type(error)(f"{self._pool.server}: {error}")
+        else:
+            said = RegistryUnreachable(f"{self._pool.server}: {error}")
+        self.outcomes[index] = said
+        self.error = self.error or said
+        self._in_vain += 1
+
+    async def _put(self, connection: "_Connection | None", request: bytes) -> tuple["_Connection | None", RawReply]:
+        """An answer, over this connection or a new one, and the connection where it can be used again."""
+        if connection is not None:
+            reply = await connection.exchange(request)
+            self.lost = self.lost or connection.lost
+            if reply is not None:
+                return (None if connection.closed else connection), reply
+        connection = await self._connect()
+        reply = await connection.exchange(request)
+        if reply is None:
+            raise ConnectionResetError("the connection was closed without an answer")
+        return (None if connection.closed else connection), reply
+
+    async def _connect(self) -> "_Connection":
+        url = self._pool.url
+        tls = None
+        if url.scheme == "https":
+            if self._tls is None:  # one context for all connections of these questions
+                self._tls = asyncio.create_task(asyncio.to_thread(tls_context, self._pool.access))
+            tls = await asyncio.shield(self._tls)
+        _, connection = await asyncio.get_running_loop().create_connection(
+            lambda: _Connection(self._pool.on_surplus), url.hostname or "", port_of(url), ssl=tls
+        )
+        return connection
+
+
+class _Connection(asyncio.Protocol):
+    """The bytes of one connection: a request out, its answer in."""
+
+    def __init__(self, on_surplus: Callable[[], None]) -> None:
+        self._on_surplus = on_surplus
+        self._transport: asyncio.Transport | None = None
+        self._reader = Reader()
+        self._told: asyncio.Future[RawReply | None] | None = None
+        self._announced = False
+        self.closed = False
+
+    @property
+    def lost(self) -> bool:
+        """Whether it ended without the server's announcing it."""
+        return self.closed and not self._announced
+
+    async def exchange(self, request: bytes) -> RawReply | None:
+        """The answer to a request; None where the connection ended before. Raises WrongRegistryAnswer."""
+        if self.closed:
+            return None
+        assert self._transport is not None
+        self._reader = Reader()
+        self._told = asyncio.get_running_loop().create_future()
+        self._transport.write(request)
+        try:
+            return await self._told
+        except BaseException:
+            self.close()  # the next question would get the answer to this one
+            raise
+        finally:
+            self._told = None
+
+    def close(self) -> None:
+        """End it, without waiting for anything."""
+        self.closed = self._announced = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It is open."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Read on. What nobody asked for ends the connection."""
+        if self._told is None or self._told.done():
+            if not self.closed:
+                self.close()
+                self._on_surplus()
+            return
+        try:
+            reply = self._reader.feed(data)
+        except WrongRegistryAnswer as error:
+            self.close()
+            self._told.set_exception(error)
+            return
+        if reply is None:
+            return
+        if (reply.header(b"connection") or b"").lower() == b"close":
+            self.close()
+        self._told.set_result(reply)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is gone, by whatever cause: who waits for an answer gets none."""
+        del exc
+        self.closed = True
+        if self._told is not None and not self._told.done():
+            self._told.set_result(None)
+
+
+def port_of(url: SplitResult) -> int:
+    """The port of an http or https address."""
+    return url.port or (443 if url.scheme == "https" else 80)
