@@ -15,7 +15,7 @@ from adapter.load.pods import FINISHED_PHASES, Pod, PodState
 from adapter.load.spec import Bounds
 
 REMEMBERED_SECONDS = 900.0
-_IN = {PodState.SERVING, PodState.DOUBTFUL}
+_AWAY = {PodState.PULLED_OUT, PodState.TERMINATING, PodState.FINISHED}
 
 
 class DepartedLoad:
@@ -67,14 +67,14 @@ def after_departures(memory: Memory, pods: Sequence[Pod], now: float) -> Memory:
 def after_pull_outs(memory: Memory, states: Mapping[str, PodState], now: float) -> Memory:
     """The memory once the pods' states are known: one that served and is pulled out leaves its load to the others too.
 
-    One that serves again carries load itself.
+    One that is no longer out carries load itself, or is filled as a pod that may.
     """
     out = {
         uid: _departed(known, now)
         for uid, known in memory.pods.items()
         if known.served and known.out_since is None and states.get(uid) is PodState.PULLED_OUT
     }
-    back = {uid for uid in memory.departed if states.get(uid) in _IN}
+    back = {uid for uid in memory.departed if states.get(uid, PodState.TERMINATING) not in _AWAY}
     if not out and not back:
         return memory
     kept = {uid: pod for uid, pod in memory.departed.items() if uid not in back}

@@ -4,7 +4,7 @@ from fractions import Fraction
 from typing import Any
 
 from tests.literal.facts import Facts, Pod, maybe_moment, moment
-from tests.literal.memory import Departed, Memory, Past
+from tests.literal.memory import Departed, Memory, Past, Sample
 
 TERMINATING, FINISHED, STARTING, UNREADY = "terminating", "finished", "starting", "unready"
 PULLED_OUT, DOUBTFUL, SERVING = "pulledOut", "doubtful", "serving"
@@ -207,6 +207,11 @@ def believe_explicit(found: dict[str, str]) -> None:
             found[uid] = DOUBTFUL
 
 
+def recent(samples: dict[str, Sample], now: float) -> dict[str, Sample]:
+    """The last samples of the past 5 minutes."""
+    return {metric: sample for metric, sample in samples.items() if now - sample.at <= 300}
+
+
 def remember_states(facts: Facts, memory: Memory, found: dict[str, str], absent: set[str]) -> None:
     """Since when each pod is out or doubtful, and who served and has left."""
     now = facts.now
@@ -216,7 +221,7 @@ def remember_states(facts: Facts, memory: Memory, found: dict[str, str], absent:
         if uid not in here:
             del memory.pods[uid]
             if past.served and past.out_since is None:
-                memory.departed[uid] = Departed(left=now, samples=past.samples)
+                memory.departed[uid] = Departed(left=now, samples=recent(past.samples, now))
     went: dict[str, Departed] = {}
     for uid in here:
         if found[uid] != PULLED_OUT:
@@ -225,7 +230,7 @@ def remember_states(facts: Facts, memory: Memory, found: dict[str, str], absent:
         state = found[uid]
         if state == PULLED_OUT and past.served and past.out_since is None:
             # It went out: the others have its load now, as if it had left.
-            went[uid] = Departed(left=now, samples=past.samples)
+            went[uid] = Departed(left=now, samples=recent(past.samples, now))
         if state == PULLED_OUT:
             past.out_since = now if past.out_since is None else past.out_since
             past.by_absence = uid in absent

@@ -142,10 +142,12 @@ def take_samples(situation: Situation) -> None:
         began: dict[str, float] = {}
         for pod in situation.facts.pods:
             present = present_sample(situation, metric, pod)
-            if present is None or capacity(metric, pod) is None:
-                # Without a limit there is nothing to compare it with: missing, whatever it uses.
+            if present is None:
                 continue
             situation.present[metric.name, pod.uid] = present
+            if capacity(metric, pod) is None:
+                # Without a limit there is nothing to compare it with: missing, whatever it uses.
+                continue
             if situation.states[pod.uid] not in (SERVING, DOUBTFUL):
                 continue
             if fit_sample(situation, metric, pod, present):
@@ -331,8 +333,6 @@ def departed_load(situation: Situation, metric: Metric, sampled: list[Pod]) -> t
     for gone in situation.memory.departed.values():
         if gone.left >= oldest:
             last = gone.samples.get(metric.name)
-            if last is not None and situation.facts.now - last.at > 300:
-                last = None
             load += max(average, last.value) if last is not None else average
             count += 1
     return count, load
