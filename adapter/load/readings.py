@@ -59,13 +59,11 @@ class Standings:
 class Measured:
     """One metric's assessment and each pod's gauge of it, by UID.
 
-    `began_at`: when the window of the oldest sample that counts began. `ahead`: the service total, where it is dated
-    ahead.
+    `ahead`: the service total, where it is dated ahead.
     """
 
     assessment: MetricAssessment
     gauges: dict[str, Gauge]
-    began_at: float | None = None
     ahead: AheadSample | None = None
 
 
@@ -95,7 +93,7 @@ def measure(
     }
     counted = [g for g in _pick(gauges, [*standings.serving, *standings.doubtful]) if g.usage is not None]
     began = min((g.began_at for g in counted if g.began_at is not None), default=None)
-    return Measured(_assess_gauges(policy, metric, standings, gauges, samples, memory, now, began), gauges, began)
+    return Measured(_assess_gauges(policy, metric, standings, gauges, samples, memory, now, began), gauges)
 
 
 def _assess_gauges(
@@ -175,7 +173,7 @@ def _measure_total(
         window=source.window or None,
         error=error,
     )
-    return Measured(assessment, {}, None if stale else began, ahead)
+    return Measured(assessment, {}, ahead)
 
 
 def _tallies_of_total(
