@@ -40,6 +40,11 @@ class Gauge(NamedTuple):
         return self.missing is DOUBTED_ZERO
 
     @property
+    def knows_until(self) -> float | None:
+        """The latest moment that its sample can know of, None where the pod is missing."""
+        return None if self.at is None else began_at(self.at, None, self.ahead)
+
+    @property
     def began_at(self) -> float | None:
         """When the window of its sample began, None where the pod is missing."""
         return None if self.at is None else began_at(self.at, self.window, self.ahead)

@@ -122,7 +122,8 @@ def _assess_gauges(
         error = _error(metric, standings, gauges, samples, now)
     surely = [*standings.serving, *standings.doubtful]
     everyone = scales.tally(_pick(gauges, surely), ())
-    oldest = min((g for g in _pick(gauges, surely) if g.at is not None), key=lambda g: g.at or 0.0, default=None)
+    sampled = (gauge for gauge in _pick(gauges, surely) if gauge.at is not None)
+    oldest = min(sampled, key=lambda gauge: gauge.knows_until or 0.0, default=None)
     return MetricAssessment(
         name=metric.name,
         high=metric.high,
@@ -133,7 +134,7 @@ def _assess_gauges(
         raw=_usage(scales.tally([g for g in gauges.values() if g.usage is not None], ()), policy.average),
         total=is_service_total(metric, samples),
         readings=tuple(readings),
-        sampled_at=oldest.at if oldest else None,
+        sampled_at=oldest.knows_until if oldest else None,
         window=oldest.window if oldest else None,
         error=error,
     )
@@ -169,7 +170,7 @@ def _measure_total(
         total=True,
         total_value=None if stale else point.value,
         readings=readings,
-        sampled_at=at,
+        sampled_at=began_at(at, None, ahead),
         window=source.window or None,
         error=error,
     )

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from adapter.load.assessment import HeldBy
 from adapter.load.memory import LastSample, Memory, PodMemory
 from adapter.load.pods import Pod, PodState
@@ -25,6 +27,7 @@ from tests.load.world import (
 
 BAND = policy(cpu("1200m", "400m"))
 HOUR = 3600.0
+FAST = policy(cpu("1200m", "400m"), fast_scale_up=True)
 
 
 def test_a_source_whose_replicas_answer_by_turns_does_not_shrink_a_service_twice() -> None:
@@ -39,6 +42,18 @@ def test_a_source_whose_replicas_answer_by_turns_does_not_shrink_a_service_twice
     assert decision.desired == 15
     _, decision = see(BAND, stay, older, memory=seen.memory, now=NOW + 25)
     assert (decision.desired, decision.held_by) == (15, HeldBy.DEPARTED)
+
+
+@pytest.mark.parametrize("ahead", [0, 8])
+def test_a_clock_that_is_ahead_makes_no_sample_newer_than_a_rise_that_came_after_it(ahead: int) -> None:
+    pods, loads = same(10, "200m")
+    dated = usage(loads, at=NOW + ahead).resources
+    samples = Samples(replace(dated, fetched_at=NOW))
+    first, _ = see(FAST, pods, samples)
+    memory = replace(first.memory, last_rise=NOW + 3)
+    bounds = replace(BOUNDS, last_scale=NOW + 3)
+    _, decision = see(FAST, pods, samples, memory=memory, bounds=bounds, now=NOW + 5)
+    assert (decision.desired, decision.held_by) == (10, HeldBy.FAST_SCALE_UP)
 
 
 def rps(window: float, load: str, pods: list[Pod], at: float) -> Samples:
