@@ -81,12 +81,17 @@ def after_pull_outs(memory: Memory, states: Mapping[str, PodState], now: float) 
     return replace(memory, departed={**kept, **out})
 
 
-def after_taking_over(memory: Memory, bounds: Bounds) -> Memory:
-    """The memory with the last change of the count from before this process looked, as the HPA or another one says."""
+def after_taking_over(memory: Memory, bounds: Bounds, now: float) -> Memory:
+    """The memory with the last change of the count from before this process looked, as the HPA or another one says.
+
+    It is forgotten after as long as the pods that left, whatever windows the samples have.
+    """
     if memory.looking_since is None:
         return memory
     told = (memory.unseen_change, memory.last_scale, bounds.last_scale)
     unseen = max((at for at in told if at is not None and at <= memory.looking_since), default=None)
+    if unseen is not None and now - unseen > REMEMBERED_SECONDS:
+        unseen = None
     return memory if unseen == memory.unseen_change else replace(memory, unseen_change=unseen)
 
 
@@ -94,22 +99,16 @@ def _departed(known: PodMemory, now: float) -> Departed:
     return Departed(now, {name: sample for name, sample in known.last_sample.items() if recent(sample, now)})
 
 
-def forgotten(memory: Memory, began: Iterable[float | None], now: float) -> Memory:
-    """The memory without the departed pods that every sample began after, and without those of 15 min ago.
+def forgotten(memory: Memory, now: float) -> Memory:
+    """The memory without the departed pods of 15 min ago.
 
-    `began` is when the oldest sample of each metric began; None where none counts, which forgets nobody.
+    Not sooner: of a source that is several (two metrics servers), one may answer older samples than another did before.
     """
     if not memory.departed:
         return memory
-    moments = list(began)
-    oldest = min((at for at in moments if at is not None), default=0.0) if None not in moments else 0.0
-    kept = _kept(memory.departed, oldest, now)
-    return memory if kept == memory.departed else replace(memory, departed=kept)
-
-
-def _kept(departed: Mapping[str, Departed], oldest: float, now: float) -> dict[str, Departed]:
-    return {
+    kept = {
         uid: pod if pod.at <= now else pod._replace(at=now)
-        for uid, pod in departed.items()
-        if pod.at >= oldest and now - pod.at <= REMEMBERED_SECONDS
+        for uid, pod in memory.departed.items()
+        if now - pod.at <= REMEMBERED_SECONDS
     }
+    return memory if kept == memory.departed else replace(memory, departed=kept)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
-from adapter.load.memory import LAST_SAMPLE_SECONDS, AheadSample, LastSample, PodMemory, recent
+from adapter.load.memory import AHEAD_SECONDS, LAST_SAMPLE_SECONDS, AheadSample, LastSample, PodMemory, recent
 from adapter.load.pods import Container, Pod
 from adapter.load.samples import QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Capacity, Metric
@@ -12,8 +12,6 @@ from adapter.load.spec import Capacity, Metric
 YOUNG_SECONDS = 300.0
 """So long after its creation, or its last change of readiness, a pod that does not serve may still come to serve."""
 WARMING_SECONDS = 300.0
-AHEAD_SECONDS = 10.0
-"""A sample that is dated more than this after the answer that brought it has no believable date."""
 DOUBTED_ZERO = f"it fell to exactly 0, which counts {LAST_SAMPLE_SECONDS:.0f} s after its last other sample"
 _NOTHING = PodMemory()
 
@@ -40,6 +38,11 @@ class Gauge(NamedTuple):
     def is_doubted_zero(self) -> bool:
         """Whether the pod is missing because its sample fell to 0."""
         return self.missing is DOUBTED_ZERO
+
+    @property
+    def knows_until(self) -> float | None:
+        """The latest moment that its sample can know of, None where the pod is missing."""
+        return None if self.at is None else began_at(self.at, None, self.ahead)
 
     @property
     def began_at(self) -> float | None:

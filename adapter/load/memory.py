@@ -16,11 +16,15 @@ class LastSample(NamedTuple):
 
 LAST_SAMPLE_SECONDS = 300.0
 """So long a sample says what a pod used last."""
+AHEAD_SECONDS = 10.0
+"""A sample that is dated more than this after the answer that brought it has no believable date."""
 
 
 def recent(sample: LastSample | None, now: float) -> LastSample | None:
-    """The sample if it is of the last 5 min."""
-    return sample if sample is not None and now - sample.at <= LAST_SAMPLE_SECONDS else None
+    """The sample if it is of the last 5 min; one from before the clock was put back is of now, and ages from there."""
+    if sample is None or now - sample.at > LAST_SAMPLE_SECONDS:
+        return None
+    return sample if sample.at <= now + AHEAD_SECONDS else sample._replace(at=now)
 
 
 class AheadSample(NamedTuple):

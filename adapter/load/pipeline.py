@@ -76,7 +76,7 @@ def assess(
     membership = classify(policy, pods, memory, now)
     memory = after_pull_outs(memory, {uid: one.state for uid, one in membership.standings.items()}, now)
     memory = after_scale(after_rollout(after_states(memory, membership, now), target, now), scale, now)
-    memory = after_taking_over(memory, bounds)
+    memory = after_taking_over(memory, bounds, now)
     readings = _pod_readings(pods, membership)
     memory = replacing_step(memory, scale, readings)
     standings = _standings(policy, target, readings, memory, now)
@@ -100,7 +100,7 @@ def assess(
         may_shrink=_may_shrink(policy, counts),
         windows=windows(policy.schedules, now),
         conditions=conditions(policy, distrust(policy, membership, roster, now), memory, readings, counts, measured),
-        memory=forgotten(memory, (m.began_at for m in measured), now),
+        memory=forgotten(memory, now),
     )
     return _noting(assessment, scale, bounds, now)
 

@@ -59,13 +59,11 @@ class Standings:
 class Measured:
     """One metric's assessment and each pod's gauge of it, by UID.
 
-    `began_at`: when the window of the oldest sample that counts began. `ahead`: the service total, where it is dated
-    ahead.
+    `ahead`: the service total, where it is dated ahead.
     """
 
     assessment: MetricAssessment
     gauges: dict[str, Gauge]
-    began_at: float | None = None
     ahead: AheadSample | None = None
 
 
@@ -95,7 +93,7 @@ def measure(
     }
     counted = [g for g in _pick(gauges, [*standings.serving, *standings.doubtful]) if g.usage is not None]
     began = min((g.began_at for g in counted if g.began_at is not None), default=None)
-    return Measured(_assess_gauges(policy, metric, standings, gauges, samples, memory, now, began), gauges, began)
+    return Measured(_assess_gauges(policy, metric, standings, gauges, samples, memory, now, began), gauges)
 
 
 def _assess_gauges(
@@ -124,7 +122,8 @@ def _assess_gauges(
         error = _error(metric, standings, gauges, samples, now)
     surely = [*standings.serving, *standings.doubtful]
     everyone = scales.tally(_pick(gauges, surely), ())
-    oldest = min((g for g in _pick(gauges, surely) if g.at is not None), key=lambda g: g.at or 0.0, default=None)
+    sampled = (gauge for gauge in _pick(gauges, surely) if gauge.at is not None)
+    oldest = min(sampled, key=lambda gauge: gauge.knows_until or 0.0, default=None)
     return MetricAssessment(
         name=metric.name,
         high=metric.high,
@@ -135,7 +134,7 @@ def _assess_gauges(
         raw=_usage(scales.tally([g for g in gauges.values() if g.usage is not None], ()), policy.average),
         total=is_service_total(metric, samples),
         readings=tuple(readings),
-        sampled_at=oldest.at if oldest else None,
+        sampled_at=oldest.knows_until if oldest else None,
         window=oldest.window if oldest else None,
         error=error,
     )
@@ -171,11 +170,11 @@ def _measure_total(
         total=True,
         total_value=None if stale else point.value,
         readings=readings,
-        sampled_at=at,
+        sampled_at=began_at(at, None, ahead),
         window=source.window or None,
         error=error,
     )
-    return Measured(assessment, {}, None if stale else began, ahead)
+    return Measured(assessment, {}, ahead)
 
 
 def _tallies_of_total(

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import floor
+from typing import Any
 
 from adapter.load.assessment import PodReading
 from adapter.load.effective import Gauge
@@ -17,6 +18,7 @@ RECOVERY_SECONDS = 90.0
 COLLAPSE_PERCENT = 30
 ROLLOUT_SECONDS = 600.0
 _SETTLED = "NewReplicaSetAvailable"
+_MOMENTS = ("last_scale", "last_rise", "rollout_since", "error_since", "looking_since", "unseen_change")
 _NOTHING = PodMemory()
 _NEVER_REPLACED = Replacement()
 _AWAY = {PodState.PULLED_OUT, PodState.DOUBTFUL}
@@ -42,8 +44,8 @@ def after_roster(memory: Memory, policy: Policy, pods: Sequence[Pod], roster: Ro
         roster_at=roster.at,
         last_valid=roster,
         rosters=memory.rosters + 1,
-        rosters_since=memory.rosters_since if memory.rosters_since is not None else roster.at,
-        empty_since=None if roster.instances else memory.empty_since if memory.empty_since is not None else roster.at,
+        rosters_since=_no_later(memory.rosters_since, roster.at),
+        empty_since=None if roster.instances else _no_later(memory.empty_since, roster.at),
         roster_total=roster.registry_total if roster.registry_total is not None else memory.roster_total,
         reconnected_at=roster.reconnected_at if roster.reconnected_at is not None else memory.reconnected_at,
         hold_until=_hold_until(memory, roster, now),
@@ -57,8 +59,12 @@ def _after_listing(known: PodMemory, is_listed: bool, roster: Roster) -> PodMemo
         )
     if known.seen is None:
         return known
-    since = known.absent_since if known.absent_since is not None else roster.at
-    return replace(known, absent_since=since, absent_count=known.absent_count + 1)
+    return replace(known, absent_since=_no_later(known.absent_since, roster.at), absent_count=known.absent_count + 1)
+
+
+def _no_later(since: float | None, at: float) -> float:
+    """Since when something lasts that is so at this time; what began later by a clock that was put back begins anew."""
+    return at if since is None else min(since, at)
 
 
 def within_reach(memory: Memory, now: float) -> Memory:
@@ -66,11 +72,9 @@ def within_reach(memory: Memory, now: float) -> Memory:
     held = memory.hold_until
     if held is not None and held > now + RECOVERY_SECONDS:
         memory = replace(memory, hold_until=now + RECOVERY_SECONDS)
-    if memory.last_scale is not None and memory.last_scale > now:
-        memory = replace(memory, last_scale=now)
-    if memory.last_rise is not None and memory.last_rise > now:
-        memory = replace(memory, last_rise=now)
-    return memory
+    moments = {name: getattr(memory, name) for name in _MOMENTS}
+    ahead: dict[str, Any] = {name: now for name, at in moments.items() if at is not None and at > now}
+    return replace(memory, **ahead) if ahead else memory
 
 
 def _hold_until(memory: Memory, roster: Roster, now: float) -> float | None:
@@ -103,9 +107,9 @@ def _after_state(known: PodMemory, state: PodState, by_absence: bool, now: float
         return known
     return replace(
         known,
-        out_since=(known.out_since if known.out_since is not None else now) if out else None,
+        out_since=_no_later(known.out_since, now) if out else None,
         by_absence=by_absence,
-        doubt_since=(known.doubt_since if known.doubt_since is not None else now) if doubtful else None,
+        doubt_since=_no_later(known.doubt_since, now) if doubtful else None,
         served=served and state not in _GONE,
     )
 

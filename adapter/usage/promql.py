@@ -77,7 +77,8 @@ class Inputs:
     """What an expression reads. `alternatives`: it may have a value though some of them have none.
 
     `window`: how far back (seconds) it reads from the time of its newest samples: its longest range, that of each
-    subquery around it, and its longest offset. UNKNOWN_WINDOW where a duration is an expression of its own.
+    subquery around it, and its longest offset (with subqueries all offsets, for one may hold another). UNKNOWN_WINDOW
+    where a duration is an expression of its own.
     """
 
     selectors: tuple[Selector, ...]
@@ -158,7 +159,7 @@ class _Scan:
         self._subquery = False
         self._longest_range = 0.0
         self._subqueries = 0.0
-        self._longest_offset = 0.0
+        self._offsets = [0.0]
 
     def inputs(self) -> Inputs:
         while self._at < len(self._tokens):
@@ -166,7 +167,8 @@ class _Scan:
         chosen = [s for s in self._found if not s.shift] or self._found
         # Inside a subquery an instant selector is read over a range as well; which ones are is not worth knowing.
         chosen = [Selector(s.text, s.ranged or self._subquery, s.shift) for s in chosen]
-        window = self._longest_range + self._subqueries + self._longest_offset
+        offset = sum(self._offsets) if self._subquery else max(self._offsets)
+        window = self._longest_range + self._subqueries + offset
         return Inputs(tuple(dict.fromkeys(chosen)), self._alternatives, window)
 
     def _step(self, token: Token) -> None:
@@ -238,7 +240,7 @@ class _Scan:
         if is_offset:
             text = self._text[self._tokens[start].start : self._tokens[self._at - 1].end]
             # What lies ahead of the present reaches back no further.
-            self._longest_offset = max(self._longest_offset, 0.0 if text.startswith("-") else _duration(text))
+            self._offsets.append(0.0 if text.startswith("-") else _duration(text))
 
     def _skip_moment(self) -> None:
         """Past what follows `offset` or `@`: `5m`, `-5m`, `1700000000.5`, `start()`, `(1m + 30s)`."""

@@ -339,22 +339,11 @@ def departed_load(situation: Situation, metric: Metric, sampled: list[Pod]) -> t
 
 
 def forget_departed(situation: Situation) -> None:
-    """Departed pods are kept until every sample that counts began later, at most 900 s."""
-    facts, memory = situation.facts, situation.memory
-    counting = {pod.uid for pod in situation.pods(SERVING, DOUBTFUL)}
-    begins: list[float] = []
-    all_answered = True
-    for metric in facts.metrics:
-        if metric.is_total:
-            mine = [total_began(facts, memory, metric)]
-        else:
-            mine = [at for uid, at in situation.began[metric.name].items() if uid in counting]
-        all_answered = all_answered and bool(mine)
-        begins += mine
-    for uid in list(memory.departed):
-        left = memory.departed[uid].left
-        if facts.now - left > 900 or (all_answered and min(begins) > left):
-            del memory.departed[uid]
+    """Departed pods are kept for 900 s: a source may answer older samples than it did before."""
+    departed = situation.memory.departed
+    for uid in list(departed):
+        if situation.facts.now - departed[uid].left > 900:
+            del departed[uid]
 
 
 # --- §3, Watermark ---

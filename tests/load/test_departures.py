@@ -182,7 +182,7 @@ class TestForHowLong:
         known, decision = later(NOW + 20)  # the window of 15 s began at the moment in which they were seen to be gone
         assert (decision.held_by, len(known.memory.departed)) == (HeldBy.DEPARTED, 5)
         known, decision = later(NOW + 20.5)
-        assert (decision.desired, len(known.memory.departed)) == (11, 0)
+        assert (decision.desired, len(known.memory.departed)) == (11, 5)
 
     def test_for_fifteen_minutes_at_most(self) -> None:
         pods, loads = same(20, "300m")

@@ -237,6 +237,7 @@ class TestDating:
 @pytest.mark.parametrize(
     ("text", "window"),
     [
+        ("max_over_time((x offset 2m)[2m:] offset 3m)", 420),
         ("up", 0),
         ("sum by (namespace, pod) (rate(http_requests_total[1m]))", 60),
         ("rate(a[1h30m]) / rate(b[5m])", 5400),

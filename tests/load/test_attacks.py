@@ -1,0 +1,132 @@
+"""What nobody means to happen: sources that answer by turns, changes long ago, clocks that were put back."""
+
+from dataclasses import replace
+
+import pytest
+
+from adapter.load.assessment import HeldBy
+from adapter.load.memory import LastSample, Memory, PodMemory
+from adapter.load.pods import Pod, PodState
+from adapter.load.samples import Point, QuerySamples, Samples
+from adapter.load.spec import Fallback, Query
+from tests.load.world import (
+    BOUNDS,
+    NOW,
+    REGISTRY,
+    TARGET,
+    cpu,
+    nano,
+    out,
+    pod,
+    policy,
+    roster,
+    same,
+    see,
+    usage,
+)
+
+BAND = policy(cpu("1200m", "400m"))
+HOUR = 3600.0
+FAST = policy(cpu("1200m", "400m"), fast_scale_up=True)
+
+
+def test_a_source_whose_replicas_answer_by_turns_does_not_shrink_a_service_twice() -> None:
+    pods, loads = same(20, "300m")
+    older = usage(loads)
+    first, decision = see(BAND, pods, older)
+    assert decision.desired == 15
+    stay = pods[:15]
+    left, _ = see(BAND, stay, older, memory=first.memory, now=NOW + 5)
+    newer = usage(dict.fromkeys(loads, "400m"), at=NOW + 21)
+    seen, decision = see(BAND, stay, newer, memory=left.memory, now=NOW + 22)
+    assert decision.desired == 15
+    _, decision = see(BAND, stay, older, memory=seen.memory, now=NOW + 25)
+    assert (decision.desired, decision.held_by) == (15, HeldBy.DEPARTED)
+
+
+@pytest.mark.parametrize("ahead", [0, 8])
+def test_a_clock_that_is_ahead_makes_no_sample_newer_than_a_rise_that_came_after_it(ahead: int) -> None:
+    pods, loads = same(10, "200m")
+    dated = usage(loads, at=NOW + ahead).resources
+    samples = Samples(replace(dated, fetched_at=NOW))
+    first, _ = see(FAST, pods, samples)
+    memory = replace(first.memory, last_rise=NOW + 3)
+    bounds = replace(BOUNDS, last_scale=NOW + 3)
+    _, decision = see(FAST, pods, samples, memory=memory, bounds=bounds, now=NOW + 5)
+    assert (decision.desired, decision.held_by) == (10, HeldBy.FAST_SCALE_UP)
+
+
+def rps(window: float, load: str, pods: list[Pod], at: float) -> Samples:
+    points = {one.name: Point(at, nano(load)) for one in pods}
+    return Samples(queries={"cpu": QuerySamples(pods=points, window=window, fetched_at=at)})
+
+
+def test_a_change_that_nobody_saw_is_forgotten_after_fifteen_minutes_like_the_pods_that_left() -> None:
+    rule = policy(replace(cpu("1200m", "400m"), resource=None, query=Query(name="r")))
+    pods, _ = same(20, None)
+    bounds = replace(BOUNDS, last_scale=NOW - 901)
+    memory = Memory(looking_since=NOW - 1)
+    _, decision = see(rule, pods, rps(HOUR, "300m", pods, NOW - 5), memory=memory, bounds=bounds)
+    assert decision.desired == 15
+    bounds = replace(BOUNDS, last_scale=NOW - 900)
+    _, decision = see(rule, pods, rps(HOUR, "300m", pods, NOW - 5), memory=memory, bounds=bounds)
+    assert decision.held_by is HeldBy.DEPARTED
+
+
+class TestAClockThatWasPutBack:
+    def test_a_change_that_nobody_saw_in_the_future_holds_no_longer_than_new_samples_take(self) -> None:
+        memory = Memory(looking_since=NOW + HOUR, last_scale=NOW + HOUR, unseen_change=NOW + HOUR, last_replicas=20)
+        pods, loads = same(20, "300m")
+        first, _ = see(BAND, pods, usage(loads), memory=memory)
+        _, decision = see(BAND, pods, usage(loads, at=NOW + 40), memory=first.memory, now=NOW + 45)
+        assert decision.desired == 15
+
+    def test_a_zero_is_doubted_no_longer_than_five_minutes(self) -> None:
+        pods, loads = same(10, "300m")
+        used = {"cpu": LastSample(NOW + HOUR, nano("1"))}
+        known = {one.uid: PodMemory(served=True, last_sample=used) for one in pods}
+        zeros = {**dict.fromkeys(loads, "0"), "web-0": "300m"}
+        first, decision = see(BAND, pods, usage(zeros), memory=Memory(pods=known))
+        assert decision.desired == 10
+        _, decision = see(BAND, pods, usage(zeros, at=NOW + 300), memory=first.memory, now=NOW + 301)
+        assert decision.desired == 1
+
+    def test_a_pod_that_is_out_is_replaced_in_time(self) -> None:
+        pods, loads = same(5, "1500m")
+        rule = replace(BAND, pulled_out=replace(BAND.pulled_out, replace_after=60.0))
+        away = [*pods, out("o")]
+        memory = Memory(pods={"uid-o": PodMemory(served=True, out_since=NOW + HOUR)})
+        first, _ = see(rule, away, usage(loads), memory=memory)
+        _, decision = see(rule, away, usage(loads, at=NOW + 60), memory=first.memory, now=NOW + 61)
+        assert decision.desired == 8
+
+    def test_a_fallback_comes_in_time(self) -> None:
+        rule = replace(BAND, fallback=Fallback(after=60.0, replicas=7))
+        pods, _ = same(3, None)
+        first, _ = see(rule, pods, Samples(), memory=Memory(error_since=NOW + HOUR, last_replicas=3))
+        _, decision = see(rule, pods, Samples(), memory=first.memory, now=NOW + 61)
+        assert decision.desired == 7
+
+    def test_a_rollout_keeps_from_replacing_for_ten_minutes_only(self) -> None:
+        pods, loads = same(5, "1500m")
+        away = [*pods, out("o")]
+        target = replace(TARGET, progressing="ReplicaSetUpdated")
+        memory = Memory(rollout_since=NOW + HOUR, last_replicas=6)
+        first, _ = see(BAND, away, usage(loads), memory=memory, target=target)
+        _, decision = see(BAND, away, usage(loads, at=NOW + 600), memory=first.memory, target=target, now=NOW + 601)
+        assert decision.desired == 8
+
+    def test_answers_of_a_registry_are_counted_from_the_present(self) -> None:
+        rule = replace(BAND, registry=REGISTRY)
+        pods = [pod(f"web-{index}", ip=f"10.0.0.{index}") for index in range(5)]
+        loads = {one.name: "600m" for one in pods}
+        memory = Memory(
+            pods={one.uid: PodMemory(served=True, seen=NOW - 99, absent_since=NOW + HOUR) for one in pods[:1]},
+            ever_in_roster=True, roster_at=NOW + HOUR, rosters=9, rosters_since=NOW + HOUR,
+        )  # fmt: skip
+        for later in range(0, 61, 15):
+            listed = roster(*(one.ips[0] for one in pods[1:]), at=NOW + later)
+            now = NOW + later + 1
+            seen, _ = see(rule, pods, usage(loads, at=now - 5), listed=listed, memory=memory, now=now)
+            memory = seen.memory
+        assert seen.pods[0].state is PodState.PULLED_OUT
