@@ -40,7 +40,7 @@ class Found:
 
 
 class Kind:
-    """A kind of scale target that is wanted: resolved by discovery, then watched; anew where it went and came back, or changed.
+    """A kind of scale target that is wanted: resolved by discovery, then watched; anew where it came back, or changed.
 
     `reflector` makes the watch of a namespace (empty: of all). `on_news` is called when the kind was resolved or
     listed, or can no longer be resolved.
@@ -78,8 +78,8 @@ class Kind:
             served = await self._watch(self.resource)
             if asyncio.get_running_loop().time() - began > LASTING_SECONDS:
                 self._backoff.reset()
-            what = "is served in another way" if served else "is gone"
-            log.info(f"scale target kind {what}, looking it up anew", kind=self._key.kind)
+            what = "is served in another way now" if served else "is gone"
+            log.info("looking a scale target kind up anew", kind=self._key.kind, because=what)
             self.fault = "" if served else f"the API server serves no {self.resource.name} any more"
             self.resource, self.watches = None, {}
             self._on_news(self._key)
