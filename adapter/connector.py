@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import socket
 from typing import Any
 from weakref import WeakSet
@@ -10,6 +11,13 @@ import aiohttp
 
 _TURNS = 10
 """Turns of the event loop in which a transport sees that its socket has ended, and lets go of it."""
+_TLS = re.compile(r" ssl:(<[^>]*>|\w+)")
+"""What aiohttp says of TLS in its errors: a flag, or the address of an object, which differs each time."""
+
+
+def words(error: Exception) -> str:
+    """What went wrong on a connection, in words that stay the same while that does; never empty."""
+    return _TLS.sub("", str(error)) or type(error).__name__
 
 
 class Connector(aiohttp.TCPConnector):

@@ -10,7 +10,6 @@ OutboundError               no usable answer; its text is a sentence for people
 import asyncio
 import base64
 import os
-import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,15 +18,12 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
-from adapter.connector import Connector
+from adapter.connector import Connector, words
 
 AT_ONCE = 8
 """Requests under way at a time, for each client."""
 LARGEST_ANSWER = 32 * 1024 * 1024
 """Bytes of an answer, unpacked."""
-
-_TLS = re.compile(r" ssl:(<[^>]*>|\w+)")
-"""What aiohttp says of TLS in its errors: a flag, or the address of an object, which differs each time."""
 
 _Stamp = tuple[tuple[int, ...], ...]
 
@@ -127,7 +123,7 @@ class Client:
         except TimeoutError as error:
             raise Unreachable(f"no answer within {seconds:g} s") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise Unreachable(_TLS.sub("", str(error)) or type(error).__name__) from error
+            raise Unreachable(words(error)) from error
 
     async def _credentials(self, *, secure: bool) -> _Opened:
         known = self._opened

@@ -21,6 +21,12 @@ log = structlog.get_logger(__name__)
 
 LASTING_SECONDS = 60.0
 """A kind that was watched for so long is looked up again at once when it goes; one that comes and goes is not."""
+LOOK_AGAIN_SECONDS = 30.0
+"""How often a kind is looked up while it is watched: no watch tells that objects keep their scale elsewhere now."""
+
+
+class _Changed(Exception):  # noqa: N818 - it is called what happened
+    """The kind is served in another way than before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +40,7 @@ class Found:
 
 
 class Kind:
-    """A kind of scale target that is wanted: resolved by discovery, then watched; anew where it went and came back.
+    """A kind of scale target that is wanted: resolved by discovery, then watched; anew where it came back, or changed.
 
     `reflector` makes the watch of a namespace (empty: of all). `on_news` is called when the kind was resolved or
     listed, or can no longer be resolved.
@@ -69,24 +75,43 @@ class Kind:
             }
             self._on_news(self._key)
             began = asyncio.get_running_loop().time()
-            await self._watch()
+            served = await self._watch(self.resource)
             if asyncio.get_running_loop().time() - began > LASTING_SECONDS:
                 self._backoff.reset()
-            log.info("scale target kind is gone, looking it up anew", kind=self._key.kind)
-            self.fault = f"the API server serves no {self.resource.name} any more"
+            what = "is served in another way now" if served else "is gone"
+            log.info("looking a scale target kind up anew", kind=self._key.kind, because=what)
+            self.fault = "" if served else f"the API server serves no {self.resource.name} any more"
             self.resource, self.watches = None, {}
             self._on_news(self._key)
-            await asyncio.sleep(self._backoff.next())
+            if not served:
+                await asyncio.sleep(self._backoff.next())
 
-    async def _watch(self) -> None:
-        """Watch until the API server no longer serves the kind."""
+    async def _watch(self, resource: Resource) -> bool:
+        """Watch until the API server no longer serves the kind as it was; whether it still serves it."""
+        served = False
         try:
             async with asyncio.TaskGroup() as tasks:
                 for reflector in self.watches.values():
                     tasks.create_task(reflector.run(until=(NotFound,)))
                     tasks.create_task(self._tell_when_synced(reflector))
+                tasks.create_task(self._end_when_changed(resource))
         except* NotFound:
             pass
+        except* _Changed:
+            served = True
+        return served
+
+    async def _end_when_changed(self, resource: Resource) -> None:
+        """Raise _Changed once the kind is found to be served in another way; what cannot be looked up is as it was."""
+        while True:
+            await asyncio.sleep(LOOK_AGAIN_SECONDS)
+            self._resources.forget(self._key.api_version, self._key.kind)
+            try:
+                found = await self._resources.find(self._key.api_version, self._key.kind)
+            except KubeError:
+                continue
+            if found != resource and not found.hint:
+                raise _Changed
 
     async def _tell_when_synced(self, reflector: Reflector[TargetObject]) -> None:
         await reflector.synced.wait()

@@ -10,7 +10,7 @@ from typing import Self
 import aiohttp
 from yarl import URL
 
-from adapter.connector import Connector
+from adapter.connector import Connector, words
 from adapter.kube import credentials
 from adapter.kube.clock import ServerClock
 from adapter.kube.credentials import Access, Load
@@ -238,4 +238,4 @@ def _translated(question: _Question, late: str) -> Iterator[None]:
     except TimeoutError as error:
         raise TimedOut(f"{question}: {late}") from error
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        raise Unreachable(f"{question}: {str(error) or type(error).__name__}") from error
+        raise Unreachable(f"{question}: {words(error)}") from error

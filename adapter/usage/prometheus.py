@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -19,6 +20,9 @@ from adapter.usage.promql import Inputs, dating, inputs
 from adapter.usage.questions import Catalog, Question, Wanted
 from adapter.usage.server import Server
 from adapter.usage.wire import Sample, samples
+
+SLOW_SECONDS = 1.0
+"""A question that took longer the last time is among those that cannot take every turn of their server."""
 
 _JITTER = 0.1
 
@@ -48,6 +52,7 @@ class _Known:
     answer: Answer | None = None
     cause: str = ""
     unanswered: bool = False
+    slow: bool = False
 
 
 _NOTHING = _Known()
@@ -216,30 +221,33 @@ class Prometheus:
 
     async def _asked(self, question: Question) -> _Known:
         last = self._known.get(question, _NOTHING)
-        source, outage = f"prometheus/{question.server}", self._servers[question.server].outage
-        try:
-            found = await self._answer(question, source)
-        except UsageError as error:
-            self._failed(source, question, error, last)
-            if rejected := isinstance(error, QueryRejected):
-                outage.answered()
-            return replace(last, cause=str(error), unanswered=not rejected)
-        outage.answered()
+        source, server = f"prometheus/{question.server}", self._servers[question.server]
+        loop = asyncio.get_running_loop()
+        async with server.slow_turn if last.slow else nullcontext(), server.turn:
+            began = loop.time()
+            try:
+                found = await self._answer(question, source)
+            except UsageError as error:
+                self._failed(source, question, error, last)
+                if rejected := isinstance(error, QueryRejected):
+                    server.outage.answered()
+                slow = loop.time() - began > SLOW_SECONDS
+                return replace(last, cause=str(error), unanswered=not rejected, slow=slow)
+        server.outage.answered()
         self._metrics.source_up.labels(source).set(1)
         self._metrics.source_success.labels(source).set(found.fetched_at)
-        return _Known(found)
+        return _Known(found, slow=loop.time() - began > SLOW_SECONDS)
 
     async def _answer(self, question: Question, source: str) -> Answer:
         server = self._servers[question.server]
         slices = Slices()
         read = inputs(question.text)
-        async with server.turn:
-            with self._metrics.source_duration.labels(source).time():
-                body = await server.query(question.text, max_age=question.max_age)
-            found = await samples(body, slices)
-            dates = Dates(read, question, found[0].at if found else self._clock())
-            if found and read.selectors:
-                await dates.read(await self._times(server, question, read, found[0].at, slices), slices)
+        with self._metrics.source_duration.labels(source).time():
+            body = await server.query(question.text, max_age=question.max_age)
+        found = await samples(body, slices)
+        dates = Dates(read, question, found[0].at if found else self._clock())
+        if found and read.selectors:
+            await dates.read(await self._times(server, question, read, found[0].at, slices), slices)
         return await answer(question, found, dates, self._clock(), slices)
 
     async def _times(

@@ -8,6 +8,9 @@ from adapter.usage.errors import SourceUnreachable, WrongAnswer
 from adapter.usage.outage import Outage
 from adapter.usage.wire import refusal
 
+SLOW_AT_ONCE = AT_ONCE - 2
+"""So many of the questions that are slow, however many there are: the others need not wait for them."""
+
 _OK = range(200, 300)
 
 
@@ -17,6 +20,7 @@ class Server:
     def __init__(self, settings: PrometheusServer) -> None:
         self.settings = settings
         self.turn = asyncio.Semaphore(AT_ONCE)
+        self.slow_turn = asyncio.Semaphore(SLOW_AT_ONCE)
         self.outage = Outage()
         self._url = settings.url.rstrip("/") + "/api/v1/query"
         self._client = Client(_access(settings), timeout=settings.timeout_seconds, largest=LARGEST_ANSWER)

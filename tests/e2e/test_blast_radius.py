@@ -258,7 +258,7 @@ def apart(control_plane: ControlPlane, crds: None) -> Iterator[Path]:
                 rest += copy.deepcopy(item.get("rules", [])) if item["kind"] in {"ClusterRole", "Role"} else []
     for rule in rest:
         rule.pop("resourceNames", None)
-    pods = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
+    pods = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}
     maps = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]}
     reviews = [
         {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
@@ -301,7 +301,7 @@ def test_a_right_that_all_policies_need_is_named_to_everybody_and_by_everybody(
     grant(
         scene.workloads.cluster,
         "apart-pods",
-        [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}],
+        [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}],
     )
     scene.wait_count("web", "8")
     scene.wait_condition("web", "InputsFresh", "SamplesFresh")

@@ -62,6 +62,8 @@ class Cluster:
         """Kinds that discovery still tells of."""
         self.down: set[str] = set()
         """Namespaces for which metrics.k8s.io answers 503."""
+        self.selector_path = ".status.selector"
+        """Where widgets keep their selector, by their definition."""
         self.asked: list[str] = []
         """Method and path of all requests."""
         self._watches: list[tuple[str, str, Watch]] = []
@@ -214,10 +216,9 @@ class Cluster:
         yield {"name": plural, "kind": KINDS.get(plural, plural), "namespaced": True}
         yield {"name": f"{plural}/scale", "kind": "Scale", "namespaced": True}
 
-    @staticmethod
-    def _definition() -> web.Response:
+    def _definition(self) -> web.Response:
         scale = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
-        scale["labelSelectorPath"] = ".status.selector"
+        scale["labelSelectorPath"] = self.selector_path
         return raw({"spec": {"versions": [{"name": "v1", "subresources": {"scale": scale}}]}})
 
     def _usage(self, namespace: str) -> web.Response:

@@ -73,6 +73,45 @@ async def test_a_kind_whose_definition_was_deleted_and_made_anew_is_resolved_and
     await stand.until_answered()
 
 
+async def test_a_kind_whose_definition_keeps_the_scale_elsewhere_now_is_read_there_without_a_restart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(targets, "LOOK_AGAIN_SECONDS", 0.2)
+    async with standing() as stand:
+        stand.add(WEB)
+        stand.add(THING)
+        async with running(stand):
+            await stand.until_answered()
+            thing = stand.cluster.objects["widgets"]["shop/thing"]
+            status = dict(thing["status"])
+            status["podsBy"] = status.pop("selector")
+            stand.cluster.put("widgets", {**thing, "status": status})
+            await stand.until_refused(["thing"], "has no selector")
+            stand.cluster.selector_path = ".status.podsBy"
+            await stand.until_answered()
+
+
+async def test_a_kind_that_stays_as_it_is_keeps_its_watch_also_while_it_cannot_be_looked_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(targets, "LOOK_AGAIN_SECONDS", 0.02)
+    async with standing() as stand:
+        stand.add(THING)
+        async with running(stand):
+            await stand.until_answered()
+            stand.cluster.asked.clear()
+
+            async def looked_up() -> bool:
+                return sum("customresourcedefinitions" in one for one in stand.cluster.asked) >= 3
+
+            await until(looked_up, 5, stand.all_answers)
+            stand.cluster.refused.add("definitions")
+            stand.cluster.asked.clear()
+            await until(looked_up, 5, stand.all_answers)
+            assert [one for one in stand.cluster.asked if one.endswith("/widgets")] == []
+            assert await stand.answer(THING) == "5"
+
+
 async def test_a_kind_that_cannot_be_resolved_is_asked_for_ever_more_seldom_and_no_longer_than_it_is_needed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,23 @@ class TestTrouble:
             async with Session(load, metrics=metrics) as session:
                 with pytest.raises(errors.Unreachable, match=f"GET {PATH}: "):
                     await session.get(PATH)
+
+    async def test_the_sentence_that_nobody_is_there_is_the_same_whoever_says_it(self, metrics: Metrics) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            where = f"127.0.0.1:{free.getsockname()[1]}"
+
+        async def load() -> Access:
+            return Access(server=f"https://{where}", tls=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+
+        said = set()
+        for _ in range(2):
+            async with Session(load, metrics=metrics) as session:
+                with pytest.raises(errors.Unreachable) as caught:
+                    await session.get(PATH)
+                said.add(str(caught.value))
+        (sentence,) = said
+        assert sentence.startswith(f"GET {PATH}: Cannot connect to host {where} [")
 
     async def test_a_connection_that_breaks_is_unreachable(self, api: FakeApi, session: Session) -> None:
         api.answers[PATH] = hang_up

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 from collections.abc import AsyncIterator, Callable
 
@@ -16,6 +17,7 @@ from adapter.usage.errors import QueryRejected, SourceUnreachable
 from adapter.usage.outage import Outage
 from adapter.usage.prometheus import Prometheus
 from adapter.usage.resource_metrics import ResourceMetrics
+from adapter.usage.server import SLOW_AT_ONCE
 from tests.kube.lease_kit import moment, run
 
 TIMEOUT = 10.0
@@ -33,6 +35,7 @@ class Server:
     def __init__(self, settings: PrometheusServer) -> None:
         self.settings = settings
         self.turn = asyncio.Semaphore(AT_ONCE)
+        self.slow_turn = asyncio.Semaphore(SLOW_AT_ONCE)
         self.outage = Outage()
 
     async def query(self, text: str, **_: object) -> bytes:
@@ -143,6 +146,37 @@ def test_a_question_that_always_fails_keeps_its_interval_and_makes_no_other_wait
     run(work())
     times = {text: [at for at, asked in server.asked if asked == text] for _, text in server.asked}
     assert all(9 <= len(at) <= 14 for at in times.values())
+
+
+@pytest.mark.parametrize("answers", [False, True], ids=["unanswered", "answered"])
+def test_questions_that_are_slow_however_many_leave_the_others_their_interval(
+    server: type[Server], answers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.goes = server.comes = 0
+    slow, quick = queries(60, 15), queries(3, 5)
+    texts, true = {query.query for query in slow}, server.query
+    times: dict[str, list[float]] = {query.query: [] for query in quick}
+
+    async def query(self: Server, text: str, **more: object) -> bytes:
+        if text in texts:
+            await asyncio.sleep(TIMEOUT - 1)
+            if not answers:
+                raise SourceUnreachable("no answer within 9 s")
+        else:
+            times[text].append(moment())
+        return await true(self, text, **more)
+
+    monkeypatch.setattr(server, "query", query)
+
+    async def work() -> None:
+        async with polling(*slow, *quick):
+            await asyncio.sleep(600)
+
+    run(work())
+    found_out = 60 * TIMEOUT / AT_ONCE
+    for at in times.values():
+        later = [one for one in at if one > found_out]
+        assert max(b - a for a, b in itertools.pairwise(later)) <= 6
 
 
 def test_after_an_outage_a_question_that_always_fails_lets_the_others_be_asked(server: type[Server]) -> None:
