@@ -22,6 +22,10 @@ _TIMES = {
 }  # fmt: skip
 
 
+_TYPES: dict[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "str": (str,), "float": (float, int)}
+_LARGEST = 2**63
+_LATEST = 221_845_392_000.0
+"""The year 9000: what comes a while after it can still be written."""
 _OWN = {"looking_since", "unseen_change"}
 """What a process remembers for itself alone."""
 _APART = {"pods", "departed", "ahead", "last_valid", "replacement"} | _OWN
@@ -195,6 +199,9 @@ class Reader:
         found = seconds_of(data)
         if found is None:
             self.fault(at, data, "must be a time with its offset, such as 2026-01-01T12:00:00Z")
+        elif not 0 <= found < _LATEST:
+            self.fault(at, data, "must be a time from 1970 to the year 9000")
+            return 0.0
         return found or 0.0
 
     def nano(self, data: object, at: tuple[str | int, ...]) -> int:
@@ -227,13 +234,17 @@ class Reader:
         return found
 
     def _typed(self, value: Any, kind: object, at: tuple[str | int, ...]) -> Any:
-        wanted = str(kind)
-        simple = {"bool": bool, "int": int, "int | None": int, "str": str}
-        text = kind.__name__ if isinstance(kind, type) else wanted
-        expected = simple.get(text)
-        if text == "float | None" and isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
-        if expected is not None and (not isinstance(value, expected) or (expected is int and isinstance(value, bool))):
-            self.fault(at, value, f"must be of type {expected.__name__}")
-            return expected()
-        return value
+        wanted = (kind.__name__ if isinstance(kind, type) else str(kind)).removesuffix(" | None")
+        expected = _TYPES.get(wanted)
+        if expected is None:
+            return value
+        if not isinstance(value, expected) or (isinstance(value, bool) and wanted != "bool"):
+            self.fault(at, value, f"must be of type {wanted}")
+            return expected[0]()
+        if wanted == "float" and not abs(value) < _LARGEST:
+            self.fault(at, value, "must be a number that can be counted with")
+            return 0.0
+        if wanted == "int" and not 0 <= value < _LARGEST:
+            self.fault(at, value, "must be a whole number that is not negative, and below 2^63")
+            return 0
+        return float(value) if wanted == "float" else value
