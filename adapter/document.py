@@ -44,7 +44,6 @@ _KNOWN = (
 )  # fmt: skip
 _TITLE = "the document cannot be decided on"
 _MOST_FAULTS = 100
-_MOST_OBJECTS = 10_000
 _MOST_REPLICAS = 2**31 - 1
 _SAMPLES_KEYS = ("at", "pods", "total", "windowSeconds")
 _LONGEST_WINDOW = 366 * 86_400
@@ -90,7 +89,10 @@ def read(text: str) -> Document:
 def _told(faults: Sequence[Fault]) -> list[Fault]:
     """As many faults as anybody reads."""
     more = len(faults) - _MOST_FAULTS
-    return [*faults[:_MOST_FAULTS], *([Fault("", None, f"and {more} more faults; mend these first")] if more > 0 else [])]
+    return [
+        *faults[:_MOST_FAULTS],
+        *([Fault("", None, f"and {more} more faults; mend these first")] if more > 0 else []),
+    ]
 
 
 def answer(document: Document) -> dict[str, Any]:
@@ -256,10 +258,7 @@ class _Reading:
 
     def _objects(self, key: str) -> Iterator[tuple[int, Any]]:
         """The objects of a list, with their places."""
-        found = self._reader.sequence(self._data.get(key), (key,))
-        if len(found) > _MOST_OBJECTS:
-            self._fault(key, None, f"has {len(found)} items; at most {_MOST_OBJECTS} are read, those of the target")
-        yield from enumerate(found[:_MOST_OBJECTS])
+        yield from enumerate(self._reader.sequence(self._data.get(key), (key,)))
 
     def _times_of(self, found: object, at: tuple[str | int, ...]) -> None:
         """Fault the times of an object that cannot be read: the cluster's own never are, and here they would count."""

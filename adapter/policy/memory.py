@@ -4,7 +4,7 @@ Times are RFC 3339 with microseconds (UTC), values canonical quantities; pods ar
 is not remembered. The last valid roster is written as `decide` reads rosters.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
@@ -22,6 +22,8 @@ _TIMES = {
 }  # fmt: skip
 
 
+MOST_ITEMS = 5000
+"""So many pods, samples or registrations are read; as many fit into two seconds."""
 _TYPES: dict[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "str": (str,), "float": (float, int)}
 _LARGEST = 2**63
 _LATEST = 221_845_392_000.0
@@ -181,18 +183,29 @@ class Reader:
         )
 
     def mapping(self, data: object, at: tuple[str | int, ...]) -> Mapping[str, Any]:
-        """A mapping; empty for null."""
-        if data is None or isinstance(data, Mapping):
-            return data or {}
-        self.fault(at, data, "must be a mapping")
-        return {}
+        """A mapping; empty for null, and where it is faulty."""
+        if data is None:
+            return {}
+        if not isinstance(data, Mapping):
+            self.fault(at, data, "must be a mapping")
+            return {}
+        return data if self._not_too_many(data, at) else {}
 
     def sequence(self, data: object, at: tuple[str | int, ...]) -> list[Any]:
-        """A list; empty for null."""
-        if data is None or isinstance(data, list):
-            return data or []
-        self.fault(at, data, "must be a list")
-        return []
+        """A list; empty for null, and where it is faulty."""
+        if data is None:
+            return []
+        if not isinstance(data, list):
+            self.fault(at, data, "must be a list")
+            return []
+        return data if self._not_too_many(data, at) else []
+
+    def _not_too_many(self, data: Sized, at: tuple[str | int, ...]) -> bool:
+        if len(data) > MOST_ITEMS:
+            self.fault(
+                at, None, f"has {len(data)} items; at most {MOST_ITEMS} are read, so leave out what is not needed"
+            )
+        return len(data) <= MOST_ITEMS
 
     def time(self, data: object, at: tuple[str | int, ...]) -> float:
         """Epoch seconds of an RFC 3339 time."""

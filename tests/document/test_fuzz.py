@@ -63,7 +63,9 @@ def mangle(text: str, chance: random.Random) -> str:
     """The text itself broken: a piece cut out, doubled, or strange characters put in."""
     start = chance.randrange(len(text))
     end = min(len(text), start + chance.choice([1, 5, 50, 500]))
-    piece = chance.choice(["", text[start:end] * 2, *"{}[]:,&*!|>%@`\"'\t\n\0#-?", "<<: ", "*old", "&old ", "!!binary "])
+    piece = chance.choice(
+        ["", text[start:end] * 2, *"{}[]:,&*!|>%@`\"'\t\n\0#-?", "<<: ", "*old", "&old ", "!!binary "]
+    )
     return text[:start] + piece + text[end:]
 
 
