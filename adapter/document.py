@@ -6,13 +6,14 @@ The same pipeline as the API's: `assess`, then `decide`. Every fault of a docume
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import msgspec
+
 from adapter import plain
-from adapter.faults import Fault, FaultyDocument, path_of
+from adapter.faults import Fault, FaultyDocument, foremost, path_of
 from adapter.kube.objects import EndpointSlice, decode_scale
 from adapter.kube.pods import PodDecoder
 from adapter.kube.selectors import SelectorError
@@ -26,7 +27,7 @@ from adapter.load.pipeline import assess, decide
 from adapter.load.pods import Pod
 from adapter.load.quantity import QuantityError, milli_text, nano_text, parse_number
 from adapter.load.roster import Roster
-from adapter.load.samples import Point, PodUsage, QuerySamples, ResourceSamples, Samples
+from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Policy, Query, Scale, Target
 from adapter.policy import memory as recollection
 from adapter.policy.hpa import Hpa, parse_hpa
@@ -35,7 +36,7 @@ from adapter.policy.times import seconds_of
 from adapter.registries.kubernetes import endpoints_serving
 from adapter.usage.errors import PromqlError
 from adapter.usage.promql import inputs
-from adapter.usage.resource_metrics import decode_usage
+from adapter.usage.resource_metrics import decode_usage, seconds
 
 T = TypeVar("T")
 
@@ -43,8 +44,8 @@ _KNOWN = (
     "now", "policy", "hpa", "scale", "target", "pods", "endpointSlices", "usage", "samples", "roster", "memory",
 )  # fmt: skip
 _TITLE = "the document cannot be decided on"
-_MOST_FAULTS = 100
 _MOST_REPLICAS = 2**31 - 1
+_LONGEST_DURATION = 64
 _SAMPLES_KEYS = ("at", "pods", "total", "windowSeconds")
 _LONGEST_WINDOW = 366 * 86_400
 _REQUIRED = {
@@ -80,19 +81,10 @@ def read(text: str) -> Document:
     try:
         data = plain.read(text)
     except plain.TextError as error:
-        raise DocumentError(_told(error.faults), _TITLE) from error
+        raise DocumentError(foremost(error.faults), _TITLE) from error
     if not isinstance(data, Mapping):
         raise DocumentError([Fault("", data, f"must be a mapping with {', '.join(_REQUIRED)}")])
     return _Reading(data).document()
-
-
-def _told(faults: Sequence[Fault]) -> list[Fault]:
-    """As many faults as anybody reads."""
-    more = len(faults) - _MOST_FAULTS
-    return [
-        *faults[:_MOST_FAULTS],
-        *([Fault("", None, f"and {more} more faults; mend these first")] if more > 0 else []),
-    ]
 
 
 def answer(document: Document) -> dict[str, Any]:
@@ -172,7 +164,7 @@ class _Reading:
         roster = self._reader.roster(self._data["roster"], ("roster",)) if self._data.get("roster") else None
         memory = self._reader.memory(self._data.get("memory"), ("memory",))
         if self._faults or policy is None or hpa is None or scale is None:
-            raise DocumentError(_told(self._faults), _TITLE)
+            raise DocumentError(foremost(self._faults), _TITLE)
         return Document(
             now=now, policy=policy, hpa=hpa, scale=scale, target=target, pods=pods, samples=samples, roster=roster,
             memory=memory,
@@ -263,7 +255,7 @@ class _Reading:
     def _times_of(self, found: object, at: tuple[str | int, ...]) -> None:
         """Fault the times of an object that cannot be read: the cluster's own never are, and here they would count."""
         for place in _TIMES:
-            for path, value in _values_at(found, place, at):
+            for path, value in plain.values_at(found, place, at):
                 if value not in ("", None) and seconds_of(value) is None:
                     self._reader.time(value, path)
 
@@ -309,6 +301,10 @@ class _Reading:
 
     def _usage(self) -> Iterator[tuple[str, PodUsage]]:
         for index, one in self._objects("usage"):
+            window = one.get("window") if isinstance(one, Mapping) else None
+            if window and not _is_duration(window):
+                self._fault(f"usage[{index}].window", window, "must be a duration such as 15s")
+                continue
             found = self._decoded(decode_usage, one, ("usage", index))
             if found is not None:
                 self._once("usage", found[0], found[0], ("usage", index, "metadata", "name"))
@@ -363,6 +359,10 @@ class _Reading:
         self._faults.append(Fault(path, value, advice))
 
 
+def _is_duration(text: object) -> bool:
+    return isinstance(text, str) and len(text) <= _LONGEST_DURATION and (text[:1] == "0" or seconds(text) > 0)
+
+
 def _place_in(data: object, message: str) -> tuple[tuple[str | int, ...], object, str]:
     """Where a decoder's complaint belongs, what stands there, and the complaint without the place."""
     advice, _, place = message.rstrip("`").partition(" - at `$")
@@ -373,19 +373,6 @@ def _place_in(data: object, message: str) -> tuple[tuple[str | int, ...], object
             return (), None, message
         data = data[step]  # type: ignore[index]
     return path, None if isinstance(data, Mapping | list) else data, advice
-
-
-def _values_at(
-    found: Any, place: Sequence[str], at: tuple[str | int, ...]
-) -> Iterator[tuple[tuple[str | int, ...], object]]:
-    """The values at a place, with their paths; every item of a list is looked into."""
-    if isinstance(found, list):
-        for index, one in enumerate(found):
-            yield from _values_at(one, place, (*at, index))
-    elif not place:
-        yield at, found
-    elif isinstance(found, Mapping) and place[0] in found:
-        yield from _values_at(found[place[0]], place[1:], (*at, place[0]))
 
 
 def _window_of(query: Query | None) -> float:

@@ -5,7 +5,7 @@ Where YAML lets the last of two equal keys win, that is a fault here, in JSON to
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -18,6 +18,8 @@ MOST_VALUES = 500_000
 MOST_YAML_VALUES = 200_000
 """YAML takes several times as long as JSON. Keys count too."""
 DEEPEST = 64
+LONGEST_TEXT = 2**18
+"""As long as all annotations of an object together may be."""
 LONGEST_NUMBER = 64
 """Digits and signs; the largest quantity has 19."""
 
@@ -138,8 +140,8 @@ def _faults(data: Any) -> Iterator[Fault]:
             yield Fault(
                 path_of(path), f"{value.text[:20]}…", f"is a number of {len(value.text)} digits; no number here has"
             )
-        elif isinstance(value, str) and not _is_text(value):
-            yield Fault(path_of(path), value, "holds half a character (a lone surrogate); write the text as UTF-8")
+        elif isinstance(value, str):
+            yield from _text_faults(path, value)
         if known > MOST_VALUES:
             raise TextError(_too_many(MOST_VALUES))
         if len(path) > DEEPEST:
@@ -147,7 +149,17 @@ def _faults(data: Any) -> Iterator[Fault]:
 
 
 def _may_be_wrong(value: object) -> bool:
-    return isinstance(value, dict | list | _Number) or (isinstance(value, str) and not value.isascii())
+    if isinstance(value, str):
+        return len(value) > LONGEST_TEXT or not value.isascii()
+    return isinstance(value, dict | list | _Number)
+
+
+def _text_faults(path: Path, value: str) -> Iterator[Fault]:
+    if len(value) > LONGEST_TEXT:
+        advice = f"has {len(value)} characters; at most {LONGEST_TEXT} are read"
+        yield Fault(path_of(path), f"{value[:20]}…", advice)
+    elif not _is_text(value):
+        yield Fault(path_of(path), value, "holds half a character (a lone surrogate); write the text as UTF-8")
 
 
 def _key_faults(path: Path, found: dict[str, Any]) -> Iterator[Fault]:
@@ -166,6 +178,17 @@ def _is_text(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def values_at(found: Any, place: Sequence[str], at: Path) -> Iterator[tuple[Path, object]]:
+    """The values at a place, with their paths; every item of a list is looked into."""
+    if isinstance(found, list):
+        for index, one in enumerate(found):
+            yield from values_at(one, place, (*at, index))
+    elif not place:
+        yield at, found
+    elif isinstance(found, Mapping) and place[0] in found:
+        yield from values_at(found[place[0]], place[1:], (*at, place[0]))
 
 
 # --- YAML ---

@@ -254,6 +254,9 @@ class Reader:
         if not isinstance(value, expected) or (isinstance(value, bool) and wanted != "bool"):
             self.fault(at, value, f"must be of type {wanted}")
             return expected[0]()
+        return self._number(value, wanted, at) if wanted in {"int", "float"} else value
+
+    def _number(self, value: float, wanted: str, at: tuple[str | int, ...]) -> float:
         if wanted == "float" and not abs(value) < _LARGEST:
             self.fault(at, value, "must be a number that can be counted with")
             return 0.0

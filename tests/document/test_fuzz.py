@@ -22,8 +22,9 @@ SEED = int(os.environ.get("EFFECTIVE_LOAD_FUZZ_SEED", "10"))
 SECONDS = 2.0
 FILES = sorted(VECTORS.rglob("[0-9]*.yaml"))
 STRANGE: list[Any] = [
-    None, True, False, 0, 1, -1, 2**31, 2**63, 2**64, 10**60, -(10**30), 0.5, -0.0, 1e308, float("nan"), float("inf"), "",
-    "x", "0", "-1", "1e99", "NaN", "-inf", "²", "\x00", "\ud800", "é" * 300, "y" * 10_000, [], {}, [[]], [None], [{}],
+    None, True, False, 0, 1, -1, 2**31, 2**63, 2**64, 10**60, -(10**30), 0.5, -0.0, 1e308, float("nan"), float("inf"),
+    "", "x", "0", "-1", "1e99", "NaN", "-inf", "²", "\x00", "\ud800", "é" * 300, "y" * 10_000, [], {}, [[]],
+    [None], [{}],
     {"": None}, {"a": {"b": []}}, "9999-12-31T23:59:59Z", "9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00",
     "1969-12-31T23:59:59Z", "2026-01-01T12:00:00", "2026-02-30T12:00:00Z", "2026-01-01T12:00:00Z", "now", "* * * * *",
     "0 0 30 2 *", "² * * * *", "80%", "1200m", "300Mi", "app in (", "!", "rate(x[5m])", "(" * 4000, "America",
@@ -96,17 +97,17 @@ def test_every_document_is_answered_or_its_faults_are_named_in_time() -> None:
             answer = document.answer(document.read(text))
         except document.DocumentError as error:
             refused += 1
-            assert error.faults, name
-            assert all(fault.advice for fault in error.faults), name
-            assert str(error), name
+            faults = error.faults
         except Exception as error:
             raise AssertionError(f"{name}: {error!r}\n{text[:200]}") from error
         else:
             answered += 1
+            faults = None
             assert answer["explanation"], name
             assert (answer["error"] is None) == (answer["desiredReplicas"] is not None), name
             json.dumps(answer, allow_nan=False).encode()
             "\n".join(answer["explanation"]).encode()
+        assert faults is None or [fault for fault in faults if fault.advice and str(fault)] == [*faults] != [], name
         assert time.process_time() - began < SECONDS, name
     assert answered > CASES / 20
     assert refused > CASES / 4
