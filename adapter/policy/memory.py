@@ -24,7 +24,7 @@ _TIMES = {
 
 MOST_ITEMS = 5000
 """So many pods, samples or registrations are read; as many fit into two seconds."""
-_TYPES: dict[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "str": (str,), "float": (float, int)}
+_TYPES: dict[str, Any] = {"bool": (bool,), "int": (int,), "str": (str,), "float": (float, int)}
 _LARGEST = 2**63
 _LATEST = 221_845_392_000.0
 """The year 9000: what comes a while after it can still be written."""
