@@ -5,6 +5,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -124,13 +125,24 @@ def _decide(parsed: argparse.Namespace) -> int:
     from adapter import document
 
     try:
-        text = sys.stdin.read() if parsed.file == "-" else Path(parsed.file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = _text(parsed.file)
+    except (OSError, ValueError) as error:
         print(f"{parsed.file}: cannot be read: {error}", file=sys.stderr)
         return INVALID
     answer = document.answer(document.read(text))
     print(json.dumps(answer, indent=2) if parsed.output == "json" else "\n".join(answer["explanation"]))
     return OK if answer["error"] is None else NO_DECISION
+
+
+def _text(file: str) -> str:
+    """The text of a file or of standard input; never more is read than the largest document has."""
+    from adapter import document, plain
+
+    with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as opened:
+        content = opened.read(plain.LARGEST_BYTES + 1)
+    if len(content) > plain.LARGEST_BYTES:
+        raise document.DocumentError([plain.too_large()])
+    return content.decode()
 
 
 def _check(parsed: argparse.Namespace) -> int:

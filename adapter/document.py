@@ -4,14 +4,16 @@ The same pipeline as the API's: `assess`, then `decide`. Every fault of a docume
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import msgspec
-import yaml
 
-from adapter.faults import Fault, FaultyDocument, path_of
+from adapter import plain
+from adapter.faults import Fault, FaultyDocument, foremost, path_of
 from adapter.kube.objects import EndpointSlice, decode_scale
 from adapter.kube.pods import PodDecoder
 from adapter.kube.selectors import SelectorError
@@ -25,21 +27,25 @@ from adapter.load.pipeline import assess, decide
 from adapter.load.pods import Pod
 from adapter.load.quantity import QuantityError, milli_text, nano_text, parse_number
 from adapter.load.roster import Roster
-from adapter.load.samples import Point, QuerySamples, ResourceSamples, Samples
+from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Policy, Query, Scale, Target
 from adapter.policy import memory as recollection
 from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.policy.parse import parse_policy
+from adapter.policy.times import seconds_of
 from adapter.registries.kubernetes import endpoints_serving
 from adapter.usage.errors import PromqlError
 from adapter.usage.promql import inputs
-from adapter.usage.resource_metrics import decode_usage
+from adapter.usage.resource_metrics import decode_usage, seconds
 
 T = TypeVar("T")
 
 _KNOWN = (
     "now", "policy", "hpa", "scale", "target", "pods", "endpointSlices", "usage", "samples", "roster", "memory",
 )  # fmt: skip
+_TITLE = "the document cannot be decided on"
+_MOST_REPLICAS = 2**31 - 1
+_LONGEST_DURATION = 64
 _SAMPLES_KEYS = ("at", "pods", "total", "windowSeconds")
 _LONGEST_WINDOW = 366 * 86_400
 _REQUIRED = {
@@ -70,22 +76,12 @@ class Document:
     memory: Memory = field(default_factory=Memory)
 
 
-class _PlainTimes(yaml.SafeLoader):
-    """YAML without timestamps of its own: times stay the text that the API writes."""
-
-
-_PlainTimes.yaml_implicit_resolvers = {
-    first: [(tag, regexp) for tag, regexp in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-
-
 def read(text: str) -> Document:
     """Read one YAML or JSON document. Raises DocumentError with every fault in it."""
     try:
-        data = yaml.load(text, _PlainTimes)  # noqa: S506  a SafeLoader
-    except yaml.YAMLError as error:
-        raise DocumentError([Fault("", None, f"is no YAML: {' '.join(str(error).split())}")]) from error
+        data = plain.read(text)
+    except plain.TextError as error:
+        raise DocumentError(foremost(error.faults), _TITLE) from error
     if not isinstance(data, Mapping):
         raise DocumentError([Fault("", data, f"must be a mapping with {', '.join(_REQUIRED)}")])
     return _Reading(data).document()
@@ -156,6 +152,7 @@ class _Reading:
         self._data = data
         self._reader = recollection.Reader()
         self._faults = self._reader.faults
+        self._seen: dict[tuple[str, str], str] = {}
 
     def document(self) -> Document:
         self._keys()
@@ -167,7 +164,7 @@ class _Reading:
         roster = self._reader.roster(self._data["roster"], ("roster",)) if self._data.get("roster") else None
         memory = self._reader.memory(self._data.get("memory"), ("memory",))
         if self._faults or policy is None or hpa is None or scale is None:
-            raise DocumentError(self._faults, "the document cannot be decided on")
+            raise DocumentError(foremost(self._faults), _TITLE)
         return Document(
             now=now, policy=policy, hpa=hpa, scale=scale, target=target, pods=pods, samples=samples, roster=roster,
             memory=memory,
@@ -202,7 +199,12 @@ class _Reading:
 
     def _scale(self) -> Scale | None:
         found = self._data.get("scale")
-        return None if found is None else self._decoded(decode_scale, found, ("scale",))
+        scale = None if found is None else self._decoded(decode_scale, found, ("scale",))
+        if scale is not None:
+            for part, count in (("spec", scale.replicas), ("status", scale.status_replicas)):
+                if not 0 <= count <= _MOST_REPLICAS:
+                    self._fault(f"scale.{part}.replicas", count, f"must be a number from 0 to {_MOST_REPLICAS}")
+        return scale
 
     def _target(self, hpa: Hpa | None) -> Target | None:
         """The target's name comes from the HPA; its rollout from `target`, where that is given."""
@@ -212,31 +214,60 @@ class _Reading:
         named = Target(api_version=hpa.target.api_version, kind=hpa.target.kind, name=hpa.target.name)
         decode = target_decoder(named.api_version, named.kind, None)
         known: TargetObject | None = None if found is None else self._decoded(decode, found, ("target",))
+        if known is not None:
+            self._times_of(found, ("target",))
         return named if known is None else replace(known.target, name=named.name)
 
     def _pods(self, scale: Scale | None, target: Target | None) -> tuple[Pod, ...]:
         decode = PodDecoder()
         read = []
-        for index, one in enumerate(self._reader.sequence(self._data.get("pods"), ("pods",))):
+        for index, one in self._objects("pods"):
             pod = self._decoded(decode, one, ("pods", index))
             if pod is not None and self._named(pod, index):
+                self._times_of(one, ("pods", index))
                 # A document may leave out the UID; the name then stands for it.
                 read.append(pod if pod.uid else replace(pod, uid=pod.name))
         slices = self._slices()
         return tuple(
-            replace(pod, endpoint_serving=endpoints_serving(slices, pod.namespace, pod.name, pod.uid))
+            replace(pod, endpoint_serving=endpoints_serving(slices[pod.name], pod.namespace, pod.name, pod.uid))
             for pod in self._of_target(read, scale, target)
         )
 
     def _named(self, pod: Pod, index: int) -> bool:
+        """Whether the pod has a name; it and the UID must be its own."""
         if not pod.name:
             self._fault(path_of(("pods", index, "metadata", "name")), None, "is required")
-        return bool(pod.name)
+            return False
+        self._once("pod", f"{pod.namespace}/{pod.name}", pod.name, ("pods", index, "metadata", "name"))
+        self._once("UID", pod.uid or pod.name, pod.uid or pod.name, ("pods", index, "metadata", "uid"))
+        return True
 
-    def _slices(self) -> list[EndpointSlice]:
-        found = self._reader.sequence(self._data.get("endpointSlices"), ("endpointSlices",))
-        slices = [self._decoded(_SLICES.decode, one, ("endpointSlices", index)) for index, one in enumerate(found)]
-        return [one for one in slices if one is not None]
+    def _once(self, kind: str, key: str, shown: str, at: tuple[str | int, ...]) -> None:
+        """Fault what stands here a second time."""
+        first = self._seen.setdefault((kind, key), path_of(at))
+        if first != path_of(at):
+            self._fault(path_of(at), shown, f"stands here a second time, after {first}; keep one of them")
+
+    def _objects(self, key: str) -> Iterator[tuple[int, Any]]:
+        """The objects of a list, with their places."""
+        yield from enumerate(self._reader.sequence(self._data.get(key), (key,)))
+
+    def _times_of(self, found: object, at: tuple[str | int, ...]) -> None:
+        """Fault the times of an object that cannot be read: the cluster's own never are, and here they would count."""
+        for place in _TIMES:
+            for path, value in plain.values_at(found, place, at):
+                if value not in ("", None) and seconds_of(value) is None:
+                    self._reader.time(value, path)
+
+    def _slices(self) -> Mapping[str, list[EndpointSlice]]:
+        """What EndpointSlices say, by the name of the pod that they say it of."""
+        told: dict[str, list[EndpointSlice]] = defaultdict(list)
+        for index, item in self._objects("endpointSlices"):
+            one = self._decoded(_SLICES.decode, item, ("endpointSlices", index))
+            for endpoint in (one.endpoints or ()) if one is not None else ():
+                if one is not None and endpoint.target_ref is not None:
+                    told[endpoint.target_ref.name].append(msgspec.structs.replace(one, endpoints=[endpoint]))
+        return told
 
     def _of_target(self, pods: Iterable[Pod], scale: Scale | None, target: Target | None) -> list[Pod]:
         """The pods that are the target's, by owner and selector; facts that the document leaves out exclude nothing."""
@@ -253,11 +284,7 @@ class _Reading:
         ]
 
     def _samples(self, policy: Policy | None, now: float) -> Samples:
-        usage = [
-            self._decoded(decode_usage, one, ("usage", index))
-            for index, one in enumerate(self._reader.sequence(self._data.get("usage"), ("usage",)))
-        ]
-        pods = dict(found for found in usage if found is not None)
+        pods = dict(self._usage())
         given = self._reader.mapping(self._data.get("samples"), ("samples",))
         queries = {metric.name: metric.query for metric in policy.metrics if metric.query} if policy else {}
         for name in given.keys() - queries.keys() if policy else ():
@@ -271,6 +298,18 @@ class _Reading:
                 for name, one in given.items()
             },
         )
+
+    def _usage(self) -> Iterator[tuple[str, PodUsage]]:
+        for index, one in self._objects("usage"):
+            window = one.get("window") if isinstance(one, Mapping) else None
+            if window and not _is_duration(window):
+                self._fault(f"usage[{index}].window", window, "must be a duration such as 15s")
+                continue
+            found = self._decoded(decode_usage, one, ("usage", index))
+            if found is not None:
+                self._once("usage", found[0], found[0], ("usage", index, "metadata", "name"))
+                self._reader.time(one["timestamp"], ("usage", index, "timestamp"))
+                yield found
 
     def _query(self, data: object, at: tuple[str | int, ...], query: Query | None, now: float) -> QuerySamples:
         found = self._reader.mapping(data, at)
@@ -310,13 +349,30 @@ class _Reading:
 
     def _decoded(self, decode: Callable[[bytes], T], data: object, at: tuple[str | int, ...]) -> T | None:
         try:
-            return decode(json.dumps(data).encode())
-        except (msgspec.MsgspecError, ValueError, TypeError) as error:
-            self._fault(path_of(at), None, str(error))
+            return decode(json.dumps(data, allow_nan=False).encode())
+        except (msgspec.MsgspecError, ValueError, TypeError, OverflowError) as error:
+            inner, value, advice = _place_in(data, str(error))
+            self._fault(path_of((*at, *inner)), value, advice)
             return None
 
     def _fault(self, path: str, value: object, advice: str) -> None:
         self._faults.append(Fault(path, value, advice))
+
+
+def _is_duration(text: object) -> bool:
+    return isinstance(text, str) and len(text) <= _LONGEST_DURATION and (text[:1] == "0" or seconds(text) > 0)
+
+
+def _place_in(data: object, message: str) -> tuple[tuple[str | int, ...], object, str]:
+    """Where a decoder's complaint belongs, what stands there, and the complaint without the place."""
+    advice, _, place = message.rstrip("`").partition(" - at `$")
+    path = tuple(int(index) if index else key for key, index in _STEP.findall(place))
+    for step in path:
+        inside = isinstance(data, list) and isinstance(step, int) and step < len(data)
+        if not inside and not (isinstance(data, Mapping) and step in data):
+            return (), None, message
+        data = data[step]  # type: ignore[index]
+    return path, None if isinstance(data, Mapping | list) else data, advice
 
 
 def _window_of(query: Query | None) -> float:
@@ -328,3 +384,11 @@ def _window_of(query: Query | None) -> float:
 
 
 _SLICES = msgspec.json.Decoder(EndpointSlice)
+_STEP = re.compile(r"\.([^.\[]+)|\[([0-9]+)\]")
+_TIMES = (
+    ("metadata", "creationTimestamp"),
+    ("metadata", "deletionTimestamp"),
+    ("status", "startTime"),
+    ("status", "conditions", "lastTransitionTime"),
+    ("status", "conditions", "lastUpdateTime"),
+)

@@ -1,10 +1,11 @@
 """What is wrong with a document that somebody wrote: every fault with its place, what stands there, and what to do."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 _SHOWN = 80
+_MOST = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,13 @@ class FaultyDocument(Exception):  # noqa: N818  base of SettingsError and Policy
     def __str__(self) -> str:
         sentences = "; ".join(map(str, self.faults))
         return f"{self.title}: {sentences}" if self.title else sentences
+
+
+def foremost(faults: Sequence[Fault]) -> list[Fault]:
+    """As many faults as anybody reads, and how many more there are."""
+    more = len(faults) - _MOST
+    rest = [Fault("", None, f"and {more} more faults; mend these first")] if more > 0 else []
+    return [*faults[:_MOST], *rest]
 
 
 def shorten(value: object) -> str:

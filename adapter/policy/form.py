@@ -12,6 +12,7 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 LONGEST = 253
 _LONGEST_QUANTITY = 32
+_MOST_GUESSES = 20
 
 
 class Form:
@@ -163,12 +164,11 @@ class Form:
 
     def close(self) -> None:
         """Fault every key that was not asked for."""
-        for key in self._data:
-            if key not in self._asked:
-                known = ", ".join(sorted(self._asked))
-                self.fault(
-                    str(key), self._data[key], f"unknown field{closest(str(key), self._asked)}; known are {known}"
-                )
+        known = ", ".join(sorted(self._asked))
+        for number, key in enumerate(key for key in self._data if key not in self._asked):
+            # What is meant takes time to guess, and nobody reads so many guesses.
+            meant = closest(str(key), self._asked) if number < _MOST_GUESSES else ""
+            self.fault(str(key), self._data[key], f"unknown field{meant}; known are {known}")
 
 
 def percent_as_quantity(text: str) -> str:

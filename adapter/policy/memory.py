@@ -4,7 +4,7 @@ Times are RFC 3339 with microseconds (UTC), values canonical quantities; pods ar
 is not remembered. The last valid roster is written as `decide` reads rosters.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
@@ -22,6 +22,12 @@ _TIMES = {
 }  # fmt: skip
 
 
+MOST_ITEMS = 5000
+"""So many pods, samples or registrations are read; as many fit into two seconds."""
+_TYPES: dict[str, Any] = {"bool": (bool,), "int": (int,), "str": (str,), "float": (float, int)}
+_LARGEST = 2**63
+_LATEST = 221_845_392_000.0
+"""The year 9000: what comes a while after it can still be written."""
 _OWN = {"looking_since", "unseen_change"}
 """What a process remembers for itself alone."""
 _APART = {"pods", "departed", "ahead", "last_valid", "replacement"} | _OWN
@@ -177,24 +183,38 @@ class Reader:
         )
 
     def mapping(self, data: object, at: tuple[str | int, ...]) -> Mapping[str, Any]:
-        """A mapping; empty for null."""
-        if data is None or isinstance(data, Mapping):
-            return data or {}
-        self.fault(at, data, "must be a mapping")
-        return {}
+        """A mapping; empty for null, and where it is faulty."""
+        if data is None:
+            return {}
+        if not isinstance(data, Mapping):
+            self.fault(at, data, "must be a mapping")
+            return {}
+        return data if self._not_too_many(data, at) else {}
 
     def sequence(self, data: object, at: tuple[str | int, ...]) -> list[Any]:
-        """A list; empty for null."""
-        if data is None or isinstance(data, list):
-            return data or []
-        self.fault(at, data, "must be a list")
-        return []
+        """A list; empty for null, and where it is faulty."""
+        if data is None:
+            return []
+        if not isinstance(data, list):
+            self.fault(at, data, "must be a list")
+            return []
+        return data if self._not_too_many(data, at) else []
+
+    def _not_too_many(self, data: Sized, at: tuple[str | int, ...]) -> bool:
+        if len(data) > MOST_ITEMS:
+            self.fault(
+                at, None, f"has {len(data)} items; at most {MOST_ITEMS} are read, so leave out what is not needed"
+            )
+        return len(data) <= MOST_ITEMS
 
     def time(self, data: object, at: tuple[str | int, ...]) -> float:
         """Epoch seconds of an RFC 3339 time."""
         found = seconds_of(data)
         if found is None:
             self.fault(at, data, "must be a time with its offset, such as 2026-01-01T12:00:00Z")
+        elif not 0 <= found < _LATEST:
+            self.fault(at, data, "must be a time from 1970 to the year 9000")
+            return 0.0
         return found or 0.0
 
     def nano(self, data: object, at: tuple[str | int, ...]) -> int:
@@ -227,13 +247,20 @@ class Reader:
         return found
 
     def _typed(self, value: Any, kind: object, at: tuple[str | int, ...]) -> Any:
-        wanted = str(kind)
-        simple = {"bool": bool, "int": int, "int | None": int, "str": str}
-        text = kind.__name__ if isinstance(kind, type) else wanted
-        expected = simple.get(text)
-        if text == "float | None" and isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
-        if expected is not None and (not isinstance(value, expected) or (expected is int and isinstance(value, bool))):
-            self.fault(at, value, f"must be of type {expected.__name__}")
-            return expected()
-        return value
+        wanted = (kind.__name__ if isinstance(kind, type) else str(kind)).removesuffix(" | None")
+        expected = _TYPES.get(wanted)
+        if expected is None:
+            return value
+        if not isinstance(value, expected) or (isinstance(value, bool) and wanted != "bool"):
+            self.fault(at, value, f"must be of type {wanted}")
+            return expected[0]()
+        return self._number(value, wanted, at) if wanted in {"int", "float"} else value
+
+    def _number(self, value: float, wanted: str, at: tuple[str | int, ...]) -> float:
+        if wanted == "float" and not abs(value) < _LARGEST:
+            self.fault(at, value, "must be a number that can be counted with")
+            return 0.0
+        if wanted == "int" and not 0 <= value < _LARGEST:
+            self.fault(at, value, "must be a whole number that is not negative, and below 2^63")
+            return 0
+        return float(value) if wanted == "float" else value

@@ -126,7 +126,8 @@ def _hold_until(metadata: Form) -> float | None:
 def _identity(root: Form) -> None:
     for key, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
         found = root.get(key)
-        if found not in {None, "", expected}:
+        # Compared, not hashed: it may be a list.
+        if found not in (None, "", expected):
             root.fault(key, found, f"must be {expected}")
     if root.get("spec") is None:
         root.fault("spec", None, "Required value: write the policy's spec")
