@@ -8,8 +8,8 @@ from time import perf_counter
 import structlog
 
 from adapter.assessor.marks import Marks
+from adapter.kube.podstore import Pods
 from adapter.kube.slices import turn
-from adapter.load.pods import Pod
 from adapter.snapshot import Key, Picture, PodsMetricTarget, PolicyView, QueryView, TargetKey
 from adapter.telemetry.metrics import Metrics
 
@@ -128,7 +128,7 @@ class Worker:
     def publish_world(
         self,
         targets: Mapping[str, tuple[PodsMetricTarget, ...]],
-        pods: Mapping[str, Mapping[str, Pod]],
+        pods: Mapping[str, Pods],
         *,
         synced: bool,
     ) -> None:
