@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from adapter.kube.labelindex import OwnersByLabels
 from adapter.kube.podstore import Pods
 from adapter.load.assessment import Assessment
 from adapter.load.spec import Bounds, Policy, Scale, Target
@@ -100,12 +101,14 @@ class PodsMetricTarget:
 class Snapshot:
     """All policies and all queries, and the pods by namespace that a query's series may name.
 
-    `pods_metric_targets` is by namespace. `synced` once every Kubernetes cache has been filled, or refused, and every
-    policy that was known by then assessed.
+    `by_pods` finds a namespace's policies by the labels of the pods that they have assessed; a namespace may be missing
+    there only where none has any. `pods_metric_targets` is by namespace. `synced` once every Kubernetes cache has been
+    filled, or refused, and every policy that was known by then assessed.
     """
 
     policies: Mapping[Key, PolicyView] = field(default_factory=dict)
     by_target: Mapping[TargetKey, Key] = field(default_factory=dict)
+    by_pods: Mapping[str, OwnersByLabels[Key]] = field(default_factory=dict)
     queries: Mapping[str, QueryView] = field(default_factory=dict)
     pods_metric_targets: Mapping[str, tuple[PodsMetricTarget, ...]] = field(default_factory=dict)
     pods: Mapping[str, Pods] = field(default_factory=dict)

@@ -1,6 +1,7 @@
 """Objects by their labels: what a selector matches is found without a look at the others."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from adapter.kube.selectors import Operator, Requirement, Selector
@@ -113,3 +114,48 @@ def _remove(shelf: dict[tuple[str, ...], dict[K, T]], shape: Shape, key: K, item
         found.pop(key, None)
         if not found:
             del shelf[values]
+
+
+@dataclass(frozen=True, slots=True)
+class _Group(Generic[K]):
+    """The objects of one owner that have the same labels."""
+
+    owner: K
+    labels: Mapping[str, str]
+
+
+class OwnersByLabels(Generic[K]):
+    """Finds the owners that have an object which a selector matches. Most owners' objects all have the same labels."""
+
+    def __init__(self) -> None:
+        self._groups: dict[K, tuple[_Group[K], ...]] = {}
+        self._index: LabelIndex[tuple[K, int], _Group[K]] = LabelIndex(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def put(self, owner: K, labels: Iterable[Mapping[str, str]]) -> None:
+        """Take in the labels of all objects of an owner, in place of those that were known; none: forget the owner."""
+        different: list[Mapping[str, str]] = []
+        for each in {id(each): each for each in labels}.values():
+            if each not in different:
+                different.append(each)
+        known = self._groups.get(owner, ())
+        if [group.labels for group in known] == different:
+            return
+        self._groups.pop(owner, None)
+        for number, group in enumerate(known):
+            self._index.change((owner, number), group, None)
+        if different:
+            self._groups[owner] = tuple(_Group(owner, each) for each in different)
+            for number, group in enumerate(self._groups[owner]):
+                self._index.change((owner, number), None, group)
+
+    def selected(self, selector: Selector) -> set[K]:
+        """The owners with an object that the selector matches."""
+        return {group.owner for group in self._index.selected(selector)}
+
+    def _entries(self) -> Iterator[tuple[tuple[K, int], _Group[K]]]:
+        for owner, groups in self._groups.items():
+            for number, group in enumerate(groups):
+                yield (owner, number), group

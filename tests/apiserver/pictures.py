@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
+from adapter.kube.labelindex import OwnersByLabels
 from adapter.kube.podstore import Pods
 from adapter.load.assessment import Assessment, MetricAssessment, PodReading
 from adapter.load.pods import Container, Pod, PodState
@@ -127,7 +128,13 @@ def snapshot(
         for each in views
         if each.target
     }
+    by_pods: dict[str, OwnersByLabels[Key]] = {}
+    for one in views:
+        key = Key(one.policy.namespace, one.policy.name)
+        readings = one.assessment.pods if one.assessment else ()
+        by_pods.setdefault(key.namespace, OwnersByLabels()).put(key, (found.pod.labels for found in readings))
     return Snapshot(
+        by_pods=by_pods,
         policies={Key(each.policy.namespace, each.policy.name): each for each in views},
         by_target=targets,
         queries={each.name: each for each in queries},
