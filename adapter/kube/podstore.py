@@ -1,6 +1,6 @@
 """The pods of one namespace by name, found by selector as well."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, ValuesView
 
 from adapter.kube.labelindex import LabelIndex
 from adapter.kube.selectors import Selector
@@ -22,6 +22,10 @@ class Pods(Mapping[str, Pod]):
 
     def __len__(self) -> int:
         return len(self._by_name)
+
+    def values(self) -> ValuesView[Pod]:
+        """The pods, as fast as a dict gives them."""
+        return self._by_name.values()
 
     def put(self, pod: Pod) -> None:
         """Take in a pod, in place of the one of that name."""
