@@ -1,13 +1,14 @@
 """The one in-memory picture that requests are answered from: immutable, swapped atomically, the only shared state."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from adapter.kube.labelindex import OwnersByLabels
+from adapter.kube.podstore import Pods
 from adapter.load.assessment import Assessment
-from adapter.load.pods import Pod
 from adapter.load.spec import Bounds, Policy, Scale, Target
-from adapter.usage.answers import Series
+from adapter.usage.series import SeriesList
 
 
 class Key(NamedTuple):
@@ -81,7 +82,7 @@ class QueryView:
     pod_label: str = "pod"
     namespace_label: str = "namespace"
     max_age: float = 90.0
-    series: Mapping[str, Sequence[Series]] = field(default_factory=dict)
+    series: Mapping[str, SeriesList] = field(default_factory=dict)
     fetched_at: float | None = None
     error: str | None = None
 
@@ -100,15 +101,17 @@ class PodsMetricTarget:
 class Snapshot:
     """All policies and all queries, and the pods by namespace that a query's series may name.
 
-    `pods_metric_targets` is by namespace. `synced` once every Kubernetes cache has been filled, or refused, and every
-    policy that was known by then assessed.
+    `by_pods` finds a namespace's policies by the labels of the pods that they have assessed; a namespace may be missing
+    there only where none has any. `pods_metric_targets` is by namespace. `synced` once every Kubernetes cache has been
+    filled, or refused, and every policy that was known by then assessed.
     """
 
     policies: Mapping[Key, PolicyView] = field(default_factory=dict)
     by_target: Mapping[TargetKey, Key] = field(default_factory=dict)
+    by_pods: Mapping[str, OwnersByLabels[Key]] = field(default_factory=dict)
     queries: Mapping[str, QueryView] = field(default_factory=dict)
     pods_metric_targets: Mapping[str, tuple[PodsMetricTarget, ...]] = field(default_factory=dict)
-    pods: Mapping[str, Mapping[str, Pod]] = field(default_factory=dict)
+    pods: Mapping[str, Pods] = field(default_factory=dict)
     synced: bool = False
 
 

@@ -30,9 +30,35 @@ def of_policies(directory: Directory, route: Route) -> list[Item] | None:
 
     Raises StatusError: 503 where the metric is in error, 404 where no pod that is asked for has a value.
     """
+    if not route.metric.startswith(EFFECTIVE):
+        return None
+    items, _ = _of_views(directory, _views_with_pods(directory, route), route)
+    if items:
+        return list(items.values())
+    # Nobody has one: what is wrong, or what there is, only a look at every policy says.
     views = [view for view in directory.policies(route.namespace) if _serves(view, route)]
     if not views:
         return None
+    items, unknown = _of_views(directory, views, route)
+    if not items:
+        raise unknown or _nothing(route, views)
+    return list(items.values())
+
+
+def _views_with_pods(directory: Directory, route: Route) -> list[PolicyView]:
+    """The policies with a pod that the route's labels select, by name; none where it asks by other means."""
+    if route.name != EVERY or route.labels is None:
+        return []
+    snapshot = directory.snapshot
+    owners = snapshot.by_pods.get(route.namespace)
+    keys = sorted(owners.selected(route.labels)) if owners is not None else ()
+    return [view for key in keys if (view := snapshot.policies.get(key)) is not None and _serves(view, route)]
+
+
+def _of_views(
+    directory: Directory, views: Iterable[PolicyView], route: Route
+) -> tuple[dict[str, Item], StatusError | None]:
+    """The items of all views by pod, and why a view had none. Raises StatusError 503 where a metric is in error."""
     items: dict[str, Item] = {}
     unknown: StatusError | None = None
     for view in views:
@@ -43,9 +69,7 @@ def of_policies(directory: Directory, route: Route) -> list[Item] | None:
             continue
         for item in _items(directory, view, assessment, route):
             items.setdefault(item.described.name, item)
-    if not items:
-        raise unknown or _nothing(route, views)
-    return list(items.values())
+    return items, unknown
 
 
 def described(pod: Pod) -> Described:
@@ -68,7 +92,7 @@ def is_wanted(pod: Pod, route: Route) -> bool:
 
 
 def _serves(view: PolicyView, route: Route) -> bool:
-    if not route.metric.startswith(EFFECTIVE) or own_metric(view, route.metric) is None:
+    if own_metric(view, route.metric) is None:
         return False
     return route.series is None or route.series.matches(labels(view, route.metric))
 
@@ -80,7 +104,8 @@ def _items(directory: Directory, view: PolicyView, assessment: Assessment, route
     name = own_metric(view, route.metric) or ""
     found = measured(view, assessment, name)
     metric = next(own for own in view.policy.metrics if own.name == name)
-    stand_in = _stand_in(directory, view, found, route.metric)
+    some_out = any(reading.state is PodState.PULLED_OUT for reading in readings)
+    stand_in = _stand_in(directory, view, found, route.metric) if some_out else None
     for reading in readings:
         nano = stand_in if reading.state is PodState.PULLED_OUT else _own(metric, reading, assessment.at)
         if nano is not None:

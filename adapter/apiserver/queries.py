@@ -5,16 +5,17 @@ nothing fresh is left. A stale series is an error where it would be missing from
 out where pods are listed (the HPA then fills conservatively). NaN never gets this far: such a point is no sample.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from adapter.apiserver.podvalues import described, is_wanted
+from adapter.apiserver.podvalues import described
 from adapter.apiserver.routes import EVERY, Route
 from adapter.apiserver.status import StatusError, not_found, unavailable
 from adapter.apiserver.wire import ExternalItem, Item, Value
+from adapter.kube.podstore import Pods
 from adapter.load.pods import Pod
 from adapter.load.quantity import nano_text
 from adapter.snapshot import QueryView, Snapshot
-from adapter.usage.answers import Series
+from adapter.usage.series import Series, SeriesList
 
 
 def on_pods(snapshot: Snapshot, route: Route, now: float) -> list[Item] | None:
@@ -23,9 +24,12 @@ def on_pods(snapshot: Snapshot, route: Route, now: float) -> list[Item] | None:
     if query is None or not query.by_pod:
         return None
     _refuse_stale(query, now)
-    by_pod = _by_pod(query, route, now)
-    pods = snapshot.pods.get(route.namespace, {})
-    items = [_item(query, pod, by_pod[pod.name]) for pod in _wanted(pods, route) if pod.name in by_pod]
+    series = query.series.get(route.namespace, SeriesList())
+    _refuse_ambiguous(query, series, route, now)
+    items: list[Item] = []
+    for pod in _wanted(snapshot.pods.get(route.namespace, Pods()), route):
+        # at most one counts
+        items.extend(_item(query, pod, each) for each in series.of_pod(pod.name) if _counts(query, each, route, now))
     if not items:
         raise _nothing(query, route, "pod")
     return items
@@ -37,9 +41,7 @@ def as_external(snapshot: Snapshot, route: Route, now: float) -> list[ExternalIt
     if query is None:
         return None
     _refuse_stale(query, now)
-    chosen = [
-        s for s in query.series.get(route.namespace, ()) if route.labels is None or route.labels.matches(s.labels)
-    ]
+    chosen = query.series.get(route.namespace, SeriesList()).selected(route.labels)
     if not chosen:
         raise _nothing(query, route, "series")
     oldest = now - min(series.at for series in chosen)
@@ -62,27 +64,25 @@ def _old(query: QueryView, what: str) -> StatusError:
     return unavailable(f"{what}, the limit is {query.max_age:g} s{why}")
 
 
-def _by_pod(query: QueryView, route: Route, now: float) -> Mapping[str, Series]:
-    """The fresh series that are selected, by pod. Raises StatusError 503 where a pod has two."""
-    found: dict[str, Series] = {}
-    for series in query.series.get(route.namespace, ()):
-        name = series.labels.get(query.pod_label)
-        if (
-            name is None
-            or now - series.at > query.max_age
-            or (route.series and not route.series.matches(series.labels))
-        ):
-            continue
-        if name in found:
-            raise _ambiguous(query, name)
-        found[name] = series
-    return found
+def _refuse_ambiguous(query: QueryView, series: SeriesList, route: Route, now: float) -> None:
+    """Raises StatusError 503 where two series of a pod count, whichever pod it is."""
+    found: set[str] = set()
+    for each in series.of_repeated_pods(route.series):
+        if now - each.at <= query.max_age:
+            name = each.labels[query.pod_label]
+            if name in found:
+                raise _ambiguous(query, name)
+            found.add(name)
 
 
-def _wanted(pods: Mapping[str, Pod], route: Route) -> Iterable[Pod]:
+def _counts(query: QueryView, series: Series, route: Route, now: float) -> bool:
+    return now - series.at <= query.max_age and (route.series is None or route.series.matches(series.labels))
+
+
+def _wanted(pods: Pods, route: Route) -> Iterable[Pod]:
     if route.name != EVERY:
         return [pods[route.name]] if route.name in pods else []
-    return (pod for pod in pods.values() if is_wanted(pod, route))
+    return pods.selected(route.labels)
 
 
 def _item(query: QueryView, pod: Pod, series: Series) -> Item:

@@ -2,19 +2,17 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeVar
 
+from adapter.kube.podstore import Pods
 from adapter.load.pods import Pod
 from adapter.snapshot import Key
-
-K = TypeVar("K")
 
 
 class PodIndex:
     """All known pods. A pod is filed under its controller's name, and under that without the pod's template hash."""
 
     def __init__(self) -> None:
-        self._by_namespace: dict[str, dict[str, Pod]] = defaultdict(dict)
+        self._by_namespace: dict[str, Pods] = defaultdict(Pods)
         self._by_owner: dict[Key, dict[str, Pod]] = defaultdict(dict)
 
     def change(self, old: Pod | None, new: Pod | None) -> None:
@@ -22,14 +20,25 @@ class PodIndex:
         if old is not None:
             self._drop(old)
         if new is not None:
-            self._by_namespace[new.namespace][new.name] = new
+            self._by_namespace[new.namespace].put(new)
             for key in owners(new):
                 self._by_owner[key][new.name] = new
 
     def _drop(self, pod: Pod) -> None:
-        _remove(self._by_namespace, pod.namespace, pod.name)
+        known = self._by_namespace.get(pod.namespace)
+        if known is not None:
+            known.drop(pod.name)
+            if not known:
+                del self._by_namespace[pod.namespace]
         for key in owners(pod):
-            _remove(self._by_owner, key, pod.name)
+            self._disown(key, pod.name)
+
+    def _disown(self, owner: Key, name: str) -> None:
+        found = self._by_owner.get(owner)
+        if found is not None:
+            found.pop(name, None)
+            if not found:
+                del self._by_owner[owner]
 
     def owned(self, namespace: str, name: str) -> Iterable[Pod]:
         """The pods whose controller may be the one of that name, by themselves or through a ReplicaSet."""
@@ -39,7 +48,7 @@ class PodIndex:
         """All pods of a namespace, by name."""
         return self._by_namespace.get(namespace, {})
 
-    def namespaces(self) -> Mapping[str, Mapping[str, Pod]]:
+    def namespaces(self) -> Mapping[str, Pods]:
         """All pods by namespace and name: a live view, for readers that do not await in between."""
         return self._by_namespace
 
@@ -56,11 +65,3 @@ def owners(pod: Pod) -> Iterator[Key]:
     stem = pod.owner.name.removesuffix(f"-{pod.template_hash}") if pod.template_hash else pod.owner.name
     if stem != pod.owner.name:
         yield Key(pod.namespace, stem)
-
-
-def _remove(index: dict[K, dict[str, Pod]], key: K, name: str) -> None:
-    found = index.get(key)
-    if found is not None:
-        found.pop(name, None)
-        if not found:
-            del index[key]

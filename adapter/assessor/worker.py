@@ -8,8 +8,9 @@ from time import perf_counter
 import structlog
 
 from adapter.assessor.marks import Marks
+from adapter.kube.labelindex import OwnersByLabels
+from adapter.kube.podstore import Pods
 from adapter.kube.slices import turn
-from adapter.load.pods import Pod
 from adapter.snapshot import Key, Picture, PodsMetricTarget, PolicyView, QueryView, TargetKey
 from adapter.telemetry.metrics import Metrics
 
@@ -40,6 +41,7 @@ class Worker:
         self.on_views: Callable[[Iterable[Key]], None] = _nobody
         self.unassessed: set[Key] = set()
         self._assessed = asyncio.Event()
+        self._by_pods: dict[str, OwnersByLabels[Key]] = {}
 
     async def run(self) -> None:
         """Assess what is marked, for ever."""
@@ -118,8 +120,17 @@ class Worker:
             if _target_key(known) != target or (target is not None and current.by_target.get(target) != key):
                 moved[key] = known
         by_target = _retargeted(current.by_target, moved, views) if moved else current.by_target
-        self._picture.swap(replace(current, policies=policies, by_target=by_target))
+        for key, view in views.items():
+            self._find_by_pods(key, view)
+        self._picture.swap(replace(current, policies=policies, by_target=by_target, by_pods=self._by_pods))
         self.on_views(views)
+
+    def _find_by_pods(self, key: Key, view: PolicyView | None) -> None:
+        assessment = view.assessment if view is not None else None
+        of_namespace = self._by_pods.setdefault(key.namespace, OwnersByLabels())
+        of_namespace.put(key, () if assessment is None else (reading.pod.labels for reading in assessment.pods))
+        if not of_namespace:
+            del self._by_pods[key.namespace]
 
     def publish_queries(self, queries: Mapping[str, QueryView]) -> None:
         """Swap the named queries' answers into the picture."""
@@ -128,7 +139,7 @@ class Worker:
     def publish_world(
         self,
         targets: Mapping[str, tuple[PodsMetricTarget, ...]],
-        pods: Mapping[str, Mapping[str, Pod]],
+        pods: Mapping[str, Pods],
         *,
         synced: bool,
     ) -> None:

@@ -13,18 +13,11 @@ from adapter.load.samples import Point, QuerySamples
 from adapter.usage.errors import WrongAnswer
 from adapter.usage.promql import INPUT_LABEL, Inputs
 from adapter.usage.questions import Question
+from adapter.usage.series import Series, SeriesList
 from adapter.usage.wire import Sample
 
+_MOST_SHAPES = 4  # of selectors, that an answer is made ready for
 _SAFE_DIGITS = 12  # far from what a quantity cannot hold
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """One series: its labels, its value in nano-units, the time of its newest input (seconds)."""
-
-    labels: Mapping[str, str]
-    value: int
-    at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +30,7 @@ class Answer:
 
     by_pod: bool
     fetched_at: float
-    series: Mapping[str, Sequence[Series]] = field(default_factory=dict)
+    series: Mapping[str, SeriesList] = field(default_factory=dict)
     pods: Mapping[str, Mapping[str, Point]] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     faults: Mapping[str, str] = field(default_factory=dict)
@@ -127,14 +120,27 @@ class Dates:
 
 
 async def answer(
-    question: Question, found: Sequence[Sample], dates: Dates, fetched_at: float, slices: Slices
+    question: Question,
+    found: Sequence[Sample],
+    dates: Dates,
+    fetched_at: float,
+    slices: Slices,
+    *,
+    before: Answer | None = None,
 ) -> Answer:
-    """Sort samples by namespace and pod. NaN, infinite, negative and undated values are no samples."""
+    """Sort samples by namespace and pod. NaN, infinite, negative and undated values are no samples.
+
+    What was selected of the answer `before` is likely to be selected of this one, too: it is made ready for that.
+    """
     filing = _Filing(question, dates, any(sample.labels.get(question.pod_label) for sample in found))
     for sample in found:
         filing.add(sample)
         await slices.breathe()
-    return filing.answer(fetched_at)
+    made = filing.answer(fetched_at)
+    for namespace, series in made.series.items():
+        if before is not None and (earlier := before.series.get(namespace)) is not None:
+            await series.prepare(earlier.shapes[-_MOST_SHAPES:], slices)
+    return made
 
 
 class _Filing:
@@ -143,7 +149,7 @@ class _Filing:
         self._dates = dates
         # Inline PromQL does not say what it answers: its labels do.
         self._by_pod = question.by_pod if question.by_pod is not None else names_pods
-        self._series: dict[str, list[Series]] = {}
+        self._series: dict[str, SeriesList] = {}
         self._pods: dict[str, dict[str, Point]] = {}
         self._seen: dict[str, set[str]] = {}
         self._counts: dict[str, int] = {}
@@ -171,7 +177,11 @@ class _Filing:
         seen.add(pod)
 
     def _file(self, namespace: str, pod: str, series: Series) -> None:
-        self._series.setdefault(namespace, []).append(series)
+        of_namespace = self._series.get(namespace)
+        if of_namespace is None:
+            pod_label = self._question.pod_label if self._by_pod else ""
+            of_namespace = self._series[namespace] = SeriesList(pod_label)
+        of_namespace.add(series)
         self._fingerprint += hash((namespace, pod, series.value, series.at))  # a sum: their order says nothing
         if pod and namespace:
             self._pods.setdefault(namespace, {})[pod] = Point(series.at, series.value)

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
@@ -13,11 +13,12 @@ from adapter.load.samples import QuerySamples
 from adapter.load.spec import Query
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
-from adapter.usage.answers import Answer, Dates, Series, answer
+from adapter.usage.answers import Answer, Dates, answer
 from adapter.usage.errors import QueryRejected, UsageError
 from adapter.usage.outage import pause
 from adapter.usage.promql import Inputs, dating, inputs
 from adapter.usage.questions import Catalog, Question, Wanted
+from adapter.usage.series import SeriesList
 from adapter.usage.server import Server
 from adapter.usage.wire import Sample, samples
 
@@ -42,7 +43,7 @@ class NamedQueryResult:
     pod_label: str
     namespace_label: str
     max_age: float
-    series: Mapping[str, Sequence[Series]] = field(default_factory=dict)
+    series: Mapping[str, SeriesList] = field(default_factory=dict)
     fetched_at: float | None = None
     error: str | None = None
 
@@ -248,7 +249,8 @@ class Prometheus:
         dates = Dates(read, question, found[0].at if found else self._clock())
         if found and read.selectors:
             await dates.read(await self._times(server, question, read, found[0].at, slices), slices)
-        return await answer(question, found, dates, self._clock(), slices)
+        before = self._known.get(question, _NOTHING).answer
+        return await answer(question, found, dates, self._clock(), slices, before=before)
 
     async def _times(
         self, server: Server, question: Question, read: Inputs, evaluated_at: float, slices: Slices

@@ -3,12 +3,14 @@
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
+from adapter.kube.labelindex import OwnersByLabels
+from adapter.kube.podstore import Pods
 from adapter.load.assessment import Assessment, MetricAssessment, PodReading
 from adapter.load.pods import Container, Pod, PodState
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, Capacity, Metric, Policy, Query, Resource, Scale, Target
 from adapter.snapshot import Key, PodsMetricTarget, PolicyView, Problem, QueryView, Snapshot, TargetKey
-from adapter.usage.answers import Series
+from adapter.usage.series import Series, SeriesList
 
 NOW = 1_800_000_000.0
 SAMPLED = NOW - 12
@@ -90,7 +92,8 @@ def view(
 def query(
     name: str = "requests", *series: Series, by_pod: bool = True, fetched_at: float | None = NOW - 3, **more: object
 ) -> QueryView:
-    fields: dict[str, object] = {"series": {"shop": series}, **more}
+    by = str(more.get("pod_label", "pod")) if by_pod else ""
+    fields: dict[str, object] = {"series": {"shop": SeriesList(by, series)}, **more}
     return QueryView(name=name, by_pod=by_pod, fetched_at=fetched_at, **fields)  # type: ignore[arg-type]
 
 
@@ -115,9 +118,9 @@ def snapshot(
     pods: Iterable[Pod] = (),
     synced: bool = True,
 ) -> Snapshot:
-    by_namespace: dict[str, dict[str, Pod]] = {}
+    by_namespace: dict[str, Pods] = {}
     for each in pods:
-        by_namespace.setdefault(each.namespace, {})[each.name] = each
+        by_namespace.setdefault(each.namespace, Pods()).put(each)
     targets = {
         TargetKey(each.policy.namespace, each.target_resource, each.target.name): Key(
             each.policy.namespace, each.policy.name
@@ -125,7 +128,13 @@ def snapshot(
         for each in views
         if each.target
     }
+    by_pods: dict[str, OwnersByLabels[Key]] = {}
+    for one in views:
+        key = Key(one.policy.namespace, one.policy.name)
+        readings = one.assessment.pods if one.assessment else ()
+        by_pods.setdefault(key.namespace, OwnersByLabels()).put(key, (found.pod.labels for found in readings))
     return Snapshot(
+        by_pods=by_pods,
         policies={Key(each.policy.namespace, each.policy.name): each for each in views},
         by_target=targets,
         queries={each.name: each for each in queries},

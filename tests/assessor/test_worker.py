@@ -4,9 +4,11 @@ import pytest
 
 from adapter.assessor.marks import Marks
 from adapter.assessor.worker import PUBLISH_AT_MOST, Worker
+from adapter.kube.selectors import parse
 from adapter.load.spec import Target
 from adapter.snapshot import Key, Picture, PolicyView, QueryView, TargetKey
 from adapter.telemetry.metrics import Metrics
+from tests.apiserver import pictures
 from tests.load.world import policy
 
 A, B = Key("shop", "a"), Key("shop", "b")
@@ -180,3 +182,28 @@ async def test_each_part_of_the_picture_is_swapped_without_losing_the_others() -
     current = bench.picture.current
     assert (set(current.policies), current.synced, set(current.queries)) == ({A}, True, {"load"})
     assert not before.policies
+
+
+def with_pods(key: Key, *apps: str) -> PolicyView:
+    return pictures.view(
+        key.name,
+        target=key.name,
+        pods=[pictures.reading(app)._replace(pod=pictures.pod(app, labels={"app": app})) for app in apps],
+    )
+
+
+async def test_a_policy_is_found_by_the_pods_of_its_last_assessment() -> None:
+    bench = Bench()
+
+    def found(app: str) -> set[Key]:
+        of_namespace = bench.picture.current.by_pods.get("shop")
+        return set() if of_namespace is None else of_namespace.selected(parse(f"app={app}"))
+
+    bench.worker.publish({A: with_pods(A, "web", "old"), B: with_pods(B, "web")})
+    assert (found("web"), found("old")) == ({A, B}, {A})
+    bench.worker.publish({A: with_pods(A, "web")})
+    assert (found("web"), found("old")) == ({A, B}, set())
+    bench.worker.publish({A: None})
+    assert found("web") == {B}
+    bench.worker.publish({B: view(B)})
+    assert bench.picture.current.by_pods == {}

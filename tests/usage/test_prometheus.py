@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from adapter.kube.selectors import parse
 from adapter.load.quantity import NANO
 from adapter.load.samples import Point, QuerySamples
 from adapter.load.spec import Query
@@ -253,6 +254,20 @@ class TestNamed:
         assert world.source.series("depth") is None
         assert world.source.series("unknown") is None
         assert world.changes.seen == [frozenset()]
+
+    async def test_the_next_answer_is_ready_for_the_selectors_of_the_last_one(self, fake: FakePrometheus) -> None:
+        world = World(fake.settings(), queries=[rps(interval_seconds=0.01)])
+        async with world.running():
+            await world.change()
+            first = world.source.series("rps")
+            assert first is not None
+            first.series["shop"].selected(parse("pod=a"))
+            fake.rows = {RPS: [(A, "7"), (B, "8")]}
+            await world.change(2)
+            second = world.source.series("rps")
+        assert second is not None
+        assert [each.value for each in second.series["shop"]] == [7 * NANO]
+        assert second.series["shop"].shapes == first.series["shop"].shapes != ()
 
     async def test_before_the_first_answer_it_is_empty(self, fake: FakePrometheus) -> None:
         found = World(fake.settings(), queries=[rps(pod_label="p", namespace_label="n")]).source.series("rps")

@@ -1,0 +1,80 @@
+"""What does one request for a named query, and for a policy's metric on pods, cost beside how much else there is?
+
+    python -m benchmarks.queries [--requests 300] [--sizes 100,1000,20000]
+
+The handlers' own code runs in this process, without a network: processor time of one request, the picture swapped
+before each, as an assessment does it. The 20 pods of one policy, or one series, are asked for; the size is the
+number of series in the namespace, with a tenth as many pods and a twentieth of those policies.
+"""
+
+import argparse
+import asyncio
+import statistics
+import time
+from dataclasses import replace
+
+from adapter.apiserver.answers import Answers
+from adapter.apiserver.routes import Kind, Route, route
+from adapter.load.pods import Pod
+from adapter.snapshot import Picture, Snapshot
+from tests.apiserver.asking import CUSTOM, EXTERNAL
+from tests.apiserver.conftest import StubScales
+from tests.apiserver.pictures import NOW, measured, pod, query, reading, series, snapshot, view
+
+_AT_ONCE = 10  # the clock of processor time is coarse
+REQUESTS = {
+    "External, a query, one series": f"{EXTERNAL}/depth?labelSelector=queue%3Dq7",
+    "External, a query, one series by two labels": f"{EXTERNAL}/depth?labelSelector=queue%3Dq7%2Czone%3Da",
+    "Pods, a query, 20 pods": f"{CUSTOM}/pods/%2A/requests?labelSelector=app%3Dweb-1",
+    "Pods, effective_cpu, 20 pods": f"{CUSTOM}/pods/%2A/effective_cpu?labelSelector=app%3Dweb-1",
+}
+
+
+def _pods(number: int) -> list[Pod]:
+    return [pod(f"web-{index // 20}-{index}", labels={"app": f"web-{index // 20}"}) for index in range(number)]
+
+
+def scene(size: int) -> Snapshot:
+    pods = _pods(max(40, size // 10))
+    views = []
+    for first in range(0, len(pods), 20):
+        readings = [reading(each.name, cpu=100)._replace(pod=each) for each in pods[first : first + 20]]
+        name = f"web-{first // 20}"
+        views.append(view(name, target=name, pods=readings, assessments=[measured(usage=100)]))
+    by_pod = [series(index, pod=pods[index].name if index < len(pods) else f"gone-{index}") for index in range(size)]
+    depth = [series(index, queue=f"q{index}", zone="a") for index in range(size)]
+    return snapshot(*views, queries=[query("requests", *by_pod), query("depth", *depth, by_pod=False)], pods=pods)
+
+
+async def cost(picture: Picture, answers: Answers, asked: Route, requests: int) -> float:
+    """Milliseconds of processor time of one request, the median."""
+    times = []
+    for _ in range(max(3, requests // _AT_ONCE)):
+        spent = 0.0
+        for _ in range(_AT_ONCE):
+            picture.swap(replace(picture.current, policies=dict(picture.current.policies)))
+            began = time.process_time()
+            await (answers.external(asked) if asked.kind is Kind.EXTERNAL else answers.custom(asked))
+            spent += time.process_time() - began
+        times.append(1000 * spent / _AT_ONCE)
+    return statistics.median(times)
+
+
+async def measure(sizes: list[int], requests: int) -> None:
+    pictures = []
+    for size in sizes:
+        picture = Picture()
+        picture.swap(scene(size))
+        pictures.append((picture, Answers(picture, StubScales(), lambda _: None, lambda: "", lambda: NOW)))
+    print(f"{'ms of processor time of one request':48}", *(f"{size:>9,}" for size in sizes), "   ratio")
+    for name, target in REQUESTS.items():
+        found = [await cost(picture, answers, route(target), requests) for picture, answers in pictures]
+        print(f"{name:48}", *(f"{each:9.3f}" for each in found), f"{found[-1] / found[0]:8.1f}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--requests", type=int, default=300)
+    parser.add_argument("--sizes", default="100,1000,20000")
+    options = parser.parse_args()
+    asyncio.run(measure([int(each) for each in options.sizes.split(",")], options.requests))

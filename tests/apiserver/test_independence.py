@@ -1,0 +1,175 @@
+"""What is served by selector is what a look at everything finds, and costs no look at what is not selected."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapter.apiserver.answers import Answers
+from adapter.apiserver.routes import Kind, route
+from adapter.apiserver.status import StatusError
+from adapter.kube.selectors import parse
+from adapter.load.pods import PodState
+from adapter.snapshot import Picture, Snapshot
+from tests.apiserver.asking import CUSTOM, EXTERNAL, ask
+from tests.apiserver.conftest import StubScales
+from tests.apiserver.pictures import NOW, measured, pod, query, reading, series, snapshot, view
+
+PODS = f"{CUSTOM}/pods/%2A"
+
+
+class Labels(dict[str, str]):
+    """Labels that count how often any of them was looked at."""
+
+    looks = 0
+
+    def get(self, key: str, default: Any = None) -> Any:
+        Labels.looks += 1
+        return super().get(key, default)
+
+
+def with_pods(number: int) -> Snapshot:
+    """Policies of two pods each, and a query with a series of each pod."""
+    pods = [pod(f"p{index}", labels=Labels(app=f"web-{index // 2}")) for index in range(number)]
+    views = [
+        view(
+            f"web-{first // 2}",
+            target=f"web-{first // 2}",
+            pods=[reading(each.name, cpu=100)._replace(pod=each) for each in pods[first : first + 2]],
+            assessments=[measured(usage=100)],
+        )
+        for first in range(0, number, 2)
+    ]
+    by_pod = [replace(found, labels=Labels(found.labels)) for found in (series(1, pod=each.name) for each in pods)]
+    return snapshot(*views, queries=[query("requests", *by_pod)], pods=pods)
+
+
+def with_series(number: int) -> Snapshot:
+    found = (series(1, queue=f"q{index}") for index in range(number))
+    return snapshot(queries=[query("depth", *(replace(one, labels=Labels(one.labels)) for one in found), by_pod=False)])
+
+
+async def looks(picture: Snapshot, target: str, again: str) -> int:
+    """How often a label was looked at by the second request, after an assessment that changed nothing."""
+    held = Picture()
+    held.swap(picture)
+    answers = Answers(held, StubScales(), lambda _: None, lambda: "", lambda: NOW)
+
+    async def one(text: str) -> list[Any]:
+        asked = route(text)
+        body = await (answers.external(asked) if asked.kind is Kind.EXTERNAL else answers.custom(asked))
+        found: list[Any] = msgspec.json.decode(body)["items"]
+        return found
+
+    assert await one(target)
+    held.swap(replace(held.current, policies=dict(held.current.policies)))
+    Labels.looks = 0
+    assert await one(again)
+    return Labels.looks
+
+
+@pytest.mark.parametrize(
+    ("scene", "target"),
+    [
+        (with_series, f"{EXTERNAL}/depth?labelSelector=queue%3Dq"),
+        (with_pods, f"{PODS}/requests?labelSelector=app%3Dweb-"),
+        (with_pods, f"{PODS}/requests?metricLabelSelector=namespace%3Dshop&labelSelector=app%3Dweb-"),
+        (with_pods, f"{PODS}/effective_cpu?labelSelector=app%3Dweb-"),
+    ],
+)
+async def test_a_request_looks_at_what_it_selects_however_much_else_there_is(
+    scene: Callable[[int], Snapshot], target: str
+) -> None:
+    few = await looks(scene(10), f"{target}1", f"{target}2")
+    assert few <= 10
+    assert await looks(scene(400), f"{target}1", f"{target}2") == few
+
+
+keys = st.sampled_from(["code", "zone"])
+some = st.sampled_from(["a", "b"])
+clause = st.one_of(
+    st.builds("{}={}".format, keys, some),
+    st.builds("{}!={}".format, keys, some),
+    st.builds("{} in ({},{})".format, keys, some, some),
+    st.builds("!{}".format, keys),
+    keys,
+)
+selector = st.lists(clause, max_size=2).map(",".join)
+found_series = st.tuples(st.sampled_from(["p0", "p1", "p2", None]), st.dictionaries(keys, some), st.booleans())
+
+
+def plain(found: list[Any], pods: list[Any], chosen: str, wanted: str) -> list[tuple[str, str]] | str:
+    """A look at every series, then at every pod: what is served, or the pod that has two."""
+    by_pod: dict[str, Any] = {}
+    for each in found:
+        name = each.labels.get("pod")
+        if name is None or NOW - each.at > 90 or not parse(chosen).matches(each.labels):
+            continue
+        if name in by_pod:
+            return str(name)
+        by_pod[name] = each
+    values = {each.name: by_pod[each.name].value for each in pods if each.name in by_pod}
+    return [(each.name, str(values[each.name])) for each in pods if each.name in values and _meant(each, wanted)]
+
+
+def _meant(each: Any, wanted: str) -> bool:
+    return parse(wanted).matches(each.labels)
+
+
+@given(st.lists(found_series, max_size=6), st.lists(st.dictionaries(keys, some), max_size=3), selector, selector)
+async def test_a_query_on_pods_is_answered_as_by_a_look_at_every_series_and_pod(
+    rows: list[tuple[str | None, dict[str, str], bool]], labels: list[dict[str, str]], chosen: str, wanted: str
+) -> None:
+    from urllib.parse import quote_plus
+
+    found = [
+        series(1000 * (number + 1), at=NOW - (5 if fresh else 91), **more, **({} if name is None else {"pod": name}))
+        for number, (name, more, fresh) in enumerate(rows)
+    ]
+    pods = [pod(f"p{number}", labels=each) for number, each in enumerate(labels)]
+    picture = snapshot(queries=[query("requests", *found)], pods=pods)
+    expected = plain(found, pods, chosen, wanted)
+    target = f"{PODS}/requests?labelSelector={quote_plus(wanted)}&metricLabelSelector={quote_plus(chosen)}"
+    if isinstance(expected, list) and expected:
+        items = (await ask(picture, target))["items"]
+        assert [(i["describedObject"]["name"], f"{int(i['value'])}000000000") for i in items] == expected
+        return
+    with pytest.raises(StatusError) as caught:
+        await ask(picture, target)
+    refused = caught.value
+    said = f"several series of pod {expected};" in refused.message
+    assert (refused.code, said) == ((503, True) if expected else (404, False))
+
+
+rows_of_policies = st.lists(
+    st.lists(st.tuples(st.dictionaries(keys, some), st.sampled_from(PodState)), max_size=3), max_size=3
+)
+
+
+@given(rows_of_policies, selector, st.integers(0, 3))
+async def test_a_policys_metric_on_pods_is_answered_as_by_a_look_at_every_policy(
+    rows: list[list[tuple[dict[str, str], PodState]]], wanted: str, broken: int
+) -> None:
+    from urllib.parse import quote_plus
+
+    views = []
+    for number, readings in enumerate(rows):
+        pods = [
+            reading(f"p{number}-{index}", state, cpu=100)._replace(pod=pod(f"p{number}-{index}", labels=labels))
+            for index, (labels, state) in enumerate(readings)
+        ]
+        error = {"usage": None, "error": "refused"} if number == broken else {"usage": 100}
+        views.append(view(f"v{number}", target=f"v{number}", pods=pods, assessments=[measured(**error)]))
+    picture = snapshot(*views)
+    target = f"{PODS}/effective_cpu?labelSelector={quote_plus(wanted)}"
+    outcomes = []
+    for asked in (picture, replace(picture, by_pods={})):
+        try:
+            outcomes.append(await ask(asked, target))
+        except StatusError as refusal:
+            outcomes.append((refusal.code, refusal.message))
+    assert outcomes[0] == outcomes[1]
