@@ -28,9 +28,12 @@ class Marks:
         self._count = 0
         self._marked = asyncio.Event()
 
-    def mark(self, key: Key, *, soon: bool = False) -> None:
-        """Have the policy assessed, now or half a second after its last assessment; `soon`: a twentieth after it."""
-        due = max(self._clock(), self._taken.get(key, 0.0) + (SOON_SECONDS if soon else self._spacing))
+    def mark(self, key: Key, *, soon: bool = False, after: float = 0.0) -> None:
+        """Have the policy assessed `after` so many seconds, but no sooner than half a second after its last assessment.
+
+        `soon`: a twentieth after it.
+        """
+        due = max(self._clock() + after, self._taken.get(key, 0.0) + (SOON_SECONDS if soon else self._spacing))
         if self._pending.get(key, math.inf) <= due:
             return
         self._pending[key] = due

@@ -20,6 +20,8 @@ SLICE_SECONDS = 0.001
 """No assessment is begun after that; the one under way takes one or two milliseconds more."""
 PUBLISH_AT_MOST = 32
 """So many results wait for each other while more policies are due: a swap copies the whole list of policies."""
+STALE_SECONDS = 0.01
+"""So long after the moment at which a sample still counts it no longer does."""
 REASSESS_SECONDS = 25.0
 """Ages count too: a policy that nothing touched for so long is assessed again, at most a quarter later. Samples, which
 are fetched every 10 s and are 15 s apart, touch nearly every policy before."""
@@ -74,9 +76,15 @@ class Worker:
         until = perf_counter() + SLICE_SECONDS
         while perf_counter() < until and (key := self._marks.take()) is not None:
             found[key] = self._safe_view(key)
-            if found[key] is None:
-                self._marks.forget(key)
+            self._mark_next(key, found[key])
         return found
+
+    def _mark_next(self, key: Key, view: PolicyView | None) -> None:
+        """Look at a policy again as soon as a sample that counts becomes too old to: nobody else tells of that."""
+        if view is None:
+            self._marks.forget(key)
+        elif view.assessment is not None and view.assessment.stale_at is not None:
+            self._marks.mark(key, after=max(0.0, view.assessment.stale_at - view.assessment.at) + STALE_SECONDS)
 
     def _safe_view(self, key: Key) -> PolicyView | None:
         """The view; a policy whose assessment breaks must not stop the others, and must not keep an old answer."""

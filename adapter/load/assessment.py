@@ -92,8 +92,8 @@ class MetricAssessment:
 
     `usage` is the effective average (or total) with the doubtful pods in, `raw` what an average over all running pods
     would say (nano-units, exact). `n` and `missing` count the pods behind `usage`. `sampled_at` is the oldest sample
-    that counted, `window` its window in seconds. `total`: the source gives one number for the service, or may: it never
-    answered. `total_value` is that number.
+    that counted, `window` its window in seconds, `stale_at` until when all samples count. `total`: the source gives one
+    number for the service, or may: it never answered. `total_value` is that number.
     """
 
     name: str
@@ -107,6 +107,7 @@ class MetricAssessment:
     total_value: int | None = None
     readings: tuple[Reading, ...] = ()
     sampled_at: float | None = None
+    stale_at: float | None = None
     window: float | None = None
     error: str | None = None
 
@@ -130,6 +131,11 @@ class Assessment:
     windows: tuple[Window, ...] = ()
     conditions: Mapping[str, str] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
+
+    @property
+    def stale_at(self) -> float | None:
+        """Until when (seconds) every sample behind the metrics counts, None where there is none."""
+        return min((m.stale_at for m in self.metrics if m.stale_at is not None), default=None)
 
     @property
     def sampled_at(self) -> float | None:

@@ -120,7 +120,7 @@ def _assess_gauges(
     error = None
     if all(reading.verdict is Verdict.ERROR for reading in readings):
         error = _error(metric, standings, gauges, samples, now)
-    surely = [*standings.serving, *standings.doubtful]
+    surely, max_age = [*standings.serving, *standings.doubtful], source_of(metric, samples).max_age
     everyone = scales.tally(_pick(gauges, surely), ())
     sampled = (gauge for gauge in _pick(gauges, surely) if gauge.at is not None)
     oldest = min(sampled, key=lambda gauge: gauge.knows_until or 0.0, default=None)
@@ -135,6 +135,7 @@ def _assess_gauges(
         total=is_service_total(metric, samples),
         readings=tuple(readings),
         sampled_at=oldest.knows_until if oldest else None,
+        stale_at=min((g.at + max_age for g in _pick(gauges, surely) if g.at is not None), default=None),
         window=oldest.window if oldest else None,
         error=error,
     )
@@ -171,6 +172,7 @@ def _measure_total(
         total_value=None if stale else point.value,
         readings=readings,
         sampled_at=began_at(at, None, ahead),
+        stale_at=None if stale else at + source.max_age,
         window=source.window or None,
         error=error,
     )

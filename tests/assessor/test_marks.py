@@ -27,6 +27,19 @@ def test_a_first_mark_is_due_at_once() -> None:
     assert taken(marks) == [A]
 
 
+def test_a_mark_for_later_is_due_then_and_an_earlier_one_overtakes_it() -> None:
+    clock = Clock()
+    marks = Marks(clock)
+    marks.mark(A, after=30)
+    marks.mark(B, after=30)
+    marks.mark(A)
+    assert taken(marks) == [A]
+    clock.now += 29.9
+    assert taken(marks) == []
+    clock.now += 0.1
+    assert taken(marks) == [B]
+
+
 def test_marks_while_one_is_pending_are_one() -> None:
     marks = Marks(Clock())
     for _ in range(5):

@@ -1,4 +1,5 @@
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -9,7 +10,7 @@ from adapter.load.spec import Target
 from adapter.snapshot import Key, Picture, PolicyView, QueryView, TargetKey
 from adapter.telemetry.metrics import Metrics
 from tests.apiserver import pictures
-from tests.load.world import policy
+from tests.load.world import NOW, cpu, policy, same, see, usage
 
 A, B = Key("shop", "a"), Key("shop", "b")
 
@@ -53,6 +54,21 @@ async def test_a_marked_policy_appears_in_the_picture_and_under_its_target() -> 
     await until(bench, 1)
     assert bench.picture.current.policies == {A: view(A, "web")}
     assert bench.picture.current.by_target == {TargetKey("shop", "deployments.apps", "web"): A}
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+async def test_a_policy_is_looked_at_again_as_soon_as_a_sample_becomes_too_old() -> None:
+    bench = Bench()
+    pods, loads = same(2, "1")
+    now = NOW + 79.9
+    assessment, _ = see(policy(cpu()), pods, usage(loads, at=NOW - 10), now=now)
+    assert assessment.stale_at == NOW + 80
+    bench.views[A] = replace(view(A), assessment=assessment)
+    running = asyncio.create_task(bench.worker.run())
+    bench.marks.mark(A)
+    await until(bench, 2)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
