@@ -72,6 +72,8 @@ class Marks:
             self._marked.clear()
             delay = self._heap[0][0] - self._clock() if self._heap else None
             try:
-                await asyncio.wait_for(self._marked.wait(), delay)
+                # Not wait_for: before Python 3.12 it swallows a cancellation that comes together with the event.
+                async with asyncio.timeout(delay):
+                    await self._marked.wait()
             except TimeoutError:
                 return

@@ -250,8 +250,10 @@ class ResourceMetrics:
                 while True:
                     self._tend(set(self._namespaces()), group)
                     self._look.clear()
+                    # Not wait_for: before Python 3.12 it swallows a cancellation that comes together with the event.
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(self._look.wait(), _LOOK_SECONDS)
+                        async with asyncio.timeout(_LOOK_SECONDS):
+                            await self._look.wait()
         finally:
             self._pollers.clear()
 

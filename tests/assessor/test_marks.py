@@ -40,6 +40,24 @@ def test_a_mark_for_later_is_due_then_and_an_earlier_one_overtakes_it() -> None:
     assert taken(marks) == [B]
 
 
+async def test_who_waits_can_be_cancelled_at_the_very_moment_in_which_a_mark_comes() -> None:
+    marks = Marks(asyncio.get_running_loop().time)
+    marks.mark(B, after=60)
+
+    async def work() -> None:
+        while True:
+            await marks.wait()
+            marks.take()
+
+    working = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    marks.mark(A)
+    working.cancel()
+    done, _ = await asyncio.wait({working}, timeout=1)
+    assert done == {working}
+
+
 def test_marks_while_one_is_pending_are_one() -> None:
     marks = Marks(Clock())
     for _ in range(5):
