@@ -18,6 +18,9 @@ REMEMBERED_SECONDS = 900.0
 _AWAY = {PodState.PULLED_OUT, PodState.TERMINATING, PodState.FINISHED}
 
 
+_NO_LOAD = Fraction(0)
+
+
 class DepartedLoad:
     """The load of departed pods in one metric; `lasts` are their last samples (nano-units, 0 where there is none)."""
 
@@ -32,6 +35,8 @@ class DepartedLoad:
 
     def over(self, average: Fraction) -> Fraction:
         """The sum over the pods of the larger of its last sample and this average (nano-units)."""
+        if not self._lasts:
+            return _NO_LOAD
         smaller = bisect_right(self._lasts, average)
         return smaller * average + self._sums[-1] - self._sums[smaller]
 

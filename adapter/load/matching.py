@@ -1,5 +1,6 @@
 """Which registrations belong to which pod."""
 
+import functools
 import ipaddress
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -142,6 +143,7 @@ def _addresses(pods: Iterable[Pod]) -> Mapping[str, Sequence[Pod]]:
     return found
 
 
+@functools.lru_cache(65_536)  # the addresses of the same pods and registrations are compared at every look
 def canonical_ip(text: str) -> str:
     """The address in canonical form, without brackets and zone; the text itself where it is no address."""
     bare = text.strip("[]").partition("%")[0]
