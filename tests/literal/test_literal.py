@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from adapter import document
+from adapter import plain
 from tests.literal import model, states, usage
 from tests.literal.compare import Case, difference, reduced
 from tests.literal.generator import sequence
@@ -101,7 +101,7 @@ def test_the_documents_reach_every_line_of_the_literal_implementation() -> None:
 
 
 def given(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.load((VECTORS / f"{name}.yaml").read_text(), document._PlainTimes)
+    found: dict[str, Any] = plain.read((VECTORS / f"{name}.yaml").read_text())
     return found
 
 
