@@ -275,7 +275,7 @@ def test_with_all_features_off_it_needs_rights_to_read_only(
 
 
 def test_a_right_that_lacks_is_said_once_and_tried_again_later_and_later(
-    make_companion: MakeCompanion, scene: Scene, prometheus: Prometheus
+    make_companion: MakeCompanion, workloads: Workloads, scene: Scene, prometheus: Prometheus
 ) -> None:
     scene.begin()
     companion = make_companion(prometheus_settings(prometheus), rights=("events",))
@@ -283,7 +283,9 @@ def test_a_right_that_lacks_is_said_once_and_tried_again_later_and_later(
     until(lambda: companion.writes("WriteStatus", "Forbidden") >= 2, 30, companion.logs)
     time.sleep(15)
     assert companion.writes("WriteStatus", "Forbidden") <= 5
-    assert companion.component.log.read_text().count("not done") == 1
+    # The policy of an earlier test may be on its way out still.
+    lines = companion.component.log.read_text().splitlines()
+    assert len([line for line in lines if "not done" in line and workloads.namespace in line]) == 1
 
 
 @pytest.mark.timeout(420)
