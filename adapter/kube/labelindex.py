@@ -136,10 +136,9 @@ class OwnersByLabels(Generic[K]):
 
     def put(self, owner: K, labels: Iterable[Mapping[str, str]]) -> None:
         """Take in the labels of all objects of an owner, in place of those that were known; none: forget the owner."""
-        different: list[Mapping[str, str]] = []
-        for each in {id(each): each for each in labels}.values():
-            if each not in different:
-                different.append(each)
+        distinct = {id(each): each for each in labels}.values()
+        # A StatefulSet's pods have labels of their own, each: comparing every two of them would take long.
+        different = list({frozenset(each.items()): each for each in reversed(distinct)}.values())[::-1]
         known = self._groups.get(owner, ())
         if [group.labels for group in known] == different:
             return

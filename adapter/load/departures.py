@@ -10,6 +10,7 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import accumulate
 
+from adapter.load.membership import Standing
 from adapter.load.memory import Departed, Memory, PodMemory, recent
 from adapter.load.pods import FINISHED_PHASES, Pod, PodState
 from adapter.load.spec import Bounds
@@ -69,7 +70,7 @@ def after_departures(memory: Memory, pods: Sequence[Pod], now: float) -> Memory:
     return replace(memory, pods={**memory.pods, **remaining}, departed={**memory.departed, **departed})
 
 
-def after_pull_outs(memory: Memory, states: Mapping[str, PodState], now: float) -> Memory:
+def after_pull_outs(memory: Memory, standings: Mapping[str, Standing], now: float) -> Memory:
     """The memory once the pods' states are known: one that served and is pulled out leaves its load to the others too.
 
     One that is no longer out carries load itself, or is filled as a pod that may.
@@ -77,9 +78,9 @@ def after_pull_outs(memory: Memory, states: Mapping[str, PodState], now: float) 
     out = {
         uid: _departed(known, now)
         for uid, known in memory.pods.items()
-        if known.served and known.out_since is None and states.get(uid) is PodState.PULLED_OUT
+        if known.served and known.out_since is None and uid in standings and standings[uid].state is PodState.PULLED_OUT
     }
-    back = {uid for uid in memory.departed if states.get(uid, PodState.TERMINATING) not in _AWAY}
+    back = {uid for uid in memory.departed if uid in standings and standings[uid].state not in _AWAY}
     if not out and not back:
         return memory
     kept = {uid: pod for uid, pod in memory.departed.items() if uid not in back}

@@ -74,7 +74,7 @@ def assess(
     """
     memory = after_roster(after_departures(within_reach(memory, now), pods, now), policy, pods, roster, now)
     membership = classify(policy, pods, memory, now)
-    memory = after_pull_outs(memory, {uid: one.state for uid, one in membership.standings.items()}, now)
+    memory = after_pull_outs(memory, membership.standings, now)
     memory = after_scale(after_rollout(after_states(memory, membership, now), target, now), scale, now)
     memory = after_taking_over(memory, bounds, now)
     readings = _pod_readings(pods, membership)

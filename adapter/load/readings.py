@@ -6,7 +6,7 @@ from fractions import Fraction
 from itertools import accumulate
 
 from adapter.load.assessment import MetricAssessment, PodReading, Reading, Verdict
-from adapter.load.departures import NOBODY_LEFT, departed_load
+from adapter.load.departures import NOBODY_LEFT, DepartedLoad, departed_load
 from adapter.load.effective import (
     Gauge,
     Meter,
@@ -91,9 +91,7 @@ def measure(
         reading.pod.uid: meter.gauge(reading.pod, memory.pods.get(reading.pod.uid, _NOTHING))
         for reading in standings.running
     }
-    counted = [g for g in _pick(gauges, [*standings.serving, *standings.doubtful]) if g.usage is not None]
-    began = min((g.began_at for g in counted if g.began_at is not None), default=None)
-    return Measured(_assess_gauges(policy, metric, standings, gauges, samples, memory, now, began), gauges)
+    return Measured(_assess_gauges(policy, metric, standings, gauges, samples, memory, now), gauges)
 
 
 def _assess_gauges(
@@ -104,9 +102,11 @@ def _assess_gauges(
     samples: Samples,
     memory: Memory,
     now: float,
-    began: float | None,
 ) -> MetricAssessment:
     band = band_of(policy, metric, total=False)
+    surely = _pick(gauges, [*standings.serving, *standings.doubtful])
+    counted = [gauge for gauge in surely if gauge.at is not None]
+    began = min((gauge.began_at for gauge in counted if gauge.began_at is not None), default=None)
     scales = Scales(metric, band, average_capacity(gauges.values()) if metric.of else None)
     young = [*standings.young, *(r for r in standings.doubtful if r.pod.uid in standings.young_doubts)]
     base = scales.tally(
@@ -120,10 +120,8 @@ def _assess_gauges(
     error = None
     if all(reading.verdict is Verdict.ERROR for reading in readings):
         error = _error(metric, standings, gauges, samples, now)
-    surely, max_age = [*standings.serving, *standings.doubtful], source_of(metric, samples).max_age
-    everyone = scales.tally(_pick(gauges, surely), ())
-    sampled = (gauge for gauge in _pick(gauges, surely) if gauge.at is not None)
-    oldest = min(sampled, key=lambda gauge: gauge.knows_until or 0.0, default=None)
+    everyone, max_age = scales.tally(surely, ()), source_of(metric, samples).max_age
+    oldest = min(counted, key=lambda gauge: gauge.knows_until or 0.0, default=None)
     return MetricAssessment(
         name=metric.name,
         high=metric.high,
@@ -135,7 +133,7 @@ def _assess_gauges(
         total=is_service_total(metric, samples),
         readings=tuple(readings),
         sampled_at=oldest.knows_until if oldest else None,
-        stale_at=min((g.at + max_age for g in _pick(gauges, surely) if g.at is not None), default=None),
+        stale_at=min((gauge.at + max_age for gauge in counted if gauge.at is not None), default=None),
         window=oldest.window if oldest else None,
         error=error,
     )
@@ -154,8 +152,10 @@ def _measure_total(
     stale = now - at > source.max_age
     order = list(standings.doubtful)
     n = len(standings.serving) + len(order)
-    tallies = _tallies_of_total(policy, metric, standings, point.value, memory, began)
     band = band_of(policy, metric, total=True)
+    # A share of the number needs no departed load: whoever left, the number has it.
+    departed = departed_load(memory, metric.name, began) if policy.average is Average.TOTAL else NOBODY_LEFT
+    tallies = _tallies_of_total(band, standings, point.value, departed)
     readings = () if stale else tuple(_readings(policy, band, standings, tallies, order))
     error = source_error(metric, samples, now) if stale else None
     running = len(standings.running)
@@ -179,12 +179,8 @@ def _measure_total(
     return Measured(assessment, {}, ahead)
 
 
-def _tallies_of_total(
-    policy: Policy, metric: Metric, standings: Standings, value: int, memory: Memory, began: float
-) -> list[Tally]:
-    """A tally for each reading. A share of the number needs no departed load: whoever left, the number has it."""
-    band = band_of(policy, metric, total=True)
-    departed = departed_load(memory, metric.name, began) if policy.average is Average.TOTAL else NOBODY_LEFT
+def _tallies_of_total(band: Band, standings: Standings, value: int, departed: DepartedLoad) -> list[Tally]:
+    """A tally for each reading."""
     young = len(standings.young) + sum(1 for r in standings.doubtful if r.pod.uid in standings.young_doubts)
     tallies = []
     for inside in range(len(standings.doubtful) + 1):
