@@ -1,6 +1,6 @@
 """What `assess` and `decide` answer: data only, each number with its reason."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
@@ -56,8 +56,7 @@ class PodReading(NamedTuple):
     missing: Mapping[str, str] = _NOTHING
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class Reading(NamedTuple):
     """One way to see the doubtful pods of one metric: the `inside` most loaded of them in, the others out.
 
     `usage` is what was compared (nano-units); None where nothing could be, and `verdict` is Error: such a reading
@@ -88,7 +87,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricAssessment:
-    """One metric in every reading, the one with every doubtful pod in last; or the error (a sentence).
+    """One metric in every reading that may win, the one with every doubtful pod in last; or the error (a sentence).
 
     `usage` is the effective average (or total) with the doubtful pods in, `raw` what an average over all running pods
     would say (nano-units, exact). `n` and `missing` count the pods behind `usage`. `sampled_at` is the oldest sample
@@ -124,7 +123,7 @@ class Assessment:
     policy: Policy
     target: str
     at: float
-    pods: tuple[PodReading, ...] = ()
+    pods: Sequence[PodReading] = ()
     counts: Mapping[PodState, int] = field(default_factory=dict)
     metrics: tuple[MetricAssessment, ...] = ()
     may_shrink: bool = True

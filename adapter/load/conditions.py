@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from adapter.load.assessment import MetricAssessment, PodReading, Verdict
-from adapter.load.membership import Membership
+from adapter.load.assessment import MetricAssessment, Verdict
+from adapter.load.census import Census
 from adapter.load.memory import Memory
 from adapter.load.pods import PodState
 from adapter.load.readings import Measured
@@ -16,10 +16,12 @@ SILENCE_SECONDS = 30.0
 """A registry that has failed for so long is not trusted any more, though what it said last still counts."""
 
 
-def distrust(policy: Policy, membership: Membership, roster: Roster | None, now: float) -> str:
-    """Why the registry is not trusted just now, with its own words where it has any; empty where it is."""
+def distrust(policy: Policy, trouble: str, roster: Roster | None, now: float) -> str:
+    """Why the registry is not trusted just now, with its own words where it has any; empty where it is.
+
+    `trouble`: what is wrong with it as far as the pods' states tell (`membership.trouble`).
+    """
     error = roster.error if roster is not None else None
-    trouble = membership.registry_trouble
     if policy.registry is None or error is None:
         return trouble
     if not trouble and roster is not None and now - roster.at > SILENCE_SECONDS:
@@ -33,8 +35,7 @@ def conditions(
     policy: Policy,
     distrusted: str,
     memory: Memory,
-    readings: Sequence[PodReading],
-    counts: Mapping[PodState, int],
+    census: Census,
     measured: Sequence[Measured],
 ) -> dict[str, str]:
     """What a user should know, by condition; a condition without trouble is absent."""
@@ -45,9 +46,9 @@ def conditions(
     stale = [metric_errors(policy, metrics), together(without_samples(metrics))]
     if any(stale):
         found["InputsFresh"] = "; ".join(filter(None, stale))
-    if replacement_ineffective(memory, readings):
+    if replacement_ineffective(memory, census.readings):
         found["ReplacementIneffective"] = "pods created to replace pulled-out ones are pulled out themselves"
-    undersized = _undersized(counts, metrics)
+    undersized = _undersized(census.counts, metrics)
     if undersized:
         found["UndersizedByUnready"] = undersized
     return found

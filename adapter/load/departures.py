@@ -11,7 +11,7 @@ from fractions import Fraction
 from itertools import accumulate
 
 from adapter.load.membership import Standing
-from adapter.load.memory import Departed, Memory, PodMemory, recent
+from adapter.load.memory import Departed, Memory, recent
 from adapter.load.pods import FINISHED_PHASES, Pod, PodState
 from adapter.load.spec import Bounds
 
@@ -64,7 +64,7 @@ def after_departures(memory: Memory, pods: Sequence[Pod], now: float) -> Memory:
     left = {uid: known for uid, known in memory.pods.items() if known.served and uid not in there}
     if not left:
         return memory
-    departed = {uid: _departed(known, now) for uid, known in left.items() if known.out_since is None}
+    departed = {uid: _departed(memory, uid, now) for uid, known in left.items() if known.out_since is None}
     # A pod leaves once, though it is seen terminating for a while.
     remaining = {uid: replace(known, served=False) for uid, known in left.items()}
     return replace(memory, pods={**memory.pods, **remaining}, departed={**memory.departed, **departed})
@@ -76,7 +76,7 @@ def after_pull_outs(memory: Memory, standings: Mapping[str, Standing], now: floa
     One that is no longer out carries load itself, or is filled as a pod that may.
     """
     out = {
-        uid: _departed(known, now)
+        uid: _departed(memory, uid, now)
         for uid, known in memory.pods.items()
         if known.served and known.out_since is None and uid in standings and standings[uid].state is PodState.PULLED_OUT
     }
@@ -101,8 +101,8 @@ def after_taking_over(memory: Memory, bounds: Bounds, now: float) -> Memory:
     return memory if unseen == memory.unseen_change else replace(memory, unseen_change=unseen)
 
 
-def _departed(known: PodMemory, now: float) -> Departed:
-    return Departed(now, {name: sample for name, sample in known.last_sample.items() if recent(sample, now)})
+def _departed(memory: Memory, uid: str, now: float) -> Departed:
+    return Departed(now, {name: sample for name, sample in memory.last_samples(uid).items() if recent(sample, now)})
 
 
 def forgotten(memory: Memory, now: float) -> Memory:

@@ -1,10 +1,17 @@
 """Usage of one metric: which pods have a fresh sample, what capacity stands behind it, and what fills a gap."""
 
-from collections.abc import Iterable, Mapping
-from fractions import Fraction
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from adapter.load.memory import AHEAD_SECONDS, LAST_SAMPLE_SECONDS, AheadSample, LastSample, PodMemory, recent
+from adapter.load.memory import (
+    AHEAD_SECONDS,
+    LAST_SAMPLE_SECONDS,
+    NO_SAMPLES,
+    AheadSample,
+    LastSample,
+    SampleMemory,
+    recent,
+)
 from adapter.load.pods import Container, Pod
 from adapter.load.samples import QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Capacity, Metric
@@ -13,7 +20,8 @@ YOUNG_SECONDS = 300.0
 """So long after its creation, or its last change of readiness, a pod that does not serve may still come to serve."""
 WARMING_SECONDS = 300.0
 DOUBTED_ZERO = f"it fell to exactly 0, which counts {LAST_SAMPLE_SECONDS:.0f} s after its last other sample"
-_NOTHING = PodMemory()
+_CLOSE_SECONDS = 0.001
+"""So near to a limit a sample is held against it exactly: sums of times are not exact."""
 
 
 class Gauge(NamedTuple):
@@ -60,37 +68,41 @@ class Meter:
     """Reads one metric off the pods of a target at one moment (`now`, seconds).
 
     Pods of one template share their containers (`kube.pods.PodDecoder`): what follows from those is found once for all
-    that come in a row.
+    that come in a row. A sample is plain, and counts without further questions, between `plain_from` and `plain_until`,
+    of a pod that was created by `warm_until`.
     """
 
     def __init__(self, metric: Metric, samples: Samples, now: float, *, believes_zero: bool = False) -> None:
         self._metric = metric
-        self._now = now
+        self.now = now
         self._believes_zero = believes_zero
         self._of, self._share_of, self._is_whole = _share(metric)
         self._source = source_of(metric, samples)
-        self._query_window = self._source.window or None if isinstance(self._source, QuerySamples) else None
-        self._warms = self._query_window is not None or (metric.resource is not None and metric.resource.name == "cpu")
-        self._answered_at = _answered_at(self._source, now)
-        self._usages = samples.resources.pods
-        self._points = query_samples(metric, samples).pods if metric.resource is None else {}
+        self.is_query = metric.resource is None
+        self.resource = metric.resource.name if metric.resource is not None else ""
+        self.query_window = self._source.window or None if isinstance(self._source, QuerySamples) else None
+        self._warms = self.query_window is not None or self.resource == "cpu"
+        self.plain_until = _answered_at(self._source, now)
+        self.plain_from = now - min(self._source.max_age, LAST_SAMPLE_SECONDS) + _CLOSE_SECONDS
+        self.warm_until = now - WARMING_SECONDS - _CLOSE_SECONDS if self._warms else now
+        self.usages = samples.resources.pods
+        self.points = query_samples(metric, samples).pods if self.is_query else {}
         self._containers: tuple[Container, ...] | None = None
         self._names: list[str] = []
         self._amount: tuple[int | None, str] = None, ""
 
-    def gauge(self, pod: Pod, known: PodMemory = _NOTHING) -> Gauge:
+    def gauge(self, pod: Pod, seen: SampleMemory = NO_SAMPLES) -> Gauge:
         """The pod's usage, or why there is none; and its capacity where the metric is a utilization."""
-        if pod.containers is not self._containers:
-            self._regard(pod)
-        sample, reason, window = self._sample(pod)
-        before = recent(known.last_sample.get(self._metric.name), self._now)
+        names, capacity, lacking = self.basis(pod)
+        sample, reason, window = self._sample(pod, names)
+        before = recent(seen.last.get(pod.uid), self.now)
+        known = seen.ahead.get(pod.uid)
         ahead = None
-        if sample is not None and (sample.at > self._answered_at or known.ahead):
-            ahead = ahead_of(sample, known.ahead.get(self._metric.name), self._source, self._now)
+        if sample is not None and (sample.at > self.plain_until or known is not None):
+            ahead = ahead_of(sample, known, self._source, self.now)
             sample = sample._replace(at=date_of(sample, ahead))
-        seen = recent(sample, self._now)
-        last = max(seen.value if seen else 0, before.value if before else 0)
-        capacity, lacking = self._capacity(pod)
+        latest = recent(sample, self.now)
+        last = max(latest.value if latest else 0, before.value if before else 0)
         if sample is not None and not reason:
             reason = self._unfit(pod, sample, window, before) or lacking
         if sample is None or reason:
@@ -98,32 +110,39 @@ class Meter:
         newest = sample if before is None or sample.at > before.at else before
         return Gauge(pod, sample.value, "", sample.at, window, capacity, last, newest, ahead)
 
+    def basis(self, pod: Pod) -> tuple[Sequence[str], int | None, str]:
+        """What does not change with its samples: the names of the containers that count, its capacity, or why none."""
+        if pod.containers is not self._containers:
+            self._regard(pod)
+        capacity, lacking = self._capacity(pod)
+        return self._names, capacity, lacking
+
     def _regard(self, pod: Pod) -> None:
         self._containers = pod.containers
         chosen = _chosen(self._metric, pod)
         self._names = [container.name for container in chosen]
         self._amount = _sum_capacity(self._of, self._share_of, chosen)
 
-    def _sample(self, pod: Pod) -> tuple[LastSample | None, str, float | None]:
+    def _sample(self, pod: Pod, names: Sequence[str]) -> tuple[LastSample | None, str, float | None]:
         """The pod's sample and its window, or the reason why there is none."""
-        if self._metric.resource is None:
-            point = self._points.get(pod.name)
-            return (LastSample(point.at, point.value), "", self._query_window) if point else (None, "no sample", None)
-        usage = self._usages.get(pod.name)
+        if self.is_query:
+            point = self.points.get(pod.name)
+            return (LastSample(point.at, point.value), "", self.query_window) if point else (None, "no sample", None)
+        usage = self.usages.get(pod.name)
         if usage is None:
             return None, "no sample", None
-        resource, value = self._metric.resource.name, 0
-        for name in self._names or usage.containers:
+        value = 0
+        for name in names or usage.containers:
             amounts = usage.containers.get(name)
-            amount = amounts.get(resource) if amounts is not None else None
+            amount = amounts.get(self.resource) if amounts is not None else None
             if amount is None:
-                return None, f"container {name} has no {resource} sample", None
+                return None, f"container {name} has no {self.resource} sample", None
             value += amount
         return LastSample(usage.at, value), "", usage.window
 
     def _unfit(self, pod: Pod, sample: LastSample, window: float | None, before: LastSample | None) -> str:
         """Why a sample does not count, empty where it does. `before`: the pod's newest sample that did."""
-        age = self._now - sample.at
+        age = self.now - sample.at
         if age > self._source.max_age:
             return f"its last sample is {age:.0f} s old"
         if sample.value == 0 and before is not None and before.value > 0 and not self._believes_zero:
@@ -139,7 +158,7 @@ class Meter:
             return ""
         if sample.at < since:
             return "its last sample is from before its readiness changed"
-        if self._warms and self._now - pod.created_at < WARMING_SECONDS and sample.at < since + (window or 0.0):
+        if self._warms and self.now - pod.created_at < WARMING_SECONDS and sample.at < since + (window or 0.0):
             return "warming up"
         return ""
 
@@ -185,12 +204,6 @@ def began_at(at: float, window: float | None, ahead: AheadSample | None) -> floa
 def query_samples(metric: Metric, samples: Samples) -> QuerySamples:
     """The answer of the metric's query (an empty one where there is none yet)."""
     return samples.queries.get(metric.name) or QuerySamples(error="it has not been answered yet")
-
-
-def average_capacity(gauges: Iterable[Gauge]) -> Fraction | None:
-    """The mean capacity of the pods that have one."""
-    known = [gauge.capacity for gauge in gauges if gauge.capacity]
-    return Fraction(sum(known), len(known)) if known else None
 
 
 def no_capacity_sentence(metric: Metric, pods: Iterable[Pod]) -> str:

@@ -59,7 +59,11 @@ class Claim(NamedTuple):
     miss: Miss | None
 
 
-def records(pods: Iterable[Pod], roster: Roster, registry: Registry) -> Mapping[str, tuple[Instance, ...]]:
+Records = Mapping[str, tuple[Instance, ...]]
+"""The registrations of pods, by the pods' UIDs."""
+
+
+def records(pods: Iterable[Pod], roster: Roster, registry: Registry) -> Records:
     """The registrations of each pod, by UID; pods without one are absent from the answer.
 
     A registration finds its pod by UID, else by name, else by address. Registrations that are clearly older than the

@@ -6,10 +6,10 @@ evidence only when it is confirmed, recent and not too common.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from adapter.load.matching import records
+from adapter.load.matching import Records, records
 from adapter.load.memory import Memory, PodMemory
 from adapter.load.pods import FINISHED_PHASES, Pod, PodState
 from adapter.load.roster import Instance, Roster
@@ -54,10 +54,9 @@ _READY = Standing(PodState.SERVING, "Ready")
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """The standing of every pod, by UID, and what is wrong with the registry (empty: nothing)."""
+    """The standing of every pod, by UID. `set_aside`: the registry never listed one, so it is not asked any more."""
 
     standings: Mapping[str, Standing]
-    registry_trouble: str = ""
     set_aside: bool = False
 
 
@@ -66,19 +65,56 @@ def uses_registry(policy: Policy) -> Registry | None:
     return policy.registry if policy.registry is not None and policy.registry.name != KUBERNETES else None
 
 
-def classify(policy: Policy, pods: Sequence[Pod], memory: Memory, now: float) -> Membership:
-    """The state of each pod, from facts about the pod and a memory that already knows the latest roster."""
+def classify(
+    policy: Policy, pods: Sequence[Pod], memory: Memory, now: float, found: Records | None = None
+) -> Membership:
+    """The state of each pod, from facts about the pod and a memory that already knows the latest roster.
+
+    `found`: the registrations of each pod in the latest valid roster, where they have been looked up already.
+    """
     registry = uses_registry(policy)
-    view = _RegistryView(policy, registry, memory, pods, now) if registry else None
+    if found is None:
+        found = records(pods, memory.last_valid, registry) if registry and memory.last_valid else {}
+    view = _RegistryView(registry, memory, found, now) if registry else None
     standings = {pod.uid: _standing(pod, view) for pod in pods}
     if view is not None:
         _guard_absence(policy, view, pods, standings)
     _believe_while_some_stay(standings)
     return Membership(
         standings,
-        registry_trouble=view.trouble() if view else "",
         set_aside=view is not None and view.set_aside,
     )
+
+
+def turning_points(policy: Policy, pods: Iterable[Pod], memory: Memory, found: Records) -> Iterator[float]:
+    """Every time at which `classify` may begin to answer otherwise though pods and memory stay as they are."""
+    registry = uses_registry(policy)
+    if registry is None:
+        return
+    if memory.last_valid is not None:
+        yield memory.last_valid.at + ABSENCE_TRUSTED_SECONDS
+        yield memory.last_valid.at + EVIDENCE_TRUSTED_SECONDS
+    if memory.hold_until is not None:
+        yield memory.hold_until
+    yield from (_ready_at(pod) + registry.grace for pod in pods)
+    yield from (known.out_since + NEWLY_OUT_SECONDS for known in memory.pods.values() if known.out_since is not None)
+    for instances in found.values():
+        yield from (one.doubtful_until for one in instances if one.doubtful_until is not None)
+
+
+def trouble(policy: Policy, memory: Memory, now: float) -> str:
+    """What is wrong with the policy's registry, in a sentence; empty where nothing is."""
+    registry, roster = uses_registry(policy), memory.last_valid
+    if registry is None:
+        return ""
+    name, service = registry.name, registry.service
+    if roster is None:
+        return f"registry {name} has not given a valid answer for {service!r} yet"
+    if _set_aside(memory, registry):
+        return f"registry {name} never listed a pod of this target: check the service name {service!r}"
+    if now - roster.at > ABSENCE_TRUSTED_SECONDS:
+        return f"registry {name} gave its last valid answer {now - roster.at:.0f} s ago"
+    return ""
 
 
 def _standing(pod: Pod, view: "_RegistryView | None") -> Standing:
@@ -159,13 +195,13 @@ def _believe_while_some_stay(standings: dict[str, Standing]) -> None:
 class _RegistryView:
     """The latest valid roster held against the pods of one target, with what is remembered of them."""
 
-    def __init__(self, policy: Policy, registry: Registry, memory: Memory, pods: Iterable[Pod], now: float) -> None:
-        self._policy = policy
+    def __init__(self, registry: Registry, memory: Memory, found: Records, now: float) -> None:
         self._registry = registry
         self._memory = memory
         self._now = now
         self._roster: Roster | None = memory.last_valid
-        self._records = records(pods, self._roster, registry) if self._roster else {}
+        self._records = found
+        self._registered_here = Standing(PodState.SERVING, "registered", f"registry {registry.name}")
         self._age = now - self._roster.at if self._roster else math.inf
         self.set_aside = _set_aside(memory, registry)
 
@@ -197,10 +233,8 @@ class _RegistryView:
         if not word:
             starting = all(instance.status.upper() == _STARTING for instance in found)
             if starting and self._now - _ready_at(pod) < self._registry.grace:
-                return Standing(
-                    PodState.STARTING, "Ready, but registered as STARTING", f"registry {self._registry.name}"
-                )
-            return Standing(PodState.SERVING, "registered", f"registry {self._registry.name}")
+                return Standing(PodState.STARTING, "Ready, but registered as STARTING", self._registered_here.evidence)
+            return self._registered_here
         evidence = f"registry {self._registry.name}: {word}"
         if self._age > EVIDENCE_TRUSTED_SECONDS:
             return Standing(PodState.DOUBTFUL, "out, by an answer older than 30 min", evidence)
@@ -251,17 +285,6 @@ class _RegistryView:
     def _empty_confirmed(self, roster: Roster) -> bool:
         since = self._memory.empty_since
         return roster.alive and since is not None and roster.at - since >= EMPTY_CONFIRMED_SECONDS
-
-    def trouble(self) -> str:
-        """What is wrong with the registry, in a sentence; empty where nothing is."""
-        name, service = self._registry.name, self._registry.service
-        if self._roster is None:
-            return f"registry {name} has not given a valid answer for {service!r} yet"
-        if self.set_aside:
-            return f"registry {name} never listed a pod of this target: check the service name {service!r}"
-        if self._age > ABSENCE_TRUSTED_SECONDS:
-            return f"registry {name} gave its last valid answer {self._age:.0f} s ago"
-        return ""
 
 
 def out_word_of(found: Iterable[Instance], registry: Registry, *, protected: bool) -> str:

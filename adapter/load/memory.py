@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from adapter.load.roster import Roster
+
+if TYPE_CHECKING:
+    from adapter.load.census import Census
 
 
 class LastSample(NamedTuple):
@@ -49,7 +52,6 @@ class PodMemory:
     `seen`: when the registry was first seen to list it. `absent_since`, `absent_count`: since when, and in how many
     valid rosters in a row, it has been absent. `out_since`, `doubt_since`: since when it is pulled out, or doubtful.
     `by_absence`: it is out on absence alone. `served`: it was serving, or might have been (doubtful), at some time.
-    `last_sample`, `ahead`: by metric. `zeros`: metrics whose sample fell to 0 and is doubted; not part of its JSON.
     """
 
     seen: float | None = None
@@ -59,26 +61,22 @@ class PodMemory:
     by_absence: bool = False
     doubt_since: float | None = None
     served: bool = False
-    last_sample: Mapping[str, LastSample] = field(default_factory=dict)
-    ahead: Mapping[str, AheadSample] = field(default_factory=dict)
-    zeros: tuple[str, ...] = ()
 
-    def with_samples(
-        self, last_sample: Mapping[str, LastSample], ahead: Mapping[str, AheadSample], zeros: tuple[str, ...]
-    ) -> "PodMemory":
-        """The same with these samples: what `replace` does, in a third of the time, for every pod and every sample."""
-        return PodMemory(
-            seen=self.seen,
-            absent_since=self.absent_since,
-            absent_count=self.absent_count,
-            out_since=self.out_since,
-            by_absence=self.by_absence,
-            doubt_since=self.doubt_since,
-            served=self.served,
-            last_sample=last_sample,
-            ahead=ahead,
-            zeros=zeros,
-        )
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleMemory:
+    """What is remembered of the pods' samples of one metric, by UID.
+
+    `last`: the newest samples that counted. `ahead`: those dated ahead of their answer. `zeros`: the pods whose sample
+    fell to 0 and is doubted; no part of the JSON.
+    """
+
+    last: Mapping[str, LastSample] = field(default_factory=dict)
+    ahead: Mapping[str, AheadSample] = field(default_factory=dict)
+    zeros: frozenset[str] = frozenset()
+
+
+NO_SAMPLES = SampleMemory()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,17 +94,20 @@ class Replacement:
 class Memory:
     """The memory of one policy. `assess` returns the next one; a request never advances it.
 
-    `pods` and `departed` (pods that served and left of late) are by UID, `ahead` (of service totals) by metric.
+    `pods` and `departed` (pods that served and left of late) are by UID, `samples` (of pods) and `ahead` (of service
+    totals) by metric.
     `ever_in_roster`: some pod of the target was ever registered. `roster_at`: the latest roster that counted;
     `last_valid`: the latest valid one; `rosters` valid rosters since `rosters_since`. `empty_since`: the first of the
     empty answers in a row. `roster_total`: the registry's instances then. `hold_until`: until when absence stays doubt.
     `rollout_since`: when the rollout that is under way was first seen. `last_replicas`: the count that was watched
     last; `last_scale`, `last_rise`: when it was last seen here to change, and to rise. `error_since`: since when
-    nothing can be decided. Two are this process's own, and no part of the JSON: `looking_since`, where it took over
-    from another, and `unseen_change`, the last change of the count that it did not see itself.
+    nothing can be decided. Three are this process's own, and no part of the JSON: `looking_since`, where it took over
+    from another; `unseen_change`, the last change of the count that it did not see itself; and `census`, what followed
+    from the pods and the registry at the last look, which spares the next one the same work and changes no answer.
     """
 
     pods: Mapping[str, PodMemory] = field(default_factory=dict)
+    samples: Mapping[str, SampleMemory] = field(default_factory=dict)
     departed: Mapping[str, Departed] = field(default_factory=dict)
     ahead: Mapping[str, AheadSample] = field(default_factory=dict)
     ever_in_roster: bool = False
@@ -126,3 +127,12 @@ class Memory:
     error_since: float | None = None
     looking_since: float | None = None
     unseen_change: float | None = None
+    census: "Census | None" = field(default=None, compare=False, repr=False)
+
+    def samples_of(self, metric: str) -> SampleMemory:
+        """What is remembered of the samples of a metric."""
+        return self.samples.get(metric, NO_SAMPLES)
+
+    def last_samples(self, uid: str) -> dict[str, LastSample]:
+        """The newest samples of a pod that counted, by metric."""
+        return {name: seen.last[uid] for name, seen in self.samples.items() if uid in seen.last}

@@ -1,8 +1,8 @@
 """The decision path: `assess`, once per change, and `decide`, at each request. There is no other."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from adapter.load.assessment import (
     Assessment,
@@ -10,19 +10,21 @@ from adapter.load.assessment import (
     HeldBy,
     MetricAssessment,
     Outcome,
-    PodReading,
     Reading,
     Verdict,
 )
+from adapter.load.census import Census, take
+from adapter.load.columns import PodReadings
 from adapter.load.conditions import conditions, distrust
 from adapter.load.deletion import out_goes_first
 from adapter.load.departures import after_departures, after_pull_outs, after_taking_over, forgotten
-from adapter.load.membership import Membership, classify
+from adapter.load.matching import records
+from adapter.load.membership import trouble, uses_registry
 from adapter.load.memory import Memory, PodMemory
 from adapter.load.overtaking import overtaken
 from adapter.load.pacing import Paced, pace, raised
 from adapter.load.pods import Pod, PodState
-from adapter.load.readings import Measured, Standings, measure, select
+from adapter.load.readings import Standings, measure, select
 from adapter.load.recollection import (
     after_errors,
     after_rollout,
@@ -30,6 +32,7 @@ from adapter.load.recollection import (
     after_samples,
     after_scale,
     after_states,
+    is_news,
     last_scaled,
     note_replacing,
     replacement_ineffective,
@@ -72,37 +75,47 @@ def assess(
     answer, None where the policy names no registry or none came yet. `scale` is the watched one; it is used for memory
     only. `now` is the API server's time in seconds.
     """
-    memory = after_roster(after_departures(within_reach(memory, now), pods, now), policy, pods, roster, now)
-    membership = classify(policy, pods, memory, now)
-    memory = after_pull_outs(memory, membership.standings, now)
-    memory = after_scale(after_rollout(after_states(memory, membership, now), target, now), scale, now)
+    memory, census = _counted(policy, pods, roster, within_reach(memory, now), now)
+    memory = after_scale(after_rollout(memory, target, now), scale, now)
     memory = after_taking_over(memory, bounds, now)
-    readings = _pod_readings(pods, membership)
-    memory = replacing_step(memory, scale, readings)
-    standings = _standings(policy, target, readings, memory, now)
+    memory = replacing_step(memory, scale, is_away=bool(census.out or census.doubtful))
+    standings = _standings(policy, target, census, memory, now)
     measured = [measure(policy, metric, standings, samples, memory, now) for metric in policy.metrics]
-    readings = [_with_usage(reading, measured) for reading in readings]
-    counts = Counter(reading.state for reading in readings)
-    memory = after_samples(
-        memory,
-        readings,
-        {m.assessment.name: m.gauges for m in measured},
-        {m.assessment.name: m.ahead for m in measured},
-        now,
-    )
+    columns = {one.assessment.name: one.columns for one in measured}
+    memory = after_samples(memory, census, columns, {one.assessment.name: one.ahead for one in measured}, now)
     assessment = Assessment(
         policy=policy,
         target=f"{target.kind} {target.name}" if target else policy.hpa,
         at=now,
-        pods=tuple(readings),
-        counts=counts,
-        metrics=tuple(m.assessment for m in measured),
-        may_shrink=_may_shrink(policy, counts),
+        pods=PodReadings(census.readings, columns),
+        counts=census.counts,
+        metrics=tuple(one.assessment for one in measured),
+        may_shrink=_may_shrink(policy, census.counts),
         windows=windows(policy.schedules, now),
-        conditions=conditions(policy, distrust(policy, membership, roster, now), memory, readings, counts, measured),
+        conditions=conditions(
+            policy, distrust(policy, trouble(policy, memory, now), roster, now), memory, census, measured
+        ),
         memory=forgotten(memory, now),
     )
     return _noting(assessment, scale, bounds, now)
+
+
+def _counted(
+    policy: Policy, pods: Sequence[Pod], roster: Roster | None, memory: Memory, now: float
+) -> tuple[Memory, Census]:
+    """The pods by their states, and the memory once those are known; both as they were, where nothing has changed."""
+    known = memory.census
+    is_new = is_news(roster, memory, policy, now)
+    if known is not None and not is_new and known.holds(policy, pods, memory, now):
+        return memory, known
+    latest, registry = roster if is_new else memory.last_valid, uses_registry(policy)
+    found = known.found_again(latest, policy, pods) if known is not None else None
+    if found is None:
+        found = records(pods, latest, registry) if registry is not None and latest is not None else {}
+    memory = after_roster(after_departures(memory, pods, now), policy, pods, roster, now, found)
+    census = take(policy, pods, memory, found, now)
+    memory = after_pull_outs(memory, census.membership.standings, now)
+    return replace(after_states(memory, census.membership, now), census=census), census
 
 
 def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> Decision:
@@ -280,58 +293,27 @@ def _multiple(count: int, of: int) -> int:
     return -(-count // of) * of
 
 
-def _pod_readings(pods: Iterable[Pod], membership: Membership) -> list[PodReading]:
-    readings = []
-    for pod in pods:
-        standing = membership.standings[pod.uid]
-        readings.append(PodReading(pod=pod, state=standing.state, reason=standing.reason, evidence=standing.evidence))
-    return readings
-
-
-def _with_usage(reading: PodReading, measured: Sequence[Measured]) -> PodReading:
-    usage: dict[str, int] = {}
-    missing: dict[str, str] = {}
-    for each in measured:
-        gauge = each.gauges.get(reading.pod.uid)
-        if gauge is not None and gauge.usage is not None:
-            usage[each.assessment.name] = gauge.usage
-        elif gauge is not None:
-            missing[each.assessment.name] = gauge.missing
-    return reading._replace(usage=usage, missing=missing or reading.missing)
-
-
-def _standings(
-    policy: Policy, target: Target | None, readings: Sequence[PodReading], memory: Memory, now: float
-) -> Standings:
-    """The pods by what they count for, with those that may be replaced and the doubts that are old."""
-    old = frozenset(
-        uid
-        for uid, known in memory.pods.items()
-        if known.doubt_since is not None and now - known.doubt_since >= OLD_DOUBT_SECONDS
-    )
+def _standings(policy: Policy, target: Target | None, census: Census, memory: Memory, now: float) -> Standings:
+    """What pods that do not count are worth: which of them may be replaced, and which doubts are old."""
+    since = {reading.pod.uid: memory.pods.get(reading.pod.uid, _NOTHING).doubt_since for reading in census.doubtful}
+    old = frozenset(uid for uid, at in since.items() if at is not None and now - at >= OLD_DOUBT_SECONDS)
     return select(
-        readings,
+        census,
         now,
-        replaceable=_replaceable(policy, readings, memory, now, old),
+        replaceable=_replaceable(policy, census, memory, now, old),
         old=old,
-        never_registered=frozenset(r.pod.uid for r in readings if _is_unregistered(r, memory)),
-        out_goes_first=out_goes_first(policy, target, readings),
+        never_registered=frozenset(uid for uid in since if memory.pods.get(uid, _NOTHING).seen is None),
+        out_goes_first=out_goes_first(policy, target, census.readings),
     )
 
 
-def _is_unregistered(reading: PodReading, memory: Memory) -> bool:
-    return reading.state is PodState.DOUBTFUL and memory.pods.get(reading.pod.uid, _NOTHING).seen is None
-
-
-def _replaceable(
-    policy: Policy, readings: Sequence[PodReading], memory: Memory, now: float, old: frozenset[str]
-) -> frozenset[str]:
+def _replaceable(policy: Policy, census: Census, memory: Memory, now: float, old: frozenset[str]) -> frozenset[str]:
     """The pods that may be replaced on the way up: out for long enough, and not where replacing leads nowhere."""
     if not policy.pulled_out.replace or rolling_out(memory, now):
         return frozenset()
-    only_first = replacement_ineffective(memory, readings)
+    only_first = replacement_ineffective(memory, census.readings)
     found = set()
-    for reading in readings:
+    for reading in chain(census.out, census.doubtful):
         known = memory.pods.get(reading.pod.uid, _NOTHING)
         long_out = known.out_since is not None and now - known.out_since >= policy.pulled_out.replace_after
         if (long_out or reading.pod.uid in old) and not (only_first and since_first_step(memory, reading.pod)):

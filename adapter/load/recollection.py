@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import floor
-from typing import Any
+from typing import Any, TypeGuard
 
 from adapter.load.assessment import PodReading
-from adapter.load.effective import Gauge
-from adapter.load.matching import records
+from adapter.load.census import Census
+from adapter.load.columns import Columns
+from adapter.load.matching import Records, records
 from adapter.load.membership import Membership, uses_registry
-from adapter.load.memory import AheadSample, LastSample, Memory, PodMemory, Replacement, recent
+from adapter.load.memory import AheadSample, Memory, PodMemory, Replacement, SampleMemory, recent
 from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Roster
 from adapter.load.spec import Bounds, Policy, Scale, Target
@@ -26,20 +27,37 @@ _COUNTED = {PodState.SERVING, PodState.DOUBTFUL}
 _GONE = {PodState.TERMINATING, PodState.FINISHED}
 
 
-def after_roster(memory: Memory, policy: Policy, pods: Sequence[Pod], roster: Roster | None, now: float) -> Memory:
-    """The memory once this roster counted; unchanged where it counted before, is no answer, or no registry is named."""
-    registry = uses_registry(policy)
-    if registry is None or roster is None or not roster.valid:
-        return memory
+def is_news(roster: Roster | None, memory: Memory, policy: Policy, now: float) -> TypeGuard[Roster]:
+    """Whether this roster has yet to count: a valid answer of the policy's registry, newer than the one that did."""
+    if uses_registry(policy) is None or roster is None or not roster.valid:
+        return False
+    if memory.roster_at is None:
+        return True
     # A roster from the future is from before the clock was put back: the next one is newer all the same.
-    if memory.roster_at is not None and (roster.at == memory.roster_at or roster.at < memory.roster_at <= now):
+    return roster.at != memory.roster_at and not roster.at < memory.roster_at <= now
+
+
+def after_roster(
+    memory: Memory,
+    policy: Policy,
+    pods: Sequence[Pod],
+    roster: Roster | None,
+    now: float,
+    listed: Records | None = None,
+) -> Memory:
+    """The memory once this roster counted; unchanged where it is no news.
+
+    `listed`: the registrations of each pod in it, where they have been looked up already.
+    """
+    registry = uses_registry(policy)
+    if registry is None or not is_news(roster, memory, policy, now):
         return memory
-    listed = records(pods, roster, registry)
+    if listed is None:
+        listed = records(pods, roster, registry)
+    after = {pod.uid: _after_listing(memory.pods.get(pod.uid, _NOTHING), pod.uid in listed, roster) for pod in pods}
     return replace(
         memory,
-        pods={
-            pod.uid: _after_listing(memory.pods.get(pod.uid, PodMemory()), pod.uid in listed, roster) for pod in pods
-        },
+        pods=_as_before(memory.pods, after),
         ever_in_roster=memory.ever_in_roster or bool(listed),
         roster_at=roster.at,
         last_valid=roster,
@@ -52,8 +70,16 @@ def after_roster(memory: Memory, policy: Policy, pods: Sequence[Pod], roster: Ro
     )
 
 
+def _as_before(before: Mapping[str, PodMemory], after: Mapping[str, PodMemory]) -> Mapping[str, PodMemory]:
+    """The pods' memories, as the same object where none has changed: the census of the last look holds on then."""
+    same = len(before) == len(after) and all(before.get(uid) is known for uid, known in after.items())
+    return before if same else after
+
+
 def _after_listing(known: PodMemory, is_listed: bool, roster: Roster) -> PodMemory:
     if is_listed:
+        if known.seen is not None and known.absent_since is None and not known.absent_count:
+            return known
         return replace(
             known, seen=known.seen if known.seen is not None else roster.at, absent_since=None, absent_count=0
         )
@@ -95,61 +121,43 @@ def after_states(memory: Memory, membership: Membership, now: float) -> Memory:
         uid: _after_state(memory.pods.get(uid, _NOTHING), standing.state, standing.by_absence, now)
         for uid, standing in membership.standings.items()
     }
-    return replace(memory, pods=pods)
+    same = _as_before(memory.pods, pods)
+    return memory if same is memory.pods else replace(memory, pods=same)
 
 
 def _after_state(known: PodMemory, state: PodState, by_absence: bool, now: float) -> PodMemory:
     out = state is PodState.PULLED_OUT
     doubtful = state is PodState.DOUBTFUL
     served = known.served or state in _COUNTED
-    plain = not out and not doubtful and not known.by_absence and known.out_since is None and known.doubt_since is None
-    if plain and served is known.served:
-        return known
-    return replace(
-        known,
-        out_since=_no_later(known.out_since, now) if out else None,
-        by_absence=by_absence,
-        doubt_since=_no_later(known.doubt_since, now) if doubtful else None,
-        served=served and state not in _GONE,
+    after = (
+        _no_later(known.out_since, now) if out else None,
+        by_absence,
+        _no_later(known.doubt_since, now) if doubtful else None,
+        served and state not in _GONE,
     )
+    if after == (known.out_since, known.by_absence, known.doubt_since, known.served):
+        return known
+    out_since, by_absence, doubt_since, served = after
+    return replace(known, out_since=out_since, by_absence=by_absence, doubt_since=doubt_since, served=served)
 
 
 def after_samples(
-    memory: Memory,
-    pods: Sequence[PodReading],
-    gauges: Mapping[str, Mapping[str, Gauge]],
-    ahead: Mapping[str, AheadSample | None],
-    now: float,
+    memory: Memory, census: Census, columns: Mapping[str, Columns], ahead: Mapping[str, AheadSample | None], now: float
 ) -> Memory:
     """The memory with the newest samples that counted; a pod that ceased to serve keeps those it had.
 
-    `gauges` are by metric name and UID, `ahead` (of service totals) by metric name.
+    `columns` and `ahead` (of service totals) are by metric name.
     """
-    known = dict(memory.pods)
-    for reading in pods:
-        before = known.get(reading.pod.uid, _NOTHING)
-        newest, early, zeros = _samples_of(reading, before.last_sample, gauges, now)
-        if newest != before.last_sample or early != before.ahead or zeros != before.zeros:
-            known[reading.pod.uid] = before.with_samples(newest, early, zeros)
-    return replace(memory, pods=known, ahead={name: sample for name, sample in ahead.items() if sample is not None})
+    samples = {name: _after_metric(memory.samples_of(name), census, found, now) for name, found in columns.items()}
+    return replace(
+        memory, samples=samples, ahead={name: sample for name, sample in ahead.items() if sample is not None}
+    )
 
 
-def _samples_of(
-    reading: PodReading, known: Mapping[str, LastSample], gauges: Mapping[str, Mapping[str, Gauge]], now: float
-) -> tuple[Mapping[str, LastSample], Mapping[str, AheadSample], tuple[str, ...]]:
-    """Of a pod by metric: the newest samples that counted, those dated after their answer; and its doubted zeros."""
-    counts = reading.state in _COUNTED
-    samples, ahead, zeros = {}, {}, []
-    for name, by_pod in gauges.items():
-        gauge = by_pod.get(reading.pod.uid)
-        newest = gauge.newest if gauge is not None and counts else recent(known.get(name), now)
-        if newest is not None:
-            samples[name] = newest
-        if gauge is not None and gauge.ahead is not None:
-            ahead[name] = gauge.ahead
-        if gauge is not None and counts and gauge.is_doubted_zero:
-            zeros.append(name)
-    return samples, ahead, tuple(zeros)
+def _after_metric(seen: SampleMemory, census: Census, found: Columns, now: float) -> SampleMemory:
+    uids = [reading.pod.uid for reading in (census.others if found.measured else census.readings)] if seen.last else ()
+    kept = {uid: sample for uid in uids if (sample := recent(seen.last.get(uid), now)) is not None}
+    return SampleMemory(last=kept | found.newest, ahead=found.ahead, zeros=found.zeros)
 
 
 def after_rollout(memory: Memory, target: Target | None, now: float) -> Memory:
@@ -188,10 +196,10 @@ def last_scaled(memory: Memory, bounds: Bounds, now: float) -> float | None:
     return max((min(moment, now) for moment in moments if moment is not None), default=None)
 
 
-def replacing_step(memory: Memory, scale: Scale, pods: Sequence[PodReading]) -> Memory:
-    """The memory of replacing: a count above the noted one is a replacing step; all ends when no pod is away."""
+def replacing_step(memory: Memory, scale: Scale, *, is_away: bool) -> Memory:
+    """The memory of replacing: a count above the noted one is a replacing step; all ends when none `is_away`."""
     noted = memory.replacement
-    if not any(reading.state in _AWAY for reading in pods):
+    if not is_away:
         return memory if noted == _NEVER_REPLACED else replace(memory, replacement=_NEVER_REPLACED)
     if noted.noted_current is None or scale.replicas <= noted.noted_current:
         return memory
@@ -220,6 +228,8 @@ def after_errors(memory: Memory, in_error: bool, now: float) -> Memory:
 
 def replacement_ineffective(memory: Memory, pods: Sequence[PodReading]) -> bool:
     """Whether at least two, and at least half, of the pods created since the first replacing step are away."""
+    if memory.replacement.first_step is None:
+        return False
     created = [reading for reading in pods if since_first_step(memory, reading.pod)]
     away = sum(1 for reading in created if reading.state in _AWAY)
     return away >= 2 and away * 2 >= len(created)

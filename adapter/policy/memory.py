@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from adapter.faults import Fault, FaultyDocument, path_of
-from adapter.load.memory import AheadSample, Departed, LastSample, Memory, PodMemory, Replacement
+from adapter.load.memory import AheadSample, Departed, LastSample, Memory, PodMemory, Replacement, SampleMemory
 from adapter.load.quantity import NANO, QuantityError, nano_text, parse
 from adapter.load.roster import Instance, Roster
 from adapter.policy.times import seconds_of
@@ -28,9 +28,12 @@ _TYPES: dict[str, Any] = {"bool": (bool,), "int": (int,), "str": (str,), "float"
 _LARGEST = 2**63
 _LATEST = 221_845_392_000.0
 """The year 9000: what comes a while after it can still be written."""
-_OWN = {"looking_since", "unseen_change"}
+_OWN = {"looking_since", "unseen_change", "census"}
 """What a process remembers for itself alone."""
-_APART = {"pods", "departed", "ahead", "last_valid", "replacement"} | _OWN
+_UNWRITTEN = _OWN | {"samples"}
+_OF_METRICS = ("lastSample", "ahead")
+"""What a pod's memory has by metric in JSON; in memory each metric has it by pod."""
+_APART = {"pods", "samples", "departed", "ahead", "last_valid", "replacement"} | _OWN
 
 
 class RecollectionError(FaultyDocument):
@@ -40,7 +43,8 @@ class RecollectionError(FaultyDocument):
 def dump(memory: Memory) -> dict[str, Any]:
     """The memory as JSON-able data; what is not remembered is left out."""
     known: dict[str, Any] = _plain(memory, skip=_APART)
-    known["pods"] = {uid: _dump_pod(pod) for uid, pod in memory.pods.items() if pod != PodMemory()}
+    pods = {uid: _dump_pod(uid, pod, memory) for uid, pod in memory.pods.items()}
+    known["pods"] = {uid: pod for uid, pod in pods.items() if pod}
     if memory.departed:
         known["departed"] = {uid: _dump_departed(pod) for uid, pod in memory.departed.items()}
     if memory.ahead:
@@ -86,13 +90,29 @@ def _plain(item: Any, skip: frozenset[str] | set[str] = frozenset()) -> dict[str
     return found
 
 
-def _dump_pod(pod: PodMemory) -> dict[str, Any]:
-    known = _plain(pod, skip={"last_sample", "ahead", "zeros"})
-    if pod.last_sample:
-        known["lastSample"] = _dump_samples(pod.last_sample)
-    if pod.ahead:
-        known["ahead"] = _dump_ahead(pod.ahead)
+def _dump_pod(uid: str, pod: PodMemory, memory: Memory) -> dict[str, Any]:
+    known = _plain(pod) if pod != PodMemory() else {}
+    last = memory.last_samples(uid)
+    if last:
+        known["lastSample"] = _dump_samples(last)
+    ahead = {name: seen.ahead[uid] for name, seen in memory.samples.items() if uid in seen.ahead}
+    if ahead:
+        known["ahead"] = _dump_ahead(ahead)
     return known
+
+
+def _by_metric(
+    pods: Mapping[str, tuple[Mapping[str, LastSample], Mapping[str, AheadSample]]],
+) -> dict[str, SampleMemory]:
+    """The samples of pods, by metric and UID."""
+    names = {name for last, ahead in pods.values() for name in (*last, *ahead)}
+    return {
+        name: SampleMemory(
+            last={uid: last[name] for uid, (last, _) in pods.items() if name in last},
+            ahead={uid: ahead[name] for uid, (_, ahead) in pods.items() if name in ahead},
+        )
+        for name in sorted(names)
+    }
 
 
 def _dump_departed(pod: Departed) -> dict[str, Any]:
@@ -130,8 +150,10 @@ class Reader:
         ahead = self._ahead(known.pop("ahead", None), (*at, "ahead"))
         last_valid = known.pop("last_valid", None)
         replacement = self._fields(known.pop("replacement", None), Replacement, (*at, "replacement"))
+        read = {str(uid): self._pod(pod, (*at, "pods", str(uid))) for uid, pod in pods.items()}
         return Memory(
-            pods={str(uid): self._pod(pod, (*at, "pods", str(uid))) for uid, pod in pods.items()},
+            pods={uid: pod for uid, (pod, _, _) in read.items()},
+            samples=_by_metric({uid: (last, early) for uid, (_, last, early) in read.items()}),
             departed={str(uid): self._departed(pod, (*at, "departed", str(uid))) for uid, pod in departed.items()},
             ahead=ahead,
             last_valid=None if last_valid is None else self.roster(last_valid, (*at, "lastValid")),
@@ -154,11 +176,14 @@ class Reader:
         metadata = self.mapping(known.pop("metadata", None), (*at, "metadata"))
         return Instance(metadata={str(key): str(value) for key, value in metadata.items()}, **known)
 
-    def _pod(self, data: object, at: tuple[str | int, ...]) -> PodMemory:
-        known = self._fields(data, PodMemory, at)
-        samples = self._samples(known.pop("last_sample", None), (*at, "lastSample"))
+    def _pod(
+        self, data: object, at: tuple[str | int, ...]
+    ) -> tuple[PodMemory, dict[str, LastSample], dict[str, AheadSample]]:
+        """A pod's memory, and its samples by metric."""
+        known = self._fields(data, PodMemory, at, also=_OF_METRICS)
+        samples = self._samples(known.pop("lastSample", None), (*at, "lastSample"))
         ahead = self._ahead(known.pop("ahead", None), (*at, "ahead"))
-        return PodMemory(last_sample=samples, ahead=ahead, **known)
+        return PodMemory(**known), samples, ahead
 
     def _departed(self, data: object, at: tuple[str | int, ...]) -> Departed:
         known = self.mapping(data, at)
@@ -232,14 +257,21 @@ class Reader:
         """Note one fault."""
         self.faults.append(Fault(path_of(at), value, advice))
 
-    def _fields(self, data: object, kind: type, at: tuple[str | int, ...]) -> dict[str, Any]:
-        """The fields of a dataclass from camelCase data; unknown keys and wrong types are faults."""
-        known = {_camel(field.name): field for field in fields(kind) if field.name not in _OWN | {"zeros"}}
+    def _fields(
+        self, data: object, kind: type, at: tuple[str | int, ...], also: tuple[str, ...] = ()
+    ) -> dict[str, Any]:
+        """The fields of a dataclass from camelCase data, and what stands under keys that are known besides, as it is.
+
+        Unknown keys and wrong types are faults.
+        """
+        known = {_camel(field.name): field for field in fields(kind) if field.name not in _UNWRITTEN}
         found = {}
         for key, value in self.mapping(data, at).items():
             field = known.get(key)
-            if field is None and self._strict:
-                self.fault((*at, key), value, f"is unknown here; known are {', '.join(sorted(known))}")
+            if key in also:
+                found[key] = value
+            elif field is None and self._strict:
+                self.fault((*at, key), value, f"is unknown here; known are {', '.join(sorted([*known, *also]))}")
             elif field is not None and value is not None:
                 found[field.name] = (
                     self.time(value, (*at, key)) if key in _TIMES else self._typed(value, field.type, (*at, key))

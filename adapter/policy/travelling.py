@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from adapter.faults import Fault, path_of
-from adapter.load.memory import LastSample, Memory, PodMemory
+from adapter.load.memory import Memory, PodMemory, SampleMemory
 from adapter.load.roster import Instance, Roster
 from adapter.policy import memory as recollection
 from adapter.policy.memory import RecollectionError
@@ -21,6 +21,7 @@ MOST_PODS = 200
 MOST_REGISTERED = 5000
 REGISTERED = "registered"
 _FLEETING = {"rosterAt", "rosters", "lastValid"}
+_NOTHING = PodMemory()
 _FOREIGN = Instance(pod_uid="of no pod here")
 """Stands for instances that are no pod's: an answer that had some was not an empty one."""
 
@@ -32,15 +33,14 @@ def dump(memory: Memory) -> dict[str, Any]:
     if memory.last_valid is None:
         # Doubt for want of any answer is this process's alone: others may hear what it does not.
         pods = {uid: replace(known, doubt_since=None) for uid, known in pods.items()}
-    strange = {
-        uid: replace(known, last_sample={}, ahead={}) for uid, known in pods.items() if _since(known) is not None
-    }
+    strange = {uid: known for uid, known in pods.items() if _since(known) is not None}
     kept = dict(sorted(strange.items(), key=lambda item: (_since(item[1]), item[0]))[:MOST_PODS])
-    for uid, samples in _before_zeros(memory):
-        bare = PodMemory(seen=memory.pods[uid].seen, served=memory.pods[uid].served)
-        kept[uid] = replace(kept.get(uid, bare), last_sample=samples)
+    before = _before_zeros(memory)
+    for uid in sorted({uid for seen in before.values() for uid in seen.last}):
+        known = memory.pods.get(uid, _NOTHING)
+        kept.setdefault(uid, PodMemory(seen=known.seen, served=known.served))
     left = dict(sorted(memory.departed.items(), key=lambda item: (-item[1].at, item[0]))[:MOST_PODS])
-    data = recollection.dump(_ours_alone(replace(memory, pods=kept, departed=left)))
+    data = recollection.dump(_ours_alone(replace(memory, pods=kept, samples=before, departed=left)))
     # A list, not a key each: the API server keeps book of every key in the object's managed fields.
     registered = sorted(uid for uid, known in memory.pods.items() if known.seen is not None)[:MOST_REGISTERED]
     return data | ({REGISTERED: registered} if registered else {})
@@ -53,14 +53,17 @@ def _ours_alone(memory: Memory) -> Memory:
     return replace(memory, last_valid=bare, roster_total=None, reconnected_at=None, ahead={})
 
 
-def _before_zeros(memory: Memory) -> list[tuple[str, dict[str, LastSample]]]:
+def _before_zeros(memory: Memory) -> dict[str, SampleMemory]:
     """What the pods whose samples fell to 0 used before, the most loaded ones first."""
-    fell = [
-        (uid, {name: known.last_sample[name] for name in known.zeros if name in known.last_sample})
-        for uid, known in memory.pods.items()
-        if known.zeros
-    ]
-    return sorted(fell, key=lambda item: (-max((s.value for s in item[1].values()), default=0), item[0]))[:MOST_PODS]
+    fell: dict[str, int] = {}
+    for seen in memory.samples.values():
+        for uid in seen.zeros & seen.last.keys():
+            fell[uid] = max(fell.get(uid, 0), seen.last[uid].value)
+    kept = set(sorted(fell, key=lambda uid: (-fell[uid], uid))[:MOST_PODS])
+    return {
+        name: SampleMemory(last={uid: seen.last[uid] for uid in sorted(seen.zeros & seen.last.keys() & kept)})
+        for name, seen in memory.samples.items()
+    }
 
 
 def lasting(data: Mapping[str, Any]) -> dict[str, Any]:

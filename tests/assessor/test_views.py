@@ -155,7 +155,7 @@ def test_what_was_seen_is_remembered_for_the_next_assessment(stand: Stand) -> No
     stand.now += 20
     view = stand.view()
     assert view.assessment is not None
-    assert view.assessment.memory.pods["uid-web-4"].last_sample["cpu"].value == 1_500_000_000
+    assert view.assessment.memory.last_samples("uid-web-4")["cpu"].value == 1_500_000_000
 
 
 def test_a_policy_that_was_made_anew_remembers_nothing(stand: Stand) -> None:
@@ -164,7 +164,7 @@ def test_a_policy_that_was_made_anew_remembers_nothing(stand: Stand) -> None:
     stand.world.policy_changed(entry(), entry(uid="another"))
     view = stand.view()
     assert view.assessment is not None
-    assert "cpu" not in view.assessment.memory.pods["uid-web-4"].last_sample
+    assert "cpu" not in view.assessment.memory.last_samples("uid-web-4")
 
 
 def test_a_policys_row_has_its_figures(stand: Stand) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from adapter.load.matching import canonical_ip
-from adapter.load.membership import Membership, classify
+from adapter.load.membership import Membership, classify, trouble
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod, PodState
 from adapter.load.recollection import after_roster, after_states
@@ -19,6 +19,11 @@ def see(
 ) -> Membership:
     """The states once this roster counted."""
     return classify(rule, pods, after_roster(memory or Memory(), rule, pods, listed, now), now)
+
+
+def troubled(shop: "Registering", after: float = 0.0) -> str:
+    """What is wrong with the registry by then."""
+    return trouble(shop.rule, shop.memory, shop.now + after)
 
 
 def states(membership: Membership) -> dict[str, PodState]:

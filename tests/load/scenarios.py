@@ -13,7 +13,7 @@ from adapter.load.pipeline import assess, decide
 from adapter.load.pods import Condition, Pod
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Average, Bounds, Capacity, Converge, Metric, Policy, Query, Resource
-from tests.load.world import BOUNDS, NOW, REGISTRY, TARGET, cpu, pod, policy, roster, scale
+from tests.load.world import BOUNDS, NOW, REGISTRY, TARGET, cpu, last_samples, pod, policy, roster, scale
 
 MILLI = 10**6
 
@@ -89,18 +89,19 @@ class Scenario:
         return Samples(ResourceSamples(pods=usage, fetched_at=NOW), queries)
 
     def _memory(self) -> Memory:
+        used = {
+            f"uid-p{i:02}": {m.name: LastSample(at=NOW - 60, value=one.last * MILLI) for m in self.rule.metrics}
+            for i, one in enumerate(self.pods)
+            if one.last is not None
+        }
         return Memory(
-            ever_in_roster=True, pods={f"uid-p{i:02}": self._remembered(one) for i, one in enumerate(self.pods)}
+            ever_in_roster=True,
+            pods={f"uid-p{i:02}": self._remembered(one) for i, one in enumerate(self.pods)},
+            samples=last_samples(used),
         )
 
     def _remembered(self, one: One) -> PodMemory:
-        last = (
-            {}
-            if one.last is None
-            else {m.name: LastSample(at=NOW - 60, value=one.last * MILLI) for m in self.rule.metrics}
-        )
         return PodMemory(
-            last_sample=last,
             doubt_since=NOW - 400 if one.kind is As.OLD_DOUBT else None,
             out_since=NOW - 400 if one.kind is As.OUT else None,
         )

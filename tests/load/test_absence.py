@@ -8,7 +8,7 @@ from adapter.load.membership import classify
 from adapter.load.memory import Memory
 from adapter.load.pods import PodState
 from adapter.load.spec import PulledOut
-from tests.load.registering import REGISTERED, Registering, see, service, states, those
+from tests.load.registering import REGISTERED, Registering, see, service, those, troubled
 from tests.load.world import NOW, REGISTRY, out, pod, policy, roster
 
 S = PodState
@@ -223,9 +223,9 @@ class TestTrust:
     def test_without_a_valid_roster_ever_all_are_doubtful(self) -> None:
         invalid = roster("10.0.0.1", valid=False, error="500")
         for listed in (None, invalid):
-            found = see(REGISTERED, [pod("a", ip="10.0.0.1")], listed)
-            assert states(found) == {"a": S.DOUBTFUL}
-            assert "has not given a valid answer" in found.registry_trouble
+            shop = Registering(REGISTERED, [pod("a", ip="10.0.0.1")])
+            assert shop.hear(listed) == {"a": S.DOUBTFUL}
+            assert "has not given a valid answer" in troubled(shop)
 
     def test_a_registry_that_never_listed_the_target_is_set_aside_after_three_rosters_over_the_grace_period(
         self,
@@ -235,9 +235,8 @@ class TestTrust:
             assert set(shop.hear(roster("10.9.9.9", at=shop.now)).values()) == {S.DOUBTFUL}
             shop.now += 50
         assert set(shop.hear(roster("10.9.9.9", at=shop.now)).values()) == {S.SERVING}
-        found = classify(REGISTERED, shop.pods, shop.memory, shop.now)
-        assert found.set_aside
-        assert "'com.shop.web'" in found.registry_trouble
+        assert classify(REGISTERED, shop.pods, shop.memory, shop.now).set_aside
+        assert "'com.shop.web'" in troubled(shop)
 
     def test_two_rosters_do_not_set_a_registry_aside_however_long_it_takes(self) -> None:
         shop = Registering(REGISTERED, [pod("a", ip="10.0.0.1")])
@@ -267,8 +266,8 @@ class TestTrust:
 
     def test_a_registry_that_fell_silent_is_trouble_after_5_min(self) -> None:
         shop = service(2)
-        assert classify(REGISTERED, shop.pods, shop.memory, shop.now + 300).registry_trouble == ""
-        assert "301 s ago" in classify(REGISTERED, shop.pods, shop.memory, shop.now + 301).registry_trouble
+        assert troubled(shop, after=300) == ""
+        assert "301 s ago" in troubled(shop, after=301)
 
     def test_pods_that_the_last_answer_has_as_serving_serve_however_old_it_is(self) -> None:
         shop = service(2)

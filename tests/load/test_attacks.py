@@ -15,6 +15,7 @@ from tests.load.world import (
     REGISTRY,
     TARGET,
     cpu,
+    last_samples,
     nano,
     out,
     pod,
@@ -84,9 +85,10 @@ class TestAClockThatWasPutBack:
     def test_a_zero_is_doubted_no_longer_than_five_minutes(self) -> None:
         pods, loads = same(10, "300m")
         used = {"cpu": LastSample(NOW + HOUR, nano("1"))}
-        known = {one.uid: PodMemory(served=True, last_sample=used) for one in pods}
+        known = {one.uid: PodMemory(served=True) for one in pods}
+        last = last_samples(dict.fromkeys(known, used))
         zeros = {**dict.fromkeys(loads, "0"), "web-0": "300m"}
-        first, decision = see(BAND, pods, usage(zeros), memory=Memory(pods=known))
+        first, decision = see(BAND, pods, usage(zeros), memory=Memory(pods=known, samples=last))
         assert decision.desired == 10
         _, decision = see(BAND, pods, usage(zeros, at=NOW + 300), memory=first.memory, now=NOW + 301)
         assert decision.desired == 1

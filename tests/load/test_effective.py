@@ -7,12 +7,12 @@ import pytest
 
 from adapter.load.assessment import HeldBy, MetricAssessment, PodReading
 from adapter.load.effective import Gauge, Meter, is_young
-from adapter.load.memory import LastSample, Memory, PodMemory
+from adapter.load.memory import NO_SAMPLES, LastSample, Memory
 from adapter.load.pods import Condition, Container, Pod
 from adapter.load.quantity import NANO, nano_text
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Average, Capacity, Metric, Policy, Query, Resource
-from tests.load.world import NOW, cpu, nano, out, pod, policy, queue, same, see, total, usage
+from tests.load.world import NOW, cpu, last_samples, nano, out, pod, policy, queue, same, see, total, usage
 
 RPS = Metric(name="rps", query=Query(name="requests"), high=Fraction(100 * NANO), low=Fraction(40 * NANO))
 
@@ -39,7 +39,8 @@ def container(name: str, *, running: bool | None = True, **limits: str) -> Conta
 
 
 def gauge(metric: Metric, one: Pod, samples: Samples, remembered: dict[str, LastSample], now: float) -> Gauge:
-    return Meter(metric, samples, now).gauge(one, PodMemory(last_sample=remembered))
+    seen = last_samples({one.uid: remembered}).get(metric.name, NO_SAMPLES)
+    return Meter(metric, samples, now).gauge(one, seen)
 
 
 def missing(one: Pod, samples: Samples, metric: Metric | None = None) -> str:
@@ -241,7 +242,7 @@ class TestLastSamples:
             memory = assessment.memory
             answers.append((decision.desired, decision.held_by))
         assert answers == [(10, HeldBy.MISSING)] * 4
-        assert memory.pods["uid-hot"].last_sample["cpu"] == LastSample(NOW - 10, nano("20"))
+        assert memory.last_samples("uid-hot")["cpu"] == LastSample(NOW - 10, nano("20"))
 
     def test_without_a_sample_the_last_one_is_kept_for_5_min(self) -> None:
         assert gauge(cpu(), pod(), Samples(), {"cpu": self.KNOWN}, NOW + 100).newest == self.KNOWN
@@ -254,8 +255,8 @@ class TestLastSamples:
         then, _ = see(
             policy(), turned, usage({"web-0": "1", "web-1": "0"}, at=NOW + 50), memory=first.memory, now=NOW + 60
         )
-        assert then.memory.pods["uid-web-1"].last_sample["cpu"] == LastSample(at=NOW - 10, value=nano("1"))
-        assert then.memory.pods["uid-web-0"].last_sample["cpu"].at == NOW + 50
+        assert then.memory.last_samples("uid-web-1")["cpu"] == LastSample(at=NOW - 10, value=nano("1"))
+        assert then.memory.last_samples("uid-web-0")["cpu"].at == NOW + 50
 
 
 class TestZeros:

@@ -17,6 +17,7 @@ from tests.load.world import (
     NOW,
     REGISTRY,
     cpu,
+    last_samples,
     nano,
     out,
     pod,
@@ -139,7 +140,7 @@ class TestYoungPods:
 
     def test_what_it_used_last_is_what_it_would_come_back_with(self) -> None:
         last = {"cpu": LastSample(at=NOW - 100, value=nano("20"))}
-        known = Memory(pods={"uid-ill": PodMemory(last_sample=last)})
+        known = Memory(pods={"uid-ill": PodMemory()}, samples=last_samples({"uid-ill": last}))
         assert mixed(9, "300m", ill("ill", ready_for=100.0)).desired == 9
         assert mixed(9, "300m", ill("ill", ready_for=100.0), memory=known).held_by is HeldBy.MISSING
 
@@ -291,7 +292,7 @@ class TestHeldByDoubt:
 
     def test_what_a_doubtful_pod_last_used_is_remembered(self) -> None:
         last = {"cpu": LastSample(at=NOW - 100, value=nano("20"))}
-        known = Memory(ever_in_roster=True, pods={"uid-who-0": PodMemory(last_sample=last)})
+        known = Memory(ever_in_roster=True, pods={"uid-who-0": PodMemory()}, samples=last_samples({"uid-who-0": last}))
         assert self.decide(["300m"] * 9, [None]).desired == 9  # all in: (9 · 300 + 1212)/10 = 391m
         assert self.decide(["300m"] * 9, [None], known).desired == 10
 

@@ -145,8 +145,8 @@ class TestStates:
 
     def test_samples_are_remembered_of_pods_that_serve(self) -> None:
         assessment, _ = see(policy(), [pod("a"), out("b")], usage({"a": "1", "b": "1"}))
-        assert assessment.memory.pods[A].last_sample == {"cpu": LastSample(at=NOW - 10, value=10**9)}
-        assert assessment.memory.pods[B].last_sample == {}
+        assert assessment.memory.last_samples(A) == {"cpu": LastSample(at=NOW - 10, value=10**9)}
+        assert assessment.memory.last_samples(B) == {}
 
 
 class TestScale:
@@ -230,18 +230,16 @@ class TestReplacing:
 
     def test_a_count_above_the_noted_one_is_a_replacing_step_dated_at_the_note(self) -> None:
         memory = note_replacing(Memory(), 4, 1, 5, NOW)
-        away = readings(pod("a"), pod("b"), b=self.OUT)
-        assert replacing_step(memory, scale(4), away).replacement.first_step is None
-        memory = replacing_step(memory, scale(5), away)
+        assert replacing_step(memory, scale(4), is_away=True).replacement.first_step is None
+        memory = replacing_step(memory, scale(5), is_away=True)
         assert memory.replacement == Replacement(first_step=NOW)
         again = note_replacing(memory, 5, 1, 6, NOW + 60)
-        assert replacing_step(again, scale(6), away).replacement.first_step == NOW
+        assert replacing_step(again, scale(6), is_away=True).replacement.first_step == NOW
 
     def test_it_ends_when_no_pod_is_out_or_doubtful(self) -> None:
         memory = Memory(replacement=Replacement(first_step=NOW))
-        pods = pod("a"), pod("b")
-        assert replacing_step(memory, scale(5), readings(*pods, b=self.DOUBT)).replacement.first_step == NOW
-        assert replacing_step(memory, scale(5), readings(*pods)).replacement == Replacement()
+        assert replacing_step(memory, scale(5), is_away=True).replacement.first_step == NOW
+        assert replacing_step(memory, scale(5), is_away=False).replacement == Replacement()
 
     def test_pods_are_dated_by_the_whole_second(self) -> None:
         memory = Memory(replacement=Replacement(first_step=NOW + 0.9))

@@ -1,10 +1,11 @@
 """A small service to reason about: pods with loads, a policy, and the two calls that decide."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
 from adapter.load.assessment import Assessment, Decision
-from adapter.load.memory import Memory
+from adapter.load.memory import LastSample, Memory, SampleMemory
 from adapter.load.pipeline import assess, decide
 from adapter.load.pods import Condition, Container, Owner, Pod
 from adapter.load.quantity import NANO, parse
@@ -55,6 +56,15 @@ def pod(
         containers=(container,),
     )
     return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def last_samples(pods: Mapping[str, Mapping[str, LastSample]]) -> dict[str, SampleMemory]:
+    """What pods used last, by UID and metric, as a memory has it."""
+    names = {name for samples in pods.values() for name in samples}
+    return {
+        name: SampleMemory(last={uid: samples[name] for uid, samples in pods.items() if name in samples})
+        for name in names
+    }
 
 
 def out(name: str, **changes: object) -> Pod:

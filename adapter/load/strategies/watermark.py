@@ -6,74 +6,97 @@ the count where it is, and moves it nowhere.
 """
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 from adapter.load.assessment import HeldBy, Verdict
 from adapter.load.spec import Average, Converge
-from adapter.load.tally import Band, Tally
+from adapter.load.tally import Band, Rational, Tally
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
-    """What one reading asks for: `count` serving pods (None: hold), or a `drift` of so many inside the band.
+class Need(NamedTuple):
+    """What one reading asks for: `needed` serving pods (None: hold), or a `drift` of so many inside the band.
 
-    `usage` is the average (or total) that was compared, nano-units. `edge` is the count of serving pods that would be
-    asked for just outside the band where the drift leads away from: a drift goes no further (None: no such limit).
-    `zero`: the service needs no pod at all.
+    `edge` is the count of serving pods that would be asked for just outside the band where the drift leads away from: a
+    drift goes no further (None: no such limit). `zero`: the service needs no pod at all.
     """
 
     verdict: Verdict
-    usage: Fraction
-    count: int | None = None
+    needed: int | None = None
     held: HeldBy | None = None
     drift: int = 0
     edge: int | None = None
     zero: bool = False
 
 
+_HOLD = Need(Verdict.INSIDE)
+_ABOVE_BUT_MISSING = Need(Verdict.ABOVE, held=HeldBy.MISSING)
+_BELOW_BUT_MISSING = Need(Verdict.BELOW, held=HeldBy.MISSING)
+_BELOW_BUT_DEPARTED = Need(Verdict.BELOW, held=HeldBy.DEPARTED)
+
+
 def need(tally: Tally, band: Band, converge: Converge | None = None) -> Need:
     """What the watermarks ask of a tally with at least one sample."""
-    usage = tally.average() if band.average is Average.PER_POD else Fraction(tally.usage)
     if tally.usage == 0:
         if not band.tolerate_zero:
-            return Need(Verdict.INSIDE, usage)
+            return _HOLD
         if band.low is not None and tally.total and not tally.young:
-            return Need(Verdict.BELOW, usage, count=1, zero=True)
-    if band.high_plus is not None and usage > band.high_plus:
-        return _above(tally, band, usage)
-    if band.low_minus is not None and usage < band.low_minus:
-        return _below(tally, band, usage)
-    return _inside(tally, band, usage, converge)
+            return Need(Verdict.BELOW, needed=1, zero=True)
+    usage, weight = tally.usage, tally.weight
+    if band.average is Average.PER_POD:
+        usage *= tally.unit
+    else:
+        weight = 1
+    beyond, under = band.high_plus, band.low_minus
+    if beyond is not None and usage * beyond.denominator > beyond.numerator * weight:
+        return _above(tally, band)
+    if under is not None and usage * under.denominator < under.numerator * weight:
+        return _below(tally, band)
+    return _HOLD if converge is None else _inside(tally, band, converge)
 
 
-def _above(tally: Tally, band: Band, usage: Fraction) -> Need:
-    assert band.high is not None
-    assert band.high_plus is not None
+def compared(tally: Tally, band: Band) -> Fraction:
+    """What is held against the watermarks: the average, or the total (nano-units)."""
+    return tally.average() if band.average is Average.PER_POD else Fraction(tally.usage)
+
+
+def _above(tally: Tally, band: Band) -> Need:
+    high, beyond = band.high_edge, band.high_plus
+    assert high is not None
+    assert beyond is not None
     if band.average is Average.TOTAL:
-        return Need(Verdict.ABOVE, usage, count=math.ceil(tally.n * usage / band.high))
-    weight = tally.weight + tally.missing_weight
-    recount = Fraction(tally.usage) / weight
-    if recount <= band.high_plus:
-        return Need(Verdict.ABOVE, usage, held=HeldBy.MISSING)
-    return Need(Verdict.ABOVE, usage, count=math.ceil(tally.counted * recount / band.high))
+        return Need(Verdict.ABOVE, _rounded_up(tally.n * tally.usage * high.denominator, high.numerator))
+    usage, weight = tally.usage * tally.unit, tally.weight + tally.missing_weight
+    if usage * beyond.denominator <= beyond.numerator * weight:
+        return _ABOVE_BUT_MISSING
+    return Need(Verdict.ABOVE, _rounded_up(tally.counted * usage * high.denominator, weight * high.numerator))
 
 
-def _below(tally: Tally, band: Band, usage: Fraction) -> Need:
-    assert band.low is not None
-    assert band.low_minus is not None
+def _below(tally: Tally, band: Band) -> Need:
+    low, under = band.low_edge, band.low_minus
+    assert low is not None
+    assert under is not None
     gaps = tally.missing + tally.young
     if gaps and (band.average is Average.TOTAL or band.high is None):
-        return Need(Verdict.BELOW, usage, held=HeldBy.MISSING)
-    filled, weight = tally.usage + tally.missing_fill + tally.young_fill, Fraction(1)
+        return _BELOW_BUT_MISSING
+    filled: Rational = tally.usage * tally.fill_unit + tally.missing_fill + tally.young_fill
+    over: Rational = tally.fill_unit
     if band.average is Average.PER_POD:
-        weight = Fraction(tally.weight + tally.missing_weight + tally.young_weight)
-    if filled / weight >= band.low_minus:
-        return Need(Verdict.BELOW, usage, held=HeldBy.MISSING)
-    recount = (filled + tally.departed_load()) / weight
-    if tally.departed.unseen or recount >= band.low_minus:
-        return Need(Verdict.BELOW, usage, held=HeldBy.DEPARTED)
-    return Need(Verdict.BELOW, usage, count=max(1, math.floor((_sharing(tally, band) + gaps) * recount / band.low)))
+        filled, over = filled * tally.unit, over * (tally.weight + tally.missing_weight + tally.young_weight)
+    if filled * under.denominator >= under.numerator * over:
+        return _BELOW_BUT_MISSING
+    if tally.departed.unseen:
+        return _BELOW_BUT_DEPARTED
+    if len(tally.departed):
+        filled += tally.departed_load() * tally.fill_unit * (tally.unit if band.average is Average.PER_POD else 1)
+        if filled * under.denominator >= under.numerator * over:
+            return _BELOW_BUT_DEPARTED
+    share = (_sharing(tally, band) + gaps) * filled * low.denominator
+    return Need(Verdict.BELOW, max(1, int(share // (over * low.numerator))))
+
+
+def _rounded_up(share: Rational, over: Rational) -> int:
+    return int(-(-share // over))
 
 
 def _sharing(tally: Tally, band: Band) -> int:
@@ -86,14 +109,11 @@ def _sharing(tally: Tally, band: Band) -> int:
     return tally.n + (len(tally.departed) if is_sum_of_pods else 0)
 
 
-def _inside(tally: Tally, band: Band, usage: Fraction, converge: Converge | None) -> Need:
+def _inside(tally: Tally, band: Band, converge: Converge) -> Need:
     """One step of `multipleOf` toward a watermark, where the step would not carry usage past it."""
-    hold = Need(Verdict.INSIDE, usage)
-    if converge is None:
-        return hold
     if converge is Converge.LOW:
-        return _towards_low(tally, band, usage) or hold
-    return _towards_high(tally, band, usage) or hold
+        return _towards_low(tally, band, compared(tally, band)) or _HOLD
+    return _towards_high(tally, band) or _HOLD
 
 
 def _towards_low(tally: Tally, band: Band, usage: Fraction) -> Need | None:
@@ -101,21 +121,21 @@ def _towards_low(tally: Tally, band: Band, usage: Fraction) -> Need | None:
     if band.low is None or usage * tally.n / (tally.n + step) < band.low:
         return None
     if step > 1 or band.high is None:
-        return Need(Verdict.INSIDE, usage, drift=step)
+        return Need(Verdict.INSIDE, drift=step)
     if tally.missing:
         return None  # just above the band the recount would hold
-    return Need(Verdict.INSIDE, usage, drift=step, edge=math.floor(tally.n * (1 + band.tolerance)) + 1)
+    return Need(Verdict.INSIDE, drift=step, edge=math.floor(tally.n * (1 + band.tolerance)) + 1)
 
 
-def _towards_high(tally: Tally, band: Band, usage: Fraction) -> Need | None:
+def _towards_high(tally: Tally, band: Band) -> Need | None:
     step = band.multiple_of
     if tally.missing or tally.young or tally.departed.unseen or tally.n <= step or band.high is None:
         return None
     if _with_departed(tally, band) / (tally.n - step) > band.high:
         return None
     if step > 1 or band.low is None:
-        return Need(Verdict.INSIDE, usage, drift=-step)
-    return Need(Verdict.INSIDE, usage, drift=-step, edge=max(1, math.ceil(tally.n * (1 - band.tolerance)) - 1))
+        return Need(Verdict.INSIDE, drift=-step)
+    return Need(Verdict.INSIDE, drift=-step, edge=max(1, math.ceil(tally.n * (1 - band.tolerance)) - 1))
 
 
 def _with_departed(tally: Tally, band: Band) -> Fraction:
@@ -123,4 +143,4 @@ def _with_departed(tally: Tally, band: Band) -> Fraction:
     usage = Fraction(tally.usage + tally.departed_load())
     if band.average is Average.TOTAL:
         return usage * _sharing(tally, band)
-    return usage * tally.n / tally.weight
+    return usage * tally.n * tally.unit / tally.weight

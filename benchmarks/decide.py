@@ -1,0 +1,170 @@
+"""What do `assess` and `decide` cost, by the number of pods and by what is known of them?
+
+    python -m benchmarks.decide [--sizes 20,1000,10000] [--seconds 2] [-o FILE]
+
+Processor time of this process, the least of several runs, without an event loop or a network. Each assessment has new
+samples of every pod (CPU as such, and memory of its limit) and the memory of the one before; pods, policy and the
+registry's answer stay the same objects, as between two changes in the cluster. *serving*: no registry is named.
+*registered*: one is, and lists every pod. *doubtful*: one is, and has never answered.
+
+With `--against FILE` the figures are shown beside those of another run, made by `-o`.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import count
+from pathlib import Path
+
+from adapter.load.memory import Memory
+from adapter.load.pipeline import assess, decide
+from adapter.load.pods import Condition, Container, Owner, Pod
+from adapter.load.quantity import NANO
+from adapter.load.roster import Instance, Roster
+from adapter.load.samples import PodUsage, ResourceSamples, Samples
+from adapter.load.spec import Bounds, Capacity, Metric, Policy, Registry, Resource, Scale, Target
+
+BEGAN = 1_700_000_000.0
+TARGET = Target(api_version="apps/v1", kind="Deployment", name="web", uid="target")
+CASES = ("serving", "registered", "doubtful")
+_INTERVAL = 15.0
+_MEBI = 2**20 * NANO
+
+
+@dataclass(slots=True)
+class Scene:
+    """A target of so many pods; `step` assesses it once more with new samples."""
+
+    policy: Policy
+    pods: tuple[Pod, ...]
+    roster: Roster | None
+    scale: Scale
+    bounds: Bounds
+    memory: Memory
+    moments: Iterator[int]
+
+    def samples(self, turn: int) -> Samples:
+        """New samples of every pod, as a decoder leaves them."""
+        at = BEGAN + turn * _INTERVAL
+        usage = {
+            pod.name: PodUsage(at - 5, 15.0, {"app": {"cpu": (300 + (index * 7 + turn) % 90) * NANO // 1000,
+                                                      "memory": (400 + (index * 3 + turn) % 60) * _MEBI}})
+            for index, pod in enumerate(self.pods)
+        }  # fmt: skip
+        return Samples(resources=ResourceSamples(pods=usage, fetched_at=at - 1))
+
+
+def scene(case: str, size: int) -> Scene:
+    """The pods of one Deployment, long Ready, in one of the CASES."""
+    containers = (Container("app", {"cpu": NANO // 2}, {"memory": 512 * _MEBI}, running=True),)
+    pods = tuple(
+        Pod(
+            namespace="shop",
+            name=f"web-{index}",
+            uid=f"uid-{index}",
+            created_at=BEGAN - 90_000,
+            started_at=BEGAN - 90_000,
+            ready=Condition(status=True, since=BEGAN - 80_000),
+            containers_ready=True,
+            ips=(f"10.{index // 65536}.{index // 256 % 256}.{index % 256}",),
+            owner=Owner("ReplicaSet", "web-abc", "rs"),
+            template_hash="abc",
+            containers=containers,
+        )
+        for index in range(size)
+    )
+    instances = tuple(Instance(ip=pod.ips[0], port=8080, registered_at=BEGAN - 80_000) for pod in pods)
+    policy = Policy(
+        namespace="shop",
+        name="web",
+        hpa="web",
+        metrics=(
+            Metric(name="cpu", resource=Resource(name="cpu"), high=Fraction(NANO, 2), low=Fraction(NANO, 4)),
+            Metric(
+                name="memory",
+                resource=Resource(name="memory", of=Capacity.LIMIT),
+                high=Fraction(NANO * 95, 100),
+                low=Fraction(NANO * 40, 100),
+            ),
+        ),
+        registry=None if case == "serving" else Registry(name="nacos", service="web"),
+    )
+    return Scene(
+        policy,
+        pods,
+        Roster(at=BEGAN, instances=instances) if case == "registered" else None,
+        Scale(replicas=size, status_replicas=size),
+        Bounds(minimum=1, maximum=2 * size),
+        Memory(),
+        count(1),
+    )
+
+
+def _least(step: Callable[[], float], seconds: float) -> float:
+    """The least of the steps' own times (s), of at least five."""
+    until, times = time.process_time() + seconds, []
+    while len(times) < 5 or time.process_time() < until:
+        times.append(step())
+    return min(times)
+
+
+def measure(case: str, size: int, seconds: float) -> dict[str, float]:
+    """Milliseconds of processor time of one assessment, and of one decision on it."""
+    there = scene(case, size)
+
+    def assessing() -> float:
+        turn = next(there.moments)
+        samples = there.samples(turn)
+        began = time.process_time()
+        answer = assess(
+            there.policy, there.pods, samples, there.roster, there.scale, there.bounds, there.memory,
+            BEGAN + turn * _INTERVAL, target=TARGET,
+        )  # fmt: skip
+        spent = time.process_time() - began
+        there.memory = answer.memory
+        return spent
+
+    assessed = _least(assessing, seconds)
+    turn = next(there.moments)
+    now = BEGAN + turn * _INTERVAL
+    answer = assess(
+        there.policy, there.pods, there.samples(turn), there.roster, there.scale, there.bounds, there.memory,
+        now, target=TARGET,
+    )  # fmt: skip
+
+    def deciding() -> float:
+        began = time.process_time()
+        for _ in range(10):
+            decide(answer, there.scale, there.bounds, now)
+        return (time.process_time() - began) / 10
+
+    return {"assess": 1000 * assessed, "decide": 1000 * _least(deciding, seconds / 4)}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", default="20,1000,10000")
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--against", type=Path)
+    parser.add_argument("-o", "--output", type=Path)
+    options = parser.parse_args()
+    before = json.loads(options.against.read_text()) if options.against else {}
+    print(f"{'ms of processor time':24}{'assess':>10}{'decide':>10}" + ("   assess before, ratio" if before else ""))
+    found = {}
+    for size in (int(each) for each in options.sizes.split(",")):
+        for case in CASES:
+            name = f"{size} {case}"
+            cost = found[name] = measure(case, size, options.seconds)
+            known = before.get(name)
+            beside = f"{known['assess']:12.3f}{cost['assess'] / known['assess']:8.2f}" if known else ""
+            print(f"{name:24}{cost['assess']:10.3f}{cost['decide']:10.4f}{beside}", flush=True)
+    if options.output:
+        options.output.write_text(json.dumps(found, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

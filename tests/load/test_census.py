@@ -1,0 +1,245 @@
+"""What is kept from one look to the next changes no answer: all of it is as if it had been worked out anew."""
+
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adapter.load import doubts
+from adapter.load.assessment import Assessment, MetricAssessment
+from adapter.load.columns import Column, read, rows
+from adapter.load.doubts import Worth, readings_of
+from adapter.load.effective import Gauge, Meter
+from adapter.load.memory import Memory
+from adapter.load.pipeline import assess, decide
+from adapter.load.pods import Condition, Pod, PodState
+from adapter.load.readings import band_of
+from adapter.load.roster import Instance, Roster
+from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
+from adapter.load.spec import Average, Bounds, Capacity, Converge, Metric, Policy, Query, Resource
+from adapter.load.tally import Doubt, Tally
+from tests.load.world import BOUNDS, NOW, REGISTRY, TARGET, cpu, nano, pod, policy, roster, scale
+
+OF_LIMIT = Resource(name="cpu", of=Capacity.LIMIT)
+RPS = Metric(name="rps", query=Query(name="rps"), high=Fraction(nano(9)), low=Fraction(nano(3)))
+RULES = (
+    policy(cpu("1200m", "400m")),
+    policy(cpu("1200m", "400m"), replace(cpu("80m", "20m"), name="share", resource=OF_LIMIT)),
+    policy(cpu("1200m", "400m"), registry=REGISTRY),
+    policy(cpu("1200m", None), registry=replace(REGISTRY, any_out=True, grace=30.0), converge_towards=Converge.HIGH),
+    policy(cpu("5", "2"), registry=REGISTRY, average=Average.TOTAL, tolerate_zero=True),
+    policy(RPS, registry=REGISTRY),
+)
+_WORDS = st.sampled_from(["", "", "", "OUT_OF_SERVICE", "STARTING", "absent", "doubtful", "weightless"])
+_LOADS = st.sampled_from([None, 0, 100, 300, 399, 900, 1300, 5000])
+
+
+@dataclass
+class Service:
+    """A service that goes on: what is known of it at one time."""
+
+    rule: Policy
+    now: float = NOW
+    pods: list[Pod] = field(default_factory=list)
+    roster: Roster | None = None
+    samples: Samples = field(default_factory=Samples)
+    memory: Memory = field(default_factory=Memory)
+    bounds: Bounds = BOUNDS
+    words: dict[str, str] = field(default_factory=dict)
+
+    def look(self, memory: Memory) -> Assessment:
+        at = scale(max(1, len(self.pods)))
+        return assess(self.rule, self.pods, self.samples, self.roster, at, self.bounds, memory, self.now, target=TARGET)
+
+
+def _instance(one: Pod, word: str, now: float) -> Instance:
+    doubted = now + 40 if word == "doubtful" else None
+    status = "CRITICAL" if word == "doubtful" else word if word.isupper() else ""
+    return Instance(ip=one.ips[0], status=status, doubtful_until=doubted, weight=0.0 if word == "weightless" else None)
+
+
+def _hear(service: Service, data: st.DataObject) -> None:
+    for one in service.pods:
+        if one.uid not in service.words or not data.draw(st.integers(0, 5)):
+            service.words[one.uid] = data.draw(_WORDS)
+    listed = [(one, service.words[one.uid]) for one in service.pods]
+    instances = tuple(_instance(one, word, service.now) for one, word in listed if word != "absent")
+    service.roster = replace(
+        roster(at=service.now - data.draw(st.sampled_from([0.0, 0.0, 1.0, 400.0]))),
+        instances=instances,
+        reconnected_at=data.draw(st.sampled_from([None, None, service.now - 5])),
+        registry_total=data.draw(st.sampled_from([None, 100, 50])),
+    )
+
+
+def _measure(service: Service, data: st.DataObject) -> None:
+    usage, points = {}, {}
+    for one in service.pods:
+        load = data.draw(_LOADS)
+        at = service.now - data.draw(st.sampled_from([1.0, 5.0, 5.0, 15.0, 90.0, 91.0, -5.0, -3600.0]))
+        if load is not None:
+            usage[one.name] = PodUsage(at, 15.0, {"app": {"cpu": nano(f"{load}m")}})
+            points[one.name] = Point(at, nano(f"{load}m"))
+    total = data.draw(st.sampled_from([None, None, Point(service.now - 2, nano(20))]))
+    queries = {"rps": QuerySamples(pods={} if total else points, total=total, window=30.0, fetched_at=service.now)}
+    service.samples = Samples(ResourceSamples(pods=usage, fetched_at=service.now), queries)
+
+
+def _join(service: Service, data: st.DataObject) -> None:
+    index = data.draw(st.integers(0, 9))
+    age = data.draw(st.sampled_from([9000.0, 9000.0, 200.0, 5.0]))
+    made = pod(f"p{index}", ip=f"10.0.0.{index}", limits={"cpu": "10"}, age=age, now=service.now)
+    service.pods = [*(one for one in service.pods if one.name != made.name), made]
+
+
+def _turn(service: Service, data: st.DataObject) -> None:
+    """Something happens to a pod."""
+    what = data.draw(st.sampled_from(["started", "unready", "deleting", "by hand", "leaves", "started"]))
+    if not service.pods:
+        return
+    index = data.draw(st.integers(0, len(service.pods) - 1))
+    one = service.pods[index]
+    changes = {
+        "unready": {"ready": Condition(status=False, since=service.now)},
+        "deleting": {"deleting": True},
+        "by hand": {"pulled_out_annotation": not one.pulled_out_annotation},
+        "started": {"ready": Condition(status=True, since=service.now - data.draw(st.sampled_from([0.0, 10.0])))},
+    }
+    rest = [*service.pods[:index], *service.pods[index + 1 :]]
+    service.pods = rest if what == "leaves" else [*rest, replace(one, **changes[what])]  # type: ignore[arg-type]
+
+
+def _begin(rule: Policy, data: st.DataObject) -> Service:
+    service = Service(rule)
+    for _ in range(data.draw(st.integers(2, 7))):
+        _join(service, data)
+    return service
+
+
+@given(st.sampled_from(RULES), st.data())
+@settings(max_examples=300)
+def test_a_look_that_knows_the_last_one_answers_as_one_that_does_not(rule: Policy, data: st.DataObject) -> None:
+    service = _begin(rule, data)
+    for _ in range(data.draw(st.integers(2, 12))):
+        happens = data.draw(st.lists(st.sampled_from([_hear, _hear, _measure, _measure, _turn, _join]), max_size=2))
+        for event in happens:
+            event(service, data)
+        anew = service.look(replace(service.memory, census=None))
+        found = service.look(service.memory)
+        assert found == anew
+        service.memory = found.memory
+        service.now += data.draw(st.sampled_from([0.0, 0.005, 1.0, 20.0, 20.0, 20.0, 61.0, 301.0, 1801.0, -7.0]))
+
+
+@given(st.sampled_from(RULES), st.data())
+@settings(max_examples=200)
+def test_samples_that_are_read_as_plain_ones_are_as_the_rules_have_them(rule: Policy, data: st.DataObject) -> None:
+    service = _begin(rule, data)
+    for _ in range(data.draw(st.integers(1, 4))):
+        _turn(service, data)
+        _hear(service, data)
+        _measure(service, data)
+        service.memory = service.look(service.memory).memory
+        service.now += data.draw(st.sampled_from([0.0, 20.0, 61.0, 301.0, -20.0]))
+    census = service.memory.census
+    assert census is not None
+    for metric in rule.metrics:
+        meter = Meter(metric, service.samples, service.now, believes_zero=rule.tolerate_zero is True)
+        seen = service.memory.samples_of(metric.name)
+        groups = [(group, rows(meter, group)) for group in (census.serving, census.doubtful)]
+        found = read(meter, seen, groups[0], groups[1], census.idle)
+        wanted = read(meter, seen, groups[0], groups[1], census.idle, frozenset(one.uid for one in service.pods))
+        for one, other in ((found.serving, wanted.serving), (found.doubtful, wanted.doubtful)):
+            assert _cells(one) == _cells(other)
+            assert sorted(one.gaps, key=_uid) == sorted(other.gaps, key=_uid)
+        assert (found.newest, found.ahead, found.zeros) == (wanted.newest, wanted.ahead, wanted.zeros)
+
+
+def _uid(gauge: Gauge) -> str:
+    return gauge.pod.uid
+
+
+def _cells(column: Column) -> set[tuple[object, ...]]:
+    return set(
+        zip(column.uids, column.values, column.capacities, column.ats, column.knows, column.windows, strict=True)
+    )
+
+
+def test_between_two_samples_no_pod_is_classified_again() -> None:
+    service = Service(policy(registry=REGISTRY), pods=[pod("a", ip="10.0.0.1"), pod("b", ip="10.0.0.2")])
+    service.roster = roster("10.0.0.1", "10.0.0.2")
+    for _ in range(3):
+        last, service.memory = service.memory.census, service.look(service.memory).memory
+    assert service.memory.census is last is not None
+    service.pods[0] = replace(service.pods[0], deleting=True)
+    assert service.look(service.memory).memory.census is not last
+
+
+@st.composite
+def _doubts(draw: st.DrawFn, loads: st.SearchStrategy[int]) -> Doubt:
+    is_old = draw(st.booleans())
+    usage = draw(loads | st.none())
+    return Doubt(
+        None if usage is None else nano(f"{usage}m"),
+        1,
+        nano("1212m"),
+        is_old,
+        is_old and draw(st.booleans()),
+        draw(st.booleans()),
+    )
+
+
+@given(st.sampled_from([(0, 410), (450, 1100), (1000, 3000), (0, 3000)]).flatmap(lambda span: st.tuples(
+    st.lists(st.integers(*span), max_size=4), st.lists(_doubts(st.integers(*span)), max_size=7))),
+    st.sampled_from([Average.PER_POD, Average.PER_POD, Average.TOTAL]),
+    st.sampled_from([None, None, Converge.LOW, Converge.HIGH]), st.sampled_from([1, 3]),
+    st.integers(0, 3), st.integers(0, 12), st.integers(0, 1))  # fmt: skip
+@settings(max_examples=1000)
+def test_readings_that_are_left_out_win_at_no_replica_count(
+    pods: tuple[list[int], list[Doubt]],
+    average: Average,
+    converge: Converge | None,
+    multiple: int,
+    away: int,
+    current: int,
+    minimum: int,
+) -> None:
+    serving, doubtful = pods
+    rule = policy(cpu("1200m", "400m"), average=average, converge_towards=converge, multiple_of=multiple)
+    band = band_of(rule, rule.metrics[0], total=False)
+    young = sum(1 for doubt in doubtful if doubt.is_young)
+    worth = Worth(out=away, replaceable=min(away, 2), reserved=away // 2)
+
+    def outcomes() -> list[tuple[object, ...]]:
+        tally = Tally(usage=sum(nano(f"{load}m") for load in serving), n=len(serving), weight=len(serving),
+                      young=young, young_weight=young, young_fill=young * nano("1212m"))  # fmt: skip
+        readings = tuple(readings_of(rule, band, worth, tally, doubtful))
+        metric = MetricAssessment(name="cpu", readings=readings)
+        there = Assessment(policy=rule, target="web", at=NOW, counts={PodState.SERVING: 1}, metrics=(metric,))
+        found = decide(there, scale(current), Bounds(minimum=minimum, maximum=99), NOW)
+        return [(one.reading, one.proposal, one.replaced, one.held_by) for one in found.outcomes]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(doubts, "_that_may_win", lambda steps: list(range(len(steps))))
+        of_all = outcomes()
+    assert outcomes() == of_all
+
+
+def test_of_many_doubtful_pods_few_readings_are_kept() -> None:
+    service = Service(policy(registry=REGISTRY), pods=[pod(f"p{i}", ip=f"10.0.1.{i}") for i in range(200)])
+    usage = {one.name: PodUsage(NOW - 1, 15.0, {"app": {"cpu": nano("900m")}}) for one in service.pods}
+    service.samples = Samples(ResourceSamples(pods=usage, fetched_at=NOW))
+    (metric,) = service.look(Memory()).metrics
+    assert metric.readings[-1].inside == 200
+    assert len(metric.readings) <= 2
+
+
+def test_a_pod_that_warms_up_is_missing_beside_pods_with_plain_samples() -> None:
+    pods = [pod("old"), pod("warming", age=100, ready_for=20)]
+    usage = {one.name: PodUsage(NOW - 10, 15.0, {"app": {"cpu": nano("900m")}}) for one in pods}
+    service = Service(policy(), pods=pods, samples=Samples(ResourceSamples(pods=usage, fetched_at=NOW)))
+    found = service.look(Memory())
+    assert (found.metrics[0].n, found.metrics[0].missing) == (1, 1)
+    assert [one.missing for one in found.pods] == [{}, {"cpu": "warming up"}]
