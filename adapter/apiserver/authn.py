@@ -1,12 +1,12 @@
 """Delegated authentication: the front proxy's word, or a bearer token that the API server vouches for."""
 
-import asyncio
 import hashlib
 from collections.abc import Callable
 
 import msgspec
 from cachetools import TTLCache
 
+from adapter.apiserver.fair_gate import FairGate
 from adapter.apiserver.identity import Identity, identify
 from adapter.apiserver.reviews import Reviews
 from adapter.apiserver.status import StatusError, TooEarlyError, unauthorized, unavailable
@@ -19,8 +19,11 @@ from adapter.telemetry.metrics import Metrics
 _REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 _TOKEN_SECONDS = 10.0
 _TOKENS = 1024
+"""Of those that are believed, and of those that are not; anybody can invent these, so they push out none of those."""
 _LONGEST_TOKEN = 32 * 1024
 _AT_ONCE = 16
+_AT_ONCE_OF_ONE = 4
+_WAITING_OF_ONE = 64
 _DEADLINE = 2.0
 
 
@@ -59,9 +62,10 @@ class Authenticator:
         self._unread = unread
         self._reviews = reviews
         self._wall = wall
-        self._tokens: TTLCache[bytes, Identity | None] = TTLCache(_TOKENS, _TOKEN_SECONDS, timer=monotonic)
+        self._tokens: TTLCache[bytes, Identity] = TTLCache(_TOKENS, _TOKEN_SECONDS, timer=monotonic)
+        self._unknown: TTLCache[bytes, None] = TTLCache(_TOKENS, _TOKEN_SECONDS, timer=monotonic)
         self._flights: SingleFlight[bytes, Identity | None] = SingleFlight()
-        self._gate = asyncio.Semaphore(_AT_ONCE)
+        self._gate = FairGate(_AT_ONCE, _AT_ONCE_OF_ONE, _WAITING_OF_ONE)
         self._by_proxy = metrics.authentications.labels("front-proxy", "ok")
         self._results = metrics.authentications
 
@@ -104,17 +108,19 @@ class Authenticator:
         self._results.labels("front-proxy", "error").inc()
         return TooEarlyError(f"nobody can say yet who asks: {sentence}")
 
-    async def by_token(self, authorization: str) -> Identity:
-        """The identity that the bearer token stands for. Raises StatusError 401, or 503 where nobody can say."""
+    async def by_token(self, authorization: str, address: str) -> Identity:
+        """The identity that the bearer token stands for, which the client at this address shows.
+
+        Raises StatusError: 401, 503 where nobody can say, 429 where too many tokens from this address wait already.
+        """
         scheme, _, token = authorization.partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token or len(token) > _LONGEST_TOKEN or not token.isascii():
             raise self._refused("token", "Unauthorized")
         key = hashlib.sha256(token.encode()).digest()
-        try:
-            identity = self._tokens[key]
-        except KeyError:
-            identity = await self._flights.join(key, lambda: self._review(key, token))
+        identity = self._tokens.get(key)
+        if identity is None and key not in self._unknown:
+            identity = await self._flights.join(key, lambda: self._review(key, token, address))
         if identity is None:
             raise self._refused("token", "Unauthorized")
         self._results.labels("token", "ok").inc()
@@ -124,19 +130,24 @@ class Authenticator:
         """End the reviews under way."""
         await self._flights.close()
 
-    async def _review(self, key: bytes, token: str) -> Identity | None:
+    async def _review(self, key: bytes, token: str, address: str) -> Identity | None:
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
         try:
-            async with self._gate:
+            async with self._gate.turn(address, _DEADLINE):
                 body = await self._reviews.create(_REVIEWS, msgspec.json.encode(review), _DEADLINE)
             status = msgspec.json.decode(body, type=_Review).status
+        except StatusError:
+            self._results.labels("token", "error").inc()
+            raise
         except (KubeError, msgspec.MsgspecError) as error:
             self._results.labels("token", "error").inc()
             raise unavailable(f"the token cannot be verified: {error}") from error
         user = status.user
         extra = tuple(sorted((name.lower(), tuple(values)) for name, values in (user.extra or {}).items()))
-        identity = identify(user.username, user.uid, tuple(user.groups or ()), extra) if status.authenticated else None
-        self._tokens[key] = identity
+        if not status.authenticated:
+            self._unknown[key] = None
+            return None
+        identity = self._tokens[key] = identify(user.username, user.uid, tuple(user.groups or ()), extra)
         return identity
 
     def _refused(self, method: str, message: str) -> StatusError:

@@ -81,7 +81,7 @@ class Handler:
         headers = request.headers
         identity = self._authenticator.knows(request.raw_headers, _peer(request))
         if identity is None:
-            identity = await self._authenticator.by_token(headers.get("Authorization", ""))
+            identity = await self._authenticator.by_token(headers.get("Authorization", ""), request.remote or "")
         if asked.kind is Kind.REGISTRY:
             return await self._hear(request, asked, identity)
         if request.method != "GET":

@@ -7,7 +7,8 @@ from enum import StrEnum
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote
 
-from adapter.apiserver.status import StatusError, bad_request, not_allowed
+from adapter.apiserver import roster_path
+from adapter.apiserver.status import StatusError, bad_request, not_allowed, not_found
 from adapter.kube.selectors import Selector, SelectorError, parse
 
 CUSTOM = "custom.metrics.k8s.io"
@@ -91,6 +92,8 @@ def route(target: str) -> Route:
     The same few hundred targets come back every 15 seconds, so the answers are kept.
     """
     path, _, query = target.partition("?")
+    if path.startswith(roster_path.ROOT):
+        return _registry_route(path, query)
     try:
         segments = _segments(path)
         parameters = _parameters(query)
@@ -101,14 +104,22 @@ def route(target: str) -> Route:
 
 
 def _segments(path: str) -> tuple[str, ...]:
+    segments = _decoded(path)
+    if any("/" in part for part in segments):
+        raise bad_request("invalid request path: no segment may contain '/'")
+    return segments
+
+
+def _decoded(path: str) -> tuple[str, ...]:
     if not path.startswith("/") or _BAD_ESCAPE.search(path):
         raise bad_request("invalid request path")
     try:
+        path.encode()  # a byte that is no UTF-8 stands in it as a surrogate
         segments = tuple(unquote(part, errors="strict") for part in path[1:].removesuffix("/").split("/"))
-    except UnicodeDecodeError:
+    except UnicodeError:
         raise bad_request("invalid request path: not UTF-8") from None
-    if any("/" in part or part in {".", ".."} for part in segments):
-        raise bad_request("invalid request path: no segment may be '.', '..' or contain '/'")
+    if any(part in {".", ".."} for part in segments):
+        raise bad_request("invalid request path: no segment may be '.' or '..'")
     return segments
 
 
@@ -205,8 +216,6 @@ def _selector(parameters: dict[str, str], name: str) -> Selector | None:
 
 def _plain_route(segments: tuple[str, ...], parameters: dict[str, str]) -> Route:
     kind = _plain_kind(segments)
-    if kind is Kind.REGISTRY:
-        return _registry_route(segments, parameters)
     fault = None
     if kind is Kind.OTHER and segments[:2] in {("apis", CUSTOM), ("apis", EXTERNAL)}:
         fault = bad_request("invalid request path")
@@ -221,18 +230,25 @@ def _plain_route(segments: tuple[str, ...], parameters: dict[str, str]) -> Route
     )
 
 
-def _registry_route(segments: tuple[str, ...], parameters: dict[str, str]) -> Route:
-    """`/registries/{registry}/{service}`, where a platform tells which pods of a service serve."""
-    unknown = sorted(parameters.keys() - {"namespace", "group"})
+def _registry_route(path: str, query: str) -> Route:
+    """Where a platform tells which pods of a service serve; the path names all that the right has to cover."""
+    try:
+        segments = _decoded(path)
+    except StatusError as error:
+        return Route(kind=Kind.REGISTRY, attributes=Attributes(verb="put", path=path), fault=error)
+    target = roster_path.target(segments[1:])
+    attributes = Attributes(verb="put", path=roster_path.authorized(segments[1:]))
+    if target is None:
+        return Route(kind=Kind.REGISTRY, attributes=attributes, fault=not_found(roster_path.ADVICE))
     return Route(
         kind=Kind.REGISTRY,
-        attributes=Attributes(verb="put", path="/" + "/".join(segments)),
+        attributes=attributes,
         segments=segments,
-        namespace=parameters.get("namespace", ""),
-        resource=segments[1],
-        name=segments[2],
-        registry_group=parameters.get("group", ""),
-        fault=bad_request(f"there is no parameter {unknown[0]!r}; there are namespace, group") if unknown else None,
+        namespace=target.namespace,
+        resource=target.registry,
+        name=target.service,
+        registry_group=target.group,
+        fault=bad_request(roster_path.ADVICE) if query else None,
     )
 
 
@@ -241,8 +257,6 @@ def _plain_kind(segments: tuple[str, ...]) -> Kind:
         return Kind.HEALTH
     if segments[0] == "apis" and len(segments) <= 3 and all(segments):
         return (Kind.GROUPS, Kind.GROUP, Kind.RESOURCES)[len(segments) - 1]
-    if segments[0] == "registries" and len(segments) == 3 and all(segments):
-        return Kind.REGISTRY
     if segments == ("version",):
         return Kind.VERSION
     return Kind.OPENAPI if segments[0] == "openapi" else Kind.OTHER
