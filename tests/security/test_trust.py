@@ -1,7 +1,10 @@
 """Which certificate is whose: the front proxy's by authority and name, a cluster user's by the client CA."""
 
 import asyncio
+import contextlib
 import datetime as dt
+import socket
+import ssl
 from pathlib import Path
 from typing import Any, cast
 
@@ -276,3 +279,28 @@ def test_an_authority_that_may_issue_nothing_vouches_for_nobody(authority: Holde
     now = dt.datetime.now(dt.UTC).timestamp()
     assert Peer((jane.certificate,)).user(found, now) is not None
     assert Peer((jane.issue("admin").certificate,)).user(found, now) is None
+
+
+async def test_a_session_that_is_taken_up_again_is_judged_by_its_certificate(
+    service: Service, users: Holder, cluster: Cluster, front_proxy: trustme.CA
+) -> None:
+    """TLS 1.2 takes sessions up within one context: without a handshake that verifies a chain."""
+    context = service.context(leaf(users.issue("jane")))
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    port = service.server.port
+    session, _, first = await asyncio.to_thread(connected, port, context, None)
+    _, reused, second = await asyncio.to_thread(connected, port, context, session)
+    assert (reused, first, second) == (True, b"200", b"200")
+    cluster.trust(pem(front_proxy))
+    await following(service, "")
+    with contextlib.suppress(OSError):
+        assert (await asyncio.to_thread(connected, port, context, session))[2] in {b"", b"401"}
+
+
+def connected(
+    port: int, context: ssl.SSLContext, session: ssl.SSLSession | None
+) -> tuple[ssl.SSLSession | None, bool | None, bytes]:
+    """A connection's session, whether that was taken up from another one, and the code of a request on it."""
+    with socket.create_connection(("127.0.0.1", port)) as plain, context.wrap_socket(plain, session=session) as tls:
+        tls.sendall(head(METRIC, CLOSE))
+        return tls.session, tls.session_reused, tls.recv(100)[9:12]
