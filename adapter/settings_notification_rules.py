@@ -23,6 +23,9 @@ def route_faults(path: str, route: Mapping[str, Any]) -> Iterator[Fault]:
     """The faults of one route as the file has it. URLs are not shown: they hold secrets."""
     if bool(route.get("urlFile")) == bool(route.get("urls")):
         yield Fault(path, None, "needs exactly one of urlFile and urls; prefer the file")
+    if route.get("namespaces", []) == []:
+        wanted = 'names nobody; list the namespaces whose policies it is told of, or write ["*"] for all of them'
+        yield Fault(f"{path}.namespaces", None, wanted)
     for key in ("title", "template"):
         if isinstance(route.get(key), str):
             yield from _template_faults(f"{path}.{key}", route[key])

@@ -54,8 +54,9 @@ class Route(Section):
     """The same in place; for addresses that hold no secret, such as `json://hooks.internal/scaling`."""
     default: bool = False
     """Whether it is told of every policy, also of those that do not name it."""
-    namespaces: tuple[str, ...] = ()
-    """Only of policies in these namespaces; `*` and `?` are wildcards. Empty: of all."""
+    namespaces: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """The namespaces whose policies it is told of, at least one; `*` and `?` are wildcards, and `["*"]` is all of them.
+    Policies of other namespaces cannot use it, whether they name it or not."""
     events: tuple[Topic, ...] = ()
     """Only of these. Empty: of all."""
     severities: tuple[Severity, ...] = ()
@@ -66,9 +67,14 @@ class Route(Section):
     template: str = "$text"
     """The text; the same names are put in."""
     rate_limit: RateLimit = RateLimit(count=60)
-    """How many this route gets at most. Critical ones are not counted, and not held back."""
+    """How many this route gets at most. Critical ones have limits of their own, and are not counted here."""
     policy_rate_limit: RateLimit = RateLimit(count=12)
     """How many of one policy this route gets at most, likewise."""
+    critical_rate_limit: RateLimit = RateLimit(count=600)
+    """How many critical ones this route gets at most."""
+    critical_namespace_rate_limit: RateLimit = RateLimit(count=120)
+    """How many critical ones of the policies of one namespace this route gets at most, so that no namespace silences
+    the others."""
     timeout_seconds: Annotated[float, Field(ge=1, le=60, allow_inf_nan=False)] = 10
     """How long one attempt may take; what then still hangs is left to itself."""
     attempts: Annotated[int, Field(ge=1, le=10)] = 4
@@ -76,7 +82,7 @@ class Route(Section):
 
     def serves(self, namespace: str) -> bool:
         """Whether it may be told of policies there."""
-        return not self.namespaces or any(fnmatchcase(namespace, pattern) for pattern in self.namespaces)
+        return any(fnmatchcase(namespace, pattern) for pattern in self.namespaces)
 
 
 class Notifications(Section):

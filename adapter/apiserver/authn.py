@@ -14,6 +14,7 @@ import structlog
 from cachetools import LRUCache, TTLCache
 from multidict import CIMultiDictProxy
 
+from adapter.apiserver.fair_gate import FairGate
 from adapter.apiserver.identity import Identity, identify
 from adapter.apiserver.reviews import Reviews
 from adapter.apiserver.status import StatusError, TooEarlyError, unauthorized, unavailable
@@ -31,8 +32,9 @@ _BAD_TOKENS = 4096
 _LONGEST_TOKEN = 16 * 1024
 """Characters of a bearer token. Those with hundreds of groups have 11,000."""
 _AT_ONCE = 16
-_MOST_WAITING = 64
-"""Reviews of tokens that are not known to be good, under way and waiting together."""
+_AT_ONCE_OF_ONE = 4
+_WAITING_OF_ONE = 64
+"""Reviews of one address's tokens that are not known to be good."""
 _DEADLINE = 2.0
 _COMPLAIN_SECONDS = 60.0
 
@@ -77,8 +79,8 @@ class Authenticator:
         self._bad: TTLCache[bytes, None] = TTLCache(_BAD_TOKENS, _TOKEN_SECONDS, timer=monotonic)
         self._proven: LRUCache[bytes, None] = LRUCache(_TOKENS)
         self._flights: SingleFlight[bytes, Identity | None] = SingleFlight()
-        self._waiting = 0
-        self._gates = {proven: asyncio.Semaphore(_AT_ONCE) for proven in (False, True)}
+        self._gate = FairGate(_AT_ONCE, _AT_ONCE_OF_ONE, _WAITING_OF_ONE)
+        self._proven_gate = asyncio.Semaphore(_AT_ONCE)
         self._results = metrics.authentications
         self._by_proxy = metrics.authentications.labels("front-proxy", "ok")
         self._by_certificate = metrics.authentications.labels("certificate", "ok")
@@ -156,18 +158,19 @@ class Authenticator:
         self._strangers.inc()
         return unauthorized()
 
-    async def by_token(self, headers: CIMultiDictProxy[str], raw: RawHeaders, peer: Peer) -> Identity:
-        """The identity that the bearer token stands for. Raises StatusError 401, or 503 where nobody can say.
+    async def by_token(self, headers: CIMultiDictProxy[str], raw: RawHeaders, peer: Peer, address: str) -> Identity:
+        """The identity that the bearer token stands for, which the client at this address shows.
 
+        Raises StatusError: 401, 503 where nobody can say, 429 where too many tokens from this address wait already.
         Identity headers beside a token are the front proxy's to send; from anybody else they are refused.
         """
-        identity = await self._of_token(headers.get("Authorization", ""))
+        identity = await self._of_token(headers.get("Authorization", ""), address)
         if not peer.is_front_proxy(self.trust, self._wall()) and self._words.said(raw):
             raise self._refused("front-proxy")
         self._results.labels("token", "ok").inc()
         return identity
 
-    async def _of_token(self, authorization: str) -> Identity:
+    async def _of_token(self, authorization: str, address: str) -> Identity:
         if len(authorization) > _LONGEST_TOKEN:
             raise self._refused("token")
         scheme, _, token = authorization.partition(" ")
@@ -177,7 +180,7 @@ class Authenticator:
         key = hashlib.sha256(token.encode()).digest()
         identity = self._tokens.get(key)
         if identity is None and key not in self._bad:
-            identity = await self._flights.join(key, lambda: self._review(key, token))
+            identity = await self._flights.join(key, lambda: self._review(key, token, address))
         if identity is None:
             raise self._refused("token")
         return identity
@@ -186,17 +189,15 @@ class Authenticator:
         """End the reviews under way."""
         await self._flights.close()
 
-    async def _review(self, key: bytes, token: str) -> Identity | None:
-        proven = key in self._proven
-        if not proven and self._waiting >= _MOST_WAITING:
-            self._results.labels("token", "error").inc()
-            raise unavailable("too many bearer tokens wait to be verified; try again in a few seconds")
-        self._waiting += not proven
+    async def _review(self, key: bytes, token: str, address: str) -> Identity | None:
+        """Tokens that proved good lately wait for each other alone; of all others addresses take turns."""
+        place = self._proven_gate if key in self._proven else self._gate.turn(address, _DEADLINE)
         try:
-            async with self._gates[proven]:
+            async with place:
                 return await self._reviewed(key, token)
-        finally:
-            self._waiting -= not proven
+        except StatusError:
+            self._results.labels("token", "error").inc()
+            raise
 
     async def _reviewed(self, key: bytes, token: str) -> Identity | None:
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
@@ -204,7 +205,6 @@ class Authenticator:
             body = await self._reviews.create(_REVIEWS, msgspec.json.encode(review), _DEADLINE)
             status = msgspec.json.decode(body, type=_Review).status
         except (KubeError, msgspec.MsgspecError) as error:
-            self._results.labels("token", "error").inc()
             if self._may_complain():
                 _log.warning("token_review_failed", error=str(error))
             raise unavailable("the token cannot be verified now; the server's log says why") from error

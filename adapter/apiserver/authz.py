@@ -2,18 +2,19 @@
 
 An allow is taken as fresh for a minute; then, for four minutes more, it is still given while the next review is under
 way, so that a slow API server stalls no HPA. A deny is remembered for ten seconds, and nothing is allowed on failure.
+Reviews under way are bounded, for each user and in all, so that nobody's questions hold up those of others.
 """
 
-import asyncio
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
-from cachetools import TLRUCache
 
+from adapter.apiserver.fair_gate import FairGate
 from adapter.apiserver.identity import Identity
 from adapter.apiserver.reviews import Reviews
 from adapter.apiserver.routes import Attributes
+from adapter.apiserver.rulings import Question, Ruling, Rulings
 from adapter.apiserver.status import StatusError, unauthorized, unavailable
 from adapter.kube.errors import KubeError
 from adapter.kube.flight import SingleFlight
@@ -21,21 +22,13 @@ from adapter.telemetry.metrics import Metrics
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _FRESH_SECONDS = 60.0
-_ALLOW_SECONDS = 300.0
-_DENY_SECONDS = 10.0
-_REMEMBERED = 16384
 _DEADLINE = 3.0
-_RENEWALS_AT_ONCE = 4  # all that were allowed together grow old together, and nobody waits for them
-
-_Question = tuple[Identity, Attributes]
-
-
-class Ruling(NamedTuple):
-    """The API server's answer to one question, and when it was given (monotonic)."""
-
-    allowed: bool
-    reason: str
-    at: float
+_AT_ONCE = 32
+_AT_ONCE_OF_ONE = 8
+_RENEWALS_AT_ONCE = 8  # all that were allowed together grow old together, and nobody waits for them
+_RENEWALS_OF_ONE = 4
+_RENEWAL_WAITS = 30.0
+_WAITING_OF_ONE = 256
 
 
 class _ReviewStatus(msgspec.Struct):
@@ -58,27 +51,25 @@ class Authorizer:
         self._now = monotonic
         self._deadline = deadline
         self._reviews = metrics.authorization_reviews
-        self._known: TLRUCache[_Question, Ruling] = TLRUCache(_REMEMBERED, _until, timer=monotonic)
-        self._recent: dict[_Question, float] = {}
-        """When each was last allowed: nearly every request is answered from here, without the cache's own work."""
-        self._flights: SingleFlight[_Question, Ruling] = SingleFlight()
-        self._renewals: SingleFlight[_Question, Ruling] = SingleFlight()
-        self._gate = asyncio.Semaphore(_RENEWALS_AT_ONCE)
+        self._rulings = Rulings(monotonic)
+        self._flights: SingleFlight[Question, Ruling] = SingleFlight()
+        self._renewals: SingleFlight[Question, Ruling] = SingleFlight()
+        self._gate = FairGate(_AT_ONCE, _AT_ONCE_OF_ONE, _WAITING_OF_ONE)
+        self._renewal_gate = FairGate(_RENEWALS_AT_ONCE, _RENEWALS_OF_ONE, _WAITING_OF_ONE)
 
     async def check(self, identity: Identity, attributes: Attributes) -> None:
-        """Return where the identity may. Raises StatusError: 403 where not, 503 where nobody can say."""
+        """Return where the identity may.
+
+        Raises StatusError: 403 where not, 503 where nobody can say, 429 where too many of the same user wait already.
+        """
         if identity.is_master:
             return
         question = (identity, attributes)
-        recent = self._recent.get(question)
-        if recent is not None and self._now() - recent <= _FRESH_SECONDS:
-            return
-        try:
-            ruling = self._known[question]
-        except KeyError:
-            ruling = await self._flights.join(question, lambda: self._review(question))
-        if ruling.allowed and self._now() - ruling.at > _FRESH_SECONDS:
-            self._renewals.begin(question, lambda: self._renew(question))
+        ruling = self._rulings.get(question)
+        if ruling is None:
+            ruling = await self._flights.join(question, lambda: self._review(question, self._gate, self._deadline))
+        elif ruling.allowed and self._now() - ruling.at > _FRESH_SECONDS:
+            self._renewals.begin(question, lambda: self._review(question, self._renewal_gate, _RENEWAL_WAITS))
         if not ruling.allowed:
             raise forbidden(identity, attributes, ruling.reason)
 
@@ -87,39 +78,25 @@ class Authorizer:
         await self._flights.close()
         await self._renewals.close()
 
-    async def _renew(self, question: _Question) -> Ruling:
-        async with self._gate:
-            return await self._review(question)
-
-    async def _review(self, question: _Question) -> Ruling:
+    async def _review(self, question: Question, gate: FairGate, patience: float) -> Ruling:
+        """Ask the API server, after so many seconds in the queue at most."""
         identity, attributes = question
         try:
             body = msgspec.json.encode(_spec(identity, attributes))
         except UnicodeEncodeError:
             raise unauthorized("the identity is not UTF-8") from None
         try:
-            answer = await self._client.create(_REVIEWS, body, self._deadline)
+            async with gate.turn(identity.share, patience):
+                answer = await self._client.create(_REVIEWS, body, self._deadline)
             status = msgspec.json.decode(answer, type=_Review).status
         except (KubeError, msgspec.MsgspecError) as error:
             self._reviews.labels("error").inc()
             raise unavailable(f"nobody can say whether {identity.user!r} may: {error}") from error
         allowed = status.allowed and not status.denied
         self._reviews.labels("allowed" if allowed else "denied").inc()
-        ruling = self._known[question] = Ruling(allowed, status.reason, self._now())
-        self._remember(question, ruling)
+        ruling = Ruling(allowed, status.reason, self._now())
+        self._rulings.put(question, ruling)
         return ruling
-
-    def _remember(self, question: _Question, ruling: Ruling) -> None:
-        if len(self._recent) >= _REMEMBERED:
-            self._recent.clear()
-        if ruling.allowed:
-            self._recent[question] = ruling.at
-        else:
-            self._recent.pop(question, None)
-
-
-def _until(_question: _Question, ruling: Ruling, now: float) -> float:
-    return now + (_ALLOW_SECONDS if ruling.allowed else _DENY_SECONDS)
 
 
 def _spec(identity: Identity, attributes: Attributes) -> dict[str, Any]:

@@ -110,7 +110,7 @@ class Handler:
         """Who asks. Raises StatusError 401, and 503 where nobody can say."""
         headers, raw, peer = request.headers, request.raw_headers, _peer(request)
         identity = self._authenticator.knows(headers, raw, peer)
-        return identity or await self._authenticator.by_token(headers, raw, peer)
+        return identity or await self._authenticator.by_token(headers, raw, peer, request.remote or "")
 
     def _refuse_method(self, method: str, kind: Kind) -> None:
         if kind is Kind.REGISTRY:

@@ -6,6 +6,7 @@ AUTHENTICATED = "system:authenticated"
 UNAUTHENTICATED = "system:unauthenticated"
 ANONYMOUS = "system:anonymous"
 MASTERS = "system:masters"
+_ACCOUNTS = "system:serviceaccount:"
 
 
 class Identity(NamedTuple):
@@ -20,6 +21,20 @@ class Identity(NamedTuple):
     def is_master(self) -> bool:
         """Whether the user may do everything, without being looked up."""
         return MASTERS in self.groups
+
+    @property
+    def share(self) -> str:
+        """Whose requests its requests compete with first: those of the user, and of a namespace's service accounts.
+
+        Whoever may create service accounts or tokens in a namespace has any number of identities there.
+        """
+        return self.user.rpartition(":")[0] if self.user.startswith(_ACCOUNTS) else self.user
+
+    @property
+    def size(self) -> int:
+        """How many characters it has."""
+        extra = sum(len(key) + sum(map(len, values)) for key, values in self.extra)
+        return len(self.user) + len(self.uid) + sum(map(len, self.groups)) + extra
 
     def review(self) -> dict[str, Any]:
         """The user's part of a SubjectAccessReview's spec."""

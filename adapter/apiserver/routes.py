@@ -10,7 +10,8 @@ from enum import StrEnum
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote
 
-from adapter.apiserver.status import StatusError, bad_request, not_allowed, too_long
+from adapter.apiserver import roster_path
+from adapter.apiserver.status import StatusError, bad_request, not_allowed, not_found, too_long
 from adapter.kube.selectors import Selector, SelectorError, is_small, parse
 
 CUSTOM = "custom.metrics.k8s.io"
@@ -126,14 +127,14 @@ def route(target: str) -> Route:
 
 def _resolved(target: str) -> Route:
     path, _, query = target.partition("?")
+    if path.startswith(roster_path.ROOT):
+        return _registry_route(path, query)
     try:
-        if len(path) > LONGEST_PATH:
-            raise too_long(f"the path has {len(path)} characters, at most {LONGEST_PATH} are read")
         segments = _segments(path)
     except StatusError as error:
         return Route(kind=Kind.OTHER, attributes=Attributes(path=path[:LONGEST_PATH] or "/"), fault=error)
     found = _resource_route(segments) if _is_resource(segments) else None
-    return found or _plain_route(segments, query)
+    return found or _plain_route(segments)
 
 
 def _selecting(found: Route, target: str) -> Route:
@@ -153,14 +154,24 @@ def _selecting(found: Route, target: str) -> Route:
 
 
 def _segments(path: str) -> tuple[str, ...]:
+    segments = _decoded(path)
+    if any("/" in part for part in segments):
+        raise bad_request("invalid request path: no segment may contain '/'")
+    return segments
+
+
+def _decoded(path: str) -> tuple[str, ...]:
+    if len(path) > LONGEST_PATH:
+        raise too_long(f"the path has {len(path)} characters, at most {LONGEST_PATH} are read")
     if not path.startswith("/") or _BAD_ESCAPE.search(path):
         raise bad_request("invalid request path")
     try:
+        path.encode()  # a byte that is no UTF-8 stands in it as a surrogate
         segments = tuple(unquote(part, errors="strict") for part in path[1:].removesuffix("/").split("/"))
-    except UnicodeDecodeError:
+    except UnicodeError:
         raise bad_request("invalid request path: not UTF-8") from None
-    if any("/" in part or part in {".", ".."} for part in segments):
-        raise bad_request("invalid request path: no segment may be '.', '..' or contain '/'")
+    if any(part in {".", ".."} for part in segments):
+        raise bad_request("invalid request path: no segment may be '.' or '..'")
     return segments
 
 
@@ -247,10 +258,8 @@ def _selector(parameters: dict[str, str], name: str) -> Selector | None:
         raise bad_request(f"invalid {name}: {error}") from None
 
 
-def _plain_route(segments: tuple[str, ...], query: str) -> Route:
+def _plain_route(segments: tuple[str, ...]) -> Route:
     kind = _plain_kind(segments)
-    if kind is Kind.REGISTRY:
-        return _registry_route(segments, query)
     fault = None
     if kind is Kind.OTHER and segments[:2] in {("apis", CUSTOM), ("apis", EXTERNAL)}:
         fault = bad_request("invalid request path")
@@ -264,25 +273,25 @@ def _plain_route(segments: tuple[str, ...], query: str) -> Route:
     )
 
 
-def _registry_route(segments: tuple[str, ...], query: str) -> Route:
-    """`/registries/{registry}/{service}`, where a platform tells which pods of a service serve."""
-    fault = None
-    parameters: dict[str, str] = {}
+def _registry_route(path: str, query: str) -> Route:
+    """Where a platform tells which pods of a service serve; the path names all that the right has to cover."""
     try:
-        parameters = _parameters(query)
-        if unknown := sorted(parameters.keys() - {"namespace", "group"}):
-            raise bad_request(f"there is no parameter {unknown[0][:80]!r}; there are namespace, group")
+        segments = _decoded(path)
     except StatusError as error:
-        fault = error
+        return Route(kind=Kind.REGISTRY, attributes=Attributes(verb="put", path=path[:LONGEST_PATH]), fault=error)
+    target = roster_path.target(segments[1:])
+    attributes = Attributes(verb="put", path=roster_path.authorized(segments[1:]))
+    if target is None:
+        return Route(kind=Kind.REGISTRY, attributes=attributes, fault=not_found(roster_path.ADVICE))
     return Route(
         kind=Kind.REGISTRY,
-        attributes=Attributes(verb="put", path="/" + "/".join(segments)),
+        attributes=attributes,
         segments=segments,
-        namespace=parameters.get("namespace", ""),
-        resource=segments[1],
-        name=segments[2],
-        registry_group=parameters.get("group", ""),
-        fault=fault,
+        namespace=target.namespace,
+        resource=target.registry,
+        name=target.service,
+        registry_group=target.group,
+        fault=bad_request(roster_path.ADVICE) if query else None,
     )
 
 
@@ -291,8 +300,6 @@ def _plain_kind(segments: tuple[str, ...]) -> Kind:
         return Kind.HEALTH
     if segments[0] == "apis" and len(segments) <= 3 and all(segments):
         return (Kind.GROUPS, Kind.GROUP, Kind.RESOURCES)[len(segments) - 1]
-    if segments[0] == "registries" and len(segments) == 3 and all(segments):
-        return Kind.REGISTRY
     if segments == ("version",):
         return Kind.VERSION
     return Kind.OPENAPI if segments[0] == "openapi" else Kind.OTHER

@@ -58,6 +58,11 @@ def unavailable(message: str) -> StatusError:
     return StatusError(HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailable", message)
 
 
+def too_many(message: str) -> StatusError:
+    """429, as ever without `Retry-After`."""
+    return StatusError(HTTPStatus.TOO_MANY_REQUESTS, "TooManyRequests", message)
+
+
 def not_allowed(message: str) -> StatusError:
     return StatusError(HTTPStatus.METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
 

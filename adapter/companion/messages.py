@@ -4,11 +4,14 @@ import string
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from adapter.companion.remembered import Notice
 from adapter.kube.times import format_time
 from adapter.settings_notifications import RateLimit, Route, Severity
 from adapter.snapshot import Key
+
+K = TypeVar("K")
 
 REPEATED_SECONDS = 300.0
 """The last words about a policy are not sent again for so long."""
@@ -61,30 +64,45 @@ class Allowance:
 
     _sent: deque[float] = field(default_factory=deque)
     _by_policy: dict[Key, deque[float]] = field(default_factory=dict)
+    _critical: deque[float] = field(default_factory=deque)
+    _critical_by_namespace: dict[str, deque[float]] = field(default_factory=dict)
     _last: dict[Key, Message] = field(default_factory=dict)
 
     def take(self, message: Message, route: Route, now: float) -> str:
-        """Take a place for it; else why there is none: `repeated` or `limited`. Critical ones need none."""
+        """Take a place for it; else why there is none: `repeated` or `limited`."""
         self._forget(route, now)
         last = self._last.get(message.key)
         if last is not None and (last.title, last.body) == (message.title, message.body):
             return "repeated"
-        if message.severity is not Severity.CRITICAL:
-            own = self._by_policy.setdefault(message.key, deque())
-            if len(self._sent) >= route.rate_limit.count or len(own) >= route.policy_rate_limit.count:
-                return "limited"
-            self._sent.append(now)
-            own.append(now)
+        counted = self._counted(message, route)
+        if any(len(times) >= limit.count for times, limit in counted):
+            return "limited"
+        for times, _ in counted:
+            times.append(now)
         self._last[message.key] = message
         return ""
 
+    def _counted(self, message: Message, route: Route) -> tuple[tuple[deque[float], RateLimit], ...]:
+        """What it counts for, and the limits of that."""
+        if message.severity is Severity.CRITICAL:
+            own = self._critical_by_namespace.setdefault(message.key.namespace, deque())
+            return (self._critical, route.critical_rate_limit), (own, route.critical_namespace_rate_limit)
+        own = self._by_policy.setdefault(message.key, deque())
+        return (self._sent, route.rate_limit), (own, route.policy_rate_limit)
+
     def _forget(self, route: Route, now: float) -> None:
         _expire(self._sent, route.rate_limit, now)
-        for key, times in list(self._by_policy.items()):
-            _expire(times, route.policy_rate_limit, now)
-            if not times:
-                del self._by_policy[key]
+        _expire(self._critical, route.critical_rate_limit, now)
+        _expire_all(self._by_policy, route.policy_rate_limit, now)
+        _expire_all(self._critical_by_namespace, route.critical_namespace_rate_limit, now)
         self._last = {key: last for key, last in self._last.items() if now - last.at < REPEATED_SECONDS}
+
+
+def _expire_all(times: dict[K, deque[float]], limit: RateLimit, now: float) -> None:
+    for key, of_one in list(times.items()):
+        _expire(of_one, limit, now)
+        if not of_one:
+            del times[key]
 
 
 def _expire(times: deque[float], limit: RateLimit, now: float) -> None:

@@ -6,6 +6,7 @@ Nothing that is configured here is ever logged or shown, for addresses hold secr
 import asyncio
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -19,6 +20,7 @@ from adapter.kube.lease import Lease
 from adapter.kube.session import Session
 from adapter.settings import Companion
 from adapter.settings_notifications import Route, Severity
+from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
 
 FIRST_WAIT_SECONDS = 2.0
@@ -78,7 +80,7 @@ class Notifier:
         for route in settings.notifications.routes:
             if is_for(route, action, notice, severity):
                 post = self._post(route, settings.notifications.queue, tasks)
-                post.add(message(route, settings.notifications.cluster, action.key, notice, severity))
+                post.add(settings.notifications.cluster, action.key, notice, severity)
         self._close({route.name for route in settings.notifications.routes})
 
     async def _severity(self, namespace: str, notice: Notice) -> Severity:
@@ -138,17 +140,37 @@ class _Post:
         self._allowance = Allowance()
         self._queue: asyncio.Queue[Message] = asyncio.Queue(room)
         self._failing = False
+        self._held_back = 0
 
-    def add(self, message: Message) -> None:
-        """Have it sent, if it is within the limits and there is room for it."""
-        refusal = self._allowance.take(message, self.route, self._now())
+    def add(self, cluster: str, key: Key, notice: Notice, severity: Severity) -> None:
+        """Have it sent, if it is within the limits and there is room for it; the next one says how many were not."""
+        told = message(self.route, cluster, key, notice, severity)
+        refusal = self._allowance.take(told, self.route, self._now())
         if refusal:
             self._count(refusal)
+            self._hold_back(refusal)
             return
+        if self._held_back:
+            text = f"after {self._held_back} that this route's limits held back: {notice.text}"
+            told = message(self.route, cluster, key, replace(notice, text=text), severity)
         try:
-            self._queue.put_nowait(message)
+            self._queue.put_nowait(told)
         except asyncio.QueueFull:
             self._count("overflow")
+        else:
+            self._pass()
+
+    def _hold_back(self, refusal: str) -> None:
+        if refusal != "limited":
+            return
+        if not self._held_back:
+            _log.warning("notifications are held back by the route's limits", route=self.route.name)
+        self._held_back += 1
+
+    def _pass(self) -> None:
+        if self._held_back:
+            _log.info("notifications are within the route's limits again", route=self.route.name, held=self._held_back)
+        self._held_back = 0
 
     async def run(self) -> None:
         while True:

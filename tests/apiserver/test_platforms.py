@@ -12,7 +12,6 @@ import pytest
 import trustme
 
 from adapter.apiserver import platforms
-from adapter.apiserver.routes import Attributes, Kind, route
 from adapter.apiserver.server import ServerOptions
 from adapter.kube.session import Session
 from adapter.registries.hub import Registries
@@ -23,7 +22,7 @@ from tests.apiserver import pictures
 from tests.apiserver.cluster import REVIEWS, Cluster
 from tests.apiserver.conftest import Answer, Service, pem, running
 
-TARGET = "/registries/own/shop"
+TARGET = "/registries/own/services/shop"
 DOCUMENT = {"complete": True, "ttlSeconds": 60, "instances": [{"pod": "web-1", "state": "out"}]}
 PLATFORM = {"username": "system:serviceaccount:platform:teller", "groups": ["system:authenticated"]}
 TOKEN = {"Authorization": "Bearer good"}
@@ -75,20 +74,20 @@ async def put(service: Service, target: str = TARGET, body: object = json.dumps(
 
 
 async def test_a_word_is_handed_on_with_its_service_namespace_and_group(service: Service, listener: Listener) -> None:
-    answer = await put(service, "/registries/own/providers%3Ashop?namespace=prod&group=a+b")
+    answer = await put(service, "/registries/own/namespaces/prod/groups/a%20b/services/providers%3Ashop")
     assert (answer.status, answer.body) == (204, b"")
     assert listener.told == [Told("own", "providers:shop", "prod", "a b", json.dumps(DOCUMENT).encode())]
 
 
 async def test_the_right_is_to_put_to_the_path(service: Service, cluster: Cluster, listener: Listener) -> None:
     cluster.may = lambda spec: spec.get("nonResourceAttributes") != {"verb": "put", "path": TARGET}
-    answer = await put(service, f"{TARGET}?namespace=prod")
+    answer = await put(service, TARGET)
     assert answer.status == 403
     assert f'cannot put path "{TARGET}"' in answer.message
     assert listener.told == []
-    await put(service, "/registries/own/other")
+    await put(service, "/registries/own/services/other")
     asked = [body["spec"]["nonResourceAttributes"] for path, body in cluster.bodies if path == REVIEWS]
-    assert {"verb": "put", "path": "/registries/own/other"} in asked
+    assert {"verb": "put", "path": "/registries/own/services/other"} in asked
     assert len(listener.told) == 1
 
 
@@ -143,23 +142,9 @@ async def test_a_document_that_does_not_come_is_not_waited_for(
     assert listener.told == []
 
 
-@pytest.mark.parametrize("target", ["/registries", "/registries/own", "/registries/own/", "/registries/own/a/b"])
-async def test_other_paths_are_no_services(service: Service, listener: Listener, target: str) -> None:
-    assert (await put(service, target)).status == 405
+async def test_there_is_nothing_to_tell_above_the_registries(service: Service, listener: Listener) -> None:
+    assert (await put(service, "/registries")).status == 405
     assert listener.told == []
-
-
-async def test_a_parameter_that_means_nothing_is_refused(service: Service, listener: Listener) -> None:
-    answer = await put(service, f"{TARGET}?nmespace=prod")
-    assert (answer.status, answer.message) == (400, "there is no parameter 'nmespace'; there are namespace, group")
-    assert listener.told == []
-
-
-def test_the_target_names_registry_service_namespace_and_group() -> None:
-    found = route("/registries/own/shop?namespace=prod&group=g")
-    assert found.kind is Kind.REGISTRY
-    assert found.attributes == Attributes(verb="put", path="/registries/own/shop")
-    assert (found.resource, found.name, found.namespace, found.registry_group) == ("own", "shop", "prod", "g")
 
 
 async def test_a_server_without_registries_takes_no_word(

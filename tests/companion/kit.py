@@ -17,7 +17,7 @@ from tests.load.world import NOW, TARGET, cpu, policy, same, scale, see, usage
 
 KEY = Key("shop", "web")
 RULE = policy(cpu("1200m", "400m"), uid="policy-uid", generation=1)
-ROUTE = Route(name="oncall", urls=("json://localhost",), default=True)
+ROUTE = Route(name="oncall", urls=("json://localhost",), default=True, namespaces=("*",))
 HEARD = Companion(notifications=Notifications(routes=(ROUTE,)))
 """Settings with somebody who listens."""
 

@@ -46,7 +46,8 @@ class Stand:
 
     def route(self, *urls: str, production: Production | None = None, queue: int = 200, **changes: Any) -> None:
         """One route for all policies; in a hurry, unless told otherwise."""
-        route = Route(**{"name": "oncall", "default": True, "urls": urls, "attempts": 2, **changes})
+        given = {"name": "oncall", "default": True, "namespaces": ("*",), "urls": urls, "attempts": 2}
+        route = Route(**{**given, **changes})
         self.configure(route, production=production, queue=queue)
 
     def configure(self, *routes: Route, production: Production | None = None, queue: int = 200) -> None:

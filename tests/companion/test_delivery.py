@@ -54,8 +54,10 @@ async def test_a_mail_is_sent(stand: Stand) -> None:
 async def test_a_receiver_that_hangs_holds_up_neither_the_loop_nor_another_route(stand: Stand) -> None:
     async with hook() as silent, hook() as other, notifying(stand) as notifier:
         silent.answers.clear()
-        hanging = Route(name="hanging", default=True, urls=(silent.url,), timeout_seconds=1, attempts=1)
-        stand.configure(hanging, Route(name="oncall", default=True, urls=(other.url,)))
+        hanging = Route(
+            name="hanging", default=True, namespaces=("*",), urls=(silent.url,), timeout_seconds=1, attempts=1
+        )
+        stand.configure(hanging, Route(name="oncall", default=True, namespaces=("*",), urls=(other.url,)))
         notifier.take(telling())
         await silent.told(1)
         notifier.take(telling(notice(2)))

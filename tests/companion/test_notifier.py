@@ -46,6 +46,7 @@ async def test_a_title_is_one_line_whatever_is_put_in(stand: Stand) -> None:
         ({"default": False}, False),
         ({"default": False, "name": "team"}, True),
         ({"namespaces": ("sh*",)}, True),
+        ({"namespaces": ()}, False),
         ({"namespaces": ("prod-*",)}, False),
         ({"events": (Topic.SCALED,)}, True),
         ({"events": (Topic.DATA_LOST,)}, False),
@@ -56,8 +57,8 @@ async def test_a_title_is_one_line_whatever_is_put_in(stand: Stand) -> None:
 async def test_a_route_is_told_of_what_is_its_business(stand: Stand, route: dict[str, Any], told: bool) -> None:
     sent = Sent()
     async with notifying(stand, sent) as notifier:
-        made = Route(**{"name": "oncall", "default": True, "urls": ("json://it",), **route})
-        stand.configure(made, Route(name="all", default=True, urls=("json://all",)))
+        made = Route(**{"name": "oncall", "default": True, "namespaces": ("*",), "urls": ("json://it",), **route})
+        stand.configure(made, Route(name="all", default=True, namespaces=("*",), urls=("json://all",)))
         notifier.take(telling(routes=["team"]))
         await stand.ended("sent", route="all")
         if told:
@@ -122,7 +123,7 @@ async def test_a_namespace_is_asked_for_its_label_now_and_then_only(stand: Stand
 # --- limits ---
 
 
-async def test_a_route_gets_so_many_and_no_more_but_what_is_critical(stand: Stand) -> None:
+async def test_what_is_critical_is_not_counted_among_the_rest(stand: Stand) -> None:
     sent = Sent()
     async with notifying(stand, sent) as notifier:
         stand.route("json://a", rate_limit=RateLimit(count=2, seconds=60))
@@ -133,7 +134,8 @@ async def test_a_route_gets_so_many_and_no_more_but_what_is_critical(stand: Stan
         stand.time += 60
         notifier.take(telling(notice(7, at=stand.time)))
         await stand.ended("sent", 4)
-    assert sent.bodies == [f"scaled from 4 to {n}" for n in (1, 2, 6, 7)]
+    held_back = "after 3 that this route's limits held back: scaled from 4 to 6"
+    assert sent.bodies == ["scaled from 4 to 1", "scaled from 4 to 2", held_back, "scaled from 4 to 7"]
 
 
 async def test_one_policy_does_not_use_up_the_route_for_the_others(stand: Stand) -> None:
@@ -144,7 +146,8 @@ async def test_one_policy_does_not_use_up_the_route_for_the_others(stand: Stand)
         notifier.take(telling(notice(3), key=Key("shop", "other")))
         await stand.ended("sent", 2)
         await stand.ended("limited")
-    assert sent.bodies == ["scaled from 4 to 1", "scaled from 4 to 3"]
+    held_back = "after 1 that this route's limits held back: scaled from 4 to 3"
+    assert sent.bodies == ["scaled from 4 to 1", held_back]
 
 
 async def test_the_same_words_are_not_sent_again_for_a_while(stand: Stand) -> None:
@@ -263,8 +266,8 @@ async def test_addresses_are_read_from_the_file_as_it_is_at_the_time(stand: Stan
 
 async def test_a_file_name_that_is_none_stops_nothing_else(stand: Stand) -> None:
     async with notifying(stand, Sent()) as notifier:
-        good = Route(name="good", default=True, urls=("json://a",))
-        stand.configure(Route(name="oncall", default=True, url_file="\0", attempts=1), good)
+        good = Route(name="good", default=True, namespaces=("*",), urls=("json://a",))
+        stand.configure(Route(name="oncall", default=True, namespaces=("*",), url_file="\0", attempts=1), good)
         notifier.take(telling())
         await stand.ended("noAddress")
         notifier.take(telling(notice(2)))
@@ -293,7 +296,7 @@ async def test_a_route_that_the_settings_drop_is_told_nothing_more(stand: Stand)
         stand.route("json://a")
         notifier.take(telling())
         await stand.ended("sent")
-        stand.configure(Route(name="new", default=True, urls=("json://b",)))
+        stand.configure(Route(name="new", default=True, namespaces=("*",), urls=("json://b",)))
         notifier.take(telling(notice(2)))
         await stand.ended("sent", route="new")
     assert [url for url, *_ in sent.all] == ["json://a", "json://b"]

@@ -46,7 +46,8 @@ class Hook:
     def settings(self, *others: dict[str, Any], **more: Any) -> dict[str, Any]:
         """A route to it for all policies, behind others. What it is sent has the severity in front of the event."""
         url = f"json://127.0.0.1:{self.server.server_port}/hook"
-        route = {"name": "hook", "urls": [url], "default": True, "title": "$severity $event", "template": "$text"}
+        words = {"title": "$severity $event", "template": "$text"}
+        route = {"name": "hook", "urls": [url], "default": True, "namespaces": ["*"], **words}
         return {"notifications": {"routes": [*others, route]}, **more}
 
     def of(self, title: str) -> list[str]:
@@ -257,7 +258,7 @@ def test_a_receiver_that_hangs_holds_up_neither_another_one_nor_the_end(
     with socket.create_server(("127.0.0.1", 0)) as silent:  # it takes connections, and says nothing
         silent.settimeout(30)
         url = f"json://127.0.0.1:{silent.getsockname()[1]}/hook?rto=60"
-        hanging = {"name": "hanging", "urls": [url], "default": True, "timeoutSeconds": 60}
+        hanging = {"name": "hanging", "urls": [url], "default": True, "namespaces": ["*"], "timeoutSeconds": 60}
         companion = make_companion({"companion": hook.settings(hanging)}, rights=RIGHTS)
         companion.wait_leading()
         wait_condition(workloads, "Active", "Deciding")

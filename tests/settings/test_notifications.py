@@ -7,7 +7,7 @@ from adapter.settings_notifications import Severity, Topic
 
 
 def route(**changes: object) -> str:
-    lines = {"name": "oncall", "urls": "[json://a]", **changes}
+    lines = {"name": "oncall", "urls": "[json://a]", "namespaces": "['*']", **changes}
     inner = ", ".join(f"{key}: {value}" for key, value in lines.items() if value is not None)
     return f"companion: {{notifications: {{routes: [{{{inner}}}]}}}}"
 
@@ -32,7 +32,7 @@ def test_a_route_is_read() -> None:
         (route(rateLimit="{count: 0}"), "greater than or equal to 1"),
         (route(attempts="99"), "less than or equal to 10"),
         (route(hook="x"), "there is no such key"),
-        (route().replace("}]}}", "}, {name: oncall, urls: [json://b]}]}}"), "names are unique"),
+        (route().replace("}]}}", "}, {name: oncall, urls: [json://b], namespaces: ['*']}]}}"), "names are unique"),
     ],
 )
 def test_what_is_wrong_is_named(text: str, says: str) -> None:

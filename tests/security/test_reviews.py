@@ -1,0 +1,302 @@
+"""Reviews under way are bounded, and nobody's questions or tokens hold up those of others."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+import trustme
+from aiohttp import web
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from adapter.apiserver.authn import Authenticator
+from adapter.apiserver.authz import Authorizer
+from adapter.apiserver.fair_gate import FairGate
+from adapter.apiserver.identity import Identity
+from adapter.apiserver.routes import Attributes
+from adapter.apiserver.rulings import LARGEST, MOST
+from adapter.apiserver.status import StatusError
+from adapter.apiserver.trust import NOBODY
+from adapter.telemetry.metrics import Metrics
+from tests.apiserver.asking import TARGET
+from tests.apiserver.cluster import TOKENS, Cluster
+from tests.apiserver.conftest import HPA, Clock, Service, as_user
+from tests.security.reviewing import Reviewer, begun, cancelled, ended
+
+CONTROLLER = Identity(HPA, "", ("system:serviceaccounts", "system:authenticated"))
+QUESTION = Attributes("get", "custom.metrics.k8s.io", "v1beta2", "watermarkpolicies", "desired_replicas", "web", "shop")
+
+
+def tenant(account: str = "flood", namespace: str = "tenant", **extra: str) -> Identity:
+    """A service account, of a token with these extras."""
+    told = tuple((key, (value,)) for key, value in extra.items())
+    return Identity(f"system:serviceaccount:{namespace}:{account}", "", ("system:authenticated",), told)
+
+
+def question(number: int) -> Attributes:
+    return QUESTION._replace(subresource=f"m{number}", namespace="tenant")
+
+
+def asking(authorizer: Authorizer, identity: Identity, attributes: Attributes = QUESTION) -> "asyncio.Task[None]":
+    return asyncio.create_task(authorizer.check(identity, attributes))
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(1000.0)
+
+
+@pytest.fixture
+async def reviewer() -> Reviewer:
+    return Reviewer()
+
+
+@pytest.fixture
+async def authorizer(reviewer: Reviewer, clock: Clock) -> AsyncIterator[Authorizer]:
+    made = Authorizer(reviewer.client, Metrics(), clock)
+    yield made
+    await made.close()
+
+
+def is_tenants(spec: Any) -> bool:
+    return ":tenant" in spec["user"]
+
+
+# --- SubjectAccessReviews ---
+
+
+async def test_one_user_has_eight_reviews_under_way_and_the_hpa_gets_its_own_at_once(
+    authorizer: Authorizer, reviewer: Reviewer
+) -> None:
+    reviewer.slow = is_tenants
+    flood = [asking(authorizer, tenant(), question(number)) for number in range(200)]
+    await begun(*flood)
+    await ended(asking(authorizer, CONTROLLER))
+    assert (reviewer.by_user()[tenant().user], reviewer.by_user()[HPA]) == (8, 1)
+    reviewer.go.set()
+    await ended(*flood)
+
+
+async def test_accounts_and_tokens_of_one_namespace_share_its_bound(authorizer: Authorizer, reviewer: Reviewer) -> None:
+    reviewer.slow = is_tenants
+    flood = [asking(authorizer, tenant(f"a{number}"), question(number)) for number in range(50)]
+    flood += [asking(authorizer, tenant(**{"credential-id": f"JTI={number}"}), QUESTION) for number in range(50)]
+    await begun(*flood)
+    assert reviewer.under_way == 8
+    await cancelled(*flood)
+
+
+async def test_all_users_together_have_thirty_two_and_those_who_wait_take_turns(
+    authorizer: Authorizer, reviewer: Reviewer
+) -> None:
+    reviewer.slow = is_tenants
+    flood = [asking(authorizer, tenant(namespace=f"tenant-{number % 10}"), question(number)) for number in range(1000)]
+    await begun(*flood)
+    assert reviewer.under_way == 32
+    hpa = [asking(authorizer, CONTROLLER, QUESTION._replace(name=f"web-{number}")) for number in range(3)]
+    await begun(*hpa)
+    reviewer.go.set()
+    await ended(*hpa)
+    order = [spec["user"] == HPA for spec in reviewer.asked]
+    # In every round of the eleven that wait it has its turn.
+    assert [index for index, is_hpa in enumerate(order) if is_hpa][-1] < 32 + 3 * 11
+    assert reviewer.most_under_way == 32
+    await ended(*flood)
+
+
+async def test_who_asks_for_more_than_can_wait_is_refused_at_once(authorizer: Authorizer, reviewer: Reviewer) -> None:
+    reviewer.slow = is_tenants
+    flood = [asking(authorizer, tenant(), question(number)) for number in range(300)]
+    await begun(*flood)
+    refused = [error for task in flood if task.done() and isinstance(error := task.exception(), StatusError)]
+    assert [(error.code, error.reason) for error in refused] == [(429, "TooManyRequests")] * (300 - 8 - 256)
+    assert "256 requests of system:serviceaccount:tenant wait for reviews already" in refused[0].message
+    reviewer.go.set()
+    assert (await ended(*flood)).count(None) == 8 + 256
+
+
+async def test_who_waits_too_long_for_a_turn_is_told_so(reviewer: Reviewer, clock: Clock) -> None:
+    reviewer.slow = is_tenants
+    authorizer = Authorizer(reviewer.client, Metrics(), clock, deadline=0.05)
+    flood = [asking(authorizer, tenant(), question(number)) for number in range(9)]
+    with pytest.raises(StatusError) as caught:
+        await flood[-1]
+    assert (caught.value.code, caught.value.message) == (503, "other reviews took all of 0.05 s")
+    await cancelled(*flood)
+    await authorizer.close()
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_rulings_on_ever_new_questions_push_out_no_other_users(
+    authorizer: Authorizer, reviewer: Reviewer, clock: Clock, allowed: bool
+) -> None:
+    await authorizer.check(CONTROLLER, QUESTION)
+    reviewer.allows = lambda spec: allowed or not is_tenants(spec)
+    for number in range(MOST + 1):
+        with contextlib.suppress(StatusError):
+            await authorizer.check(tenant(), question(number))
+    clock.now += 61
+    reviewer.fails = True
+    await authorizer.check(CONTROLLER, QUESTION)
+    assert reviewer.by_user()[HPA] == 1
+
+
+async def test_a_question_of_thousands_of_characters_is_not_kept(authorizer: Authorizer, reviewer: Reviewer) -> None:
+    for attributes in [question(1)._replace(subresource="m" * LARGEST), Attributes(path="/" + "a" * LARGEST)]:
+        for _ in range(2):
+            await authorizer.check(tenant(), attributes)
+    assert len(reviewer.asked) == 4
+
+
+async def test_renewals_of_one_users_rulings_hold_up_no_other_users(
+    authorizer: Authorizer, reviewer: Reviewer, clock: Clock
+) -> None:
+    for number in range(100):
+        await authorizer.check(tenant(), question(number))
+    await authorizer.check(CONTROLLER, QUESTION)
+    reviewer.slow = is_tenants
+    clock.now += 61
+    for number in range(100):
+        await authorizer.check(tenant(), question(number))
+    await authorizer.check(CONTROLLER, QUESTION)
+    await reviewer.until(lambda: reviewer.by_user()[HPA] == 2)
+    assert reviewer.by_user()[tenant().user] == 100 + 4
+
+
+# --- the gate ---
+
+
+async def test_who_gives_up_waiting_leaves_no_place_taken() -> None:
+    gate, entered = FairGate(2, 1, 10), []
+
+    async def visit(name: str, leave: asyncio.Event) -> None:
+        async with gate.turn("one", 30):
+            entered.append(name)
+            await leave.wait()
+
+    first, never, last = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    tasks = [asyncio.create_task(visit(*each)) for each in [("a", first), ("b", never), ("c", last)]]
+    await begun(*tasks)
+    first.set()
+    tasks[1].cancel()  # in the moment in which its place comes free
+    await begun(*tasks)
+    assert entered == ["a", "c"]
+    last.set()
+    await ended(*tasks)
+    async with asyncio.timeout(5), gate.turn("one", 5), gate.turn("other", 5):
+        pass
+
+
+async def test_a_place_that_comes_free_as_its_waiter_is_cancelled_is_passed_on() -> None:
+    gate, leave = FairGate(1, 1, 10), asyncio.Event()
+
+    async def visit() -> None:
+        async with gate.turn("one", 30):
+            await leave.wait()
+
+    first = asyncio.create_task(visit())
+    await begun(first)
+    waiting = asyncio.create_task(visit())
+    await begun(waiting)
+    first.cancel()
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await ended(first, waiting)
+    async with asyncio.timeout(5), gate.turn("other", 5):
+        pass
+
+
+# --- TokenReviews ---
+
+
+@pytest.fixture
+async def authenticator(reviewer: Reviewer, clock: Clock) -> AsyncIterator[Authenticator]:
+    made = Authenticator(reviewer.client, Metrics(), clock, clock, lambda: None)
+    yield made
+    await made.close()
+
+
+def bearer(authorization: str) -> CIMultiDictProxy[str]:
+    return CIMultiDictProxy(CIMultiDict({"Authorization": authorization}))
+
+
+def showing(authenticator: Authenticator, token: str, address: str) -> "asyncio.Task[Identity]":
+    return asyncio.create_task(authenticator.by_token(bearer(f"Bearer {token}"), (), NOBODY, address))
+
+
+async def test_invented_tokens_of_one_address_hold_up_no_other_clients(
+    authenticator: Authenticator, reviewer: Reviewer
+) -> None:
+    reviewer.slow = lambda spec: spec["token"].startswith("junk")
+    flood = [showing(authenticator, f"junk{number}", "10.0.0.66") for number in range(100)]
+    await begun(*flood)
+    [known] = await ended(showing(authenticator, "good", "10.0.0.7"))
+    assert known.user == "good"
+    assert reviewer.under_way == 4
+    refused = [error for task in flood if task.done() and isinstance(error := task.exception(), StatusError)]
+    assert [error.code for error in refused] == [429] * (100 - 4 - 64)
+    assert "requests of 10.0.0.66 wait for reviews already" in refused[0].message
+    reviewer.go.set()
+    assert {error.code for error in await ended(*flood)} == {401, 429}
+
+
+async def test_invented_tokens_push_out_no_token_that_is_believed(
+    authenticator: Authenticator, reviewer: Reviewer
+) -> None:
+    await authenticator.by_token(bearer("Bearer good"), (), NOBODY, "10.0.0.7")
+    for number in range(1100):
+        with pytest.raises(StatusError):
+            await authenticator.by_token(bearer(f"Bearer junk{number}"), (), NOBODY, "10.0.0.66")
+    await authenticator.by_token(bearer("Bearer good"), (), NOBODY, "10.0.0.7")
+    assert [spec["token"] for spec in reviewer.asked].count("good") == 1
+
+
+# --- over the wire ---
+
+
+class SlowCluster(Cluster):
+    """Takes its time with invented tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = asyncio.Event()
+
+    async def _answer(self, request: web.Request, body: bytes) -> web.Response:
+        if request.path == TOKENS and b"junk" in body:
+            await self.go.wait()
+        return await super()._answer(request, body)
+
+
+@pytest.fixture
+async def cluster() -> Cluster:
+    return SlowCluster()
+
+
+def from_address(service: Service, address: str) -> aiohttp.ClientSession:
+    connector = aiohttp.TCPConnector(ssl=service.context(), local_addr=(address, 0), limit=0)
+    return aiohttp.ClientSession(connector=connector, base_url=service.url)
+
+
+async def status(client: aiohttp.ClientSession, token: str) -> int:
+    async with client.get("/apis", headers={"Authorization": f"Bearer {token}"}) as answer:
+        assert "Retry-After" not in answer.headers
+        return answer.status
+
+
+async def test_while_a_stranger_sends_invented_tokens_others_are_answered(
+    service: Service, proxy: trustme.LeafCert
+) -> None:
+    cluster = service.cluster
+    assert isinstance(cluster, SlowCluster)
+    cluster.tokens["good"] = {"username": "reader"}
+    async with from_address(service, "127.0.0.2") as stranger, from_address(service, "127.0.0.3") as client:
+        flood = [asyncio.create_task(status(stranger, f"junk{number}")) for number in range(80)]
+        await cluster.until(lambda: cluster.asked[f"POST {TOKENS}"] >= 4)
+        async with asyncio.timeout(30):
+            assert await status(client, "good") == 200
+            answer = await service.ask(f"{TARGET}/effective_cpu", leaf=proxy, headers=as_user())
+        assert answer.status == 200
+        cluster.go.set()
+        assert set(await ended(*flood)) <= {401, 429, 503}
