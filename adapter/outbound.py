@@ -44,13 +44,15 @@ class TooLarge(OutboundError):
 class Access:
     """How to prove who asks, and whom to believe. Files are read again when they change; empty: not used.
 
-    `secret_headers` are header names with the files that hold their values.
+    `secret_headers` are header names with the files that hold their values. `ca` is the PEM text of CAs, instead of
+    `ca_file`.
     """
 
     username: str = ""
     password_file: str = ""
     bearer_token_file: str = ""
     ca_file: str = ""
+    ca: str = field(default="", repr=False)
     cert_file: str = ""
     key_file: str = ""
     insecure_skip_verify: bool = False
@@ -147,7 +149,7 @@ class Client:
 
 def tls_context(access: Access) -> ssl.SSLContext:
     """The TLS context of an access. Reads files. Raises OSError (ssl.SSLError among them)."""
-    context = ssl.create_default_context(cafile=access.ca_file or None)
+    context = ssl.create_default_context(cafile=access.ca_file or None, cadata=access.ca or None)
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # the CAs of managed clouds lack key identifiers
     if access.cert_file:
         context.load_cert_chain(access.cert_file, access.key_file or None)

@@ -200,7 +200,7 @@ def _container(deployment: Object) -> dict[str, Any]:
 
 def _rules(found: dict[tuple[str, str, str], Object], resource: str) -> Iterator[dict[str, Any]]:
     for item in found.values():
-        yield from (rule for rule in item.get("rules", ()) if resource in rule["resources"])
+        yield from (rule for rule in item.get("rules", ()) if resource in rule.get("resources", ()))
 
 
 def _unwired(item: Object) -> Iterator[str]:

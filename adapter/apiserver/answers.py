@@ -93,9 +93,10 @@ class Answers:
         if written is not None and written[0] is token and view.problem is None:
             return written[1]
         body = wire.custom(route.version, [_item(view, route, figure(view, route.metric))])
-        if len(self._written) >= _MOST_WRITTEN:
-            self._written.clear()
-        self._written[route] = (token, body)
+        if route.is_small:
+            if len(self._written) >= _MOST_WRITTEN:
+                self._written.clear()
+            self._written[route] = (token, body)
         return body
 
     async def external(self, route: Route) -> bytes:

@@ -1,9 +1,13 @@
-"""One request, from its line and headers to its answer: who asks, whether they may, and what is said."""
+"""One request, from its line and headers to its answer: who asks, whether they may, and what is said, in this order.
+
+Until it is known who asks, nothing of a request is looked at but whether its target is one of the few of health.
+"""
 
 import functools
 import platform
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from http import HTTPStatus
 
 import msgspec
@@ -18,10 +22,10 @@ from adapter.apiserver.authn import Authenticator
 from adapter.apiserver.authz import Authorizer
 from adapter.apiserver.connections import Connection
 from adapter.apiserver.discovery import JSON, Discovery, Document
-from adapter.apiserver.health import Health
+from adapter.apiserver.health import REASONS_PATH, Health, Probe
 from adapter.apiserver.identity import Identity
 from adapter.apiserver.platforms import Platforms
-from adapter.apiserver.routes import CUSTOM, EXTERNAL, Kind, Route, route
+from adapter.apiserver.routes import CUSTOM, EXTERNAL, Attributes, Kind, Route, resolve, route
 from adapter.apiserver.status import StatusError, TooEarlyError
 from adapter.apiserver.trust import NOBODY, Peer
 from adapter.telemetry.metrics import Metrics, package_version
@@ -31,6 +35,14 @@ _GROUPS = frozenset({CUSTOM, EXTERNAL})
 _METRICS = frozenset({Kind.POLICY, Kind.TARGET, Kind.PODS})
 _SERVER = "effective-load"
 _HEADERS = CIMultiDict({"Content-Type": JSON, "Server": _SERVER})
+_PLAIN = CIMultiDict(
+    {"Content-Type": "text/plain; charset=utf-8", "X-Content-Type-Options": "nosniff", "Server": _SERVER}
+)
+_REASONS = Attributes(path=REASONS_PATH)
+_PROBED = frozenset({"GET", "HEAD"})
+_SHOWN = 256
+"""Characters of a target in the log."""
+_LONGEST_ACCEPT = 256
 
 
 class Handler:
@@ -64,47 +76,57 @@ class Handler:
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request. Raises nothing but cancellation."""
         start = self._clock()
-        asked = route(request.raw_path)
+        measured = _Measured()
         try:
-            answer = await self._answer(request, asked)
+            answer = await self._answer(request, measured)
         except StatusError as error:
             answer = self._error(error)
         except Exception as error:  # noqa: BLE001 - logged, and answered as a Status like all else
-            _log.exception("request_failed", path=request.raw_path)
+            _log.exception("request_failed", path=request.raw_path[:_SHOWN])
             answer = self._error(status.internal(type(error).__name__))
-        self._observe(asked, answer.status, self._clock() - start)
+        self._observe(measured, answer.status, self._clock() - start)
         return answer
 
-    async def _answer(self, request: web.BaseRequest, asked: Route) -> web.Response:
-        if asked.kind is Kind.HEALTH:
-            return self._report(asked)
-        headers = request.headers
-        identity = self._authenticator.knows(request.raw_headers, _peer(request))
-        if identity is None:
-            identity = await self._authenticator.by_token(headers.get("Authorization", ""), request.remote or "")
-        if asked.kind is Kind.REGISTRY:
-            return await self._hear(request, asked, identity)
-        if request.method != "GET":
-            raise status.not_allowed(f"{request.method} is not supported: metrics can only be read")
+    async def _answer(self, request: web.BaseRequest, measured: "_Measured") -> web.Response:
+        target = request.raw_path
+        probe = self._health.probe(target) if request.method in _PROBED else None
+        if probe is not None:
+            measured.kind = Kind.HEALTH
+            return await self._report(request, probe)
+        identity = await self._authenticated(request)
+        asked = resolve(target)
+        measured.group, measured.kind = asked.group, asked.kind
+        self._refuse_method(request.method, asked.kind)
         await self._authorizer.check(identity, asked.attributes)
+        asked = route(target)
         if asked.fault is not None:
             raise StatusError(asked.fault.code, asked.fault.reason, asked.fault.message)
-        if not _is_acceptable(headers.get("Accept", "")):
+        if asked.kind is Kind.REGISTRY:
+            await self._platforms.hear(asked, request.content)
+            return web.Response(status=HTTPStatus.NO_CONTENT, headers={"Server": _SERVER})
+        return await self._read(request, asked)
+
+    async def _authenticated(self, request: web.BaseRequest) -> Identity:
+        """Who asks. Raises StatusError 401, and 503 where nobody can say."""
+        headers, raw, peer = request.headers, request.raw_headers, _peer(request)
+        identity = self._authenticator.knows(headers, raw, peer)
+        return identity or await self._authenticator.by_token(headers, raw, peer, request.remote or "")
+
+    def _refuse_method(self, method: str, kind: Kind) -> None:
+        if kind is Kind.REGISTRY:
+            if method != "PUT":
+                raise status.not_allowed(f"{method} is not supported: tell which pods serve by PUT")
+        elif method != "GET":
+            raise status.not_allowed(f"{method} is not supported: metrics can only be read")
+
+    async def _read(self, request: web.BaseRequest, asked: Route) -> web.Response:
+        if not _is_acceptable(request.headers.get("Accept", "")):
             raise status.not_acceptable()
         if asked.kind in _METRICS:
             return _json(await self._answers.custom(asked))
         if asked.kind is Kind.EXTERNAL and self._external:
             return _json(await self._answers.external(asked))
         return self._document(request, asked)
-
-    async def _hear(self, request: web.BaseRequest, asked: Route, identity: Identity) -> web.Response:
-        if request.method != "PUT":
-            raise status.not_allowed(f"{request.method} is not supported: tell which pods serve by PUT")
-        await self._authorizer.check(identity, asked.attributes)
-        if asked.fault is not None:
-            raise StatusError(asked.fault.code, asked.fault.reason, asked.fault.message)
-        await self._platforms.hear(asked, request.content)
-        return web.Response(status=HTTPStatus.NO_CONTENT, headers={"Server": _SERVER})
 
     def _document(self, request: web.BaseRequest, asked: Route) -> web.Response:
         found: Document | None = None
@@ -116,26 +138,40 @@ class Handler:
             found = self._discovery.resources(self._answers.directory, asked.group, asked.version)
         elif asked.kind is Kind.VERSION:
             found = Document(_version())
+        if asked.kind is Kind.HEALTH:
+            raise status.not_found(f"there is no health check {'/'.join(asked.segments)}")
         if found is None:  # OpenAPI too: the aggregator passes over a server that has none
             raise status.not_found(f"the server could not find the requested resource {asked.attributes.path}".rstrip())
         return _discovered(found, request.headers.get("If-None-Match", ""))
 
-    def _report(self, asked: Route) -> web.Response:
-        report = self._health.report(asked.segments, verbose=asked.verbose)
-        if report is None:
-            raise status.not_found(f"there is no health check {'/'.join(asked.segments)}")
-        headers = {"Content-Type": "text/plain; charset=utf-8", "X-Content-Type-Options": "nosniff", "Server": _SERVER}
-        return web.Response(body=report.text.encode(), status=200 if report.healthy else 500, headers=headers)
+    async def _report(self, request: web.BaseRequest, probe: Probe) -> web.Response:
+        report = self._health.report(probe.segments, verbose=probe.verbose)
+        text = report.public
+        if report.text != text and await self._may_know(request):
+            text = report.text
+        return web.Response(body=text.encode(), status=200 if report.healthy else 500, headers=_PLAIN)
+
+    async def _may_know(self, request: web.BaseRequest) -> bool:
+        """Whether who asks for health may read reasons. A kubelet shows no credentials, and waits for nobody."""
+        if not _peer(request).chain and "Authorization" not in request.headers:
+            return False
+        try:
+            await self._authorizer.check(await self._authenticated(request), _REASONS)
+        except StatusError:
+            return False
+        return True
 
     def _error(self, error: StatusError) -> web.Response:
         self._errors.labels(error.reason).inc()
-        answer = web.Response(body=status.body(error), status=int(error.code), headers=_HEADERS)
-        if error.code == HTTPStatus.UNAUTHORIZED or isinstance(error, TooEarlyError):
+        is_stranger = error.code == HTTPStatus.UNAUTHORIZED
+        body = status.UNAUTHORIZED if is_stranger else status.body(error)
+        answer = web.Response(body=body, status=int(error.code), headers=_HEADERS)
+        if is_stranger or isinstance(error, TooEarlyError):
             # The handshake may have come before we knew whom to ask for a certificate; the next one does better.
             answer.force_close()
         return answer
 
-    def _observe(self, asked: Route, code: int, seconds: float) -> None:
+    def _observe(self, asked: "_Measured", code: int, seconds: float) -> None:
         key = (asked.group, asked.kind, code)
         child = self._children.get(key)
         if child is None:
@@ -144,6 +180,14 @@ class Handler:
             if group == asked.group:
                 self._children[key] = child
         child.observe(seconds)
+
+
+@dataclass(slots=True)
+class _Measured:
+    """What is known of a request when it is answered; nothing of a stranger's."""
+
+    group: str = ""
+    kind: Kind = Kind.OTHER
 
 
 def _peer(request: web.BaseRequest) -> Peer:
@@ -164,9 +208,17 @@ def _discovered(document: Document, known: str) -> web.Response:
     return web.Response(body=document.body, headers=headers)
 
 
-@functools.lru_cache(256)
 def _is_acceptable(accept: str) -> bool:
     """Whether JSON is among what the client takes; it says so for every request, and mostly for all types."""
+    return _takes_json_kept(accept) if len(accept) <= _LONGEST_ACCEPT else _takes_json(accept)
+
+
+@functools.lru_cache(256)
+def _takes_json_kept(accept: str) -> bool:
+    return _takes_json(accept)
+
+
+def _takes_json(accept: str) -> bool:
     types = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
     return not accept or not types.isdisjoint({JSON, "application/*", "*/*"})
 

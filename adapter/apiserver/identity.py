@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 AUTHENTICATED = "system:authenticated"
+UNAUTHENTICATED = "system:unauthenticated"
 ANONYMOUS = "system:anonymous"
 MASTERS = "system:masters"
 _ACCOUNTS = "system:serviceaccount:"
@@ -43,6 +44,6 @@ class Identity(NamedTuple):
 
 def identify(user: str, uid: str, groups: tuple[str, ...], extra: tuple[tuple[str, tuple[str, ...]], ...]) -> Identity:
     """The identity, in the group of the authenticated unless it says itself that it is not."""
-    if user != ANONYMOUS and AUTHENTICATED not in groups:
+    if user != ANONYMOUS and AUTHENTICATED not in groups and UNAUTHENTICATED not in groups:
         groups = (*groups, AUTHENTICATED)
     return Identity(user, uid, groups, extra)

@@ -1,15 +1,18 @@
-"""From a request target, as it stands in the request line, to what is asked for and what right that takes."""
+"""From a request target, as it stands in the request line, to what is asked for and what right that takes.
 
-import functools
+A target is read in two steps, neither of them for a stranger: `resolve` tells the right that it takes, and `route`,
+once that right is proven, what it selects. Lengths are bounded, and only what small targets mean is kept.
+"""
+
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 from adapter.apiserver import roster_path
-from adapter.apiserver.status import StatusError, bad_request, not_allowed, not_found
-from adapter.kube.selectors import Selector, SelectorError, parse
+from adapter.apiserver.status import StatusError, bad_request, not_allowed, not_found, too_long
+from adapter.kube.selectors import Selector, SelectorError, is_small, parse
 
 CUSTOM = "custom.metrics.k8s.io"
 EXTERNAL = "external.metrics.k8s.io"
@@ -20,9 +23,14 @@ PODS = "pods"
 POLICIES = "watermarkpolicies.effective-load.io"
 EVERY = "*"
 
-_REMEMBERED = 8192
+LONGEST_QUERY = 32 * 1024
+"""Characters of a request target's query, as it is encoded: two selectors of many hundred values."""
+LONGEST_PATH = 2048
+"""Characters of its path, as it is encoded: a namespace, a resource, a name and a metric."""
+_MOST_KEPT = 8192
 _MOST_PARAMETERS = 32
 _HEALTH = frozenset({"livez", "readyz", "healthz"})
+_SELECTED = frozenset({"policy", "pods", "target", "external"})
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
@@ -68,7 +76,6 @@ class Route:
     kind: Kind
     attributes: Attributes
     segments: tuple[str, ...] = ()
-    verbose: bool = False
     group: str = ""
     version: str = ""
     namespace: str = ""
@@ -79,28 +86,71 @@ class Route:
     labels: Selector | None = None
     series: Selector | None = None
     fault: StatusError | None = None
+    is_small: bool = field(default=False, compare=False)
+    """Whether it may stay in caches."""
+    _hash: int = field(init=False, compare=False, repr=False, default=0)
+
+    def __post_init__(self) -> None:
+        """Hash the parts that differ once: a route is looked up with every request."""
+        parts = (self.metric, self.name, self.namespace, self.resource, self.labels, self.series)
+        object.__setattr__(self, "_hash", hash(parts))
 
     def __hash__(self) -> int:
-        """Of the parts that differ: a route is looked up with every request."""
-        return hash((self.metric, self.name, self.namespace))
+        return self._hash
 
 
-@functools.lru_cache(_REMEMBERED)
-def route(target: str) -> Route:
-    """Parse a request target (`/path?query`). Never raises: what is wrong stands in `fault`.
+_kept: dict[str, Route] = {}
+"""What targets mean. The same few hundred come back every 15 seconds, from those who have the right to them."""
 
-    The same few hundred targets come back every 15 seconds, so the answers are kept.
+
+def resolve(target: str) -> Route:
+    """What a target (`/path?query`) asks for and the right it takes; its selectors are not read unless they are known.
+
+    Never raises: what is wrong stands in `fault`.
     """
+    return _kept.get(target) or _resolved(target)
+
+
+def route(target: str) -> Route:
+    """What a target asks for, selectors included. Never raises: what is wrong stands in `fault`."""
+    known = _kept.get(target)
+    if known is not None:
+        return known
+    found = _selecting(_resolved(target), target)
+    if found.kind in _SELECTED and found.fault is None and is_small(target):
+        found = replace(found, is_small=True)
+        if len(_kept) >= _MOST_KEPT:
+            _kept.clear()
+        _kept[target] = found
+    return found
+
+
+def _resolved(target: str) -> Route:
     path, _, query = target.partition("?")
     if path.startswith(roster_path.ROOT):
         return _registry_route(path, query)
     try:
         segments = _segments(path)
-        parameters = _parameters(query)
     except StatusError as error:
-        return Route(kind=Kind.OTHER, attributes=Attributes(path=path or "/"), fault=error)
-    found = _resource_route(segments, parameters) if _is_resource(segments) else None
-    return found or _plain_route(segments, parameters)
+        return Route(kind=Kind.OTHER, attributes=Attributes(path=path[:LONGEST_PATH] or "/"), fault=error)
+    found = _resource_route(segments) if _is_resource(segments) else None
+    return found or _plain_route(segments)
+
+
+def _selecting(found: Route, target: str) -> Route:
+    """The route with what its query selects."""
+    query = target.partition("?")[2]
+    if found.fault is not None or not query:
+        return found
+    try:
+        parameters = _parameters(query)
+        if found.kind not in _SELECTED:
+            return found
+        _refuse_unserved(parameters)
+        labels, series = (_selector(parameters, name) for name in ("labelSelector", "metricLabelSelector"))
+    except StatusError as error:
+        return replace(found, fault=error)
+    return replace(found, labels=labels, series=series)
 
 
 def _segments(path: str) -> tuple[str, ...]:
@@ -111,6 +161,8 @@ def _segments(path: str) -> tuple[str, ...]:
 
 
 def _decoded(path: str) -> tuple[str, ...]:
+    if len(path) > LONGEST_PATH:
+        raise too_long(f"the path has {len(path)} characters, at most {LONGEST_PATH} are read")
     if not path.startswith("/") or _BAD_ESCAPE.search(path):
         raise bad_request("invalid request path")
     try:
@@ -125,6 +177,8 @@ def _decoded(path: str) -> tuple[str, ...]:
 
 def _parameters(query: str) -> dict[str, str]:
     """Query parameters; `+` is a space. The aggregator sorts and re-encodes them, so a repeated one is a mistake."""
+    if len(query) > LONGEST_QUERY:
+        raise too_long(f"the query has {len(query)} characters, at most {LONGEST_QUERY} are read: select by less")
     try:
         pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_MOST_PARAMETERS)
     except ValueError:
@@ -142,18 +196,11 @@ def _is_resource(segments: tuple[str, ...]) -> bool:
     return segments[2] in versions and all(segments)
 
 
-def _resource_route(segments: tuple[str, ...], parameters: dict[str, str]) -> Route | None:
+def _resource_route(segments: tuple[str, ...]) -> Route | None:
     _, group, version, *rest = segments
     found = _custom(version, rest) if group == CUSTOM else _external(version, rest)
     if found is None:
         return None
-    labels = series = fault = None
-    try:
-        _refuse_unserved(parameters)
-        labels = _selector(parameters, "labelSelector")
-        series = _selector(parameters, "metricLabelSelector")
-    except StatusError as error:
-        fault = error
     attributes = found
     return Route(
         kind=_kind(attributes),
@@ -165,9 +212,6 @@ def _resource_route(segments: tuple[str, ...], parameters: dict[str, str]) -> Ro
         resource=attributes.resource,
         name=attributes.name,
         metric=attributes.subresource or segments[-1],
-        labels=labels,
-        series=series,
-        fault=fault,
     )
 
 
@@ -214,7 +258,7 @@ def _selector(parameters: dict[str, str], name: str) -> Selector | None:
         raise bad_request(f"invalid {name}: {error}") from None
 
 
-def _plain_route(segments: tuple[str, ...], parameters: dict[str, str]) -> Route:
+def _plain_route(segments: tuple[str, ...]) -> Route:
     kind = _plain_kind(segments)
     fault = None
     if kind is Kind.OTHER and segments[:2] in {("apis", CUSTOM), ("apis", EXTERNAL)}:
@@ -223,7 +267,6 @@ def _plain_route(segments: tuple[str, ...], parameters: dict[str, str]) -> Route
         kind=kind,
         attributes=Attributes(path="/" + "/".join(segments)),
         segments=segments,
-        verbose="verbose" in parameters,
         group=segments[1] if len(segments) > 1 else "",
         version=segments[2] if len(segments) > 2 else "",
         fault=fault,
@@ -235,7 +278,7 @@ def _registry_route(path: str, query: str) -> Route:
     try:
         segments = _decoded(path)
     except StatusError as error:
-        return Route(kind=Kind.REGISTRY, attributes=Attributes(verb="put", path=path), fault=error)
+        return Route(kind=Kind.REGISTRY, attributes=Attributes(verb="put", path=path[:LONGEST_PATH]), fault=error)
     target = roster_path.target(segments[1:])
     attributes = Attributes(verb="put", path=roster_path.authorized(segments[1:]))
     if target is None:

@@ -80,7 +80,7 @@ class ApiServer:
         self._heart = Heart(monotonic)
         self._trust = TrustWatch(session, metrics, self._apply, seconds=options.trust_seconds)
         reviews = Reviews(session)
-        self._authenticator = Authenticator(reviews, metrics, wall, monotonic, self._trust.check)
+        self._authenticator = Authenticator(reviews, metrics, wall, monotonic, self._trust.unread)
         self._authorizer = Authorizer(reviews, metrics, monotonic)
         self._certificates = CertificateManager(session, options.tls, metrics, lambda _: self._dirty.set())
         own: dict[str, Check] = {
@@ -94,6 +94,7 @@ class ApiServer:
             {"ping": lambda: None, "event-loop": self._heart.check, **(live or {})},
             ready,
             {"authorization": reviews.check, **(warnings or {})},
+            clock=monotonic,
         )
         answers = Answers(picture, scales, stale, filling, session.now, decide=decide)
         self._listener = tls.Listener(options.address, options.port)
@@ -147,7 +148,7 @@ class ApiServer:
 
     async def _renew(self) -> None:
         pair = self._certificates.current or self._temporary
-        wanted = (pair, self._authenticator.trust.authority) if pair else None
+        wanted = (pair, self._authenticator.trust.bundle) if pair else None
         if wanted is None or wanted == self._served:
             return
         try:
@@ -165,17 +166,17 @@ class ApiServer:
         pair, authority = self._served or (None, "")
         if pair is self._temporary:
             return "the serving certificate is not in use yet"
-        wanted = self._authenticator.trust.authority
+        wanted = self._authenticator.trust.bundle
         return "the front proxy's authority is not in use yet" if wanted and not authority else None
 
     def _dismiss(self) -> None:
-        """Let go of proxies whose authority is gone, and of peers not yet asked for a certificate; they come again."""
+        """Let go of clients whose authority is gone, and of peers not yet asked for a certificate; they come again."""
         trust, now = self._authenticator.trust, self._wall()
 
         def is_welcome(peer: Peer) -> bool:
-            if peer.certificate is None:
-                return peer.asked or not trust.authority
-            return peer.is_front_proxy(trust, now)
+            if not peer.chain:
+                return peer.asked or not trust.bundle
+            return peer.is_front_proxy(trust, now) or peer.user(trust, now) is not None
 
         self._http.dismiss(is_welcome)
 

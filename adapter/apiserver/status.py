@@ -45,7 +45,8 @@ def bad_request(message: str) -> StatusError:
     return StatusError(HTTPStatus.BAD_REQUEST, "BadRequest", message)
 
 
-def unauthorized(message: str) -> StatusError:
+def unauthorized(message: str = "Unauthorized") -> StatusError:
+    """401. The message is for us: the answer is `UNAUTHORIZED`, whatever was wrong."""
     return StatusError(HTTPStatus.UNAUTHORIZED, "Unauthorized", message)
 
 
@@ -68,6 +69,10 @@ def not_allowed(message: str) -> StatusError:
 
 def too_large(message: str) -> StatusError:
     return StatusError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "RequestEntityTooLarge", message)
+
+
+def too_long(message: str) -> StatusError:
+    return StatusError(HTTPStatus.REQUEST_URI_TOO_LONG, "RequestURITooLong", message)
 
 
 def timed_out(message: str) -> StatusError:
@@ -118,3 +123,7 @@ def body(error: StatusError) -> bytes:
     details = _Details(name=error.name, group=error.group, kind=error.kind, causes=[cause])
     status = _Status("Status", "v1", {}, "Failure", error.message, error.reason, details, int(error.code))
     return _encode(status)
+
+
+UNAUTHORIZED = body(unauthorized())
+"""The answer to every stranger."""

@@ -24,7 +24,8 @@ _TURNS = 3  # of the event loop, from taking a connection to the start of its ha
 
 
 def server_context(pair: KeyPair, authority: str) -> ssl.SSLContext:
-    """A context that serves this pair and verifies clients against this PEM bundle alone; without one it asks for none.
+    """A context that serves this pair and verifies clients against this PEM bundle alone, which holds the authorities
+    of front proxies and of users (`Trust.bundle`); without one it asks for no certificate.
 
     Raises CertificateError. Touches files, if only in memory: call it off the event loop.
     """

@@ -1,4 +1,4 @@
-"""Follows the ConfigMap in which the API server tells who its front proxy is."""
+"""Follows the ConfigMap in which the API server tells who its front proxy is, and whose CA users' certificates are."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -45,12 +45,14 @@ class TrustWatch:
         self._known: Trust | None = None
         self._fault = ""
 
+    def unread(self) -> str | None:
+        """What is still to be read, None where the front proxy is known. Strangers may be told this much."""
+        return f"ConfigMap {CONFIG_NAMESPACE}/{CONFIG_MAP} has not been read yet" if self._known is None else None
+
     def check(self) -> str | None:
         """Why nobody can be authenticated, None where the front proxy is known."""
-        if self._known is None:
-            why = f": {self._fault}" if self._fault else ""
-            return f"ConfigMap {CONFIG_NAMESPACE}/{CONFIG_MAP} has not been read yet{why}"
-        return None
+        sentence = self.unread()
+        return f"{sentence}: {self._fault}" if sentence and self._fault else sentence
 
     async def run(self) -> None:
         """Follow until cancelled; what is known stays while reading fails."""
@@ -71,7 +73,15 @@ class TrustWatch:
             return
         self._known = trust
         self._apply(trust)
-        _log.info("front_proxy_known", authorities=len(trust.roots), allowed=sorted(trust.allowed))
+        _log.info(
+            "front_proxy_known",
+            authorities=len(trust.roots),
+            allowed=sorted(trust.allowed),
+            client_authorities=len(trust.client_roots),
+        )
+        if trust.client_fault:
+            self._errors.labels("authentication_config").inc()
+            _log.warning("client_certificates_unusable", error=trust.client_fault)
 
     async def _succeeds(self) -> bool:
         try:

@@ -13,6 +13,9 @@ RawHeaders = tuple[tuple[bytes, bytes], ...]
 
 _MOST_NAMES = 1024
 _MOST_IDENTITIES = 4096
+_LONGEST_NAME = 128
+_LONGEST_IDENTITY = 4096
+"""Characters of a header's name, and of an identity's headers together, that are kept with what they mean."""
 
 
 class Words:
@@ -38,6 +41,8 @@ class Words:
         except KeyError:
             pass
         identity = _read(said, self.trust)
+        if sum(len(name) + len(value) for name, value in said) > _LONGEST_IDENTITY:
+            return identity
         if len(self._identities) >= _MOST_IDENTITIES:
             self._identities.clear()
         self._identities[said] = identity
@@ -47,7 +52,7 @@ class Words:
         known = self._tells.get(name)
         if known is None:
             known = self.trust.is_identity_header(name.decode("latin-1").lower())
-            if len(self._tells) < _MOST_NAMES:  # a client may send any number of names
+            if len(self._tells) < _MOST_NAMES and len(name) <= _LONGEST_NAME:  # a client may send any number of names
                 self._tells[name] = known
         return known
 

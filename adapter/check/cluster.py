@@ -1,5 +1,6 @@
 """The policies of a cluster and the pods of their targets, each asked for once."""
 
+import base64
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -8,7 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from adapter.faults import FaultyDocument
-from adapter.kube.errors import MalformedAnswer
+from adapter.kube.errors import KubeError, MalformedAnswer
 from adapter.kube.objects import Condition
 from adapter.kube.pods import PodDecoder
 from adapter.kube.resources import Resources
@@ -24,6 +25,8 @@ from adapter.policy.parse import parse_policy
 
 _ALL_HPAS = "/apis/autoscaling/v2{}/horizontalpodautoscalers"
 _SLICES = "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices"
+
+_API_SERVICE = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta2.custom.metrics.k8s.io"
 
 T = TypeVar("T")
 
@@ -84,6 +87,14 @@ class Named:
         return f"{self.namespace}/{self.name}"
 
 
+class _ApiServiceSpec(msgspec.Struct, frozen=True, rename="camel"):
+    ca_bundle: str = ""
+
+
+class _ApiService(msgspec.Struct, frozen=True):
+    spec: _ApiServiceSpec = _ApiServiceSpec()
+
+
 @dataclass(frozen=True, slots=True)
 class TargetPods:
     """What a policy scales, its pods, and how policy and HPA are joined."""
@@ -96,11 +107,12 @@ class TargetPods:
 class Cluster:
     """Reads from one API server. Whatever fails is a KubeError or a ClusterFault.
 
-    `tolerance` is that of HPAs which set none themselves (a ratio).
+    `tolerance` is that of HPAs which set none themselves (a ratio), `kubeconfig` the file that was named.
     """
 
-    def __init__(self, session: Session, tolerance: Fraction) -> None:
+    def __init__(self, session: Session, tolerance: Fraction, kubeconfig: str | None = None) -> None:
         self.session = session
+        self.kubeconfig = kubeconfig
         self._tolerance = tolerance
         self._resources = Resources(session)
         self._neighbourhoods: dict[str, tuple[list[Hpa], list[Named]]] = {}
@@ -146,6 +158,18 @@ class Cluster:
         raws = await self._items(_SLICES.format(namespace), labelSelector=f"kubernetes.io/service-name={service}")
         found = [_decoded(raw, msgspec.json.Decoder(_Slice).decode, "endpointslices") for raw in raws]
         return sorted({address for one in found for address in one.addresses()})
+
+    async def authority(self) -> str:
+        """The PEM bundle that vouches for the adapter's servers, as the aggregator knows it; empty where it cannot be
+        read.
+        """
+        try:
+            return base64.b64decode((await self._api_service()).spec.ca_bundle).decode()
+        except (KubeError, ValueError, msgspec.MsgspecError):
+            return ""
+
+    async def _api_service(self) -> "_ApiService":
+        return msgspec.json.decode(await self.session.get(_API_SERVICE), type=_ApiService)
 
     def now(self) -> float:
         """The time by the API server's clock, in seconds."""

@@ -13,6 +13,7 @@ from adapter.check.findings import PROBE, matching, registry_section, roster_of,
 from adapter.check.report import Kind, Section
 from adapter.check.rights import rights_section
 from adapter.check.strays import strays
+from adapter.kube.credentials import account_token
 from adapter.kube.errors import KubeError
 from adapter.kube.session import Session
 from adapter.load.membership import KUBERNETES, uses_registry
@@ -108,7 +109,7 @@ async def _cluster(
         yield None
         return
     async with session:
-        yield Cluster(session, Fraction(settings.kubernetes.hpa_tolerance))
+        yield Cluster(session, Fraction(settings.kubernetes.hpa_tolerance), kubeconfig)
 
 
 async def _found(cluster: Cluster, settings: Settings, wanted: Wanted, notes: list[Section]) -> list[Named]:
@@ -156,7 +157,16 @@ async def _whole(cluster: Cluster, settings: Settings, found: Sequence[Named]) -
         section = Section("servers")
         section.note(f"Service {where.service} of namespace {where.namespace} has no pod that could be asked")
         return [*sections, section]
-    return sections + await watches.servers(addresses)
+    return sections + await watches.servers(addresses, await _account(cluster, settings))
+
+
+async def _account(cluster: Cluster, settings: Settings) -> watches.Account | None:
+    """The service account of this pod; None outside of one, for no other credential is shown to a server."""
+    token_file, authority = account_token(cluster.kubeconfig), await cluster.authority()
+    where = settings.server.tls
+    if not token_file or not authority:
+        return None
+    return watches.Account(token_file, authority, f"{where.service}.{where.namespace}.svc")
 
 
 def _registry_of(policy: Policy) -> str:

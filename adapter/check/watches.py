@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from adapter.check.cluster import Named
 from adapter.check.report import Kind, Section, is_well
@@ -15,6 +16,16 @@ SILENT = "WatchSilent"
 """The reason of conditions that say which watch has shown no life."""
 _NAMED = 5
 _ASK_SECONDS = 3.0
+_WITHHELD = "reason withheld"
+_REMEDY = "its log has it, and accounts that may get /readyz/* are told: run the check in a pod of the server"
+
+
+class Account(NamedTuple):
+    """Who asks a server, which has to prove itself first: by a certificate of `authority` (PEM) to `server_name`."""
+
+    token_file: str
+    authority: str
+    server_name: str
 
 
 def told(policies: Sequence[Named], now: float, *, written: bool) -> list[Section]:
@@ -35,13 +46,13 @@ def told_of(section: Section, policy: Named, now: float) -> None:
             section.wrong(f"its HPA is told an error{since} ({one.reason}): {one.message}")
 
 
-async def servers(addresses: Sequence[str]) -> list[Section]:
-    """What each server (host:port) says of its readiness; those that cannot be asked from here are noted together."""
-    client = Client(Access(insecure_skip_verify=True), timeout=_ASK_SECONDS)  # nothing secret is said to it
-    try:
-        replies = await asyncio.gather(*(_ready(client, address) for address in addresses))
-    finally:
-        await client.close()
+async def servers(addresses: Sequence[str], account: Account | None = None) -> list[Section]:
+    """What each server (host:port) says of its readiness; those that cannot be asked from here are noted together.
+
+    Servers give reasons to accounts with the right to them; without `account`, or where a server does not prove that
+    it is one, it is asked as a stranger.
+    """
+    replies = await asyncio.gather(*(_ready(address, account) for address in addresses))
     sections = [_server(address, said) for address, said in zip(addresses, replies, strict=True) if said is not None]
     silent = [address for address, said in zip(addresses, replies, strict=True) if said is None]
     if silent:
@@ -54,11 +65,23 @@ async def servers(addresses: Sequence[str]) -> list[Section]:
     return sections
 
 
-async def _ready(client: Client, address: str) -> str | None:
+async def _ready(address: str, account: Account | None) -> str | None:
+    if account is not None:
+        proven = Access(bearer_token_file=account.token_file, ca=account.authority)
+        said = await _asked(proven, address, account.server_name)
+        if said is not None:
+            return said
+    return await _asked(Access(insecure_skip_verify=True), address)  # nothing secret is said to it
+
+
+async def _asked(access: Access, address: str, server_name: str | None = None) -> str | None:
+    client = Client(access, timeout=_ASK_SECONDS)
     try:
-        reply = await client.send("GET", f"https://{address}/readyz?verbose")
+        reply = await client.send("GET", f"https://{address}/readyz?verbose", server_hostname=server_name)
     except OutboundError:
         return None
+    finally:
+        await client.close()
     return reply.body.decode(errors="replace")
 
 
@@ -67,12 +90,16 @@ def _server(address: str, said: str) -> Section:
     for line in said.splitlines():
         name, _, text = line[3:].partition(" ")
         if line.startswith("[-]"):
-            section.wrong(f"it is not ready ({name}): {text.removeprefix('failed: ')}")
+            section.wrong(f"it is not ready ({name}): {_reason(text.removeprefix('failed: '))}")
         elif line.startswith("[!]"):  # it is ready all the same: no other replica would do better
-            section.wrong(text)
+            section.wrong(f"{name} {_reason(text)}" if text == _WITHHELD else text)
     if not section.findings:
         section.ok("it is ready")
     return section
+
+
+def _reason(text: str) -> str:
+    return f"{text}; {_REMEDY}" if text == _WITHHELD else text
 
 
 def _silent(policies: Sequence[Named], now: float) -> Section:

@@ -57,7 +57,7 @@ def choose(kubeconfig: str | None) -> Load:
 
 
 def _chosen(kubeconfig: str | None, contexts: "TlsContexts") -> Access:
-    if kubeconfig is None and os.environ.get("KUBERNETES_SERVICE_HOST") and _TOKEN_FILE.is_file():
+    if _is_in_cluster(kubeconfig):
         return _in_cluster(contexts)
     return _kubeconfig(kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config"), contexts)
 
@@ -108,6 +108,15 @@ def _package() -> Any:
 
 
 _TOKEN_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+
+
+def account_token(kubeconfig: str | None) -> str:
+    """The file with this pod's service account token, where that is what `choose` chooses; else an empty text."""
+    return str(_TOKEN_FILE) if _is_in_cluster(kubeconfig) else ""
+
+
+def _is_in_cluster(kubeconfig: str | None) -> bool:
+    return kubeconfig is None and bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and _TOKEN_FILE.is_file()
 
 
 def _in_cluster(contexts: TlsContexts) -> Access:

@@ -4,20 +4,32 @@
     requirement = KEY | "!" KEY | KEY ("=" | "==" | "!=" | ">" | "<") [VALUE] | KEY ("in" | "notin") "(" values ")"
 
 An absent key satisfies `!=` and `notin`; `>` and `<` compare 64-bit integers and nothing else satisfies them.
+
+A selector comes from whoever writes a workload or sends a request, so its length and the number of its parts are
+bounded: reading the largest takes 3 ms. Selectors of workloads have a handful of requirements.
 """
 
 import functools
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-_TOKEN = re.compile(r"[ \t\r\n]*(==|!=|[=!<>(),]|[^=!<>(), \t\r\n]+)")
+_TOKEN = re.compile(r"==|!=|[=!<>(),]|[^=!<>(), \t\r\n]+")  # what is between tokens is white space
 _NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]", re.ASCII)
 _DNS = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _SPECIAL = frozenset("=!<>(),") | {"==", "!="}
 _INT64 = 1 << 63
+
+LONGEST = 16 * 1024
+"""Characters of a selector's text."""
+MOST_REQUIREMENTS = 256
+MOST_VALUES = 1024
+"""Values of all requirements together."""
+_SMALL_LENGTH = 512
+_SMALL_COMMAS = 8
 
 
 class SelectorError(ValueError):
@@ -48,9 +60,9 @@ class Requirement:
         value = labels.get(self.key)
         match self.operator:
             case Operator.IN:
-                return value in self.values
+                return self._lists(value)
             case Operator.NOT_IN:
-                return value not in self.values
+                return not self._lists(value)
             case Operator.EXISTS:
                 return value is not None
             case Operator.ABSENT:
@@ -59,6 +71,12 @@ class Requirement:
                 return (number := _integer(value)) is not None and number > int(self.values[0])
             case Operator.LESS:
                 return (number := _integer(value)) is not None and number < int(self.values[0])
+
+    def _lists(self, value: str | None) -> bool:
+        if value is None or len(self.values) < 8:
+            return value in self.values
+        place = bisect_left(self.values, value)
+        return place < len(self.values) and self.values[place] == value
 
     def __str__(self) -> str:
         match self.operator:
@@ -88,9 +106,25 @@ class Selector:
         return ",".join(map(str, self.requirements))
 
 
-@functools.lru_cache(maxsize=4096)
+def is_small(text: str) -> bool:
+    """Whether a text, percent-encoded or not, is small enough to be kept with what it means."""
+    return len(text) <= _SMALL_LENGTH and text.count(",") + text.count("%2C") + text.count("%2c") <= _SMALL_COMMAS
+
+
 def parse(text: str) -> Selector:
-    """Read a selector. Raises SelectorError, whose message names the fault and what was expected."""
+    """Read a selector. Raises SelectorError, whose message names the fault and what was expected.
+
+    What small texts mean is kept, for the same few come back all the time.
+    """
+    return _kept(text) if is_small(text) else _parsed(text)
+
+
+@functools.lru_cache(maxsize=4096)
+def _kept(text: str) -> Selector:
+    return _parsed(text)
+
+
+def _parsed(text: str) -> Selector:
     reader = _Reader(text)
     found: set[Requirement] = set()
     if not reader.done:
@@ -98,6 +132,10 @@ def parse(text: str) -> Selector:
         while not reader.done:
             reader.take_symbol(",")
             found.add(_requirement(reader))
+            if len(found) > MOST_REQUIREMENTS:
+                raise reader.refusal(f"it has more than {MOST_REQUIREMENTS} requirements, and no more are read")
+    if sum(len(each.values) for each in found) > MOST_VALUES:
+        raise reader.refusal(f"it lists more than {MOST_VALUES} values, and no more are read")
     return Selector(tuple(sorted(found)))
 
 
@@ -137,6 +175,12 @@ class _Reader:
 
     def __init__(self, text: str) -> None:
         self._text = text
+        if len(text) > LONGEST:
+            raise self.refusal(f"it has {len(text)} characters, at most {LONGEST} are read")
+        if (commas := text.count(",")) > MOST_REQUIREMENTS + MOST_VALUES:  # counted before anything is taken apart
+            raise self.refusal(
+                f"it has {commas} commas, more than {MOST_REQUIREMENTS} requirements and {MOST_VALUES} values have"
+            )
         self._tokens = _TOKEN.findall(text)
         self._next = 0
 
@@ -158,7 +202,7 @@ class _Reader:
         self.take()
 
     def fault(self, expected: str) -> SelectorError:
-        found = repr(self.peek()) if self.peek() else "the end"
+        found = repr(self.peek()[:80]) if self.peek() else "the end"
         return SelectorError(f"selector {self._text[:120]!r}: found {found} where {expected} belongs")
 
     def refusal(self, what: str) -> SelectorError:
@@ -195,9 +239,9 @@ def _key(reader: _Reader) -> str:
     key = reader.take()
     prefix, slash, name = key.rpartition("/")
     if len(name) > 63 or _NAME.fullmatch(name) is None:
-        raise reader.refusal(f"{key!r} is no label key (letters, digits, '-', '_', '.'; at most 63)")
+        raise reader.refusal(f"{key[:80]!r} is no label key (letters, digits, '-', '_', '.'; at most 63)")
     if slash and (len(prefix) > 253 or _DNS.fullmatch(prefix) is None):
-        raise reader.refusal(f"{prefix!r} is no DNS name, which the part of a label key before '/' has to be")
+        raise reader.refusal(f"{prefix[:80]!r} is no DNS name, which the part of a label key before '/' has to be")
     return key
 
 

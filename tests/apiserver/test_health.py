@@ -1,6 +1,6 @@
 """Health endpoints."""
 
-from adapter.apiserver.health import LATE_SECONDS, Health, Heart, Report
+from adapter.apiserver.health import LATE_SECONDS, Health, Heart, Probe, Report
 from tests.apiserver.conftest import Clock
 
 ILL = "the pods' watch is silent"
@@ -12,7 +12,6 @@ def health(sentence: str | None = None) -> Health:
 
 def text(found: Health, *segments: str, verbose: bool = False) -> tuple[bool, str]:
     report = found.report(segments, verbose=verbose)
-    assert report is not None
     return report.healthy, report.text
 
 
@@ -36,7 +35,8 @@ def test_verbose_lists_every_check() -> None:
 def test_a_single_check_can_be_asked_for() -> None:
     assert text(health(ILL), "readyz", "ping") == (True, "ok")
     assert text(health(ILL), "readyz", "caches")[0] is False
-    assert health().report(("livez", "caches"), verbose=False) is None
+    assert health().probe("/readyz/caches") == Probe(("readyz", "caches"), verbose=False)
+    assert health().probe("/livez/caches") is None
 
 
 def test_a_heart_that_stands_still_is_noticed() -> None:
@@ -55,15 +55,17 @@ def test_a_warning_is_shown_by_readyz_and_fails_nothing() -> None:
     health = Health({"ping": _well}, {"watches": _well}, {"watches": lambda: warning})
     report = health.report(("readyz",), verbose=False)
     assert report == Report(
-        healthy=True, text=f"[+]ping ok\n[+]watches ok\n[!]watches: {warning}\nreadyz check passed\n"
+        healthy=True,
+        text=f"[+]ping ok\n[+]watches ok\n[!]watches: {warning}\nreadyz check passed\n",
+        public="[+]ping ok\n[+]watches ok\n[!]watches: reason withheld\nreadyz check passed\n",
     )
-    assert health.report(("livez",), verbose=False) == Report(healthy=True, text="ok")
+    assert health.report(("livez",), verbose=False) == Report(healthy=True, text="ok", public="ok")
 
 
 def test_what_fails_is_not_warned_of_besides() -> None:
     health = Health({}, {"watches": lambda: "no life"}, {"watches": lambda: "no life"})
     report = health.report(("readyz",), verbose=False)
-    assert report == Report(healthy=False, text="[-]watches failed: no life\nreadyz check failed\n")
+    assert (report.healthy, report.text) == (False, "[-]watches failed: no life\nreadyz check failed\n")
 
 
 def _well() -> None:

@@ -146,9 +146,7 @@ def unauthorized(answer: Answer) -> bool:
     "header", ["X-Remote-User", "X-Remote-Group", "X-Remote-Uid", "X-Remote-Extra-Scopes", "x-remote-user"]
 )
 async def test_identity_headers_without_a_certificate_are_a_401(service: Service, header: str) -> None:
-    answer = await service.ask(METRIC, headers={header: "system:masters"})
-    assert unauthorized(answer)
-    assert "front proxy" in answer.message
+    assert unauthorized(await service.ask(METRIC, headers={header: "system:masters"}))
 
 
 async def test_identity_headers_beside_a_good_token_are_a_401(service: Service) -> None:
@@ -252,7 +250,8 @@ async def test_a_refused_token_is_remembered_too(service: Service) -> None:
 async def test_where_the_api_server_cannot_vouch_the_answer_is_a_503(service: Service) -> None:
     service.cluster.faults[TOKENS] = 500
     answer = await service.ask(METRIC, headers={"Authorization": "Bearer good"})
-    assert (answer.status, "made to fail" in answer.message) == (503, True)
+    assert (answer.status, "cannot be verified now" in answer.message) == (503, True)
+    assert "made to fail" not in answer.message  # whoever shows any token would read it
     del service.cluster.faults[TOKENS]
     service.cluster.tokens["good"] = {"username": "me"}
     assert (await service.ask(METRIC, headers={"Authorization": "Bearer good"})).status == 200

@@ -16,7 +16,7 @@ from adapter.kube.session import Session
 from tests.apiserver import pictures
 from tests.apiserver.conftest import Service, running
 from tests.cluster import objects
-from tests.cluster.client import ApiError, Client, Response
+from tests.cluster.client import Client, Response, tls_context
 from tests.cluster.controlplane import ControlPlane
 
 pytestmark = pytest.mark.integration
@@ -230,15 +230,36 @@ async def test_identity_is_taken_from_the_front_proxy_alone(api_server: ControlP
     assert (await get(proxy, METRIC)).status == 200
 
 
-async def test_a_cluster_users_certificate_of_the_proxys_name_ends_in_the_handshake(
+def user(api_server: ControlPlane, service: Service, name: str, *groups: str) -> Client:
+    """A client that shows a certificate of the cluster's own CA directly."""
+    pair = api_server.pki.client(name, *groups)
+    return api_server.anonymous(service.server.port, tls_context(None, pair.cert_file, pair.key_file))
+
+
+async def test_a_cluster_users_certificate_is_that_users_whatever_its_name_and_headers(
     api_server: ControlPlane, service: Service
 ) -> None:
-    from tests.cluster.client import tls_context
+    imposter = user(api_server, service, "front-proxy-client")
+    answer = await get(imposter, METRIC, **{"X-Remote-User": "admin", "X-Remote-Group": "system:masters"})
+    assert (answer.status, 'User "front-proxy-client" cannot' in answer.json()["message"]) == (403, True)
+    assert (await get(user(api_server, service, "jane", "system:masters"), METRIC)).status == 200
 
-    pair = api_server.pki.client("front-proxy-client", "system:masters")
-    imposter = api_server.anonymous(service.server.port, tls_context(None, pair.cert_file, pair.key_file))
-    with pytest.raises((OSError, ApiError)):
-        await get(imposter, METRIC, **{"X-Remote-User": "admin"})
+
+async def test_reasons_are_for_those_whom_the_clusters_own_roles_have_monitor(
+    api_server: ControlPlane, service: Service, registered: str
+) -> None:
+    """`system:public-info-viewer` lets everybody get `/readyz`, and no path below it."""
+    service.picture.swap(pictures.snapshot(synced=False))
+    token = await asyncio.to_thread(api_server.token, registered, "reader")
+    tenant = api_server.anonymous(service.server.port, Authorization=f"Bearer {token}")
+    for asking, is_told in (
+        (api_server.anonymous(service.server.port), False),
+        (tenant, False),
+        (user(api_server, service, "jane", "system:monitoring"), True),
+        (api_server.as_aggregator(service.server.port, "joe", "system:monitoring"), True),
+    ):
+        answer = await get(asking, "/readyz?verbose")
+        assert (answer.status, "caches are still being filled" in answer.text) == (500, is_told)
 
 
 async def test_a_second_replica_serves_the_same_certificate(service: Service, session: Session) -> None:

@@ -74,7 +74,7 @@ async def test_a_change_of_anything_else_in_it_is_none(
 ) -> None:
     cluster.trust(pem(front_proxy))
     await follower.follow(1)
-    cluster.objects[CONFIG_MAP]["data"]["client-ca-file"] = pem(trustme.CA())
+    cluster.objects[CONFIG_MAP]["data"]["some-other-file"] = pem(trustme.CA())
     await follower.follow(1)
     assert len(follower.applied) == 1
 

@@ -95,3 +95,16 @@ async def test_a_silent_watch_that_a_status_tells_of_is_found(api: FakeApi, clus
     )
     (section,) = told(await cluster.policies(["shop"]), 0.0, written=False)
     assert [one.text for one in section.findings] == ["the watch of pods is silent (said by the status of shop/web)"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "authority"),
+    [({"caBundle": "LS0tLS0="}, "-----"), ({}, ""), ({"caBundle": "&&"}, ""), ({"caBundle": 7}, ""), (None, "")],
+)
+async def test_the_servers_authority_is_the_one_that_the_aggregator_knows(
+    api: FakeApi, cluster: Cluster, spec: dict[str, Any] | None, authority: str
+) -> None:
+    if spec is not None:
+        path = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta2.custom.metrics.k8s.io"
+        api.answers[path] = text(json.dumps({"spec": spec}))
+    assert await cluster.authority() == authority

@@ -109,7 +109,7 @@ async def says(tmp_path: Path) -> AsyncIterator[dict[str, Any]]:
 
     async def readyz(request: web.Request) -> web.Response:
         assert (request.path, "verbose" in request.query) == ("/readyz", True)
-        assert "Authorization" not in request.headers
+        said["authorization"] = request.headers.get("Authorization")
         return web.Response(text=said["text"])
 
     app = web.Application()
@@ -117,7 +117,9 @@ async def says(tmp_path: Path) -> AsyncIterator[dict[str, Any]]:
     runner = web.AppRunner(app)
     await runner.setup()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    trustme.CA().issue_cert("server").configure_cert(context)
+    authority = trustme.CA()
+    authority.issue_cert("server").configure_cert(context)
+    said["authority"] = authority.cert_pem.bytes().decode()
     [port] = free_ports(1)
     await web.TCPSite(runner, "127.0.0.1", port, ssl_context=context).start()
     said["address"] = f"127.0.0.1:{port}"
@@ -133,6 +135,30 @@ async def test_a_server_says_which_of_its_watches_are_silent(says: dict[str, Any
     assert texts(await watches.servers([says["address"]])) == {about: [f"wrong: it is not ready (watches): {SILENCE}"]}
     says["text"] = f"[+]watches ok\n[!]watches: {SILENCE}\nreadyz check passed\n"
     assert texts(await watches.servers([says["address"]])) == {about: [f"wrong: {SILENCE}"]}
+
+
+async def test_a_server_that_proves_itself_is_asked_by_the_pods_account(says: dict[str, Any], tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("s3cr3t\n")
+    says["text"] = "[+]ping ok\n"
+    await watches.servers([says["address"]], watches.Account(str(token), says["authority"], "server"))
+    assert says["authorization"] == "Bearer s3cr3t"
+
+
+@pytest.mark.parametrize("proof", ["another authority", "another name", "no account"])
+async def test_no_credential_is_shown_to_a_server_that_does_not_prove_itself(
+    says: dict[str, Any], tmp_path: Path, proof: str
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("s3cr3t\n")
+    says["text"] = "[-]caches failed: reason withheld\n[!]watches: reason withheld\nreadyz check failed\n"
+    authority = trustme.CA().cert_pem.bytes().decode() if proof == "another authority" else says["authority"]
+    name = "other" if proof == "another name" else "server"
+    account = None if proof == "no account" else watches.Account(str(token), authority, name)
+    found = texts(await watches.servers([says["address"]], account))[f"server {says['address']}"]
+    assert says["authorization"] is None
+    assert found[0].startswith("wrong: it is not ready (caches): reason withheld; its log has it, and accounts that")
+    assert found[1].startswith("wrong: watches: reason withheld; its log has it")
 
 
 async def test_servers_that_cannot_be_asked_are_noted_together(says: dict[str, Any]) -> None:

@@ -180,6 +180,10 @@ class AdapterProcess:
         """A request straight to the adapter, without any identity."""
         return self._direct.raw(path, headers)
 
+    def readiness(self) -> Any:
+        """Whether it is ready and why not, as it tells those who may know."""
+        return self.cluster.as_aggregator(self.port, "admin", "system:masters").raw("/readyz?verbose")
+
     def metrics(self) -> str:
         """Its own metrics page."""
         connection = http.client.HTTPConnection("127.0.0.1", self.metrics_port, timeout=5)

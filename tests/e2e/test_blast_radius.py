@@ -286,7 +286,7 @@ def test_a_right_that_all_policies_need_is_named_to_everybody_and_by_everybody(
     scene.workloads.wait_condition("web", "ScalingActive", status="False", contains=says)
     assert says in scene.wait_condition("web", "InputsFresh", "WatchSilent", SILENT_SECONDS)["message"]
     assert says in scene.status("web")["decision"]
-    ready = adapter.get("/readyz")
+    ready = adapter.readiness()
     assert (ready.status, says in ready.text) == (200, True)
     for process in (adapter, companion):
         assert process.metric('effective_load_watch_silent{resource="pods"}') == 1
@@ -310,6 +310,6 @@ def test_a_right_that_all_policies_need_is_named_to_everybody_and_by_everybody(
 
 def _readyz(adapter: Any) -> str:
     try:
-        return str(adapter.get("/readyz").text)
+        return str(adapter.readiness().text)
     except OSError:
         return ""

@@ -44,7 +44,7 @@ def test_without_features_it_reads_and_writes_its_lease_by_name() -> None:
     writing = [rule for rule in found if set(rule["verbs"]) - READS]
     assert [{key: rule[key] for key in LEASE} for rule in writing] == [LEASE]
     assert {"pods", "horizontalpodautoscalers", "watermarkpolicies"} <= {
-        one for rule in found for one in rule["resources"]
+        one for rule in found for one in rule.get("resources", ())
     }
 
 
@@ -64,7 +64,7 @@ def test_each_right_belongs_to_a_feature_that_can_be_switched_off(folder: Path) 
         assert item["kind"] in {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
         assert item["metadata"]["name"].startswith("effective-load-companion-")
     for rule in rules(of_component(folder)):
-        assert "*" not in {*rule["verbs"], *rule["apiGroups"], *rule["resources"]}
+        assert "*" not in {*rule["verbs"], *rule.get("apiGroups", ()), *rule.get("resources", ())}
 
 
 def test_every_right_to_write_is_in_one_component_and_every_feature_that_can_be_switched_off_has_one() -> None:
@@ -73,8 +73,8 @@ def test_every_right_to_write_is_in_one_component_and_every_feature_that_can_be_
         folder.name.removeprefix("companion-").replace("-", "_"): [
             (group, resource, verb)
             for rule in rules(of_component(folder))
-            for group in rule["apiGroups"]
-            for resource in rule["resources"]
+            for group in rule.get("apiGroups", ())
+            for resource in rule.get("resources", ())
             for verb in set(rule["verbs"]) - READS
         ]
         for folder in folders

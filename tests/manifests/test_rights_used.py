@@ -131,8 +131,8 @@ def granted(account: str, *folders: str) -> set[Right]:
         Right(group, resource, verb)
         for name in bound & roles.keys()
         for rule in roles[name]["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
+        for group in rule.get("apiGroups", ())
+        for resource in rule.get("resources", ())
         for verb in rule["verbs"]
     }
 

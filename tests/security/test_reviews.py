@@ -9,6 +9,7 @@ import aiohttp
 import pytest
 import trustme
 from aiohttp import web
+from multidict import CIMultiDict, CIMultiDictProxy
 
 from adapter.apiserver import authn
 from adapter.apiserver.authn import Authenticator
@@ -18,6 +19,7 @@ from adapter.apiserver.identity import Identity
 from adapter.apiserver.routes import Attributes
 from adapter.apiserver.rulings import LARGEST, MOST
 from adapter.apiserver.status import StatusError
+from adapter.apiserver.trust import NOBODY
 from adapter.telemetry.metrics import Metrics
 from tests.apiserver.asking import TARGET
 from tests.apiserver.cluster import TOKENS, Cluster
@@ -217,8 +219,12 @@ async def authenticator(reviewer: Reviewer, clock: Clock) -> AsyncIterator[Authe
     await made.close()
 
 
+def bearer(authorization: str) -> CIMultiDictProxy[str]:
+    return CIMultiDictProxy(CIMultiDict({"Authorization": authorization}))
+
+
 def showing(authenticator: Authenticator, token: str, address: str) -> "asyncio.Task[Identity]":
-    return asyncio.create_task(authenticator.by_token(f"Bearer {token}", address))
+    return asyncio.create_task(authenticator.by_token(bearer(f"Bearer {token}"), (), NOBODY, address))
 
 
 async def test_invented_tokens_of_one_address_hold_up_no_other_clients(
@@ -240,11 +246,11 @@ async def test_invented_tokens_of_one_address_hold_up_no_other_clients(
 async def test_invented_tokens_push_out_no_token_that_is_believed(
     authenticator: Authenticator, reviewer: Reviewer
 ) -> None:
-    await authenticator.by_token("Bearer good", "10.0.0.7")
+    await authenticator.by_token(bearer("Bearer good"), (), NOBODY, "10.0.0.7")
     for number in range(1100):
         with pytest.raises(StatusError):
-            await authenticator.by_token(f"Bearer junk{number}", "10.0.0.66")
-    await authenticator.by_token("Bearer good", "10.0.0.7")
+            await authenticator.by_token(bearer(f"Bearer junk{number}"), (), NOBODY, "10.0.0.66")
+    await authenticator.by_token(bearer("Bearer good"), (), NOBODY, "10.0.0.7")
     assert [spec["token"] for spec in reviewer.asked].count("good") == 1
 
 

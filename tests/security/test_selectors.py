@@ -1,0 +1,116 @@
+"""Selectors come from whoever writes a workload or sends a request: what they may cost is bounded."""
+
+import contextlib
+import time
+
+import pytest
+import trustme
+
+from adapter.kube import selectors
+from adapter.kube.selectors import (
+    LONGEST,
+    MOST_REQUIREMENTS,
+    MOST_VALUES,
+    Operator,
+    Requirement,
+    SelectorError,
+    parse,
+)
+from tests.apiserver.asking import CUSTOM
+from tests.apiserver.conftest import Service, as_user
+
+
+def requirements(number: int) -> str:
+    return ",".join(f"label-{index}!=value" for index in range(number))
+
+
+def values(number: int) -> str:
+    return f"k in ({','.join(f'v{index}' for index in range(number))})"
+
+
+def spread(number: int) -> str:
+    return ",".join(f"k{index} in (a{index},b,c,d)" for index in range(number))
+
+
+@pytest.mark.parametrize(
+    "text", [requirements(MOST_REQUIREMENTS), values(MOST_VALUES), spread(256), "k" + " " * 16_000]
+)
+def test_what_is_within_the_bounds_is_read(text: str) -> None:
+    assert parse(text).requirements
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (requirements(MOST_REQUIREMENTS + 1), "more than 256 requirements"),
+        (values(MOST_VALUES + 1), "more than 1024 values"),
+        (spread(256) + ",k in (a,b,c)", "more than 256 requirements"),
+        (",".join(f"k{index}" for index in range(2000)), "commas"),
+        ("," * LONGEST, "commas"),
+        ("k" + " " * LONGEST, "at most 16384"),
+        ("k=" + "v" * LONGEST, "at most 16384"),
+    ],
+)
+def test_what_is_beyond_them_is_refused_in_a_sentence(text: str, says: str) -> None:
+    with pytest.raises(SelectorError, match=says) as error:
+        parse(text)
+    assert len(str(error.value)) < 400
+
+
+WORST = {
+    "requirements": requirements(MOST_REQUIREMENTS),
+    "values": values(MOST_VALUES),
+    "both": spread(256),
+    "white space in the end": "k" + " " * (LONGEST - 1),
+    "white space between": "k" + " \t" * (LONGEST // 2 - 2) + "=v",
+    "operators": "=" * LONGEST,
+    "brackets": "k in (" + "(" * (LONGEST - 10),
+    "a key": "k" * LONGEST,
+    "a prefix": "a." * (LONGEST // 2 - 2) + "/k",
+    "a value": "k=" + "v-" * (LONGEST // 2 - 2),
+    "one value, many times": f"k in ({','.join(['v'] * 1200)})",
+}
+
+
+@pytest.mark.parametrize("text", WORST.values(), ids=WORST.keys())
+def test_the_worst_selector_holds_the_event_loop_up_for_less_than_ten_milliseconds(text: str) -> None:
+    """White space in the end took 3 s: each blank was begun with anew."""
+    assert len(text) <= LONGEST
+    found = []
+    for number in range(1, 4):
+        before = time.process_time()
+        with contextlib.suppress(SelectorError):
+            parse(f"{number}{text}"[:LONGEST])  # one that was never read
+        found.append(time.process_time() - before)
+    assert min(found) < 0.01
+
+
+def test_only_small_selectors_are_kept() -> None:
+    before = selectors._kept.cache_info().misses
+    for text in (requirements(200), values(200), f"k={'v' * 60},{'k' * 60}" + ",a" * 20, "k" + " " * 600):
+        parse(text)
+    assert selectors._kept.cache_info().misses == before
+    assert parse("app=web,tier in (front, back)") is parse("app=web,tier in (front, back)")
+
+
+def test_a_value_is_found_among_many_without_a_look_at_each() -> None:
+    listed = tuple(sorted(f"v{index}" for index in range(MOST_VALUES)))
+    among = Requirement("k", Operator.IN, listed)
+    assert all(among.matches({"k": value}) for value in listed)
+    for other in ("", "v", "v10x", "zzz", "v1024"):
+        assert not among.matches({"k": other})
+        assert Requirement("k", Operator.NOT_IN, listed).matches({"k": other})
+    assert not among.matches({})
+    before = time.process_time()
+    for _ in range(10_000):
+        among.matches({"k": "zzz"})
+    assert time.process_time() - before < 0.05  # 10 µs each before
+
+
+@pytest.mark.parametrize("parameter", ["labelSelector", "metricLabelSelector"])
+async def test_a_selector_that_is_too_large_is_a_400(service: Service, proxy: trustme.LeafCert, parameter: str) -> None:
+    selector = "%2C".join(f"l{number}" for number in range(300))
+    answer = await service.ask(f"{CUSTOM}/pods/%2A/effective_cpu?{parameter}={selector}", leaf=proxy, headers=as_user())
+    assert (answer.status, answer.json()["reason"]) == (400, "BadRequest")
+    assert f"invalid {parameter}" in answer.message
+    assert "more than 256 requirements" in answer.message

@@ -1,0 +1,102 @@
+"""Two readings of one stream of bytes: whatever could be read in two ways is refused, and ends the connection.
+
+The front proxy's connections carry many users' requests, so a request hidden in another one's body would be answered to
+somebody else, or as somebody else.
+"""
+
+import pytest
+import trustme
+
+from tests.apiserver.conftest import Service
+from tests.security.wire import METRIC, as_proxy, exchanged, head, reviewed, statuses
+
+HIDDEN = head("/version", *as_proxy("Connection: close", user="hidden"))
+
+
+def carrying(body: bytes, *fields: str, method: str = "POST", version: str = "HTTP/1.1") -> bytes:
+    return head(METRIC, *as_proxy(*fields), method=method, version=version) + body
+
+
+CHUNKED = b"0\r\n\r\n" + HIDDEN
+AMBIGUOUS = {
+    "length and chunks": carrying(CHUNKED, f"Content-Length: {len(CHUNKED)}", "Transfer-Encoding: chunked"),
+    "chunks and length": carrying(CHUNKED, "Transfer-Encoding: chunked", "Content-Length: 4"),
+    "two lengths that differ": carrying(HIDDEN, "Content-Length: 0", f"Content-Length: {len(HIDDEN)}"),
+    "a list of lengths": carrying(HIDDEN, f"Content-Length: 0, {len(HIDDEN)}"),
+    "a length with a sign": carrying(HIDDEN, "Content-Length: +0"),
+    "a negative length": carrying(HIDDEN, "Content-Length: -1"),
+    "a length in hexadecimal": carrying(HIDDEN, "Content-Length: 0x0"),
+    "a length of other digits": carrying(HIDDEN, "Content-Length: \xb2"),
+    "an empty length": carrying(HIDDEN, "Content-Length: "),
+    "a length with an underscore": carrying(HIDDEN, "Content-Length: 1_0"),
+    "white space before the colon": carrying(HIDDEN, "Content-Length : 0"),
+    "chunks that are not the last coding": carrying(CHUNKED, "Transfer-Encoding: chunked, identity"),
+    "chunks twice": carrying(CHUNKED, "Transfer-Encoding: chunked, chunked"),
+    "a coding that nobody knows": carrying(CHUNKED, "Transfer-Encoding: xchunked"),
+    "two fields of coding": carrying(CHUNKED, "Transfer-Encoding: chunked", "Transfer-Encoding: identity"),
+    "a folded field": carrying(HIDDEN, "X-A: 1", " Content-Length: 0"),
+    "a chunk's size with a sign": carrying(b"+0\r\n\r\n" + HIDDEN, "Transfer-Encoding: chunked"),
+    "a chunk's size that is no number": carrying(b"0x0\r\n\r\n" + HIDDEN, "Transfer-Encoding: chunked"),
+    "a bare line feed in a chunk": carrying(b"0\n\n" + HIDDEN, "Transfer-Encoding: chunked"),
+    "a null in a field": head(METRIC, *as_proxy("X-A: a\x00b")) + HIDDEN,
+    "a carriage return in a field": head(METRIC, *as_proxy("X-A: a\rContent-Length: 0")) + HIDDEN,
+    "a field without a name": head(METRIC, *as_proxy(": value")) + HIDDEN,
+    "a name with a space": head(METRIC, *as_proxy("X A: value")) + HIDDEN,
+    "a field without a colon": head(METRIC, *as_proxy("nonsense")) + HIDDEN,
+}
+
+
+@pytest.mark.parametrize("sent", AMBIGUOUS.values(), ids=AMBIGUOUS.keys())
+async def test_a_request_that_can_be_read_in_two_ways_hides_no_other(
+    service: Service, proxy: trustme.LeafCert, sent: bytes
+) -> None:
+    found = await statuses(service, proxy, sent)
+    assert found in ([], [400], [405])
+    assert not list(reviewed(service, "nonResourceAttributes"))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [(f"Content-Length: {len(HIDDEN)}",), ("Transfer-Encoding: chunked",)],
+    ids=["by length", "in chunks"],
+)
+async def test_a_body_is_never_taken_for_the_next_request(
+    service: Service, proxy: trustme.LeafCert, fields: tuple[str, ...]
+) -> None:
+    body = HIDDEN if "Length" in fields[0] else f"{len(HIDDEN):x}\r\n".encode() + HIDDEN + b"\r\n0\r\n\r\n"
+    honest = head("/apis", *as_proxy("Connection: close"))
+    for method in ("GET", "POST"):
+        found = await statuses(service, proxy, carrying(body, *fields, method=method) + honest)
+        assert found in ([200, 200], [405, 200], [200], [405])
+    assert {one["path"] for one in reviewed(service, "nonResourceAttributes")} <= {"/apis"}
+
+
+async def test_what_follows_a_refused_request_is_not_answered(service: Service) -> None:
+    """A stranger's connection ends with the first refusal, whatever it has sent besides."""
+    sent = head(METRIC, "Connection: keep-alive") + head("/livez") * 5
+    assert await statuses(service, None, sent) == [401]
+
+
+@pytest.mark.parametrize("version", ["HTTP/2.0", "HTTP/0.9", "HTTP/1.10", "HTTP/1", "ICY/1.1", "http/1.1"])
+async def test_other_protocols_are_not_spoken(service: Service, proxy: trustme.LeafCert, version: str) -> None:
+    found = await statuses(service, proxy, head("/version", *as_proxy("Connection: close"), version=version))
+    assert found in ([], [400])
+
+
+async def test_the_preface_of_http_2_is_refused(service: Service, proxy: trustme.LeafCert) -> None:
+    assert await statuses(service, proxy, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + HIDDEN) in ([], [400])
+
+
+async def test_no_connection_is_upgraded(service: Service, proxy: trustme.LeafCert) -> None:
+    for protocol in ("h2c", "websocket", "SPDY/3.1"):
+        fields = as_proxy(
+            "Connection: Upgrade, close", f"Upgrade: {protocol}", "HTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA"
+        )
+        found = await exchanged(service, proxy, head("/version", *fields))
+        assert b" 101 " not in found
+
+
+async def test_a_body_is_not_waited_for_because_it_is_announced(service: Service) -> None:
+    """A stranger is answered 401 although the body has not come."""
+    found = await exchanged(service, None, head(METRIC, "Content-Length: 100000", "Expect: 100-continue", method="PUT"))
+    assert b" 401 " in found

@@ -1,0 +1,293 @@
+"""Whoever shows no credentials is told so, and nothing else of the request is read, matched or kept."""
+
+import asyncio
+import statistics
+import time
+import tracemalloc
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import trustme
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from adapter.apiserver import handler as handler_module
+from adapter.apiserver import routes
+from adapter.apiserver.handler import Handler
+from adapter.apiserver.routes import route
+from adapter.kube import selectors
+from tests.apiserver.asking import CUSTOM
+from tests.apiserver.cluster import TOKENS
+from tests.apiserver.conftest import Answer, Service, as_user
+from tests.security.wire import METRIC
+
+PODS = f"{CUSTOM}/pods/%2A/effective_cpu"
+LONG = 60_000
+
+
+def many(number: int) -> str:
+    """A selector that no other number gives, as long as a request line may be."""
+    return ",".join(f"l{number}-{index}" for index in range(LONG // 8))[:LONG]
+
+
+TARGETS = {
+    "a selector": lambda number: f"{PODS}?labelSelector={many(number)}",
+    "values": lambda number: f"{PODS}?labelSelector=k{number}+in+({many(number)})",
+    "parameters": lambda number: f"{PODS}?" + f"a{number}&" * (LONG // 8),
+    "a path": lambda number: f"/apis/{number}" + "/a" * (LONG // 2),
+    "escapes": lambda number: f"/apis/{number}/" + "%61" * (LONG // 3),
+    "junk behind health": lambda number: f"/livez/{number}" + "/a" * (LONG // 2),
+    "a query behind health": lambda number: f"/livez?{number}" + "&a" * (LONG // 2),
+}
+
+
+@dataclass
+class Request:
+    """As much of a request as the handler looks at."""
+
+    raw_path: str
+    fields: Mapping[str, str] = field(default_factory=dict)
+    method: str = "GET"
+    protocol: object = None
+
+    @property
+    def headers(self) -> CIMultiDictProxy[str]:
+        return CIMultiDictProxy(CIMultiDict(self.fields))
+
+    @property
+    def raw_headers(self) -> tuple[tuple[bytes, bytes], ...]:
+        return tuple((name.encode(), value.encode()) for name, value in self.fields.items())
+
+
+@pytest.fixture
+def handler(service: Service) -> Handler:
+    """The server's own, without a network before it."""
+    handle: Any = service.server._http.request_handler
+    [found] = [cell.cell_contents for cell in handle.__closure__ if isinstance(cell.cell_contents, Handler)]
+    return found
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """What of targets was taken apart."""
+    found: list[str] = []
+    segments, reader = routes._segments, selectors._Reader.__init__
+
+    def spied_path(path: str) -> tuple[str, ...]:
+        found.append(path)
+        return segments(path)
+
+    def spied_selector(self: Any, text: str) -> None:
+        found.append(text)
+        reader(self, text)
+
+    monkeypatch.setattr(routes, "_segments", spied_path)
+    monkeypatch.setattr(selectors._Reader, "__init__", spied_selector)
+    return found
+
+
+async def cost(handler: Handler, request: Any) -> float:
+    """Milliseconds of processor time."""
+    before = time.process_time()
+    answer = await handler(request)
+    assert answer.status == 401
+    return 1000 * (time.process_time() - before)
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS.keys())
+async def test_a_strangers_target_is_not_read(service: Service, read: list[str], target: Any) -> None:
+    for method in ("GET", "POST"):
+        answer = await service.ask(target(1), method=method)
+        assert (answer.status, answer.json()["reason"]) == (401, "Unauthorized")
+    assert read == []
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS.keys())
+async def test_the_longest_target_of_a_stranger_costs_as_much_as_the_shortest(handler: Handler, target: Any) -> None:
+    found = [await cost(handler, Request(target(number))) for number in range(15)]
+    assert statistics.median(found) < 0.25  # ms; a selector took 35
+
+
+async def test_names_of_headers_without_number_cost_a_stranger_nothing_and_are_not_kept(
+    handler: Handler, service: Service
+) -> None:
+    requests = [Request("/", {f"X-A-{number}-{index}": "v" for index in range(2000)}) for number in range(15)]
+    built = [Plain(one) for one in requests]
+    assert statistics.median([await cost(handler, one) for one in built]) < 0.25  # ms; 1.2 before
+    assert service.server._authenticator._words._tells == {}
+
+
+class Plain:
+    """A request whose headers are made beforehand, as a parser has them."""
+
+    def __init__(self, request: Request) -> None:
+        self.raw_path, self.method, self.protocol = request.raw_path, request.method, None
+        self.headers, self.raw_headers = request.headers, request.raw_headers
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS.keys())
+async def test_nothing_of_strangers_stays_in_memory(handler: Handler, target: Any) -> None:
+    await handler(Request(target(0)))  # type: ignore[arg-type]
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(1, 21):
+            await handler(Request(target(number)))  # type: ignore[arg-type]
+        assert tracemalloc.get_traced_memory()[0] - before < 200_000  # bytes; one selector alone kept 1.5 MB
+    finally:
+        tracemalloc.stop()
+
+
+async def test_every_stranger_is_told_the_same(service: Service) -> None:
+    asked: list[dict[str, Any]] = [
+        {"target": METRIC},
+        {"target": "/nowhere"},
+        {"target": f"{PODS}?labelSelector={many(1)}"},
+        {"target": "/livez/nope"},
+        {"target": "/readyz/caches/more"},
+        {"target": METRIC, "method": "PUT"},
+        {"target": METRIC, "headers": as_user("admin", "system:masters")},
+        {"target": METRIC, "headers": {"Authorization": "Bearer bad"}},
+        {"target": METRIC, "headers": {"Authorization": "Basic Z29vZA=="}},
+        {"target": METRIC, "headers": {"Authorization": "Bearer " + "x" * 40_000}},
+        {"target": "/registries/platform/checkout", "method": "PUT"},
+    ]
+    answers = [await service.ask(**one) for one in asked]
+    assert {told(answer) for answer in answers} == {told(answers[0])}
+
+
+def told(answer: Answer) -> tuple[int, bytes, frozenset[tuple[str, str]]]:
+    return answer.status, answer.body, frozenset(item for item in answer.headers.items() if item[0] != "Date")
+
+
+# --- who is known has bounds as well
+
+
+@pytest.mark.parametrize(
+    ("target", "code", "says"),
+    [
+        (f"{PODS}?labelSelector={many(1)[:40_000]}", 414, "at most 32768"),
+        (f"{PODS}?labelSelector={many(1)[:20_000]}", 400, "at most 16384"),
+        (f"{PODS}/{'a' * 3000}", 414, "at most 2048"),
+    ],
+)
+async def test_who_is_known_and_may_is_told_what_is_too_long(
+    service: Service, proxy: trustme.LeafCert, target: str, code: int, says: str
+) -> None:
+    answer = await service.ask(target, leaf=proxy, headers=as_user())
+    assert (answer.status, says in answer.message) == (code, True)
+
+
+async def test_a_selector_is_read_only_for_those_with_the_right_to_the_metric(
+    service: Service, proxy: trustme.LeafCert, read: list[str]
+) -> None:
+    service.cluster.may = lambda _: False
+    answer = await service.ask(f"{PODS}?labelSelector=app%3Dweb%2Ctier%3Dunheard-of", leaf=proxy, headers=as_user())
+    assert answer.status == 403
+    assert not [one for one in read if "unheard-of" in one]
+
+
+async def test_long_targets_of_the_known_are_answered_and_not_kept(
+    service: Service, proxy: trustme.LeafCert, handler: Handler
+) -> None:
+    written = handler._answers._written
+    selector = "%2C".join(f"l{number}%21%3Dv" for number in range(100))
+    long = f"{METRIC}?metricLabelSelector={selector}"
+    for target, is_kept in ((long, False), (f"{METRIC}?metricLabelSelector=a%21%3Db", True)):
+        before = len(written)
+        assert (await service.ask(target, leaf=proxy, headers=as_user())).status == 200
+        assert (target in routes._kept, len(written) - before) == (is_kept, int(is_kept))
+
+
+def test_what_is_kept_is_small_and_of_a_number() -> None:
+    for number in range(9000):
+        route(f"{PODS}?labelSelector=app%3Dweb-{number}")
+    assert len(routes._kept) <= 8192
+    assert max(map(len, routes._kept)) <= 512
+
+
+def test_routes_that_differ_only_in_what_they_select_differ_in_their_hash() -> None:
+    """4,096 of one hash made each look-up 4,096 comparisons."""
+    found = {hash(route(f"{METRIC}?metricLabelSelector=l%3D{number}")) for number in range(1000)}
+    assert len(found) > 990
+
+
+async def test_a_long_accept_is_read_and_not_kept(service: Service, proxy: trustme.LeafCert) -> None:
+    accept = ",".join(f"text/x-{number}" for number in range(500)) + ",*/*"
+    kept = handler_module._takes_json_kept.cache_info().currsize
+    answer = await service.ask(METRIC, leaf=proxy, headers={**as_user(), "Accept": accept})
+    assert (answer.status, handler_module._takes_json_kept.cache_info().currsize) == (200, kept)
+
+
+# --- tokens
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def reviews(service: Service) -> int:
+    return service.cluster.asked[f"POST {TOKENS}"]
+
+
+async def test_a_token_that_is_too_long_is_not_reviewed(service: Service) -> None:
+    for length in (16 * 1024, 30_000):
+        assert (await service.ask(METRIC, headers=bearer("x" * length))).status == 401
+    assert reviews(service) == 0
+
+
+async def test_strangers_tokens_drive_no_good_one_out_of_what_is_remembered(service: Service) -> None:
+    service.cluster.tokens["good"] = {"username": "bob"}
+    assert (await service.ask(METRIC, headers=bearer("good"))).status == 200
+    for first in range(0, 1100, 50):
+        await asyncio.gather(*(service.ask(METRIC, headers=bearer(f"bad-{first + n}")) for n in range(50)))
+    seen = reviews(service)
+    assert (await service.ask(METRIC, headers=bearer("good"))).status == 200
+    assert reviews(service) == seen
+
+
+async def test_a_token_that_was_good_lately_waits_for_no_stranger(service: Service) -> None:
+    service.cluster.tokens["good"] = {"username": "bob"}
+    assert (await service.ask(METRIC, headers=bearer("good"))).status == 200
+    service.monotonic.now += 11  # it has to be reviewed again
+    service.cluster.faults[TOKENS] = hold = asyncio.Event()
+    seen = reviews(service)
+    strangers = [asyncio.create_task(service.ask(METRIC, headers=bearer(f"bad-{n}"))) for n in range(40)]
+    await service.cluster.until(lambda: reviews(service) >= seen + 4)
+    known = asyncio.create_task(service.ask(METRIC, headers=bearer("good")))
+    async with asyncio.timeout(30):
+        while reviews(service) < seen + 5:  # noqa: ASYNC110  a request that is held back tells nobody
+            await asyncio.sleep(0.001)
+    assert not any(task.done() for task in strangers)
+    hold.set()
+    assert (await known).status == 200
+    await asyncio.gather(*strangers)
+
+
+async def test_only_so_many_unknown_tokens_wait_to_be_verified(service: Service) -> None:
+    service.cluster.faults[TOKENS] = hold = asyncio.Event()
+    strangers = [asyncio.create_task(service.ask(METRIC, headers=bearer(f"bad-{n}"))) for n in range(70)]
+    done, _ = await asyncio.wait(strangers, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+    refused = done.pop().result()
+    assert (refused.status, "wait for reviews already" in refused.message) == (429, True)
+    hold.set()
+    codes = [answer.status for answer in await asyncio.gather(*strangers)]
+    assert (codes.count(429), codes.count(401)) == (2, 68)
+
+
+async def test_why_a_token_cannot_be_verified_is_for_the_log(
+    service: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.cluster.faults[TOKENS] = 500
+    for number in range(3):
+        answer = await service.ask(METRIC, headers=bearer(f"any-{number}"))
+        assert (answer.status, "made to fail" in answer.message) == (503, False)
+    assert capsys.readouterr().out.count("made to fail") == 1
+
+
+async def test_a_user_in_the_group_of_the_unauthenticated_is_not_made_an_authenticated_one(service: Service) -> None:
+    service.cluster.tokens["odd"] = {"username": "odd", "groups": ["system:unauthenticated"]}
+    assert (await service.ask(METRIC, headers=bearer("odd"))).status == 200
+    [spec] = [body["spec"] for _, body in service.cluster.bodies if "user" in body.get("spec", {})]
+    assert spec["groups"] == ["system:unauthenticated"]

@@ -1,0 +1,49 @@
+"""Requests byte by byte, as no client library would send them."""
+
+import asyncio
+import re
+from collections.abc import Iterable
+
+import trustme
+
+from tests.apiserver.asking import POLICY
+from tests.apiserver.conftest import Service
+
+METRIC = f"{POLICY}/effective_cpu"
+_STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) [A-Za-z -]+\r\n")  # it follows the body before it without a break
+
+
+def head(target: str, *fields: str, method: str = "GET", version: str = "HTTP/1.1") -> bytes:
+    """A request's head; each field as it goes out."""
+    return "\r\n".join([f"{method} {target} {version}", "Host: x", *fields, "", ""]).encode("latin-1")
+
+
+def as_proxy(*fields: str, user: str = "bob") -> tuple[str, ...]:
+    """The fields of a request that the front proxy sends for a user."""
+    return (f"X-Remote-User: {user}", *fields)
+
+
+async def exchanged(service: Service, leaf: trustme.LeafCert | None, sent: bytes) -> bytes:
+    """All that comes back on a connection of its own until the server has closed it, or has been still for a while."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port, ssl=service.context(leaf))
+    found = b""
+    try:
+        writer.write(sent)
+        async with asyncio.timeout(5):
+            while piece := await reader.read(65536):
+                found += piece
+    except (ConnectionError, TimeoutError):
+        pass
+    finally:
+        writer.close()
+    return found
+
+
+async def statuses(service: Service, leaf: trustme.LeafCert | None, sent: bytes) -> list[int]:
+    """The codes of all answers on one connection, of which the last request has to end it."""
+    return [int(code) for code in _STATUS.findall(await exchanged(service, leaf, sent))]
+
+
+def reviewed(service: Service, kind: str = "resourceAttributes") -> Iterable[dict[str, str]]:
+    """What the API server was asked whether it is allowed."""
+    return [body["spec"][kind] for path, body in service.cluster.bodies if kind in body.get("spec", {})]
