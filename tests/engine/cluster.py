@@ -206,6 +206,9 @@ class Cluster:
         return raw(item)
 
     def _discovery(self, path: str) -> web.Response:
+        if path == "/apis":
+            served = {prefix.removeprefix("/apis/") for plural, prefix in PREFIXES.items() if plural not in self.gone}
+            return raw({"groups": [{"versions": [{"groupVersion": one}]} for one in sorted(served) if "/api/" not in one]})
         served = [plural for plural, prefix in PREFIXES.items() if prefix == path and plural not in self.gone]
         if not served:
             return refusal(404, "NotFound", "the server could not find the requested resource")
