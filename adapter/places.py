@@ -35,7 +35,7 @@ def places(claims: Iterable[Claim[T]], each: int, total: int | None = None) -> f
 
 def _oldest(held: dict[str, dict[T, tuple[str, ...]]], each: int, total: int | None) -> frozenset[tuple[str, T]]:
     ranked = [
-        (rank, held[namespace][item], namespace, item)
+        (rank, items[item], namespace, item)
         for namespace, items in held.items()
         for rank, item in enumerate(sorted(items, key=items.__getitem__)[:each])
     ]

@@ -19,7 +19,7 @@ class AllowedServices(Section):
     services: tuple[str, ...] = Field(min_length=1)
     """Service names in the registry, likewise; capitals and small letters differ."""
     registry_namespaces: tuple[str, ...] = Field(default=("*",), min_length=1)
-    """The registry's own namespaces, likewise: that of the policy, or of the registry's settings where it names none."""
+    """The registry's own namespaces, likewise: that which the policy names, else that of the registry's settings."""
     groups: tuple[str, ...] = Field(default=("*",), min_length=1)
     """The registry's groups, likewise."""
 

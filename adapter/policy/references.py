@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 from adapter.faults import Fault
 
-LONGEST_GROUP = 253
-LONGEST_NAME = 253
+LONGEST = 253
+"""Characters of a group or a name."""
 
 _LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
-_GROUP = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
-"""A DNS-1123 subdomain."""
+_SUBDOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+"""A DNS-1123 subdomain: a group, and the name of every kind of object that Kubernetes itself or a definition brings."""
 _VERSION = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
 """A DNS-1035 label."""
 _KIND = re.compile(r"[A-Za-z](?:[-A-Za-z0-9]{0,61}[A-Za-z0-9])?")
@@ -24,7 +24,7 @@ _KIND = re.compile(r"[A-Za-z](?:[-A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 def kind_faults(api_version: str, kind: str) -> Iterator[Fault]:
     """What keeps these from naming a kind of the Kubernetes API."""
     group, slash, version = api_version.rpartition("/")
-    if not (_is_group(group) or not slash) or not _VERSION.fullmatch(version):
+    if (slash and not _is_subdomain(group)) or not _VERSION.fullmatch(version):
         advice = "is no group and version of the Kubernetes API; write them as `kubectl api-resources` does: apps/v1"
         yield Fault("spec.scaleTargetRef.apiVersion", api_version, advice)
     if not _KIND.fullmatch(kind):
@@ -35,10 +35,10 @@ def kind_faults(api_version: str, kind: str) -> Iterator[Fault]:
 def reference_faults(api_version: str, kind: str, name: str) -> Iterator[Fault]:
     """What keeps these from naming an object of the Kubernetes API."""
     yield from kind_faults(api_version, kind)
-    if name in {"", ".", ".."} or "/" in name or "%" in name or len(name) > LONGEST_NAME or not name.isprintable():
-        advice = f"is no object's name (at most {LONGEST_NAME} characters, no / and no %); write the target's own name"
+    if not _is_subdomain(name):
+        advice = f"is no object's name (small letters, digits, - and ., at most {LONGEST}); write that of the target"
         yield Fault("spec.scaleTargetRef.name", name, advice)
 
 
-def _is_group(group: str) -> bool:
-    return len(group) <= LONGEST_GROUP and _GROUP.fullmatch(group) is not None
+def _is_subdomain(text: str) -> bool:
+    return len(text) <= LONGEST and _SUBDOMAIN.fullmatch(text) is not None

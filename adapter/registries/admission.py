@@ -49,8 +49,8 @@ class Admission:
         """The sentence about a service that is left out."""
         most = self._settings[key.registry].services_per_namespace
         return (
-            f"service {key.service!r} of registry {key.registry} is not followed: policies in namespace {namespace} name "
-            f"more than {most} of its services, and older policies come first; name fewer, or raise "
+            f"service {key.service!r} of registry {key.registry} is not followed: policies in namespace {namespace} "
+            f"name more than {most} of its services, and older policies come first; name fewer, or raise "
             "servicesPerNamespace in the adapter's settings (registries)"
         )
 

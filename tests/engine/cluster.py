@@ -207,8 +207,9 @@ class Cluster:
 
     def _discovery(self, path: str) -> web.Response:
         if path == "/apis":
-            served = {prefix.removeprefix("/apis/") for plural, prefix in PREFIXES.items() if plural not in self.gone}
-            return raw({"groups": [{"versions": [{"groupVersion": one}]} for one in sorted(served) if "/api/" not in one]})
+            prefixes = {prefix for plural, prefix in PREFIXES.items() if plural not in self.gone}
+            listed = [{"groupVersion": prefix.removeprefix("/apis/")} for prefix in sorted(prefixes - {"/api/v1"})]
+            return raw({"groups": [{"versions": [one]} for one in listed]})
         served = [plural for plural, prefix in PREFIXES.items() if prefix == path and plural not in self.gone]
         if not served:
             return refusal(404, "NotFound", "the server could not find the requested resource")

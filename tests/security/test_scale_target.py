@@ -32,8 +32,8 @@ def invent(stand: Stand, namespace: str, kinds: Iterable[tuple[str, str]]) -> li
         service = Service(namespace, f"odd{number}", "deployments", "cpu")
         stand.add(service)
         policy: Object = stand.cluster.objects["watermarkpolicies"][f"{namespace}/odd{number}"]
-        created = f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z"
-        stand.cluster.put("watermarkpolicies", {**policy, "metadata": {**policy["metadata"], "creationTimestamp": created}})
+        policy["metadata"]["creationTimestamp"] = f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z"
+        stand.cluster.put("watermarkpolicies", policy)
         refer(stand, service, api_version, kind)
         found.append(service)
     return found
@@ -53,6 +53,9 @@ ADMITTED = [
     ("apps/v1", "1Deployment", "web", "scaleTargetRef.kind: '1Deployment'"),
     ("apps/v1", "D" * 300, "web", "scaleTargetRef.kind: 'DDD"),
     ("apps/v1", "Deployment", "web" * 300, "scaleTargetRef.name: 'webweb"),
+    ("apps/v1", "Deployment", "Web", "scaleTargetRef.name: 'Web'"),
+    ("apps/v1", "Deployment", "web?x=1#y", "scaleTargetRef.name: 'web?x=1#y'"),
+    ("apps/v1", "Deployment", "web,metadata.namespace=pay", "scaleTargetRef.name: 'web,metadata.namespace=pay'"),
     ("apps/v1", "Deployment", "we\nb", "scaleTargetRef.name: 'we\\nb'"),
 ]
 """What Kubernetes 1.36 admits (`tests/kube/test_real_server.py`), and what the policy says of it."""
@@ -192,7 +195,8 @@ def test_no_segment_becomes_another_path(segment: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("segment", "encoded"), [("a?b", "a%3Fb"), ("a#b", "a%23b"), ("a b", "a%20b"), ("a\r\nb", "a%0D%0Ab"), ("é", "%C3%A9")]
+    ("segment", "encoded"),
+    [("a?b", "a%3Fb"), ("a#b", "a%23b"), ("a b", "a%20b"), ("a\r\nb", "a%0D%0Ab"), ("é", "%C3%A9")],
 )
 def test_what_is_special_in_a_url_is_encoded(segment: str, encoded: str) -> None:
     assert path("apis", segment) == f"/apis/{encoded}"
