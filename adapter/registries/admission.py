@@ -1,5 +1,6 @@
 """Which services the policies of a Kubernetes namespace may have followed: judged before any registry is asked."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import NamedTuple
@@ -63,8 +64,11 @@ class Admission:
         followed: dict[str, dict[ServiceKey, str]] = {}
         left_out: set[ServiceKey] = set()
         for name, of_one in allowed.items():
-            placed = sorted(places(of_one, self._settings[name].services_per_namespace), reverse=True)
-            followed[name] = {key: namespace for namespace, key in placed}  # the first of several namespaces
+            placed = places(of_one, self._settings[name].services_per_namespace)
+            counts = Counter(namespace for namespace, _ in placed)
+            # Of several namespaces that with the fewest services: nobody's service becomes one of many by being named.
+            ordered = sorted(placed, key=lambda one: (-counts[one[0]], one[0]))
+            followed[name] = {key: namespace for namespace, key in ordered}
             left_out |= {claim.item for claim in of_one} - followed[name].keys()
         return Choice(followed, frozenset(left_out))
 

@@ -6,9 +6,19 @@ from collections.abc import Iterable
 import pytest
 
 from adapter.places import Claim, places
+from adapter.registries import consul_wire
 from adapter.registries.admission import Admission
+from adapter.registries.errors import RegistryError
 from adapter.registries.roster import ServiceKey
-from adapter.settings_registries import AllowedServices, HttpRegistry, NacosRegistry, PolarisRegistry, Registry
+from adapter.registries.zookeeper_readers import fault_of
+from adapter.settings_registries import (
+    AllowedServices,
+    HttpRegistry,
+    NacosRegistry,
+    PolarisRegistry,
+    Registry,
+    ZooKeeperRegistry,
+)
 from tests.engine.kit import DESIRED, Service, running, standing
 from tests.registries.test_hub import API, ONE, WEB, Stand
 
@@ -154,3 +164,22 @@ def test_places_are_the_same_in_whatever_order_the_claims_come() -> None:
 def test_what_two_namespaces_name_is_one_place() -> None:
     claims = [*named("shop", "web", "api"), *named("cart", "web", "api")]
     assert {item.service for _, item in places(claims, 2, 2)} == {"web", "api"}
+
+
+def test_a_service_that_a_greedy_namespace_names_too_stays_that_of_its_own_namespace() -> None:
+    claims = [*named("evil", "web", "w1", "w2"), *named("shop", "web")]
+    followed = Admission([ONE]).choose(claims).followed["one"]
+    assert (followed[WEB], followed[ServiceKey("one", "w1")]) == ("shop", "evil")
+
+
+@pytest.mark.parametrize("service", ["", ".", ".."])
+def test_a_service_is_never_another_path_of_consul(service: str) -> None:
+    with pytest.raises(RegistryError, match="cannot be the name of a service"):
+        consul_wire.path(service)
+    assert consul_wire.path("a/../b?c#d%2e") == "/v1/health/service/a%2F..%2Fb%3Fc%23d%252e"
+
+
+@pytest.mark.parametrize("service", ["", "..", "..:1.0", ":1.0", "a/../b", "a/providers", "a\nb"])
+def test_a_service_is_never_another_node_of_zookeeper(service: str) -> None:
+    settings = ZooKeeperRegistry(name="zk", type="ZooKeeper", layout="DubboInterface", servers=("zk:2181",))
+    assert "cannot be the name of a node" in fault_of(ServiceKey("zk", service), settings)

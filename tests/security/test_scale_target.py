@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 from prometheus_client.exposition import generate_latest
+from yarl import URL
 
 from adapter.assessor import targets
 from adapter.kube import resources
@@ -200,3 +201,4 @@ def test_no_segment_becomes_another_path(segment: str) -> None:
 )
 def test_what_is_special_in_a_url_is_encoded(segment: str, encoded: str) -> None:
     assert path("apis", segment) == f"/apis/{encoded}"
+    assert URL(f"https://server:6443{path('apis', segment)}").raw_path_qs == f"/apis/{encoded}"
