@@ -5,6 +5,8 @@ from collections.abc import Iterable
 
 import pytest
 
+from adapter.check.command import Wanted, _services
+from adapter.load.spec import Registry as Named
 from adapter.places import Claim, places
 from adapter.registries import consul_wire
 from adapter.registries.admission import Admission
@@ -20,6 +22,7 @@ from adapter.settings_registries import (
     ZooKeeperRegistry,
 )
 from tests.engine.kit import DESIRED, Service, running, standing
+from tests.load.world import policy
 from tests.registries.test_hub import API, ONE, WEB, Stand
 
 OWN = Service("shop", "own", "deployments", "cpu", "first")
@@ -183,3 +186,12 @@ def test_a_service_is_never_another_path_of_consul(service: str) -> None:
 def test_a_service_is_never_another_node_of_zookeeper(service: str) -> None:
     settings = ZooKeeperRegistry(name="zk", type="ZooKeeper", layout="DubboInterface", servers=("zk:2181",))
     assert "cannot be the name of a node" in fault_of(ServiceKey("zk", service), settings)
+
+
+def test_check_asks_for_no_service_that_the_policy_may_not_name() -> None:
+    settings = ONE.model_copy(update={"allow": (rule(services=["web"]),)})
+    policies = [
+        policy(name=service, namespace=namespace, registry=Named(name="one", service=service))
+        for namespace, service in (("shop", "web"), ("shop", "secret"), ("evil", "other"))
+    ]
+    assert _services(Wanted(), {"one": settings}, policies) == {"one": {WEB}}

@@ -6,16 +6,17 @@ import json
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from adapter.registries.http import HttpSource
+from adapter.registries.polaris import PolarisSource
 from adapter.registries.roster import RosterSource, ServiceKey
-from adapter.settings_registries import HttpRegistry
+from adapter.settings_registries import HttpRegistry, PolarisRegistry
 from tests.registries.test_http import said
+from tests.registries.test_polaris import LIST
 from tests.registries.trust import book
 
 INTERVAL = 1.0
@@ -33,24 +34,28 @@ class Registry:
         self.asked: dict[str, list[float]] = defaultdict(list)
 
     async def handle(self, request: web.Request) -> web.Response:
-        service = request.query["service"]
+        polaris = request.method == "POST"
+        service = (await request.json())["service"]["name"] if polaris else request.query["service"]
         self.asked[service].append(asyncio.get_running_loop().time())
         if service.startswith("evil"):
             await asyncio.sleep(self.seconds)
-        return web.Response(text=json.dumps(said()))
+        return web.Response(text=json.dumps(LIST if polaris else said()))
 
 
 @contextlib.asynccontextmanager
-async def following(seconds: float, **more: Any) -> AsyncIterator[tuple[Registry, RosterSource]]:
+async def following(seconds: float, kind: str = "HTTP") -> AsyncIterator[tuple[Registry, RosterSource]]:
     registry = Registry(seconds)
     app = web.Application()
-    app.router.add_route("*", "/roster", registry.handle)
+    app.router.add_route("*", "/{path:.*}", registry.handle)
     async with TestServer(app) as server:
         url = str(server.make_url("/roster"))
-        settings = HttpRegistry.model_validate(
-            {"name": "own", "type": "HTTP", "url": url, "interval_seconds": INTERVAL, "timeout_seconds": 5, **more}
+        given = {"name": "own", "type": kind, "interval_seconds": INTERVAL, "timeout_seconds": 5}
+        rosters = book("own")
+        source: RosterSource = (
+            HttpSource(HttpRegistry.model_validate({**given, "url": url}), rosters)
+            if kind == "HTTP"
+            else PolarisSource(PolarisRegistry.model_validate({**given, "servers": [url]}), rosters)
         )
-        source = HttpSource(settings, rosters := book("own"))
         rosters.followed_for = dict.fromkeys(OURS, "shop") | dict.fromkeys(THEIRS, "evil")
         source.watch([*OURS, *THEIRS])
         task = asyncio.create_task(source.run())
@@ -61,9 +66,11 @@ async def following(seconds: float, **more: Any) -> AsyncIterator[tuple[Registry
             await asyncio.gather(task, return_exceptions=True)
 
 
-@pytest.mark.parametrize("seconds", [0.1, 0.45, 3.0, 20.0], ids=["a little", "nearly in time", "slow", "never"])
-async def test_the_others_are_asked_about_once_in_an_interval(seconds: float) -> None:
-    async with following(seconds) as (registry, source):
+@pytest.mark.parametrize(
+    ("kind", "seconds"), [("HTTP", 0.1), ("HTTP", 0.45), ("HTTP", 3.0), ("HTTP", 20.0), ("Polaris", 3.0)]
+)
+async def test_the_others_are_asked_about_once_in_an_interval(kind: str, seconds: float) -> None:
+    async with following(seconds, kind) as (registry, source):
         await asyncio.sleep(6 * INTERVAL)
         now = asyncio.get_running_loop().time()
         for key in OURS:
