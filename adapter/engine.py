@@ -19,6 +19,7 @@ from adapter.assessor.targets import Found, Targets
 from adapter.assessor.views import Views, unassessed
 from adapter.assessor.worker import Worker
 from adapter.assessor.world import Link, TargetRef, World
+from adapter.kube.paths import collection
 from adapter.kube.pods import PodDecoder
 from adapter.kube.reflector import Reflector
 from adapter.kube.session import Session
@@ -28,7 +29,7 @@ from adapter.load.spec import Policy, Query
 from adapter.policy.hpa import Hpa
 from adapter.registries.hub import Registries
 from adapter.registries.kubernetes import Endpoints, decode_listing
-from adapter.registries.roster import service_of
+from adapter.registries.roster import ServiceKey, service_of
 from adapter.settings import Settings, SettingsError, SettingsFile, needs_restart
 from adapter.snapshot import Key, Neighbours, Picture, QueryView
 from adapter.telemetry import logs
@@ -46,10 +47,10 @@ YOUNG = (1_000, 3, 1_000_000)
 """When the garbage collector looks at young objects: a thousand take half a millisecond, and most of them live on.
 At all objects, which takes tenths of a second, it never looks by itself."""
 COLLECT_SECONDS = 300.0
-POLICIES = ("/apis/effective-load.io/v1alpha1", "watermarkpolicies")
-HPAS = ("/apis/autoscaling/v2", "horizontalpodautoscalers")
-PODS = ("/api/v1", "pods")
-SLICES = ("/apis/discovery.k8s.io/v1", "endpointslices")
+POLICIES = ("effective-load.io/v1alpha1", "watermarkpolicies")
+HPAS = ("autoscaling/v2", "horizontalpodautoscalers")
+PODS = ("v1", "pods")
+SLICES = ("discovery.k8s.io/v1", "endpointslices")
 
 
 class Engine:
@@ -109,14 +110,14 @@ class Engine:
         return [
             Reflector(
                 self._session,
-                _path(prefix, plural, namespace),
+                collection(api_version, plural, namespace),
                 decode,
                 name=plural,
                 namespace=namespace,
                 on_event=on_event,
                 metrics=self._metrics,
             )
-            for (prefix, plural), decode, on_event in kinds
+            for (api_version, plural), decode, on_event in kinds
             for namespace in tuple(namespaces) or ("",)
         ]
 
@@ -177,11 +178,11 @@ class Engine:
             await self._links_changed.wait()
             self._links_changed.clear()
             links = tuple(self._world.links())
-            self._targets.want(link.ref for link in links)
+            self._targets.want(self._world.target_claims())
             await asyncio.sleep(0)
             self._prometheus.want(_wanted(links))
             self._usage.refresh()
-            self.registries.watch(self._world.services())
+            self.registries.watch(self._world.service_claims())
             await asyncio.sleep(0)
             self._publish_again()
             await asyncio.sleep(LINKS_SECONDS)
@@ -203,7 +204,7 @@ class Engine:
     def _kind_changed(self, kind: KindKey) -> None:
         """A kind of target was resolved or listed, or can be no longer, or its watch is silent."""
         self._world.mark_kind(*kind)
-        self._publish_again()
+        self._links_changed.set()  # many kinds change at once: what is known of them is published once
 
     def _queries_changed(self, users: Iterable[Wanted]) -> None:
         """Queries were answered: whoever uses them is looked at again, and those of general use are published."""
@@ -315,7 +316,7 @@ class _Inputs:
         self.resources: Callable[[str], ResourceSamples] = usage.samples
         self.query: Callable[[Query, str, str], QuerySamples] = prometheus.samples
         self.endpoint_serving: Callable[[str, str, str], bool | None] = endpoints.endpoint_serving
-        self.registry_refusal: Callable[[str, str, str], str] = registries.refusal
+        self.registry_refusal: Callable[[ServiceKey, str], str] = registries.refusal
 
     def roster(self, policy: Policy) -> Roster | None:
         """The registry's latest answer; Kubernetes' own facts need none."""
@@ -343,7 +344,3 @@ def _query_view(result: NamedQueryResult) -> QueryView:
         fetched_at=result.fetched_at,
         error=result.error,
     )
-
-
-def _path(prefix: str, plural: str, namespace: str) -> str:
-    return f"{prefix}/namespaces/{namespace}/{plural}" if namespace else f"{prefix}/{plural}"

@@ -17,7 +17,11 @@ class AllowedServices(Section):
     namespaces: tuple[str, ...] = Field(min_length=1)
     """Kubernetes namespaces; `*` and `?` are wildcards."""
     services: tuple[str, ...] = Field(min_length=1)
-    """Service names in the registry, likewise."""
+    """Service names in the registry, likewise; capitals and small letters differ."""
+    registry_namespaces: tuple[str, ...] = Field(default=("*",), min_length=1)
+    """The registry's own namespaces, likewise: that which the policy names, else that of the registry's settings."""
+    groups: tuple[str, ...] = Field(default=("*",), min_length=1)
+    """The registry's groups, likewise."""
 
 
 class RegistryTls(Section):
@@ -37,7 +41,11 @@ class _Registry(Section):
     name: str = Field(min_length=1)
     """The name that policies refer to."""
     allow: tuple[AllowedServices, ...] = ()
-    """Which services policies may name, by namespace; empty: every policy may name every service."""
+    """Which services policies may name, by namespace; empty: every policy may name every service. What a policy may not
+    name is never asked for."""
+    services_per_namespace: Annotated[int, Field(ge=1)] = 500
+    """How many services the policies of one Kubernetes namespace may have followed; those of the oldest policies are.
+    So no namespace takes the registry's connections from the others."""
     pod_name_key: str = ""
     """Metadata key under which instances carry the name of their pod; a policy may name another. Empty: by address."""
     timeout_seconds: Seconds = 5
@@ -110,6 +118,9 @@ class ConsulRegistry(_Registry):
     """Namespace (Enterprise), where a policy names none."""
     partition: str = ""
     """Admin partition (Enterprise)."""
+    services_per_namespace: Annotated[int, Field(ge=1)] = 100
+    """As in other registries, and fewer: each service holds a connection, of which Consul gives a client 200 by
+    default."""
     token_file: str = ""
     """File with an ACL token that may read services and nodes; read again when it changes."""
     warning_is_out: bool = False

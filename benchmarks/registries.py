@@ -26,6 +26,7 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import TypeAdapter
 
 from adapter.engine import YOUNG
+from adapter.places import Claim
 from adapter.registries.hub import Registries
 from adapter.registries.roster import FRESH_SECONDS, ServiceKey
 from adapter.settings_registries import Registry
@@ -175,7 +176,8 @@ async def follow(entry: dict[str, Any], services: int, instances: int) -> None:
     changed = asyncio.Event()
     hub = Registries([settings], lambda _: changed.set(), time.time, Metrics())
     keys = [ServiceKey("main", name) for name in _services(services, instances)]
-    hub.watch(keys)
+    # Of ten namespaces: one alone has a bound.
+    hub.watch(Claim(f"team-{number % 10}", (key.service,), key) for number, key in enumerate(keys))
     running = asyncio.create_task(hub.run())
     while _known(hub, keys, instances)["known"] != services:
         changed.clear()

@@ -9,6 +9,7 @@ from adapter.apiserver.certificates import KeyPair, Stock
 from adapter.apiserver.ports import JSON, MERGE_PATCH, Api
 from adapter.apiserver.status import CertificateError
 from adapter.kube.errors import Forbidden, NotFound
+from adapter.kube.paths import collection, path
 
 _DEADLINE = 5.0
 _FIELDS = ("tls.crt", "tls.key", "ca.crt", "ca.key")
@@ -28,8 +29,8 @@ class Store:
 
     def __init__(self, api: Api, namespace: str, name: str) -> None:
         self._api = api
-        self._collection = f"/api/v1/namespaces/{namespace}/secrets"
-        self._path = f"{self._collection}/{name}"
+        self._collection = collection("v1", "secrets", namespace)
+        self._path = self._collection + path(name)
         self._metadata = {"name": name, "namespace": namespace}
 
     async def read(self) -> tuple[_Secret | None, Stock | None]:

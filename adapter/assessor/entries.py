@@ -26,6 +26,12 @@ class PolicyEntry:
     policy: Policy | None = None
     fault: str = ""
     memory: bytes = b""
+    created: str = ""
+    """Its creationTimestamp, as the API server writes it: these sort as they stand."""
+
+
+class _Metadata(PolicyMetadata, frozen=True, kw_only=True):
+    created: str | None = msgspec.field(name="creationTimestamp", default=None)
 
 
 class _Status(msgspec.Struct, frozen=True):
@@ -33,7 +39,7 @@ class _Status(msgspec.Struct, frozen=True):
 
 
 class _Watched(msgspec.Struct, frozen=True):
-    metadata: PolicyMetadata = PolicyMetadata()
+    metadata: _Metadata = _Metadata()
     spec: dict[str, Any] | None = None
     status: _Status | None = None
 
@@ -59,6 +65,7 @@ def decode_policy(body: bytes | msgspec.Raw) -> PolicyEntry:
         policy=policy,
         fault=fault,
         memory=memory,
+        created=metadata.created or "",
     )
 
 

@@ -15,6 +15,8 @@ from adapter.kube.reflector import Reflector
 from adapter.kube.resources import Resource, Resources
 from adapter.kube.session import Session
 from adapter.kube.targets import TargetObject, target_decoder
+from adapter.places import Claim, places
+from adapter.policy.references import kind_faults
 from adapter.telemetry.metrics import Metrics
 
 log = structlog.get_logger(__name__)
@@ -23,6 +25,24 @@ LASTING_SECONDS = 60.0
 """A kind that was watched for so long is looked up again at once when it goes; one that comes and goes is not."""
 LOOK_AGAIN_SECONDS = 30.0
 """How often a kind is looked up while it is watched: no watch tells that objects keep their scale elsewhere now."""
+USUAL = frozenset(
+    {
+        KindKey("apps/v1", "Deployment"),
+        KindKey("apps/v1", "ReplicaSet"),
+        KindKey("apps/v1", "StatefulSet"),
+        KindKey("v1", "ReplicationController"),
+    }
+)
+"""Kinds that every API server serves: they are always watched where they are named."""
+KINDS_OF_A_NAMESPACE = 20
+"""So many other kinds may the HPAs of one namespace name: each is a watch, or is looked for again and again."""
+KINDS = 200
+"""So many other kinds are watched in all. Beyond, every namespace's oldest comes before any namespace's second."""
+
+_CROWDED = (
+    f"{{kind}} ({{api_version}}) is not watched: HPAs of policies name too many kinds (at most {KINDS_OF_A_NAMESPACE} "
+    f"beside Kubernetes' own in a namespace, and {KINDS} in all); name fewer"
+)
 
 
 class _Changed(Exception):  # noqa: N818 - it is called what happened
@@ -82,6 +102,7 @@ class Kind:
             log.info("looking a scale target kind up anew", kind=self._key.kind, because=what)
             self.fault = "" if served else f"the API server serves no {self.resource.name} any more"
             self.resource, self.watches = None, {}
+            self._resources.forget(self._key.api_version, self._key.kind)
             self._on_news(self._key)
             if not served:
                 await asyncio.sleep(self._backoff.next())
@@ -120,9 +141,8 @@ class Kind:
     async def _resolved(self) -> Resource:
         """The kind as the API server serves it now; until it serves one, the fault says why not."""
         while True:
-            self._resources.forget(self._key.api_version, self._key.kind)
             try:
-                resource = await self._resources.scalable(self._key.api_version, self._key.kind)
+                resource = await self._resources.scalable(self._key.api_version, self._key.kind, anew=True)
             except KubeError as error:
                 self._complain(str(error))
             else:
@@ -161,11 +181,16 @@ class Targets:
         self._metrics = metrics
         self._kinds: dict[KindKey, Kind] = {}
         self._running: dict[KindKey, asyncio.Task[None]] = {}
+        self._left_out: set[KindKey] = set()
         self._changed = asyncio.Event()
 
-    def want(self, refs: Iterable[TargetRef]) -> None:
-        """Have the kinds of these targets watched, and no others."""
-        wanted = {KindKey(ref.api_version, ref.kind) for ref in refs}
+    def want(self, claims: Iterable[Claim[TargetRef]]) -> None:
+        """Have the kinds of these targets watched, and no others: none that cannot be one, and only so many unusual."""
+        kinds = [Claim(one.namespace, one.since, KindKey(one.item.api_version, one.item.kind)) for one in claims]
+        usual = {claim.item for claim in kinds} & USUAL
+        unusual = [claim for claim in kinds if claim.item not in USUAL and not any(kind_faults(*claim.item))]
+        wanted = usual | {key for _, key in places(unusual, KINDS_OF_A_NAMESPACE, KINDS)}
+        self._note_left_out({claim.item for claim in unusual} - wanted)
         for key in self._kinds.keys() - wanted:
             self._let_go(key)
         for key in wanted - self._kinds.keys():
@@ -182,8 +207,14 @@ class Targets:
                 self._changed.clear()
                 await self._changed.wait()
 
+    def _note_left_out(self, left_out: set[KindKey]) -> None:
+        changed, self._left_out = self._left_out ^ left_out, left_out
+        for key in changed:
+            self._on_kind(key)
+
     def _let_go(self, key: KindKey) -> None:
         self._kinds.pop(key)
+        self._resources.forget(*key)
         if (task := self._running.pop(key, None)) is not None:
             task.cancel()
         self._on_kind(key)
@@ -211,7 +242,9 @@ class Targets:
 
     def find(self, ref: TargetRef) -> Found | str:
         """The target, or the sentence that says why it is not known."""
-        kind = self._kinds.get(KindKey(ref.api_version, ref.kind))
+        kind = self._kinds.get(key := KindKey(ref.api_version, ref.kind))
+        if key in self._left_out:
+            return _CROWDED.format(kind=ref.kind, api_version=ref.api_version)
         if kind is None or kind.resource is None:
             return (kind.fault if kind is not None else "") or f"{ref.kind} {ref.name} has not been looked up yet"
         reflector = kind.watches.get(ref.namespace) or kind.watches.get("")

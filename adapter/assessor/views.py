@@ -10,10 +10,10 @@ import structlog
 from adapter.assessor.entries import PolicyEntry
 from adapter.assessor.targets import Found
 from adapter.assessor.world import Link, TargetRef, World
+from adapter.faults import Fault
 from adapter.kube.selectors import SelectorError
 from adapter.kube.selectors import parse as parse_selector
 from adapter.load.matching import owned_by, owns_its_pods
-from adapter.load.membership import uses_registry
 from adapter.load.memory import Memory
 from adapter.load.pipeline import assess
 from adapter.load.pods import Pod
@@ -22,6 +22,8 @@ from adapter.load.samples import QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Policy, Query, Scale, Target
 from adapter.policy import travelling
 from adapter.policy.memory import RecollectionError
+from adapter.policy.references import reference_faults
+from adapter.registries.roster import ServiceKey, service_of
 from adapter.snapshot import WATCH_SILENT, Key, PolicyView, Problem
 
 log = structlog.get_logger(__name__)
@@ -50,8 +52,8 @@ class Inputs(Protocol):
         """The registry's latest answer for a policy's service."""
         ...
 
-    def registry_refusal(self, registry: str, service: str, namespace: str) -> str:
-        """Why a policy of this namespace may not name this service of that registry; empty where it may."""
+    def registry_refusal(self, service: ServiceKey, namespace: str) -> str:
+        """Why a policy of this namespace may not have this service followed; empty where it may."""
         ...
 
     def endpoint_serving(self, namespace: str, pod: str, uid: str) -> bool | None:
@@ -88,7 +90,11 @@ class Views:
         return self._linked(key, view, link, silent)
 
     def _linked(self, key: Key, view: PolicyView, link: Link, silent: Problem | None) -> PolicyView:
-        view = replace(view, bounds=link.hpa.bounds, target_name=link.ref.name)
+        view = replace(view, bounds=link.hpa.bounds)
+        faults = list(reference_faults(*link.ref[1:]))
+        if faults:
+            return replace(view, problem=silent or _wrong_reference(link, faults))
+        view = replace(view, target_name=link.ref.name)
         problem = silent or _refusal(link, self._inputs.registry_refusal)
         found = self._inputs.find(link.ref)
         if isinstance(found, str):
@@ -199,15 +205,20 @@ def _bare(entry: PolicyEntry) -> Policy:
     )
 
 
-def _refusal(link: Link, registry_refusal: Callable[[str, str, str], str]) -> Problem | None:
+def _wrong_reference(link: Link, faults: Iterable[Fault]) -> Problem:
+    said = "; ".join(map(str, faults))
+    return Problem(422, "Invalid", f"HorizontalPodAutoscaler {link.hpa.name}: {said}")
+
+
+def _refusal(link: Link, registry_refusal: Callable[[ServiceKey, str], str]) -> Problem | None:
     """Why a policy that is valid by itself is refused all the same."""
     if link.rivals:
         others = ", ".join(sorted(key.name for key in link.rivals))
         message = f"PolicyConflict: {link.ref.kind} {link.ref.name} has other policies as well ({others}); keep one"
         return Problem(409, "Conflict", message)
-    registry = uses_registry(link.policy)
-    if registry is not None:
-        refusal = registry_refusal(registry.name, registry.service, link.policy.namespace)
+    service = service_of(link.policy)
+    if service is not None:
+        refusal = registry_refusal(service, link.policy.namespace)
         if refusal:
             return Problem(503, "ServiceUnavailable", f"WatermarkPolicy {link.policy.name}: {refusal}")
     return None

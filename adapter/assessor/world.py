@@ -10,6 +10,7 @@ from adapter.assessor.podindex import PodIndex, owners
 from adapter.load.matching import owns_its_pods
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy
+from adapter.places import Claim
 from adapter.policy.hpa import Hpa
 from adapter.registries.roster import ServiceKey, service_of
 from adapter.snapshot import Key, Neighbours, PodsMetricTarget, TargetKey
@@ -61,6 +62,7 @@ class World:
         self._by_hpa: dict[Key, set[Key]] = defaultdict(set)
         self._refs: dict[Key, TargetRef] = {}
         self._by_ref: dict[TargetRef, set[Key]] = defaultdict(set)
+        self._by_kind: dict[tuple[str, str], set[Key]] = defaultdict(set)
         self._hpas_by_ref: dict[TargetRef, set[Key]] = defaultdict(set)
         self._by_owner: dict[Key, set[Key]] = defaultdict(set)
         self._loose: dict[str, set[Key]] = defaultdict(set)
@@ -156,11 +158,23 @@ class World:
 
     def mark_kind(self, api_version: str, kind: str) -> None:
         """Something else is known of a kind of target."""
-        self._mark_all(key for key, ref in self._refs.items() if (ref.api_version, ref.kind) == (api_version, kind))
+        self._mark_all(self._by_kind.get((api_version, kind), ()))
 
-    def services(self) -> Iterable[ServiceKey]:
-        """The services that policies name."""
-        return tuple(self._by_service)
+    def target_claims(self) -> Iterable[Claim[TargetRef]]:
+        """The targets of policies, each with the policy's namespace and age."""
+        return [Claim(key.namespace, self._since(key), ref) for key, ref in self._refs.items()]
+
+    def service_claims(self) -> Iterable[Claim[ServiceKey]]:
+        """The services that policies name, likewise."""
+        return [
+            Claim(key.namespace, self._since(key), service)
+            for service, keys in self._by_service.items()
+            for key in keys
+        ]
+
+    def _since(self, key: Key) -> tuple[str, str]:
+        """What orders the policies of a namespace by age, in the same way in every process."""
+        return self.policies[key].created, key.name
 
     def link(self, key: Key) -> Link | None:
         """The policy with its HPA and target, None where it is not valid or its HPA does not exist."""
@@ -222,12 +236,14 @@ class World:
     def _file(self, key: Key, ref: TargetRef) -> None:
         self._refs[key] = ref
         self._by_ref[ref].add(key)
+        self._by_kind[ref.api_version, ref.kind].add(key)
         self._by_owner[Key(ref.namespace, ref.name)].add(key)
         if not owns_its_pods(ref.kind):
             self._loose[ref.namespace].add(key)
 
     def _unfile(self, key: Key, ref: TargetRef) -> None:
         _discard(self._by_ref, ref, key)
+        _discard(self._by_kind, (ref.api_version, ref.kind), key)
         _discard(self._by_owner, Key(ref.namespace, ref.name), key)
         _discard(self._loose, ref.namespace, key)
 

@@ -11,6 +11,7 @@ import msgspec
 from adapter.faults import FaultyDocument
 from adapter.kube.errors import KubeError, MalformedAnswer
 from adapter.kube.objects import Condition
+from adapter.kube.paths import collection
 from adapter.kube.pods import PodDecoder
 from adapter.kube.resources import Resources
 from adapter.kube.session import Session
@@ -22,16 +23,15 @@ from adapter.policy.conformance import Wiring
 from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.policy.objects import PolicyObject
 from adapter.policy.parse import parse_policy
+from adapter.policy.references import reference_faults
 
-_ALL_HPAS = "/apis/autoscaling/v2{}/horizontalpodautoscalers"
-_SLICES = "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices"
+_HPAS = ("autoscaling/v2", "horizontalpodautoscalers")
+_POLICIES = ("effective-load.io/v1alpha1", "watermarkpolicies")
+_SLICES = ("discovery.k8s.io/v1", "endpointslices")
 
 _API_SERVICE = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta2.custom.metrics.k8s.io"
 
 T = TypeVar("T")
-
-_POLICIES = "/apis/effective-load.io/v1alpha1{}/watermarkpolicies"
-_HPAS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 
 
 class ClusterFault(Exception):  # noqa: N818  an error is called what happened
@@ -119,13 +119,13 @@ class Cluster:
 
     async def policies(self, namespaces: Iterable[str]) -> list[Named]:
         """The policies of these namespaces, of all where none is named; by name."""
-        paths = [_POLICIES.format(f"/namespaces/{one}") for one in namespaces] or [_POLICIES.format("")]
+        paths = [collection(*_POLICIES, one) for one in tuple(namespaces) or ("",)]
         found = [_policy(raw) for path in paths for raw in await self._items(path)]
         return sorted(found, key=str)
 
     async def policy(self, namespace: str, name: str) -> Named:
         """One policy."""
-        raw = await self._one(_POLICIES.format(f"/namespaces/{namespace}"), name)
+        raw = await self._one(collection(*_POLICIES, namespace), name)
         if raw is None:
             raise ClusterFault(f"there is no WatermarkPolicy {name} in namespace {namespace}")
         return _policy(raw)
@@ -133,6 +133,8 @@ class Cluster:
     async def pods(self, policy: Policy) -> TargetPods:
         """The pods of a policy's target, by selector and owner."""
         hpa = await self._hpa(policy)
+        for fault in reference_faults(*hpa.target):
+            raise ClusterFault(f"HorizontalPodAutoscaler {hpa.name}: {fault}")
         kind, name = hpa.target.kind, hpa.target.name
         resource = await self._resources.scalable(hpa.target.api_version, kind)
         raw = await self._one(resource.collection(policy.namespace), name)
@@ -141,7 +143,7 @@ class Cluster:
         known = _decoded(raw, target_decoder(hpa.target.api_version, kind, resource.paths), f"{kind} {name}")
         if known.scale is None or not known.scale.selector:
             raise ClusterFault(f"the scale of {kind} {name} has no selector, so its pods cannot be told")
-        path, decode = f"/api/v1/namespaces/{policy.namespace}/pods", PodDecoder()
+        path, decode = collection("v1", "pods", policy.namespace), PodDecoder()
         raws = await self._items(path, labelSelector=known.scale.selector)
         pods = [_decoded(raw, decode, "pods") for raw in raws]
         owned = sorted((pod for pod in pods if owned_by(pod, known.target)), key=lambda pod: pod.name)
@@ -149,13 +151,13 @@ class Cluster:
 
     async def hpas(self, namespaces: Iterable[str]) -> list[Hpa]:
         """The HPAs of these namespaces, of all where none is named; those that cannot be read are left out."""
-        paths = [_ALL_HPAS.format(f"/namespaces/{one}") for one in namespaces] or [_ALL_HPAS.format("")]
+        paths = [collection(*_HPAS, one) for one in tuple(namespaces) or ("",)]
         found = [self._parsed(raw) for path in paths for raw in await self._items(path)]
         return [one for one in found if one is not None]
 
     async def addresses(self, namespace: str, service: str) -> list[str]:
         """Where the pods of a Service listen on its port `https`, as host:port, those that are not ready too."""
-        raws = await self._items(_SLICES.format(namespace), labelSelector=f"kubernetes.io/service-name={service}")
+        raws = await self._items(collection(*_SLICES, namespace), labelSelector=f"kubernetes.io/service-name={service}")
         found = [_decoded(raw, msgspec.json.Decoder(_Slice).decode, "endpointslices") for raw in raws]
         return sorted({address for one in found for address in one.addresses()})
 
@@ -192,7 +194,7 @@ class Cluster:
     async def _neighbourhood(self, namespace: str) -> tuple[list[Hpa], list[Named]]:
         """The HPAs and policies of a namespace; an HPA that cannot be read is nobody's neighbour."""
         if namespace not in self._neighbourhoods:
-            found = [self._parsed(raw) for raw in await self._items(_HPAS.format(namespace))]
+            found = [self._parsed(raw) for raw in await self._items(collection(*_HPAS, namespace))]
             hpas = [one for one in found if one is not None]
             self._neighbourhoods[namespace] = hpas, await self.policies([namespace])
         return self._neighbourhoods[namespace]
@@ -204,7 +206,7 @@ class Cluster:
             return None
 
     async def _hpa(self, policy: Policy) -> Hpa:
-        raw = await self._one(_HPAS.format(policy.namespace), policy.hpa)
+        raw = await self._one(collection(*_HPAS, policy.namespace), policy.hpa)
         if raw is None:
             raise ClusterFault(f"there is no HorizontalPodAutoscaler {policy.hpa}, which the policy names")
         try:

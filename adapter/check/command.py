@@ -20,12 +20,11 @@ from adapter.load.membership import KUBERNETES, uses_registry
 from adapter.load.roster import Roster
 from adapter.load.spec import Policy
 from adapter.policy.conformance import Wiring, flaws
-from adapter.registries.hub import Registries
+from adapter.registries.admission import Admission
 from adapter.registries.probe import Look, look
 from adapter.registries.roster import ServiceKey, service_of
 from adapter.settings import Settings
 from adapter.settings_registries import Registry
-from adapter.telemetry.metrics import Metrics
 
 
 class Unusable(Exception):  # noqa: N818  an error is called what happened
@@ -189,9 +188,11 @@ def _services(
         key = ServiceKey(wanted.registry, wanted.service, wanted.namespace, wanted.group)
         return {wanted.registry: {key}}
     asked: dict[str, set[ServiceKey]] = {}
-    for key in filter(None, map(service_of, policies)):
-        if key.registry in registries:
-            asked.setdefault(key.registry, set()).add(key)
+    admission = Admission(registries.values())
+    for policy in policies:
+        named = service_of(policy)
+        if named is not None and not admission.refusal(named, policy.namespace):
+            asked.setdefault(named.registry, set()).add(named)
     chosen = (wanted.registry,) if wanted.registry else asked if wanted.policy else registries
     return {name: asked.get(name) or {ServiceKey(name, PROBE)} for name in chosen}
 
@@ -221,15 +222,14 @@ async def _policy_sections(
 
 
 def _may_name_its_service(section: Section, settings: Settings, policy: Policy) -> bool:
-    registry = uses_registry(policy)
-    if registry is None:
+    service = service_of(policy)
+    if service is None:
         return True
-    hub = Registries(settings.registries, lambda _: None, time.time, Metrics())
-    refusal = hub.refusal(registry.name, registry.service, policy.namespace)
+    refusal = Admission(settings.registries).refusal(service, policy.namespace)
     if refusal:
         section.wrong(refusal)
         return False
-    section.ok(f"the settings let it name service {registry.service} of registry {registry.name}")
+    section.ok(f"the settings let it name service {service.service} of registry {service.registry}")
     return True
 
 

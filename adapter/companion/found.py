@@ -7,6 +7,7 @@ import msgspec
 
 from adapter.companion.situation import Past, Written
 from adapter.kube.errors import MalformedAnswer
+from adapter.kube.paths import collection
 from adapter.kube.session import Session
 from adapter.policy.times import seconds_of
 from adapter.snapshot import Key
@@ -14,13 +15,13 @@ from adapter.snapshot import Key
 PAGE = 500
 READ_SECONDS = 2.0
 """How long one policy may take to be read: everything that can wait waits for it."""
-_POLICIES = "/apis/effective-load.io/v1alpha1{}/watermarkpolicies"
+_POLICIES = ("effective-load.io/v1alpha1", "watermarkpolicies")
 
 
 async def found(session: Session, namespaces: Iterable[str]) -> dict[Key, Past]:
     """What the statuses in these namespaces say, in all of them where none is named. Raises KubeError."""
     pasts: dict[Key, Past] = {}
-    for path in [_POLICIES.format(f"/namespaces/{one}") for one in namespaces] or [_POLICIES.format("")]:
+    for path in [collection(*_POLICIES, one) for one in tuple(namespaces) or ("",)]:
         token = ""
         while True:
             page = _read(_PAGE, await session.get(path, params={"limit": str(PAGE), "continue": token}), path)
@@ -36,7 +37,7 @@ async def found(session: Session, namespaces: Iterable[str]) -> dict[Key, Past]:
 async def reread(session: Session, key: Key) -> Written:
     """What one policy's status says now; nothing where there is no such policy. Raises KubeError."""
     # As a list, for which the right is there anyhow.
-    path, only = _POLICIES.format(f"/namespaces/{key.namespace}"), {"fieldSelector": f"metadata.name={key.name}"}
+    path, only = collection(*_POLICIES, key.namespace), {"fieldSelector": f"metadata.name={key.name}"}
     page = _read(_PAGE, await session.get(path, params=only, timeout=READ_SECONDS), path)
     return written(page.items[0].status or {}, session.now()) if page.items else Written()
 

@@ -8,9 +8,10 @@ import msgspec
 from adapter.companion.actions import AskTolerance, WireHpa
 from adapter.companion.situation import ToleranceField
 from adapter.kube.errors import MalformedAnswer
+from adapter.kube.paths import collection, path
 from adapter.policy.managers import OWN
 
-HPA = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers/{}"
+HPAS = ("autoscaling/v2", "horizontalpodautoscalers")
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 
@@ -29,8 +30,8 @@ class Hpas:
         """Ask the API server what it would keep of a tolerance; nothing is written. Raises KubeError."""
         body = {"spec": {"behavior": {"scaleUp": {"tolerance": "0"}}}}
         self.tolerance = ToleranceField(known=self.tolerance.known, asked_at=self._now())
-        path = HPA.format(action.key.namespace, action.hpa)
-        self._learn(await self._patch(path, body, MERGE, {"dryRun": "All", "fieldManager": OWN}))
+        hpa = collection(*HPAS, action.key.namespace) + path(action.hpa)
+        self._learn(await self._patch(hpa, body, MERGE, {"dryRun": "All", "fieldManager": OWN}))
 
     async def wire(self, action: WireHpa) -> None:
         """Set the fields, by server-side apply, of this very version; nobody else's are taken. Raises KubeError."""
@@ -45,8 +46,8 @@ class Hpas:
             },
             "spec": {"behavior": action.behavior},
         }
-        path = HPA.format(action.key.namespace, action.hpa)
-        answer = await self._patch(path, body, APPLY, {"fieldManager": OWN, "force": "false"})
+        hpa = collection(*HPAS, action.key.namespace) + path(action.hpa)
+        answer = await self._patch(hpa, body, APPLY, {"fieldManager": OWN, "force": "false"})
         if "tolerance" in action.behavior.get("scaleUp", {}):
             self._learn(answer)
 

@@ -4,9 +4,10 @@ import socket
 from typing import Any, NamedTuple
 
 from adapter.companion.actions import WriteEvent
+from adapter.kube.paths import collection, path
 from adapter.policy.memory import time_text
 
-EVENTS = "/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+EVENTS = ("events.k8s.io/v1", "events")
 CONTROLLER = "effective-load.io/companion"
 _LONGEST_INSTANCE = 128
 _INSTANCE = socket.gethostname()[:_LONGEST_INSTANCE]
@@ -22,12 +23,12 @@ class Writing(NamedTuple):
 
 def writing(action: WriteEvent) -> Writing:
     """What writes as much of the series as there is."""
-    path, series = EVENTS.format(namespace=action.key.namespace), action.series
+    events, series = collection(*EVENTS, action.key.namespace), action.series
     repeated = {"count": series.count, "lastObservedTime": time_text(series.last)}
     if series.written:
-        return Writing("PATCH", f"{path}/{series.name}", {"series": repeated})
+        return Writing("PATCH", events + path(series.name), {"series": repeated})
     event = _event(action) | ({"series": repeated} if series.count > 1 else {})
-    return Writing("POST", path, event)
+    return Writing("POST", events, event)
 
 
 def _event(action: WriteEvent) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import msgspec
 import structlog
 
 from adapter.kube.errors import KubeError
+from adapter.kube.paths import path
 from adapter.kube.session import Session
 from adapter.settings_notifications import Production
 
@@ -54,7 +55,7 @@ class Namespaces:
     async def _asked(self, namespace: str) -> dict[str, str] | None:
         """Its labels; None where they cannot be read."""
         try:
-            body = await self._session.get(f"/api/v1/namespaces/{namespace}", timeout=ASK_SECONDS)
+            body = await self._session.get(path("api", "v1", "namespaces", namespace), timeout=ASK_SECONDS)
             return _DECODER.decode(body).metadata.labels or {}
         except (KubeError, msgspec.MsgspecError) as error:
             if not self._complained:

@@ -23,6 +23,7 @@ from adapter.companion.deletion_cost import LOWEST
 from adapter.companion.hpas import APPLY, MERGE, Hpas
 from adapter.companion.patience import Patience
 from adapter.kube.errors import ApiStatusError, Conflict, Forbidden, KubeError, MalformedAnswer, NotFound
+from adapter.kube.paths import collection, path
 from adapter.kube.pods import DELETION_COST_ANNOTATION, MARK_ANNOTATION
 from adapter.kube.session import Session
 from adapter.policy.managers import OWN
@@ -32,7 +33,7 @@ from adapter.telemetry.metrics import Metrics
 WRITE_SECONDS = 2.0
 """How long one write may take: less than others wait before they take the lease."""
 LONGEST_REASON = 40
-POLICIES = "/apis/effective-load.io/v1alpha1/namespaces/{namespace}/watermarkpolicies/{name}"
+POLICIES = ("effective-load.io/v1alpha1", "watermarkpolicies")
 
 _JSON_PATCH = "application/json-patch+json"
 _log = structlog.get_logger(__name__)
@@ -141,8 +142,8 @@ class Writer:
         costs = {DELETION_COST_ANNOTATION: str(LOWEST), MARK_ANNOTATION: "true"} if action.first else {}
         metadata = {"name": action.pod, "namespace": action.namespace, "uid": action.uid, "annotations": costs}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
-        path = f"/api/v1/namespaces/{action.namespace}/pods/{action.pod}"
-        await self.patch(path, body, APPLY, {"fieldManager": OWN})
+        pod = collection("v1", "pods", action.namespace) + path(action.pod)
+        await self.patch(pod, body, APPLY, {"fieldManager": OWN})
 
     async def patch(self, path: str, body: object, content_type: str, params: dict[str, str] | None = None) -> bytes:
         """Send a patch. Raises KubeError."""
@@ -191,4 +192,4 @@ def _outcome(error: KubeError) -> Outcome:
 
 def path_of(key: Key) -> str:
     """Where a policy is."""
-    return POLICIES.format(namespace=key.namespace, name=key.name)
+    return collection(*POLICIES, key.namespace) + path(key.name)

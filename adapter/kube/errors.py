@@ -7,6 +7,7 @@ KubeError                       anything a caller of this room may see
 ├── MalformedAnswer             an answer that is not what the API promises
 ├── ScaleUnread                 a target's replica count is not known at this moment
 ├── UnknownKind                 discovery knows no such kind, or it has no scale subresource
+├── UnsafePath                  a value that cannot be a segment of a path; nothing was asked
 └── ApiStatusError              an answer outside 2xx: code, reason, message of its metav1.Status
     ├── BadRequest              400
     ├── Unauthorized            401
@@ -52,6 +53,10 @@ class ScaleUnread(KubeError):
 
 class UnknownKind(KubeError):
     """The API server serves no such kind, or the kind cannot be scaled."""
+
+
+class UnsafePath(KubeError):
+    """A value that was to become a segment of a path cannot be one."""
 
 
 class ApiStatusError(KubeError):

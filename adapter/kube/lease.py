@@ -17,6 +17,7 @@ import msgspec
 import structlog
 
 from adapter.kube.errors import Conflict, KubeError, NotFound
+from adapter.kube.paths import collection, path
 from adapter.kube.session import Session
 
 DURATION_SECONDS = 10
@@ -71,7 +72,8 @@ class Lease:
     def __init__(self, session: Session, namespace: str, name: str, identity: str) -> None:
         self._session = session
         self._monotonic = session.clock.monotonic
-        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._collection = collection("coordination.k8s.io/v1", "leases", namespace)
+        self._path = self._collection + path(name)
         self._metadata = _Metadata(name=name, namespace=namespace)
         self._identity = identity
         self._held: _Lease | None = None
@@ -168,7 +170,7 @@ class Lease:
 
     async def _found(self) -> _Lease | None:
         try:
-            body = await self._session.get(f"{self._collection}/{self._metadata.name}", timeout=ASK_SECONDS)
+            body = await self._session.get(self._path, timeout=ASK_SECONDS)
         except NotFound:
             return None
         return _DECODER.decode(body)
@@ -211,7 +213,7 @@ class Lease:
 
     async def _put(self, lease: _Lease) -> _Lease:
         # With the version that was read: whoever wrote in between wins.
-        return await self._send("PUT", f"{self._collection}/{self._metadata.name}", lease)
+        return await self._send("PUT", self._path, lease)
 
     async def _send(self, method: str, path: str, lease: _Lease) -> _Lease:
         answer = await self._session.request(method, path, body=msgspec.json.encode(lease), timeout=ASK_SECONDS)

@@ -161,6 +161,25 @@ class CustomResourceDefinition(_Narrow, frozen=True):
 # --- discovery ---
 
 
+class _GroupVersion(_Narrow, frozen=True):
+    group_version: str
+
+
+class _ApiGroup(_Narrow, frozen=True):
+    versions: list[_GroupVersion] = msgspec.field(default_factory=list)
+
+
+class ApiGroupList(_Narrow, frozen=True):
+    """The groups that are served, each with its versions; the core group is not among them."""
+
+    groups: list[_ApiGroup] = msgspec.field(default_factory=list)
+
+    @property
+    def group_versions(self) -> frozenset[str]:
+        """All of them as `group/version`."""
+        return frozenset(version.group_version for group in self.groups for version in group.versions)
+
+
 class ApiResource(_Narrow, frozen=True):
     """One resource (`deployments`) or subresource (`deployments/scale`) that discovery lists."""
 

@@ -1,5 +1,6 @@
 """From a kind to its paths: discovery, and for custom resources where they keep their scale."""
 
+import math
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -7,9 +8,11 @@ import msgspec
 
 from adapter.kube.errors import Forbidden, KubeError, MalformedAnswer, NotFound, UnknownKind
 from adapter.kube.flight import SingleFlight
-from adapter.kube.objects import ApiResource, ApiResourceList, CustomResourceDefinition
+from adapter.kube.objects import ApiGroupList, ApiResource, ApiResourceList, CustomResourceDefinition
+from adapter.kube.paths import collection, group_version, path
 from adapter.kube.session import Session
 from adapter.kube.targets import BUILT_IN, ScalePaths
+from adapter.policy.references import kind_faults
 
 T = TypeVar("T")
 
@@ -17,9 +20,14 @@ MISS_SECONDS = 30.0
 """A kind that was not found is looked up again after so long."""
 HIT_SECONDS = 600.0
 """And one that was found after so long; where that fails the old finding stays."""
+LISTING_SECONDS = 10.0
+"""Kinds share a listing of discovery for so long, so that many unknown ones are no more questions than a few."""
 
 _UNREAD = "its definition, which says where it is, may not be read: {}; manifests/base/rbac.yaml has the right for it"
-_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_CRDS = collection("apiextensions.k8s.io/v1", "customresourcedefinitions")
+_GROUPS = "/apis"
+_CERTAIN = {"v1", "apps/v1"}
+"""Served by every API server."""
 _BUILT_IN = {
     ("", "replicationcontrollers"),
     ("apps", "deployments"),
@@ -56,11 +64,11 @@ class Resource:
 
     def collection(self, namespace: str = "") -> str:
         """The path of all objects, or of those in a namespace."""
-        return f"{_base(self.api_version)}{f'/namespaces/{namespace}' if namespace else ''}/{self.plural}"
+        return collection(self.api_version, self.plural, namespace)
 
     def path(self, namespace: str, name: str) -> str:
         """The path of one object."""
-        return f"{self.collection(namespace if self.namespaced else '')}/{name}"
+        return self.collection(namespace if self.namespaced else "") + path(name)
 
     def scale_path(self, namespace: str, name: str) -> str:
         """The path of its scale subresource."""
@@ -74,34 +82,92 @@ class _Finding:
     sentence: str = ""
 
 
+class _Listings:
+    """What discovery lists, shared by all kinds for `LISTING_SECONDS`; only answers are remembered, never failures."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._bodies: dict[str, tuple[float, bytes | None]] = {}
+        self._flights: SingleFlight[str, bytes | None] = SingleFlight()
+        self._answered: set[str] = set()
+
+    async def of(self, api_version: str) -> list[ApiResource] | None:
+        """The resources of a group version; None where it is not served."""
+        listing = group_version(api_version)
+        if listing not in self._answered and not await self._is_listed(api_version):
+            return None
+        body = await self._body(listing)
+        if body is None:
+            self._answered.discard(listing)
+            return None
+        self._answered.add(listing)
+        return _decode(body, ApiResourceList).resources
+
+    def forget(self, api_version: str) -> None:
+        """Have this group version, and the list of all, read anew."""
+        for listing in (_GROUPS, group_version(api_version)):
+            self._bodies.pop(listing, None)
+
+    async def _is_listed(self, api_version: str) -> bool:
+        """Whether the group version may be asked about: what nobody serves is never asked for by its own name."""
+        if api_version in _CERTAIN:
+            return True
+        if "/" not in api_version:  # the core group has one version
+            return False
+        body = await self._body(_GROUPS)
+        return body is not None and api_version in _decode(body, ApiGroupList).group_versions
+
+    async def _body(self, listing: str) -> bytes | None:
+        at, body = self._bodies.get(listing, (-math.inf, None))
+        if self._session.clock.monotonic() - at < LISTING_SECONDS:
+            return body
+        return await self._flights.join(listing, lambda: self._fetch(listing))
+
+    async def _fetch(self, listing: str) -> bytes | None:
+        try:
+            body: bytes | None = await self._session.get(listing)
+        except NotFound:
+            body = None
+        self._bodies[listing] = self._session.clock.monotonic(), body
+        return body
+
+
 class Resources:
     """Looks kinds up, and remembers them."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._listings = _Listings(session)
         self._found: dict[tuple[str, str], _Finding] = {}
         self._flights: SingleFlight[tuple[str, str], _Finding] = SingleFlight()
 
-    async def find(self, api_version: str, kind: str) -> Resource:
-        """The resource of a kind. Raises UnknownKind where there is none, another KubeError where that is not known."""
+    async def find(self, api_version: str, kind: str, *, anew: bool = False) -> Resource:
+        """The resource of a kind. Raises UnknownKind where there is none, another KubeError where that is not known.
+
+        `anew`: not as it was remembered, but as a listing of the past 10 s has it.
+        """
+        for fault in kind_faults(api_version, kind):
+            raise UnknownKind(str(fault))
         key = (api_version, kind)
         finding = self._found.get(key)
-        if finding is None or self._is_old(finding):
+        if finding is None or anew or self._is_old(finding):
             finding = await self._flights.join(key, lambda: self._look_up(api_version, kind))
         if finding.resource is None:
             raise UnknownKind(finding.sentence)
         return finding.resource
 
-    async def scalable(self, api_version: str, kind: str) -> Resource:
+    async def scalable(self, api_version: str, kind: str, *, anew: bool = False) -> Resource:
         """As `find`, and UnknownKind too where the kind has no scale subresource."""
-        resource = await self.find(api_version, kind)
+        resource = await self.find(api_version, kind, anew=anew)
         if not resource.has_scale:
             raise UnknownKind(f"{kind} ({api_version}) cannot be scaled: it has no scale subresource")
         return resource
 
     def forget(self, api_version: str, kind: str) -> None:
-        """Have a kind looked up anew: it may have gone, or come back as another one."""
-        self._found.pop((api_version, kind), None)
+        """Have a kind looked up anew, and no listing believed that is older: it may have gone, or come back changed."""
+        finding = self._found.pop((api_version, kind), None)
+        if finding is not None and finding.resource is not None:
+            self._listings.forget(api_version)
 
     def _is_old(self, finding: _Finding) -> bool:
         keeps = MISS_SECONDS if finding.resource is None else HIT_SECONDS
@@ -123,7 +189,9 @@ class Resources:
         return finding
 
     async def _discover(self, api_version: str, kind: str) -> Resource:
-        served = await self._served(api_version, kind)
+        served = await self._listings.of(api_version)
+        if served is None:
+            raise UnknownKind(f"the API server serves no {api_version}, which {kind} is said to be of")
         names = {resource.name: resource for resource in served}
         one = next((resource for resource in served if resource.kind == kind and "/" not in resource.name), None)
         if one is None:
@@ -142,18 +210,11 @@ class Resources:
             hint=hint,
         )
 
-    async def _served(self, api_version: str, kind: str) -> list[ApiResource]:
-        try:
-            body = await self._session.get(_base(api_version))
-        except NotFound:
-            raise UnknownKind(f"the API server serves no {api_version}, which {kind} is said to be of") from None
-        return _decode(body, ApiResourceList).resources
-
     async def _paths(self, group: str, version: str, plural: str) -> tuple[ScalePaths | None, str]:
         if (group, plural) in _BUILT_IN:
             return BUILT_IN, ""
         try:
-            body = await self._session.get(f"{_CRDS}/{plural}.{group}")
+            body = await self._session.get(_CRDS + path(f"{plural}.{group}"))
         except NotFound:  # served by another API server: only the live scale then
             return None, ""
         except Forbidden as error:
@@ -168,10 +229,6 @@ def scale_paths(crd: CustomResourceDefinition, version: str) -> ScalePaths | Non
             scale = one.subresources.scale
             return ScalePaths(scale.spec_replicas_path, scale.status_replicas_path, scale.label_selector_path)
     return None
-
-
-def _base(api_version: str) -> str:
-    return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
 
 
 def _decode(body: bytes, kind: type[T]) -> T:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from adapter.faults import Fault
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, HpaTolerance
-from adapter.policy.form import Form
+from adapter.policy.form import LONGEST, Form
 from adapter.policy.managers import Managers, read_managers
 from adapter.policy.objects import PolicyError, Source, as_mapping
 from adapter.policy.parse import API_VERSION, KIND
@@ -24,6 +24,8 @@ _EFFECTIVE = "effective_"
 _AMBIGUOUS = "AmbiguousSelector"
 _MOST = 1000
 _LARGEST = 2**31 - 1
+_ADMITTED = 3 * 2**20
+"""The longest text that an object of the API server can carry: its request is bounded."""
 
 
 class MetricKind(StrEnum):
@@ -192,9 +194,10 @@ def _ambiguous(status: Form) -> str:
 def _target(spec: Form) -> Reference:
     reference = spec.section("scaleTargetRef")
     return Reference(
-        _text(reference, "apiVersion"),
-        reference.text("kind", required="the kind of what the HPA scales"),
-        reference.text("name", required="the name of what the HPA scales"),
+        _text(reference, "apiVersion", longest=_ADMITTED),
+        # Of any length: what they may be is judged where they are used, for the policy to say (`references`).
+        reference.text("kind", required="the kind of what the HPA scales", longest=_ADMITTED),
+        reference.text("name", required="the name of what the HPA scales", longest=_ADMITTED),
     )
 
 
@@ -270,9 +273,9 @@ def _pace(rules: Form) -> Pace:
     )
 
 
-def _text(form: Form, key: str) -> str:
+def _text(form: Form, key: str, *, longest: int = LONGEST) -> str:
     """A text that the API may write as an empty one."""
-    return "" if form.get(key) == "" else form.text(key)
+    return "" if form.get(key) == "" else form.text(key, longest=longest)
 
 
 def _time(form: Form, key: str) -> float | None:

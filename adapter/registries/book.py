@@ -1,6 +1,6 @@
 """The answers of one registry: every source keeps one book, which judges, remembers, counts and tells of changes."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -47,6 +47,8 @@ class Book:
         self.registry = registry
         self._origin = origin
         self.clock = clock
+        self.followed_for: Mapping[ServiceKey, str] = {}
+        """The Kubernetes namespace that each service is followed for: between these, sources are fair."""
         self._on_change = on_change
         self._metrics = metrics
         self._ledger = Ledger()

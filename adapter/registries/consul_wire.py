@@ -84,6 +84,8 @@ class Headers(NamedTuple):
 
 def path(service: str) -> str:
     """Where the instances of a service are listed with their checks, whatever their health."""
+    if service in {"", ".", ".."}:
+        raise RegistryError(f"{service!r} cannot be the name of a service; write it as it is called in Consul")
     return f"/v1/health/service/{quote(service, safe='')}"
 
 

@@ -26,7 +26,7 @@ from adapter.registries.errors import (
 )
 from adapter.registries.http1 import RawReply
 from adapter.registries.peers import refusal
-from adapter.registries.pool import Outcome, Pool
+from adapter.registries.pool import Outcome, Pool, Unanswered
 from adapter.registries.roster import ServiceKey
 from adapter.registries.tags import Tags
 from adapter.registries.turns import Turns
@@ -44,11 +44,12 @@ class HttpSource:
     def __init__(self, settings: HttpRegistry, book: Book) -> None:
         self._settings = settings
         self._book = book
-        self._turns = Turns(settings.interval_seconds)
+        self._turns = Turns(settings.interval_seconds, lambda: book.followed_for)
         self._etags = Tags(book.clock)
         self._holds_until: dict[ServiceKey, float] = {}
-        self._pool = Pool(
-            settings.url, _access(settings), timeout=settings.timeout_seconds, on_surplus=self._etags.drop
+        self._pool, self._late_pool = (
+            Pool(settings.url, _access(settings), timeout=settings.timeout_seconds, on_surplus=self._etags.drop)
+            for _ in range(2)
         )
 
     def watch(self, keys: Iterable[ServiceKey]) -> None:
@@ -71,10 +72,12 @@ class HttpSource:
             async with asyncio.TaskGroup() as tasks:
                 if self._settings.url:
                     tasks.create_task(self._poll())
+                    tasks.create_task(self._poll_late())
                 if self._settings.push:
                     tasks.create_task(self._keep())
         finally:
             self._pool.close()
+            self._late_pool.close()
 
     # --- asked ---
 
@@ -82,13 +85,22 @@ class HttpSource:
         backoff = Backoff()
         while True:
             began = asyncio.get_running_loop().time()
-            if await self._look(self._turns.take()):
+            if await self._look(self._turns.take(), self._pool, late=False):
                 backoff.reset()
                 await self._turns.rest(began)
             else:
                 await asyncio.sleep(min(backoff.next(), LONGEST_PAUSE))
 
-    async def _look(self, keys: Sequence[ServiceKey]) -> bool:
+    async def _poll_late(self) -> None:
+        """Ask about what was not answered in time, with all the time there is."""
+        backoff = Backoff()
+        while True:
+            if await self._look(await self._turns.take_late(), self._late_pool, late=True):
+                backoff.reset()
+            else:
+                await asyncio.sleep(min(backoff.next(), LONGEST_PAUSE))
+
+    async def _look(self, keys: Sequence[ServiceKey], pool: Pool, *, late: bool) -> bool:
         """Ask about these services, and write down what is answered. False where the platform cannot be asked."""
         if not keys:
             return True
@@ -99,14 +111,14 @@ class HttpSource:
             wire.request(key.service, key.namespace, key.group, tag) for key, tag in zip(keys, tags, strict=True)
         ]
         try:
-            outcomes = await self._pool.ask(questions)
+            outcomes = await self._turns.ask(pool, keys, questions, late=late)
         except RegistryError as error:
             self._book.failed(error)
             return False
         unchanged = [
             key
             for key, tag, outcome in zip(keys, tags, outcomes, strict=True)
-            if await self._note(key, outcome, has_tag=bool(tag))
+            if not isinstance(outcome, Unanswered) and await self._note(key, outcome, has_tag=bool(tag))
         ]
         if unchanged:
             self._book.confirm(unchanged)

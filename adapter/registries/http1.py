@@ -34,11 +34,12 @@ class Request(NamedTuple):
 
 
 class RawReply(NamedTuple):
-    """An answer of whatever status; `head` is its status line and headers."""
+    """An answer of whatever status; `head` is its status line and headers. `seconds`: how long it was waited for."""
 
     status: int
     head: bytes
     body: bytes
+    seconds: float = 0.0
 
     def header(self, name: bytes) -> bytes | None:
         """A header's value; None where it is not there. `name` in lower case."""

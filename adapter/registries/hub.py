@@ -1,14 +1,15 @@
 """All registries of the settings: one connection each, shared by every policy, made anew where its settings change."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from http import HTTPStatus
 from typing import NamedTuple
 
 import structlog
 
 from adapter.load.roster import Roster
+from adapter.places import Claim
+from adapter.registries.admission import Admission, Choice
 from adapter.registries.book import Book
 from adapter.registries.errors import RegistryError, RegistryFailing
 from adapter.registries.http import HttpSource
@@ -16,7 +17,6 @@ from adapter.registries.origin import origin
 from adapter.registries.roster import OnChange, RosterSource, ServiceKey
 from adapter.registries.rows import row
 from adapter.settings_registries import (
-    AllowedServices,
     ConsulRegistry,
     EurekaRegistry,
     HttpRegistry,
@@ -42,6 +42,15 @@ class _Connection(NamedTuple):
     source: RosterSource
     task: asyncio.Task[None]
 
+    def watch(self, services: Mapping[ServiceKey, str]) -> None:
+        """Follow exactly these services, each for a namespace."""
+        self.book.followed_for = services
+        self.source.watch(services)
+
+    def serves(self, settings: Registry | None) -> bool:
+        """Whether it need not be made anew for these settings: who may name what is no matter of the connection."""
+        return settings is not None and _to_connect(settings) == _to_connect(self.settings)
+
 
 class Registries:
     """The registries by name. Must be made where an event loop runs.
@@ -55,28 +64,38 @@ class Registries:
         self._on_change = on_change
         self._clock = clock
         self._metrics = metrics
-        self._wanted: dict[str, frozenset[ServiceKey]] = {}
-        self._settings = {one.name: one for one in registries}
+        self._claims: tuple[Claim[ServiceKey], ...] = ()
+        self._choice = Choice({}, frozenset())
+        self._settings: dict[str, Registry] = {}
         self._connections: dict[str, _Connection] = {}
         self._changed = asyncio.Event()
+        self.reload(registries)
 
     def reload(self, registries: Iterable[Registry]) -> None:
         """Take over new settings: registries that changed are connected to anew, others are left alone."""
         self._settings = {one.name: one for one in registries}
+        self._admission = Admission(self._settings.values())
+        self._choose()
         self._changed.set()
 
-    def watch(self, keys: Iterable[ServiceKey]) -> None:
-        """Follow exactly these services. A registry of which none is wanted is not connected to."""
-        wanted: dict[str, set[ServiceKey]] = {}
-        for key in keys:
-            wanted.setdefault(key.registry, set()).add(key)
-        found = {name: frozenset(of_one) for name, of_one in wanted.items()}
-        if found == self._wanted:
-            return
-        self._wanted = found
-        self._changed.set()
-        for name, connection in self._connections.items():
-            connection.source.watch(found.get(name, frozenset()))
+    def watch(self, claims: Iterable[Claim[ServiceKey]]) -> None:
+        """Follow these services as far as the settings let policies name them, and no others.
+
+        A registry of which none is followed is not connected to.
+        """
+        claims = tuple(claims)
+        if claims != self._claims:
+            self._claims = claims
+            self._choose()
+
+    def _choose(self) -> None:
+        before, self._choice = self._choice, self._admission.choose(self._claims)
+        if self._choice.followed != before.followed:
+            self._changed.set()
+            for name, connection in self._connections.items():
+                connection.watch(self._choice.followed.get(name, {}))
+        for key in before.left_out ^ self._choice.left_out:
+            self._on_change(key)
 
     def roster(self, key: ServiceKey) -> Roster | None:
         """The registry's latest word about a service; None where there was none yet."""
@@ -106,18 +125,11 @@ class Registries:
             return HTTPStatus.BAD_REQUEST, str(error)
         return None
 
-    def refusal(self, registry: str, service: str, namespace: str) -> str:
-        """Why a policy of this namespace may not name this service there; empty where it may."""
-        settings = self._settings.get(registry)
-        if settings is None:
-            known = ", ".join(sorted(self._settings)) or "none yet"
-            return f"registry {registry!r} is not in the adapter's settings ({known}); name one of them"
-        if settings.allow and not any(_covers(one, service, namespace) for one in settings.allow):
-            return (
-                f"policies in namespace {namespace} may not name service {service!r} of registry {registry}; "
-                f"the adapter's settings (registries, allow) say which they may"
-            )
-        return ""
+    def refusal(self, key: ServiceKey, namespace: str) -> str:
+        """Why a service is not followed for a policy of this namespace; empty where it is."""
+        if refusal := self._admission.refusal(key, namespace):
+            return refusal
+        return self._admission.crowded(key, namespace) if key in self._choice.left_out else ""
 
     def rows(self) -> Iterator[RegistryRow]:
         """What the metrics say of every service that is followed."""
@@ -138,22 +150,23 @@ class Registries:
 
     async def _settle(self) -> None:
         """End what is not wanted any more or has other settings, and begin what is lacking."""
-        await self._end(*(name for name, one in self._connections.items() if self._desired(name) != one.settings))
-        for name in self._wanted:
+        await self._end(*(name for name, one in self._connections.items() if not one.serves(self._desired(name))))
+        for name in self._choice.followed:
             settings = self._desired(name)
             if settings is not None and name not in self._connections:
                 self._connections[name] = self._begin(settings)
 
     def _desired(self, name: str) -> Registry | None:
-        return self._settings.get(name) if name in self._wanted else None
+        return self._settings.get(name) if name in self._choice.followed else None
 
     def _begin(self, settings: Registry) -> _Connection:
         book = Book(settings.name, self._on_change, self._clock, self._metrics, origin(settings))
         chosen = _source(settings, book)
-        chosen.watch(self._wanted[settings.name])
         task = asyncio.create_task(self._follow(chosen, book), name=f"registry {settings.name}")
         _log.info("registry is followed", registry=settings.name, type=settings.type)
-        return _Connection(settings, book, chosen, task)
+        connection = _Connection(settings, book, chosen, task)
+        connection.watch(self._choice.followed[settings.name])
+        return connection
 
     async def _follow(self, chosen: RosterSource, book: Book) -> None:
         """Run a source. One that breaks must stop neither the others nor itself for good."""
@@ -226,7 +239,5 @@ def source(settings: Registry, book: Book) -> RosterSource:
             return HttpSource(settings, book)
 
 
-def _covers(allowed: AllowedServices, service: str, namespace: str) -> bool:
-    return any(fnmatchcase(namespace, one) for one in allowed.namespaces) and any(
-        fnmatchcase(service, one) for one in allowed.services
-    )
+def _to_connect(settings: Registry) -> Registry:
+    return settings.model_copy(update={"allow": (), "services_per_namespace": 0})

@@ -20,7 +20,7 @@ from adapter.registries import polaris_wire as wire
 from adapter.registries.book import Book
 from adapter.registries.errors import RegistryError, WrongRegistryAnswer
 from adapter.registries.peers import Peers
-from adapter.registries.pool import Pool
+from adapter.registries.pool import Pool, Unanswered
 from adapter.registries.roster import ServiceKey
 from adapter.registries.tags import Tags
 from adapter.registries.turns import Turns
@@ -37,9 +37,10 @@ class PolarisSource:
         self._settings = settings
         self._book = book
         self._peers = Peers(settings.servers, book.reconnected)
-        self._turns = Turns(settings.interval_seconds)
+        self._turns = Turns(settings.interval_seconds, lambda: book.followed_for)
         self._revisions = Tags(book.clock)
-        self._pools: dict[str, Pool] = {}
+        self._pools: dict[tuple[str, bool], Pool] = {}
+        """By server, and whether they are for late ones."""
         self._failing = False
 
     def watch(self, keys: Iterable[ServiceKey]) -> None:
@@ -56,28 +57,42 @@ class PolarisSource:
 
     async def run(self) -> None:
         """Follow the services until cancelled."""
-        backoff = Backoff()
         try:
-            while True:
-                began = asyncio.get_running_loop().time()
-                if await self._look(self._turns.take()):
-                    backoff.reset()
-                    await self._turns.rest(began)
-                else:
-                    await asyncio.sleep(min(backoff.next(), LONGEST_PAUSE))
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._poll())
+                tasks.create_task(self._poll_late())
         finally:
             for pool in self._pools.values():
                 pool.close()
             self._pools.clear()
 
-    async def _look(self, keys: Sequence[ServiceKey]) -> bool:
+    async def _poll(self) -> None:
+        backoff = Backoff()
+        while True:
+            began = asyncio.get_running_loop().time()
+            if await self._look(self._turns.take(), late=False):
+                backoff.reset()
+                await self._turns.rest(began)
+            else:
+                await asyncio.sleep(min(backoff.next(), LONGEST_PAUSE))
+
+    async def _poll_late(self) -> None:
+        """Ask for what was not answered in time, with all the time there is."""
+        backoff = Backoff()
+        while True:
+            if await self._look(await self._turns.take_late(), late=True):
+                backoff.reset()
+            else:
+                await asyncio.sleep(min(backoff.next(), LONGEST_PAUSE))
+
+    async def _look(self, keys: Sequence[ServiceKey], *, late: bool) -> bool:
         """Ask for these services, and write down what is answered. False where Polaris cannot be asked."""
         if not keys:
             return True
         # Those that failed come last: where Polaris never answers for some, the others do not wait for them.
         keys = sorted(keys, key=lambda key: self._book.trouble(key) is not None)
         try:
-            answers = await self._peers.ask(lambda server: self._ask(server, keys))
+            answers = await self._peers.ask(lambda server: self._ask(server, keys, late=late))
         except RegistryError as error:
             self._failing = True
             self._book.failed(error)
@@ -88,14 +103,15 @@ class PolarisSource:
         await self._note(keys, answers)
         return True
 
-    async def _ask(self, server: str, keys: Sequence[ServiceKey]) -> Sequence[wire.Answer]:
+    async def _ask(self, server: str, keys: Sequence[ServiceKey], *, late: bool) -> Sequence[wire.Answer | Unanswered]:
         """What one server says of these services. Raises RegistryError where it says nothing of any."""
         revisions = [self._revisions.of(key) for key in keys]
         asked = zip(keys, revisions, strict=True)
-        outcomes = await self._pool(server).ask([wire.request(*self._name(key), revision) for key, revision in asked])
-        answers: list[wire.Answer] = []
+        requests = [wire.request(*self._name(key), revision) for key, revision in asked]
+        outcomes = await self._turns.ask(self._pool(server, late=late), keys, requests, late=late)
+        answers: list[wire.Answer | Unanswered] = []
         for key, revision, outcome in zip(keys, revisions, outcomes, strict=True):
-            if isinstance(outcome, RegistryError):
+            if isinstance(outcome, Unanswered | RegistryError):
                 answers.append(outcome)
                 continue
             answer = await wire.answer(outcome, server, *self._name(key))
@@ -104,7 +120,7 @@ class PolarisSource:
             answers.append(answer)
         return answers
 
-    async def _note(self, keys: Sequence[ServiceKey], answers: Sequence[wire.Answer]) -> None:
+    async def _note(self, keys: Sequence[ServiceKey], answers: Sequence[wire.Answer | Unanswered]) -> None:
         unchanged = []
         slices = Slices()
         for key, answer in zip(keys, answers, strict=True):
@@ -124,8 +140,8 @@ class PolarisSource:
     def _name(self, key: ServiceKey) -> tuple[str, str]:
         return key.service, key.namespace or self._settings.namespace
 
-    def _pool(self, server: str) -> Pool:
-        if server not in self._pools:
+    def _pool(self, server: str, *, late: bool) -> Pool:
+        if (server, late) not in self._pools:
             tls = self._settings.tls
             access = Access(
                 ca_file=tls.ca_file,
@@ -134,11 +150,11 @@ class PolarisSource:
                 insecure_skip_verify=tls.insecure_skip_verify,
                 secret_headers={wire.ACCESS_HEADER: self._settings.token_file} if self._settings.token_file else {},
             )
-            self._pools[server] = Pool(
+            self._pools[server, late] = Pool(
                 server,
                 access,
                 timeout=self._settings.timeout_seconds,
                 on_loss=self._book.reconnected,
                 on_surplus=self._revisions.drop,
             )
-        return self._pools[server]
+        return self._pools[server, late]

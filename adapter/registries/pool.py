@@ -7,6 +7,7 @@ much processor time (`benchmarks/registries.py`), and most answers are "not modi
 import asyncio
 import ssl
 from collections.abc import Callable, Iterator, Sequence
+from enum import Enum, auto
 from urllib.parse import SplitResult, urlsplit
 
 from adapter.outbound import Access, credentials, tls_context
@@ -18,6 +19,14 @@ CONNECTIONS = 8
 
 Outcome = RawReply | RegistryError
 """What became of a question."""
+
+
+class Unanswered(Enum):
+    """What became of a question that time ended."""
+
+    LATE = auto()
+    """It was under way."""
+    NOT_ASKED = auto()
 
 
 class Pool:
@@ -50,6 +59,10 @@ class Pool:
 
         Raises the first RegistryError where nothing at all was answered, or nobody can be asked.
         """
+        return [one for one in await self.ask_for(None, requests) if not isinstance(one, Unanswered)]
+
+    async def ask_for(self, seconds: float | None, requests: Sequence[Request]) -> list[Outcome | Unanswered]:
+        """As `ask`, for so many seconds in all (None: as long as it takes)."""
         head = await self._head()
         try:
             written = [request.written(head, self.url.path) for request in requests]
@@ -58,13 +71,15 @@ class Pool:
         kept, self._kept = self._kept, []
         batch = _Batch(self, written, kept)
         try:
-            self._kept = await batch.run()
+            self._kept = await batch.run(seconds)
         finally:
             if batch.lost:
                 self._on_loss()
-        if batch.error is not None and not any(isinstance(one, RawReply) for one in batch.outcomes):
+        outcomes = batch.result()
+        # What is neither answered nor failed may yet be.
+        if batch.error is not None and all(isinstance(one, RegistryError) for one in outcomes):
             raise batch.error
-        return [one for one in batch.outcomes if one is not None]
+        return outcomes
 
     async def _head(self) -> str:
         """The lines that all requests share. Files with credentials are read each time: they are replaced."""
@@ -93,14 +108,19 @@ class _Batch:
         self._connections: list[_Connection | None] = [*kept, *[None] * CONNECTIONS][:CONNECTIONS]
         self._tls: asyncio.Task[ssl.SSLContext] | None = None
         self._answers = 0
+        self._begun = 0
+        self._cut = False
         self._in_vain = 0
         """Failures since the last answer."""
         self.outcomes: list[Outcome | None] = [None] * len(requests)
         self.error: RegistryError | None = None
         self.lost = False
 
-    async def run(self) -> list["_Connection"]:
-        """Put the questions; the connections that are of further use."""
+    async def run(self, seconds: float | None) -> list["_Connection"]:
+        """Put the questions, for so many seconds at most (None: as long as it takes); the connections of further use.
+
+        Those that are cut off are ended.
+        """
         used = min(CONNECTIONS, len(self._requests))
         for spare in self._connections[used:]:
             if spare is not None:
@@ -108,6 +128,10 @@ class _Batch:
         try:
             async with asyncio.TaskGroup() as tasks:
                 working = [tasks.create_task(self._work(one)) for one in self._connections[:used]]
+                if seconds is not None:
+                    _, late = await asyncio.wait(working, timeout=seconds)
+                    for task in late:
+                        task.cancel()
         except BaseException:
             for left in filter(None, self._connections):
                 left.close()
@@ -115,18 +139,30 @@ class _Batch:
         finally:
             if self._tls is not None:
                 self._tls.cancel()
-        for index, outcome in enumerate(self.outcomes):
-            self.outcomes[index] = outcome if outcome is not None else self.error
-        return [one for task in working if (one := task.result()) is not None]
+        self._cut = any(task.cancelled() for task in working)
+        return [one for task in working if not task.cancelled() and (one := task.result()) is not None]
+
+    def result(self) -> list[Outcome | Unanswered]:
+        """What became of each question."""
+        return [self._result(index, outcome) for index, outcome in enumerate(self.outcomes)]
+
+    def _result(self, index: int, outcome: Outcome | None) -> Outcome | Unanswered:
+        if outcome is not None:
+            return outcome
+        if self._cut or self.error is None:
+            return Unanswered.LATE if index < self._begun else Unanswered.NOT_ASKED
+        return self.error  # nobody answers: what was not asked would have met with the same
 
     async def _work(self, connection: "_Connection | None") -> "_Connection | None":
         """Put one question after the other; the connection, where it is of further use."""
         answered: list[int] = []
         for index, request in self._left:
-            before = self._answers
+            before, self._begun = self._answers, index + 1
+            began = asyncio.get_running_loop().time()
             try:
                 async with asyncio.timeout(self._pool.timeout):
-                    connection, self.outcomes[index] = await self._put(connection, request)
+                    connection, reply = await self._put(connection, request)
+                    self.outcomes[index] = reply._replace(seconds=asyncio.get_running_loop().time() - began)
             except SurplusAnswer as error:
                 connection = None
                 self._pool.on_surplus()

@@ -201,7 +201,8 @@ def root_of(settings: ZooKeeperRegistry) -> str:
 
 def fault_of(key: ServiceKey, settings: ZooKeeperRegistry) -> str:
     """Why such a service cannot be followed; empty where it can."""
-    if not key.service or "/" in key.service or key.service in {".", ".."} or not key.service.isprintable():
+    node = key.service.partition(":")[0] if settings.layout == "DubboInterface" else key.service
+    if node in {"", ".", ".."} or "/" in key.service or not key.service.isprintable():
         return f"{key.service!r} cannot be the name of a node; write the service as it is called in ZooKeeper"
     if key.namespace:
         return "ZooKeeper has no namespaces; leave `namespace` away, and write another root as a registry of its own"

@@ -15,6 +15,7 @@ import msgspec
 import structlog
 
 from adapter.kube.errors import ApiStatusError, KubeError, TimedOut
+from adapter.kube.paths import collection
 from adapter.kube.slices import Slices
 from adapter.load.quantity import NANO, QuantityError, parse_nano
 from adapter.load.samples import PodUsage, ResourceSamples
@@ -284,7 +285,7 @@ class ResourceMetrics:
 
     async def _fetched(self, namespace: str) -> _Known:
         last = self._known.get(namespace, _NOTHING)
-        path = f"/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods"
+        path = collection("metrics.k8s.io/v1beta1", "pods", namespace)
         try:
             with self._metrics.source_duration.labels(SOURCE).time():
                 body = await self._session.get(path, timeout=self.options.timeout_seconds)

@@ -14,6 +14,7 @@ import trustme
 from adapter.apiserver import platforms
 from adapter.apiserver.server import ServerOptions
 from adapter.kube.session import Session
+from adapter.places import Claim
 from adapter.registries.hub import Registries
 from adapter.registries.roster import ServiceKey
 from adapter.settings_registries import HttpRegistry
@@ -167,7 +168,8 @@ class Hub:
         asks = HttpRegistry(name="asked", type="HTTP", url="http://127.0.0.1:1", interval_seconds=60)
         self.registries = Registries([listens, asks], lambda _: self.changed.set(), lambda: 1000.0, Metrics())
         self.key = ServiceKey("own", "shop", "prod")
-        self.registries.watch([self.key, ServiceKey("asked", "shop")])
+        keys = (self.key, ServiceKey("asked", "shop"))
+        self.registries.watch(Claim("shop", (key.registry,), key) for key in keys)
 
 
 @pytest.fixture

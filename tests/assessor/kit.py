@@ -11,6 +11,7 @@ from adapter.load.roster import Roster
 from adapter.load.samples import QuerySamples, ResourceSamples
 from adapter.load.spec import Bounds, Policy, Query, Scale, Target
 from adapter.policy.hpa import Hpa, HpaMetric, MetricKind, Reference
+from adapter.registries.roster import ServiceKey
 from adapter.snapshot import Key
 from tests.load.world import NOW, pod, policy, usage
 
@@ -77,8 +78,8 @@ class FakeInputs:
         assert policy.namespace == "shop"
         return self.listed
 
-    def registry_refusal(self, registry: str, service: str, namespace: str) -> str:
-        assert (registry, service, namespace) == ("prod-nacos", "web-service", "shop")
+    def registry_refusal(self, service: ServiceKey, namespace: str) -> str:
+        assert (service.registry, service.service, namespace) == ("prod-nacos", "web-service", "shop")
         return self.refusal
 
     def endpoint_serving(self, namespace: str, pod: str, uid: str) -> bool | None:

@@ -206,6 +206,10 @@ class Cluster:
         return raw(item)
 
     def _discovery(self, path: str) -> web.Response:
+        if path == "/apis":
+            prefixes = {prefix for plural, prefix in PREFIXES.items() if plural not in self.gone}
+            listed = [{"groupVersion": prefix.removeprefix("/apis/")} for prefix in sorted(prefixes - {"/api/v1"})]
+            return raw({"groups": [{"versions": [one]} for one in listed]})
         served = [plural for plural, prefix in PREFIXES.items() if prefix == path and plural not in self.gone]
         if not served:
             return refusal(404, "NotFound", "the server could not find the requested resource")

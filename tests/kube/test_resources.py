@@ -47,6 +47,8 @@ def api(api: FakeApi) -> FakeApi:
         {"name": "deployments", "kind": "Deployment", "namespaced": True},
         {"name": "daemonsets", "kind": "DaemonSet", "namespaced": True},
     )
+    groups = [{"versions": [{"groupVersion": "apps/v1"}]}, {"versions": [{"groupVersion": "argoproj.io/v1alpha1"}]}]
+    api.answers["/apis"] = text(json.dumps({"groups": groups}))
     api.answers["/apis/argoproj.io/v1alpha1"] = served(
         "argoproj.io/v1alpha1",
         {"name": "rollouts", "kind": "Rollout", "namespaced": True},
@@ -151,7 +153,7 @@ async def test_what_was_not_found_is_asked_for_again_after_thirty_seconds(
     for hands.seconds in (0.0, 29.0):
         with pytest.raises(UnknownKind):
             await resources.find("argoproj.io/v1alpha1", "Rollout")
-    assert len(api.asked) == 1
+    assert len(api.asked) == 2  # which groups there are, and what this one has
     api.answers["/apis/argoproj.io/v1alpha1"] = found
     hands.seconds = 30.0
     assert (await resources.find("argoproj.io/v1alpha1", "Rollout")).plural == "rollouts"

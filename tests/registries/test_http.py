@@ -284,8 +284,10 @@ class Answers:
         self.of: dict[str, bytes] = {}
         self.seconds = 0.0
         self.asked: list[str] = []
+        self.writers: list[asyncio.StreamWriter] = []
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writers.append(writer)
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
@@ -304,6 +306,9 @@ async def answers() -> AsyncIterator[tuple[Answers, str]]:
     server = await asyncio.start_server(found.handle, "127.0.0.1", 0)
     yield found, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     server.close()
+    for writer in found.writers:
+        writer.close()
+    await asyncio.sleep(0)
 
 
 def http(document: dict[str, Any], *headers: str) -> bytes:

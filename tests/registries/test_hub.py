@@ -8,6 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from adapter.load.roster import Instance, Roster
+from adapter.places import Claim
 from adapter.registries import hub
 from adapter.registries.book import Book
 from adapter.registries.hub import Registries
@@ -19,6 +20,11 @@ from tests.registries.trust import Ears
 WEB, API = ServiceKey("one", "web"), ServiceKey("two", "api")
 ONE = ConsulRegistry(name="one", type="Consul", servers=("http://one:8500",))
 TWO = ConsulRegistry(name="two", type="Consul", servers=("http://two:8500",))
+
+
+def claim(key: ServiceKey) -> Claim[ServiceKey]:
+    """A policy of namespace `shop` names it."""
+    return Claim("shop", (key.service,), key)
 
 
 class FakeSource:
@@ -67,7 +73,7 @@ class Stand:
     @asynccontextmanager
     async def running(self, *keys: ServiceKey) -> AsyncIterator[Registries]:
         task = asyncio.create_task(self.hub.run())
-        self.hub.watch(keys)
+        self.hub.watch(map(claim, keys))
         for key in keys:
             await self.ears.until(lambda key=key: self.hub.roster(key) is not None)  # type: ignore[misc]  # a default
         yield self.hub
@@ -89,7 +95,7 @@ async def test_a_registry_that_no_policy_names_is_not_connected_to(stand: Stand)
 async def test_all_services_of_a_registry_share_one_connection(stand: Stand) -> None:
     async with stand.running(WEB):
         other = ServiceKey("one", "other")
-        stand.hub.watch([WEB, other])
+        stand.hub.watch(map(claim, [WEB, other]))
         assert len(stand.made) == 1
         assert stand.made[0].book.keys == {WEB, other}
 
@@ -116,13 +122,13 @@ async def test_a_registry_taken_out_of_the_settings_is_left(stand: Stand) -> Non
     async with stand.running(WEB):
         stand.hub.reload((TWO,))
         await stand.made[0].ended.wait()
-        assert "is not in the adapter's settings (two)" in stand.hub.refusal("one", "web", "shop")
+        assert "is not in the adapter's settings (two)" in stand.hub.refusal(WEB, "shop")
 
 
 async def test_the_same_settings_again_change_nothing(stand: Stand) -> None:
     async with stand.running(WEB):
         stand.hub.reload((ONE.model_copy(), TWO))
-        stand.hub.watch([WEB, API])
+        stand.hub.watch(map(claim, [WEB, API]))
         await stand.ears.until(lambda: stand.hub.roster(API) is not None)
         assert len(stand.made) == 2
         assert not stand.made[0].ended.is_set()
@@ -191,7 +197,7 @@ async def test_policies_may_name_only_what_the_settings_allow_their_namespace(
         AllowedServices(namespaces=("pay",), services=("com.pay.*", "billing")),
     )
     guarded = Registries((ONE.model_copy(update={"allow": rules}),), Ears(), lambda: 0.0, Metrics())
-    refusal = guarded.refusal("one", service, namespace)
+    refusal = guarded.refusal(ServiceKey("one", service), namespace)
     assert bool(refusal) is not allowed
     if refusal:
         assert f"namespace {namespace} may not name service {service!r}" in refusal
@@ -199,5 +205,5 @@ async def test_policies_may_name_only_what_the_settings_allow_their_namespace(
 
 async def test_without_rules_every_service_may_be_named() -> None:
     open_to_all = Registries((ONE,), Ears(), lambda: 0.0, Metrics())
-    assert open_to_all.refusal("one", "anything", "anywhere") == ""
-    assert "(one)" in open_to_all.refusal("nacos", "web", "shop")
+    assert open_to_all.refusal(ServiceKey("one", "anything"), "anywhere") == ""
+    assert "(one)" in open_to_all.refusal(ServiceKey("nacos", "web"), "shop")

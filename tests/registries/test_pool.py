@@ -10,7 +10,7 @@ import pytest
 from adapter.outbound import Access
 from adapter.registries.errors import RegistryError, RegistryUnreachable, WrongRegistryAnswer
 from adapter.registries.http1 import LARGEST_BODY, LARGEST_HEAD, RawReply, Request
-from adapter.registries.pool import CONNECTIONS, Outcome, Pool
+from adapter.registries.pool import CONNECTIONS, Outcome, Pool, Unanswered
 
 Answering = Callable[[int, str], bytes]
 """The bytes for the n-th request on a connection, and its path. Empty: the server hangs up instead."""
@@ -287,3 +287,18 @@ async def test_with_an_answer_too_many_nothing_of_that_connection_is_believed() 
     wrong = [number for number in range(31) if found[number] != f"/{number}"]
     assert wrong[-1] == 30
     assert all("more than was asked for" in found[number] for number in wrong)
+
+
+async def test_when_time_ends_what_was_answered_is_kept_and_the_rest_is_late_or_was_not_asked() -> None:
+    hanging = b"HTTP/1.1 200 OK\r\n"
+    async with serving(lambda _, path: hanging if int(path[1:]) >= 2 else reply(path), seconds=5) as (pool, server):
+        found = await pool.ask_for(0.2, questions(2 + CONNECTIONS + 3))
+        assert [one.body for one in found[:2] if isinstance(one, RawReply)] == [b"/0", b"/1"]
+        assert found[2 : 2 + CONNECTIONS] == [Unanswered.LATE] * CONNECTIONS
+        assert found[2 + CONNECTIONS :] == [Unanswered.NOT_ASKED] * 3
+    assert server.losses == 0  # what is cut off is no sign of a registry that restarted
+
+
+async def test_a_server_that_answers_nothing_in_time_has_not_failed_yet() -> None:
+    async with serving(lambda _, __: b"HTTP/1.1 200 OK\r\n", seconds=5) as (pool, _):
+        assert await pool.ask_for(0.1, questions(2)) == [Unanswered.LATE] * 2

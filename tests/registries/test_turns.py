@@ -63,3 +63,26 @@ async def test_without_services_it_waits_for_some() -> None:
     assert not resting.done()
     turns.change(keys(1), keys(1))
     await asyncio.wait_for(resting, 5)
+
+
+async def test_namespaces_take_turns_among_new_services_and_among_known_ones() -> None:
+    theirs, ours = keys(100), [ServiceKey("r", f"web{number}") for number in range(3)]
+    turns = Turns(10, lambda: dict.fromkeys(theirs, "evil") | dict.fromkeys(ours, "shop"))
+    turns.change([*theirs, *ours], [*theirs, *ours])
+    assert list(turns.take())[:6:2] == theirs[:3]
+    turns = Turns(10, lambda: dict.fromkeys(theirs, "evil") | dict.fromkeys(ours, "shop"))
+    turns.change(theirs, theirs)
+    turns.take()
+    turns.change(ours, [*theirs, *ours])
+    assert set(ours) < set(list(turns.take())[:6])
+
+
+async def test_a_late_service_that_is_let_go_is_not_asked_about() -> None:
+    turns = Turns(10)
+    every = keys(2)
+    turns.change(every, every)
+    turns.take()
+    turns._put_off(set(every))
+    turns.change([], every[1:])
+    assert list(await turns.take_late()) == every[1:]
+    assert list(turns.take()) == []

@@ -1,0 +1,102 @@
+"""A namespace whose services the registry answers slowly, or never, keeps no other namespace's services waiting."""
+
+import asyncio
+import contextlib
+import json
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from itertools import pairwise
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from adapter.registries.http import HttpSource
+from adapter.registries.polaris import PolarisSource
+from adapter.registries.roster import RosterSource, ServiceKey
+from adapter.settings_registries import HttpRegistry, PolarisRegistry
+from tests.registries.test_http import said
+from tests.registries.test_polaris import LIST
+from tests.registries.trust import book
+
+INTERVAL = 1.0
+SLACK = 0.75
+"""Seconds for a slow machine."""
+OURS = [ServiceKey("own", f"web-{number}") for number in range(6)]
+THEIRS = [ServiceKey("own", f"evil-{number}") for number in range(120)]
+
+
+class Registry:
+    """Answers our services at once, theirs after so many seconds; remembers when it was asked about which."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.asked: dict[str, list[float]] = defaultdict(list)
+
+    async def handle(self, request: web.Request) -> web.Response:
+        polaris = request.method == "POST"
+        service = (await request.json())["service"]["name"] if polaris else request.query["service"]
+        self.asked[service].append(asyncio.get_running_loop().time())
+        if service.startswith("evil"):
+            await asyncio.sleep(self.seconds)
+        return web.Response(text=json.dumps(LIST if polaris else said()))
+
+
+@contextlib.asynccontextmanager
+async def following(seconds: float, kind: str = "HTTP") -> AsyncIterator[tuple[Registry, RosterSource]]:
+    registry = Registry(seconds)
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", registry.handle)
+    async with TestServer(app) as server:
+        url = str(server.make_url("/roster"))
+        given = {"name": "own", "type": kind, "interval_seconds": INTERVAL, "timeout_seconds": 5}
+        rosters = book("own")
+        source: RosterSource = (
+            HttpSource(HttpRegistry.model_validate({**given, "url": url}), rosters)
+            if kind == "HTTP"
+            else PolarisSource(PolarisRegistry.model_validate({**given, "servers": [url]}), rosters)
+        )
+        rosters.followed_for = dict.fromkeys(OURS, "shop") | dict.fromkeys(THEIRS, "evil")
+        source.watch([*OURS, *THEIRS])
+        task = asyncio.create_task(source.run())
+        try:
+            yield registry, source
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "seconds"), [("HTTP", 0.1), ("HTTP", 0.45), ("HTTP", 3.0), ("HTTP", 20.0), ("Polaris", 3.0)]
+)
+async def test_the_others_are_asked_about_once_in_an_interval(kind: str, seconds: float) -> None:
+    async with following(seconds, kind) as (registry, source):
+        await asyncio.sleep(6 * INTERVAL)
+        now = asyncio.get_running_loop().time()
+        for key in OURS:
+            asked = [*registry.asked[key.service], now]
+            assert max(later - earlier for earlier, later in pairwise(asked)) <= INTERVAL + SLACK
+            assert (found := source.roster(key)) is not None
+            assert found.valid
+            assert found.error is None
+
+
+async def test_a_new_service_of_another_namespace_is_asked_about_soon() -> None:
+    async with following(3.0) as (registry, source):
+        await asyncio.sleep(INTERVAL)
+        source._book.followed_for = {**source._book.followed_for, (new := ServiceKey("own", "new")): "cart"}  # type: ignore[attr-defined]
+        source.watch([*OURS, *THEIRS, new])
+        await asyncio.sleep(INTERVAL + SLACK)
+        assert registry.asked["new"]
+
+
+async def test_slow_services_are_answered_all_the_same_and_prompt_again_when_they_are() -> None:
+    async with following(0.8) as (registry, source):
+        async with asyncio.timeout(60):
+            while not all((found := source.roster(key)) and found.valid for key in THEIRS):  # noqa: ASYNC110  no event
+                await asyncio.sleep(0.1)
+        registry.seconds = 0.0
+        await asyncio.sleep(4 * INTERVAL)
+        registry.asked.clear()
+        await asyncio.sleep(3 * INTERVAL)
+        assert min(len(registry.asked[key.service]) for key in THEIRS) >= 2
