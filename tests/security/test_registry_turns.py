@@ -20,8 +20,8 @@ from tests.registries.test_polaris import LIST
 from tests.registries.trust import book
 
 INTERVAL = 1.0
-SLACK = 0.75
-"""Seconds for a slow machine."""
+SLACK = 1.5
+"""Seconds for a slow machine; without turns it would be many."""
 OURS = [ServiceKey("own", f"web-{number}") for number in range(6)]
 THEIRS = [ServiceKey("own", f"evil-{number}") for number in range(120)]
 
@@ -66,9 +66,7 @@ async def following(seconds: float, kind: str = "HTTP") -> AsyncIterator[tuple[R
             await asyncio.gather(task, return_exceptions=True)
 
 
-@pytest.mark.parametrize(
-    ("kind", "seconds"), [("HTTP", 0.1), ("HTTP", 0.45), ("HTTP", 3.0), ("HTTP", 20.0), ("Polaris", 3.0)]
-)
+@pytest.mark.parametrize(("kind", "seconds"), [("HTTP", 0.45), ("HTTP", 20.0), ("Polaris", 3.0)])
 async def test_the_others_are_asked_about_once_in_an_interval(kind: str, seconds: float) -> None:
     async with following(seconds, kind) as (registry, source):
         await asyncio.sleep(6 * INTERVAL)
