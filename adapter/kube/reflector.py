@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 import msgspec
 import structlog
 
+from adapter.decoding import Decoder
 from adapter.kube.backoff import Backoff
 from adapter.kube.errors import (
     ApiStatusError,
@@ -85,9 +86,9 @@ class _Event(_Narrow, frozen=True):
     object: msgspec.Raw
 
 
-_PAGE = msgspec.json.Decoder(_Page)
-_HEAD = msgspec.json.Decoder(_Head)
-_EVENT = msgspec.json.Decoder(_Event)
+_PAGE = Decoder(_Page)
+_HEAD = Decoder(_Head)
+_EVENT = Decoder(_Event)
 
 
 def _nothing(_old: object, _new: object) -> None:
@@ -364,7 +365,7 @@ def _reason(error: KubeError) -> str:
     return next((reason for kind, reason in _REASONS if isinstance(error, kind)), "refused")
 
 
-def _read(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw, path: str) -> T:
+def _read(decoder: Decoder[T], body: bytes | msgspec.Raw, path: str) -> T:
     try:
         return decoder.decode(body)
     except msgspec.MsgspecError as error:

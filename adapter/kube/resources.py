@@ -5,6 +5,7 @@ from typing import TypeVar
 
 import msgspec
 
+from adapter.decoding import decode
 from adapter.kube.errors import Forbidden, KubeError, MalformedAnswer, NotFound, UnknownKind
 from adapter.kube.flight import SingleFlight
 from adapter.kube.objects import ApiResource, ApiResourceList, CustomResourceDefinition
@@ -176,6 +177,6 @@ def _base(api_version: str) -> str:
 
 def _decode(body: bytes, kind: type[T]) -> T:
     try:
-        return msgspec.json.decode(body, type=kind)
+        return decode(body, kind)
     except msgspec.MsgspecError as error:
         raise MalformedAnswer(f"{kind.__name__}: {error}") from error

@@ -137,7 +137,9 @@ class _Reader:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens = _TOKEN.findall(text)
+        self._tokens = _TOKEN.findall(
+            text.rstrip(" \t\r\n")
+        )  # a space that no token follows is looked at again and again
         self._next = 0
 
     @property

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from adapter.decoding import decode
 from adapter.faults import Fault, FaultyDocument
 
 Source = Mapping[str, Any] | bytes | msgspec.Raw | msgspec.Struct
@@ -41,6 +42,6 @@ def as_mapping(source: Source) -> Mapping[str, Any]:
         plain: dict[str, Any] = msgspec.to_builtins(source)
         return plain
     try:
-        return msgspec.json.decode(source, type=dict[str, Any])
+        return decode(source, dict[str, Any])
     except msgspec.MsgspecError as error:
         raise PolicyError([Fault("", None, f"is no JSON object: {error}")]) from None

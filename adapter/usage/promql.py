@@ -49,6 +49,7 @@ _ALTERNATIVES = frozenset({"or", "unless", "absent", "absent_over_time"})
 UNKNOWN_WINDOW = 900.0
 """Longer than any load of departed pods is remembered for (seconds)."""
 _DURATION = re.compile(r"([0-9]+)(ms|[smhdwy])", re.ASCII)
+_DURATIONS = re.compile(rf"({_DURATION.pattern})+", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0, "y": 31_536_000.0}
 
 _CLOSING = {"(": ")", "{": "}", "[": "]"}
@@ -276,11 +277,11 @@ class _Scan:
 def _duration(text: str) -> float:
     """Seconds of `5m`, `1h30m` or plain seconds; UNKNOWN_WINDOW for what has to be computed."""
     text = "".join(text.split()).removeprefix("+")
-    parts = _DURATION.findall(text)
-    if parts and "".join(number + unit for number, unit in parts) == text:
-        return sum(int(number) * _SECONDS[unit] for number, unit in parts)
     try:
-        seconds = float(text)
+        if _DURATIONS.fullmatch(text):
+            seconds = sum(float(number) * _SECONDS[unit] for number, unit in _DURATION.findall(text))
+        else:
+            seconds = float(text)
     except ValueError:
         return UNKNOWN_WINDOW
     return seconds if math.isfinite(seconds) else UNKNOWN_WINDOW
