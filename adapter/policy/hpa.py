@@ -230,7 +230,7 @@ def _metric(form: Form) -> HpaMetric | None:
         kind=kind,
         name=identifier.text("name", required="the metric's name"),
         described=_described(source) if kind is MetricKind.OBJECT else None,
-        match_labels=labels if isinstance(labels, Mapping) else {},
+        match_labels=_texts(labels) if isinstance(labels, Mapping) else {},
         target=target,
         aim=aim,
     )
@@ -273,6 +273,10 @@ def _pace(rules: Form) -> Pace:
 def _text(form: Form, key: str) -> str:
     """A text that the API may write as an empty one."""
     return "" if form.get(key) == "" else form.text(key)
+
+
+def _texts(found: Mapping[str, object]) -> Mapping[str, str]:
+    return {key: value for key, value in found.items() if isinstance(value, str)}
 
 
 def _time(form: Form, key: str) -> float | None:

@@ -90,13 +90,16 @@ class Inputs:
 def tokens(text: str) -> Iterator[Token]:
     """The tokens of an expression, spaces and comments left out. Raises PromqlError at what is none."""
     at = 0
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        if match is None or match.lastgroup is None:
-            raise PromqlError(_no_token(text, at))
-        if match.lastgroup != "space":
-            yield Token(match.lastgroup, match[0], match.start(), match.end())
-        at = match.end()
+    for match in _TOKEN.finditer(text):
+        start, end = match.span()
+        if start != at:
+            break  # what lies between is no token
+        kind = match.lastgroup or ""
+        if kind != "space":
+            yield Token(kind, match[0], start, end)
+        at = end
+    if at < len(text):
+        raise PromqlError(_no_token(text, at))
 
 
 def _no_token(text: str, at: int) -> str:

@@ -14,6 +14,7 @@ from typing import Protocol
 import msgspec
 import structlog
 
+from adapter.decoding import Decoder
 from adapter.kube.errors import ApiStatusError, KubeError, TimedOut
 from adapter.kube.slices import Slices
 from adapter.load.quantity import NANO, QuantityError, parse_nano
@@ -84,9 +85,9 @@ class _List(msgspec.Struct, frozen=True):
     items: list[_PodMetrics] | None = None
 
 
-_ONE = msgspec.json.Decoder(_PodMetrics)
-_MANY = msgspec.json.Decoder(list[_PodMetrics])
-_WHOLE = msgspec.json.Decoder(_List)
+_ONE = Decoder(_PodMetrics)
+_MANY = Decoder(list[_PodMetrics])
+_WHOLE = Decoder(_List)
 
 
 def decode_usage(body: bytes) -> tuple[str, PodUsage]:

@@ -18,14 +18,15 @@ STRANGE: list[Any] = [
 ]  # fmt: skip
 
 TEXTS: list[str] = [
-    "", " ", "\x00", "\n", "²", "٣", "é", "\U0010ffff", "1", "-1", "+1", "1.5", ".", "-", "0x10", "1_000", "1e999999999",
-    "1e-999999999", "NaN", "nan", "inf", "-Infinity", "9" * 400, "9" * 5000, "1" * 5000 + "s", "0." + "9" * 5000,
-    " " * 5000, "a" + " " * 5000, "a" * 5000, "/" * 5000, "." * 5000, "a." * 2500, "-" * 5000, "%" * 5000, "%25" * 1500,
-    "(" * 5000, "a," * 2500, "=" * 5000, "a=b," * 1200, "!" * 5000, "[" * 5000, "\\" * 5000, "::1%" + "a" * 5000,
-    "999.1.1.1", "fe80::1%eth0", "[::1]", "::ffff:10.0.0.1", "10.0.0.1:80", "http://[", "//", "override://", "a://b:99999",
-    "0000-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "2026-01-01T00:00:00",
-    "2026-01-01T24:00:00Z", "2026-02-30T00:00:00Z", "2026-W01-1T00:00:00Z", "2026-01-01T00:00:00.999999999999Z",
-    "2026-01-01T00:00:00+23:59:59.999999", "true", "null", "{}", "[]", "*", "a in (b", "a notin ()", "$namespace", "${",
+    "", " ", "\x00", "\n", "²", "٣", "é", "\U0010ffff", "1", "-1", "+1", "1.5", ".", "-", "0x10", "1_000",
+    "1e999999999", "1e-999999999", "NaN", "nan", "inf", "-Infinity", "9" * 400, "9" * 5000, "1" * 5000 + "s",
+    "0." + "9" * 5000, " " * 5000, "a" + " " * 5000, "a" * 5000, "/" * 5000, "." * 5000, "a." * 2500, "-" * 5000,
+    "%" * 5000, "%25" * 1500, "(" * 5000, "a," * 2500, "=" * 5000, "a=b," * 1200, "!" * 5000, "[" * 5000, "\\" * 5000,
+    "::1%" + "a" * 5000, "999.1.1.1", "fe80::1%eth0", "[::1]", "::ffff:10.0.0.1", "10.0.0.1:80", "http://[", "//",
+    "override://", "a://b:99999", "0000-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00",
+    "2026-01-01T00:00:00", "2026-01-01T24:00:00Z", "2026-02-30T00:00:00Z", "2026-W01-1T00:00:00Z",
+    "2026-01-01T00:00:00.999999999999Z", "2026-01-01T00:00:00+23:59:59.999999", "true", "null", "{}", "[]", "*",
+    "a in (b", "a notin ()", "$namespace", "${",
 ]  # fmt: skip
 """Texts that readers of numbers, times, addresses, selectors and names must cope with."""
 
@@ -110,8 +111,8 @@ def mangle(text: str, chance: random.Random) -> str:
 def written(data: Any, *, escaped: bool = True) -> bytes:
     """JSON in which the marks of `mark` are the tokens that they stand for; half characters stand as they are."""
     text = json.dumps(data, ensure_ascii=escaped).encode(errors="surrogatepass")
-    for name in TOKENS:
-        text = text.replace(json.dumps(mark(name)).encode(), TOKENS[name])
+    for name, token in TOKENS.items():
+        text = text.replace(json.dumps(mark(name)).encode(), token)
     return text
 
 
