@@ -25,7 +25,7 @@ SECONDS = float(os.environ.get("EFFECTIVE_LOAD_FUZZ", "0"))
 SEED = int(os.environ.get("EFFECTIVE_LOAD_FUZZ_SEED", "10"))
 STEP_SECONDS = 0.010
 """Processor time that the event loop may be held for at a stretch."""
-_TRIES = 5
+TRIES = 5
 """A processor that is shared may be slow once; the least of so many tries counts."""
 
 AS_LONG_AS_TOLD = pytest.mark.timeout(300 + SECONDS)
@@ -42,8 +42,8 @@ def seeds() -> Iterator[int]:
         yield seed
 
 
-def fuzz(cases: int, **drawn: SearchStrategy[Any]) -> Callable[[Callable[..., None]], Callable[[], None]]:
-    """Makes a test of a check: so many cases for each seed, drawn from these strategies and shrunk where one fails."""
+def fuzzed(check: Callable[..., None], cases: int, **drawn: SearchStrategy[Any]) -> None:
+    """Check so many cases for each seed, drawn from these strategies and shrunk where one fails."""
     settings = hypothesis.settings(
         max_examples=cases,
         database=None,
@@ -53,12 +53,17 @@ def fuzz(cases: int, **drawn: SearchStrategy[Any]) -> Callable[[Callable[..., No
         report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
     )
+    for seed in seeds():
+        hypothesis.seed(seed)(settings(hypothesis.given(**drawn)(check)))()
+
+
+def fuzz(cases: int, **drawn: SearchStrategy[Any]) -> Callable[[Callable[..., None]], Callable[[], None]]:
+    """Makes a test of a check, as `fuzzed` runs it."""
 
     def decorate(check: Callable[..., None]) -> Callable[[], None]:
         @functools.wraps(check)
         def test() -> None:
-            for seed in seeds():
-                hypothesis.seed(seed)(settings(hypothesis.given(**drawn)(check)))()
+            fuzzed(check, cases, **drawn)
 
         del test.__wrapped__  # type: ignore[attr-defined]  # or pytest would look for fixtures of the check's names
         return AS_LONG_AS_TOLD(test)
@@ -124,7 +129,7 @@ def steps() -> Iterator[Longest]:
 
 def _short(once: Callable[[], tuple[Callable[[], T], float]], most: float) -> T:
     outcome, seconds = once()
-    for _ in range(_TRIES - 1):
+    for _ in range(TRIES - 1):
         if seconds > most:
             outcome, again = once()
             seconds = min(seconds, again)

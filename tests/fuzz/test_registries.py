@@ -1,21 +1,37 @@
 """What registries answer, gone wrong: registrations, or an error that says so, and no long step."""
 
+import contextlib
+import copy
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import pytest
+from hypothesis import strategies as st
+from multidict import CIMultiDict
 
 from adapter.load.roster import Instance
-from adapter.registries import consul_wire, eureka_wire, http_wire, nacos_wire, polaris_wire, zookeeper_layouts
+from adapter.outbound import Reply
+from adapter.registries import (
+    consul_wire,
+    eureka_wire,
+    http_wire,
+    nacos_grpc,
+    nacos_push,
+    nacos_wire,
+    polaris_wire,
+    zookeeper_layouts,
+)
 from adapter.registries.errors import RegistryError
 from adapter.registries.eureka_state import RegistryCopy
-from adapter.registries.http1 import RawReply
+from adapter.registries.http1 import RawReply, Reader
 from adapter.registries.nacos_http import ADMIN, CLIENT
-from adapter.registries.nacos_wire import Place
-from tests.fuzz.kit import in_steps
-from tests.fuzz.spoil import each_place
+from adapter.registries.peers import refusal, words
+from adapter.registries.zookeeper_rules import LARGEST_RULE, applied, documents, overrides
+from tests.fuzz.kit import fuzz, in_a_step, in_steps
+from tests.fuzz.spoil import TEXTS, each_place, spoilt
 
 METADATA = {"pod": "web-0", "version": "1.2", "none": None}
 
@@ -119,7 +135,6 @@ CURATOR = {
 }
 
 READER = nacos_wire.Reader((), "pod")
-PLACE = Place("public", "DEFAULT_GROUP", "shop")
 
 
 async def eureka(body: bytes) -> tuple[Instance, ...]:
@@ -137,10 +152,8 @@ async def eureka(body: bytes) -> tuple[Instance, ...]:
 
 
 async def consul(body: bytes) -> tuple[Instance, ...]:
-    try:
+    with contextlib.suppress(RegistryError):
         consul_wire.server_ids(body, "http://consul")
-    except RegistryError:
-        pass
     return await consul_wire.instances(body, "http://consul", pod_name_key="", warning_is_out=True)
 
 
@@ -155,8 +168,6 @@ async def nacos(body: bytes) -> tuple[Instance, ...]:
 
 
 async def nacos_pushed(body: bytes) -> tuple[Instance, ...]:
-    from adapter.registries import nacos_grpc, nacos_push
-
     sent = nacos_wire.decode(nacos_wire.encode(nacos_wire.Payload("NotifySubscriberRequest", body), {"a": "b"}))
     assert sent.body == body
     found: tuple[Instance, ...] = ()
@@ -240,3 +251,194 @@ def test_an_answer_with_anything_anywhere_is_read_or_refused(family: str) -> Non
             read(family, body)
         except Exception as error:
             raise AssertionError(f"{what}: {error!r}") from error
+
+
+@fuzz(60, family=st.sampled_from(sorted(FAMILIES)), data=st.data())
+def test_an_answer_with_several_faults_is_read_or_refused(family: str, data: st.DataObject) -> None:
+    read(family, data.draw(spoilt(FAMILIES[family][1])))
+
+
+@fuzz(200, body=st.binary(max_size=300), family=st.sampled_from(sorted(FAMILIES)))
+def test_bytes_of_any_kind_are_refused(family: str, body: bytes) -> None:
+    read(family, body)
+
+
+# --- the gRPC envelope of Nacos ---
+
+ENVELOPE = nacos_wire.encode(nacos_wire.Payload("NotifySubscriberRequest", json.dumps(INFO).encode()), {"a": "b"})
+
+
+def unwrap(message: bytes) -> None:
+    try:
+        in_a_step(lambda: nacos_wire.decode(message))
+    except RegistryError as error:
+        str(error)
+
+
+@fuzz(300, start=st.integers(0, len(ENVELOPE)), cut=st.integers(0, 40), piece=st.binary(max_size=40))
+def test_a_message_of_nacos_that_was_cut_or_changed_is_refused(start: int, cut: int, piece: bytes) -> None:
+    unwrap(ENVELOPE[:start] + piece + ENVELOPE[start + cut :])
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"\xff" * 100_000,
+        b"\x12" + b"\xff" * 9 + b"\x01",
+        b"\x08\x01" * 2_000,
+        b"\x12\x00" * 2_000,
+        b"\x12\x03\x1a\x01\xff",
+        b"\x1a\x80",
+        b"\x0b",
+    ],
+)
+def test_a_message_of_nacos_made_to_take_long_is_refused_at_once(message: bytes) -> None:
+    unwrap(message)
+
+
+# --- nodes of Dubbo ---
+
+URL = "dubbo://10.0.0.7:20880/com.shop.Order?application=shop&interface=com.shop.Order&timestamp=1700000000123&weight=5"
+OVERRIDE = "override://10.0.0.7:20880/com.shop.Order?category=configurators&disabled=true&priority=1&weight=2"
+URL_PIECES = ["://", ":", "/", "?", "&", "=", "@", "[", "]", "%", "%25", "%00", "%ud800", "#", "\ud800", "０", "."]
+
+
+def nodes(node: str) -> None:
+    """The node as a provider and as a rule, both read or refused, at once."""
+    try:
+        found = [in_a_step(lambda: zookeeper_layouts.provider(node, "pod"))]
+    except ValueError as error:
+        str(error)
+        found = []
+    rules = in_a_step(lambda: overrides([node]))
+    for one in zookeeper_layouts.newest(applied(found, rules.rules)):
+        json.dumps([one.instance.ip, one.instance.port, one.instance.weight, one.instance.registered_at])
+
+
+@pytest.mark.parametrize("url", [URL, OVERRIDE])
+def test_a_node_with_anything_anywhere_is_read_or_refused(url: str) -> None:
+    pieces = url.replace("://", " ").replace("/", " ").replace("?", " ").replace("&", " ").replace("=", " ").split()
+    for piece in pieces:
+        for text in TEXTS:
+            nodes(quote(url.replace(piece, text), safe="", errors="surrogatepass"))
+            nodes(url.replace(piece, text))
+
+
+@fuzz(300, start=st.integers(0, 120), piece=st.lists(st.sampled_from([*URL_PIECES, *TEXTS]), max_size=6).map("".join))
+def test_a_node_with_more_in_it_is_read_or_refused(start: int, piece: str) -> None:
+    for url in (URL, OVERRIDE):
+        nodes(url[:start] + piece + url[start:])
+
+
+RULE = {
+    "configVersion": "v2.7",
+    "scope": "application",
+    "key": "shop",
+    "enabled": True,
+    "configs": [
+        {
+            "side": "provider",
+            "addresses": ["10.0.0.7:20880"],
+            "providerAddresses": None,
+            "applications": ["cart"],
+            "services": ["com.shop.Order"],
+            "type": "general",
+            "enabled": True,
+            "parameters": {"weight": "50", "disabled": True},
+            "match": None,
+        }
+    ],
+}
+
+
+def test_a_rule_with_anything_anywhere_is_read_or_told_of() -> None:
+    for what, body in each_place(RULE):
+        try:
+            found = documents("shop.configurators", body)
+        except Exception as error:
+            raise AssertionError(f"{what}: {error!r}") from error
+        "".join(found.remarks).encode(errors="surrogatepass")
+        list(applied([zookeeper_layouts.provider(URL, "")], found.rules))
+
+
+@fuzz(150, body=spoilt(RULE))
+def test_a_rule_with_several_faults_is_read_or_told_of(body: bytes) -> None:
+    documents("shop.configurators", body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * LARGEST_RULE,
+        b" [" * (LARGEST_RULE // 2),
+        b"key: shop\nconfigs: " + b"[" * 60_000,
+        b"- " * (LARGEST_RULE // 2),
+        b"{" * LARGEST_RULE,
+        b"? " * (LARGEST_RULE // 2),
+        b"!!python/object/apply:os.system [x]",
+        b"a0: &a0 [x,x,x,x,x,x,x,x,x]\n"
+        + b"".join(b"a%d: &a%d [%b]\n" % (n, n, b",".join([b"*a%d" % (n - 1)] * 9)) for n in range(1, 30)),
+        b"key: a\nscope: application\nconfigs: [{side: provider, parameters: {disabled: true}, services: [%b]}]"
+        % b",".join([b"s"] * 5000),
+        b"key: a\nconfigs: [&c {side: provider, parameters: {disabled: true}, applications: [%b]}%b]"
+        % (b",".join([b"s"] * 900), b",*c" * 900),
+    ],
+    ids=lambda body: body[:24].decode(),
+)
+def test_a_rule_made_to_break_its_reader_is_told_of(body: bytes) -> None:
+    found = documents("shop.configurators", body)
+    assert found.rules == ()
+    assert len("".join(found.remarks)) < 1000
+
+
+# --- HTTP/1.1 as the sources read it ---
+
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\nETag: x\r\n\r\n{}"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1;a=b\r\n}\r\n0\r\nTrailer: x\r\n\r\n"
+
+
+def fed(data: bytes, at_once: int) -> None:
+    """The bytes as they come: an answer, none yet, or no answer."""
+    reader = Reader()
+    try:
+        for start in range(0, len(data), at_once):
+            reply = reader.feed(data[start : start + at_once])
+            if reply is not None:
+                words(reply.body)
+                str(refusal(reply.plain))
+                return
+    except RegistryError as error:
+        str(error)
+
+
+@fuzz(
+    300,
+    answer=st.sampled_from([ANSWER, CHUNKED]),
+    start=st.integers(0, 110),
+    cut=st.integers(0, 20),
+    piece=st.one_of(st.binary(max_size=8), st.sampled_from([text.encode(errors="surrogatepass") for text in TEXTS])),
+    at_once=st.sampled_from([1, 7, 100_000]),
+)
+def test_an_answer_whose_http_went_wrong_is_refused(
+    answer: bytes, start: int, cut: int, piece: bytes, at_once: int
+) -> None:
+    fed(answer[:start] + piece + answer[start + cut :], max(at_once, len(piece) // 50))
+
+
+def test_headers_with_anything_in_them_are_read_or_refused() -> None:
+    for text in TEXTS:
+        value = text.encode(errors="surrogatepass")
+        for place in (b"200", b"2\r", b"1;"):
+            fed(ANSWER.replace(place, value), 100_000)
+            fed(CHUNKED.replace(place, value), 100_000)
+        headers = CIMultiDict({"X-Consul-Index": text, "X-Consul-KnownLeader": text})
+        assert consul_wire.headers(Reply(200, headers, b""), "http://consul").revision >= 0
+        str(refusal(Reply(302, CIMultiDict({"Location": text}), value)))
+
+
+def test_one_read_of_many_small_chunks_is_no_long_step() -> None:
+    reader = Reader()
+    reader.feed(CHUNKED[:47])
+    with pytest.raises(RegistryError, match="small chunks"):
+        in_a_step(lambda: copy.deepcopy(reader).feed(b"1\r\nx\r\n" * (256 * 1024 // 6)))
+    in_a_step(lambda: copy.deepcopy(reader).feed((b"40\r\n" + b"x" * 64 + b"\r\n") * (256 * 1024 // 70)))
