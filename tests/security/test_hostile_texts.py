@@ -25,7 +25,7 @@ from adapter.policy import travelling
 from adapter.policy.managers import read_managers
 from adapter.policy.memory import RecollectionError
 from adapter.policy.parse import parse_policy
-from adapter.registries import consul_wire, eureka_wire, polaris_wire, zookeeper_layouts
+from adapter.registries import consul_wire, eureka_wire, nacos_wire, polaris_wire, zookeeper_layouts
 from adapter.registries.errors import WrongRegistryAnswer
 from adapter.registries.http1 import LARGEST_HEAD, RawReply, Reader
 from adapter.registries.zookeeper_rules import LARGEST_RULE, MOST_RULES, documents
@@ -149,6 +149,11 @@ def test_a_port_of_eureka_that_is_nan_is_none() -> None:
 def test_an_index_of_consul_of_thousands_of_digits_is_no_index() -> None:
     reply = Reply(200, CIMultiDict({"X-Consul-Index": "9" * 5_000}), b"[]")
     assert consul_wire.headers(reply, "http://c").revision == 0
+
+
+def test_a_message_of_nacos_of_nothing_but_empty_fields_is_refused_at_once() -> None:
+    with pytest.raises(WrongRegistryAnswer):
+        in_a_step(lambda: nacos_wire.decode(b"\x0a\x00" * 500_000))
 
 
 def test_a_time_of_dubbo_or_curator_beyond_all_numbers_is_no_time() -> None:
