@@ -22,7 +22,8 @@ POLICY_LABEL = "policy"
 
 _EFFECTIVE = "effective_"
 _AMBIGUOUS = "AmbiguousSelector"
-_MOST = 1000
+_MOST = 200
+"""Of metrics, conditions and policies: none has as many, and more would take long to read."""
 _LARGEST = 2**31 - 1
 
 

@@ -16,6 +16,9 @@ from adapter.usage.errors import PromqlError
 INPUT_LABEL = "effective_load_input"
 """The label of a dating query's answer that holds the selector's number."""
 
+MOST_SELECTORS = 200
+"""Each is dated, so that many would make a long query of a short one."""
+
 _STEPS = 6
 _VARIABLE = re.compile(r"\$(?:\{(namespace|workload)\}|(namespace|workload)\b)", re.ASCII)
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
@@ -215,6 +218,8 @@ class _Scan:
         if ranged:
             self._range()
         self._found.append(Selector(text, ranged, self._shift()))
+        if len(self._found) > MOST_SELECTORS:
+            raise PromqlError(f"the expression has more than {MOST_SELECTORS} selectors; record a part of it by a rule")
 
     def _range(self) -> None:
         """Past `[5m]`, or past the `[5m:1m]` of a subquery."""

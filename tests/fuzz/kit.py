@@ -71,6 +71,11 @@ def fuzz(cases: int, **drawn: SearchStrategy[Any]) -> Callable[[Callable[..., No
     return decorate
 
 
+def uncached(function: Callable[..., T]) -> Callable[..., T]:
+    """The function itself, where its answers are kept: what is tried again shall take as long again."""
+    return getattr(function, "__wrapped__", function)
+
+
 def in_a_step(work: Callable[[], T], most: float = STEP_SECONDS) -> T:
     """What the work comes to, or raises; it must take so many seconds at most. It may be done again."""
 

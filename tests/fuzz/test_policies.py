@@ -14,7 +14,7 @@ from adapter.load import schedule
 from adapter.policy import travelling
 from adapter.policy.hpa import parse_hpa
 from adapter.policy.parse import parse_policy
-from tests.fuzz.kit import STEP_SECONDS, fuzz, in_a_step
+from tests.fuzz.kit import STEP_SECONDS, fuzz, in_a_step, uncached
 from tests.fuzz.spoil import STRANGE, TEXTS, each_place, places, spoilt
 from tests.fuzz.test_kubernetes import HPA
 
@@ -236,7 +236,7 @@ def test_any_cron_expression_is_a_fault_or_tells_its_windows_at_once(cron: str, 
         found = in_a_step(lambda: parse_policy(document).schedules[0])
     except FaultyDocument:
         return
-    in_a_step(lambda: schedule._starts.__wrapped__(found.cron, found.zone, minute))
+    in_a_step(lambda: uncached(schedule._starts)(found.cron, found.zone, minute))
 
 
 def test_a_policy_of_the_largest_size_in_every_respect_is_no_long_step() -> None:

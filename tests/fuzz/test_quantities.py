@@ -11,7 +11,7 @@ from adapter.kube import pods
 from adapter.load import quantity
 from adapter.load.quantity import QuantityError
 from adapter.usage import answers, resource_metrics
-from tests.fuzz.kit import fuzz, in_a_step
+from tests.fuzz.kit import fuzz, in_a_step, uncached
 from tests.fuzz.spoil import STRANGE, TEXTS
 
 PIECES = [
@@ -31,10 +31,10 @@ PIECES = [
     "9" * 70,
 ]
 READERS: dict[str, Callable[[str], Fraction | int | None]] = {
-    "parse": quantity.parse.__wrapped__,
+    "parse": uncached(quantity.parse),
     "parse_nano": quantity.parse_nano,
     "parse_number": quantity.parse_number,
-    "of a pod": pods._nano.__wrapped__,
+    "of a pod": uncached(pods._nano),
     "of Prometheus": answers._nano,
     "of metrics.k8s.io": resource_metrics._nano,
 }

@@ -31,7 +31,7 @@ from adapter.registries.http1 import LARGEST_HEAD, RawReply, Reader
 from adapter.registries.zookeeper_rules import LARGEST_RULE, MOST_RULES, documents
 from adapter.settings import SettingsError
 from adapter.usage import promql, resource_metrics, wire
-from adapter.usage.errors import UsageError
+from adapter.usage.errors import PromqlError, UsageError
 from tests.fuzz.kit import in_a_step
 from tests.fuzz.spoil import TOKENS, mark, written
 from tests.kube.fake import COLLECTION, FakeApi, text
@@ -232,6 +232,11 @@ def test_a_window_of_digits_without_a_unit_takes_no_time(window: str) -> None:
 @pytest.mark.parametrize("duration", ["9" * 400 + "s", "9" * 4_000, "1s" + "9" * 4_000, "9" * 4_000 + "x"])
 def test_a_range_in_a_policys_query_beyond_all_numbers_is_a_window_that_is_not_known(duration: str) -> None:
     assert in_a_step(lambda: promql.inputs(f"a[{duration}]")).window == promql.UNKNOWN_WINDOW
+
+
+def test_a_policys_query_of_a_thousand_selectors_is_refused_at_once() -> None:
+    with pytest.raises(PromqlError, match="more than 200 selectors"):
+        in_a_step(lambda: promql.inputs("a=b," * 1_000))
 
 
 def test_the_memory_of_more_pods_than_are_ever_written_is_refused() -> None:
