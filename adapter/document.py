@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from adapter import plain
+from adapter.decoding import Decoder
 from adapter.faults import Fault, FaultyDocument, foremost, path_of
 from adapter.kube.objects import EndpointSlice, decode_scale
 from adapter.kube.pods import PodDecoder
@@ -383,7 +384,7 @@ def _window_of(query: Query | None) -> float:
         return 0.0
 
 
-_SLICES = msgspec.json.Decoder(EndpointSlice)
+_SLICES = Decoder(EndpointSlice)
 _STEP = re.compile(r"\.([^.\[]+)|\[([0-9]+)\]")
 _TIMES = (
     ("metadata", "creationTimestamp"),

@@ -1,10 +1,12 @@
 """What is wrong with a document that somebody wrote: every fault with its place, what stands there, and what to do."""
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 _SHOWN = 80
+_LONGEST_INTEGER = 1024
+"""Bits."""
 _MOST = 100
 
 
@@ -48,9 +50,37 @@ def foremost(faults: Sequence[Fault]) -> list[Fault]:
 
 
 def shorten(value: object) -> str:
-    """The value as it would be written, cut to one readable line."""
-    text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    """The value as it would be written, cut to one readable line. No more of it is written than that."""
+    text = ""
+    for piece in _pieces(value):
+        text += piece
+        if len(text) > _SHOWN:
+            return f"{text[:_SHOWN]}…"
+    return text
+
+
+def _pieces(value: object) -> Iterator[str]:
+    """The pieces of the value's text, the outer ones first: they end before a deep value does."""
+    if isinstance(value, dict):
+        yield "{"
+        for number, (key, one) in enumerate(value.items()):
+            yield ", " if number else ""
+            yield from _pieces(key)
+            yield ": "
+            yield from _pieces(one)
+        yield "}"
+    elif isinstance(value, list):
+        yield "["
+        for number, one in enumerate(value):
+            yield ", " if number else ""
+            yield from _pieces(one)
+        yield "]"
+    elif isinstance(value, str):
+        yield repr(value[: _SHOWN + 1])
+    elif isinstance(value, int) and value.bit_length() > _LONGEST_INTEGER:
+        yield hex(value)  # Python writes no decimal number of so many digits
+    else:
+        yield repr(value)
 
 
 def path_of(parts: Iterable[str | int]) -> str:

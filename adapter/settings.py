@@ -8,13 +8,14 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from adapter import plain
 from adapter.faults import Fault, FaultyDocument, path_of
 from adapter.settings_base import Port, Seconds, Section, models_in, type_of
 from adapter.settings_notifications import Notifications, Production
@@ -249,9 +250,7 @@ def parse(text: str) -> Settings:
     document = _document(text)
     faults = list(spanning_faults(document))
     try:
-        settings = Settings.model_validate_json(
-            json.dumps(document, default=str), strict=True, by_alias=True, by_name=False
-        )
+        settings = Settings.model_validate_json(json.dumps(document), strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
         faults[:0] = [_fault(detail) for detail in error.errors(include_url=False)]
         raise SettingsError(faults, _TITLE) from None
@@ -299,19 +298,6 @@ class SettingsFile:
         return new
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """YAML lets the last of two equal keys win in silence; here that is a fault."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if key.value in seen:
-                place = f"line {key.start_mark.line + 1}"
-                raise SettingsError([Fault(place, key.value, "stands here a second time; keep one of them")], _TITLE)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
@@ -323,14 +309,20 @@ def _read(path: Path) -> bytes:
 
 def _document(text: str) -> Mapping[str, Any]:
     try:
-        document = yaml.load(text, _UniqueKeys)  # noqa: S506  a SafeLoader that also refuses repeated keys
-    except yaml.YAMLError as error:
-        raise SettingsError([Fault("", None, f"is no YAML: {' '.join(str(error).split())}")], _TITLE) from error
+        document = plain.read(text)
+    except plain.TextError as error:
+        raise SettingsError(map(_without_secrets, error.faults), _TITLE) from error
     if document is None:
         return {}
     if not isinstance(document, dict):
         raise SettingsError([Fault("", document, "write a mapping of sections, such as `server:`")], _TITLE)
     return document
+
+
+def _without_secrets(fault: Fault) -> Fault:
+    """The fault of a text, without a value that may be a secret or hold one."""
+    hidden = isinstance(fault.value, dict | list) or _SECRETIVE.search(fault.path)
+    return replace(fault, value=None) if hidden else fault
 
 
 def _fault(detail: ErrorDetails) -> Fault:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from adapter.decoding import Decoder
 from adapter.faults import FaultyDocument
 from adapter.load.spec import Policy
 from adapter.policy.hpa import Hpa, parse_hpa
@@ -44,7 +45,7 @@ class _Watched(msgspec.Struct, frozen=True):
     status: _Status | None = None
 
 
-_DECODER = msgspec.json.Decoder(_Watched)
+_DECODER = Decoder(_Watched)
 
 
 def decode_policy(body: bytes | msgspec.Raw) -> PolicyEntry:

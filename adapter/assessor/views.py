@@ -10,6 +10,7 @@ import structlog
 from adapter.assessor.entries import PolicyEntry
 from adapter.assessor.targets import Found
 from adapter.assessor.world import Link, TargetRef, World
+from adapter.decoding import decode
 from adapter.faults import Fault
 from adapter.kube.selectors import SelectorError
 from adapter.kube.selectors import parse as parse_selector
@@ -152,7 +153,7 @@ class Views:
         if entry is None or not entry.memory:
             return Memory()
         try:
-            return travelling.load(msgspec.json.decode(entry.memory, type=dict[str, Any]))
+            return travelling.load(decode(entry.memory, dict[str, Any]))
         except (msgspec.MsgspecError, RecollectionError) as error:
             log.warning("a policy's memory cannot be read", namespace=key.namespace, policy=key.name, error=str(error))
             return Memory()

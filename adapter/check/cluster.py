@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
+from adapter.decoding import Decoder, decode
 from adapter.faults import FaultyDocument
 from adapter.kube.errors import KubeError, MalformedAnswer
 from adapter.kube.objects import Condition
@@ -158,7 +159,7 @@ class Cluster:
     async def addresses(self, namespace: str, service: str) -> list[str]:
         """Where the pods of a Service listen on its port `https`, as host:port, those that are not ready too."""
         raws = await self._items(collection(*_SLICES, namespace), labelSelector=f"kubernetes.io/service-name={service}")
-        found = [_decoded(raw, msgspec.json.Decoder(_Slice).decode, "endpointslices") for raw in raws]
+        found = [_decoded(raw, Decoder(_Slice).decode, "endpointslices") for raw in raws]
         return sorted({address for one in found for address in one.addresses()})
 
     async def authority(self) -> str:
@@ -171,7 +172,7 @@ class Cluster:
             return ""
 
     async def _api_service(self) -> "_ApiService":
-        return msgspec.json.decode(await self.session.get(_API_SERVICE), type=_ApiService)
+        return decode(await self.session.get(_API_SERVICE), _ApiService)
 
     def now(self) -> float:
         """The time by the API server's clock, in seconds."""
@@ -220,11 +221,11 @@ class Cluster:
 
     async def _items(self, path: str, **params: str) -> list[msgspec.Raw]:
         body = await self.session.get(path, params=params or None, timeout=30)
-        return _decoded(body, msgspec.json.Decoder(_List).decode, path).items or []
+        return _decoded(body, Decoder(_List).decode, path).items or []
 
 
 def _policy(body: bytes | msgspec.Raw) -> Named:
-    wire = _decoded(body, msgspec.json.Decoder(_PolicyWithStatus).decode, "WatermarkPolicy")
+    wire = _decoded(body, Decoder(_PolicyWithStatus).decode, "WatermarkPolicy")
     namespace, name, status = wire.metadata.namespace, wire.metadata.name, wire.status or Status()
     try:
         return Named(namespace, name, parse_policy(wire), status=status)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from adapter.check.report import Section
+from adapter.decoding import decode
 from adapter.kube.errors import KubeError, MalformedAnswer
 from adapter.kube.session import Session
 
@@ -67,6 +68,6 @@ async def _may(session: Session, verb: str, group: str, plural: str, namespace: 
     }
     answer = await session.request("POST", _REVIEWS, body=msgspec.json.encode(review))
     try:
-        return msgspec.json.decode(answer.body, type=_Review).status.allowed
+        return decode(answer.body, _Review).status.allowed
     except msgspec.MsgspecError as error:
         raise MalformedAnswer(f"SelfSubjectAccessReview: {error}") from error

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from adapter.companion.situation import Past, Written
+from adapter.decoding import Decoder
 from adapter.kube.errors import MalformedAnswer
 from adapter.kube.paths import collection
 from adapter.kube.session import Session
@@ -67,11 +68,11 @@ class _Page(msgspec.Struct, frozen=True):
     metadata: _ListMetadata = _ListMetadata()
 
 
-_PAGE = msgspec.json.Decoder(_Page)
+_PAGE = Decoder(_Page)
 T = TypeVar("T")
 
 
-def _read(decoder: msgspec.json.Decoder[T], body: bytes, path: str) -> T:
+def _read(decoder: Decoder[T], body: bytes, path: str) -> T:
     try:
         return decoder.decode(body)
     except msgspec.MsgspecError as error:

@@ -7,6 +7,7 @@ import msgspec
 
 from adapter.companion.actions import AskTolerance, WireHpa
 from adapter.companion.situation import ToleranceField
+from adapter.decoding import Decoder
 from adapter.kube.errors import MalformedAnswer
 from adapter.kube.paths import collection, path
 from adapter.policy.managers import OWN
@@ -57,7 +58,7 @@ class Hpas:
         self.tolerance = ToleranceField(known="tolerance" in rules, asked_at=self._now())
 
 
-_HPA = msgspec.json.Decoder(dict[str, Any])
+_HPA = Decoder(dict[str, Any])
 
 
 def _read(body: bytes) -> dict[str, Any]:

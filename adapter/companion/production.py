@@ -5,6 +5,7 @@ from fnmatch import fnmatchcase
 import msgspec
 import structlog
 
+from adapter.decoding import Decoder
 from adapter.kube.errors import KubeError
 from adapter.kube.paths import path
 from adapter.kube.session import Session
@@ -25,7 +26,7 @@ class _Namespace(msgspec.Struct, frozen=True):
     metadata: _Metadata = _Metadata()
 
 
-_DECODER = msgspec.json.Decoder(_Namespace)
+_DECODER = Decoder(_Namespace)
 
 
 class Namespaces:

@@ -22,6 +22,7 @@ from adapter.companion.actions import (
 from adapter.companion.deletion_cost import LOWEST
 from adapter.companion.hpas import APPLY, MERGE, Hpas
 from adapter.companion.patience import Patience
+from adapter.decoding import Decoder
 from adapter.kube.errors import ApiStatusError, Conflict, Forbidden, KubeError, MalformedAnswer, NotFound
 from adapter.kube.paths import collection, path
 from adapter.kube.pods import DELETION_COST_ANNOTATION, MARK_ANNOTATION
@@ -168,7 +169,7 @@ async def _to_its_end(write: Coroutine[Any, Any, None]) -> None:
         raise
 
 
-_SCALE = msgspec.json.Decoder(dict[str, Any])
+_SCALE = Decoder(dict[str, Any])
 
 
 def _scale(body: bytes) -> dict[str, Any]:

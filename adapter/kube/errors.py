@@ -24,6 +24,8 @@ KubeError                       anything a caller of this room may see
 
 import msgspec
 
+from adapter.decoding import decode
+
 _SHOWN = 300
 
 
@@ -135,7 +137,7 @@ class _Status(msgspec.Struct):
 def from_answer(code: int, body: bytes | msgspec.Raw, *, request: str = "", retry_after: str = "") -> ApiStatusError:
     """The error for an answer outside 2xx; a body that is no Status is quoted. `retry_after` is the header."""
     try:
-        status = msgspec.json.decode(body, type=_Status)
+        status = decode(body, _Status)
     except msgspec.MsgspecError:
         status = _Status()
     if status.kind != "Status":

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
+from adapter.decoding import Decoder
 from adapter.kube.errors import Conflict, KubeError, NotFound
 from adapter.kube.paths import collection, path
 from adapter.kube.session import Session
@@ -63,7 +64,7 @@ class _Seen(NamedTuple):
 
 _GONE = "gone"
 """Stands for the version of a lease that is not there."""
-_DECODER = msgspec.json.Decoder(_Lease)
+_DECODER = Decoder(_Lease)
 
 
 class Lease:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from adapter.decoding import Decoder
 from adapter.kube import selectors
 from adapter.load.spec import Scale
 
@@ -194,7 +195,7 @@ class ApiResourceList(_Narrow, frozen=True):
     resources: list[ApiResource] = msgspec.field(default_factory=list)
 
 
-_SCALE = msgspec.json.Decoder(_ScaleObject)
+_SCALE = Decoder(_ScaleObject)
 
 
 def decode_scale(body: bytes | msgspec.Raw) -> Scale:

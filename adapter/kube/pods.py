@@ -8,6 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from adapter.decoding import Decoder
 from adapter.kube.objects import Condition as WireCondition
 from adapter.kube.objects import OwnerReference, Quantity
 from adapter.kube.times import known_time
@@ -117,13 +118,13 @@ class _Pod(_Narrow, frozen=True):
     status: _Status = _Status()
 
 
-_DECODER = msgspec.json.Decoder(_Pod)
-_LABELS: msgspec.json.Decoder[dict[str, str] | None] = msgspec.json.Decoder(dict[str, str] | None)
-_OWNERS: msgspec.json.Decoder[list[OwnerReference] | None] = msgspec.json.Decoder(list[OwnerReference] | None)
-_RESOURCES: msgspec.json.Decoder[_Resources | None] = msgspec.json.Decoder(_Resources | None)
+_DECODER = Decoder(_Pod)
+_LABELS: Decoder[dict[str, str] | None] = Decoder(dict[str, str] | None)
+_OWNERS: Decoder[list[OwnerReference] | None] = Decoder(list[OwnerReference] | None)
+_RESOURCES: Decoder[_Resources | None] = Decoder(_Resources | None)
 
 
-_PORTS: msgspec.json.Decoder[list[_Port] | None] = msgspec.json.Decoder(list[_Port] | None)
+_PORTS: Decoder[list[_Port] | None] = Decoder(list[_Port] | None)
 
 
 class PodDecoder:

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 import msgspec
 import structlog
 
+from adapter.decoding import Decoder, TooDeepError, shallow
 from adapter.kube.backoff import Backoff
 from adapter.kube.errors import (
     ApiStatusError,
@@ -85,9 +86,13 @@ class _Event(_Narrow, frozen=True):
     object: msgspec.Raw
 
 
-_PAGE = msgspec.json.Decoder(_Page)
-_HEAD = msgspec.json.Decoder(_Head)
-_EVENT = msgspec.json.Decoder(_Event)
+_PAGE = Decoder(_Page)
+_HEAD = Decoder(_Head)
+_EVENT = Decoder(_Event)
+
+
+class _TooDeep(MalformedAnswer):
+    """An answer of which something is nested deeper than it can be decoded."""
 
 
 def _nothing(_old: object, _new: object) -> None:
@@ -204,7 +209,10 @@ class Reflector(Generic[T]):
         params = {**self._params, "limit": str(self._limit), **({"continue": token} if token else {})}
         body = await self._session.get(self._path, params=params, timeout=_LIST_SECONDS)
         await slices.breathe()  # joining the body was one step, finding the objects in it is the next
-        page = _read(_PAGE, body, self._path)
+        try:
+            page = _read(_PAGE, body, self._path)
+        except _TooDeep:
+            page = _read(_PAGE, await asyncio.to_thread(shallow, body), self._path)
         await slices.breathe()
         if page.items:
             self._limit = max(1, min(self._page, _PAGE_BYTES * len(page.items) // len(body)))
@@ -253,7 +261,10 @@ class Reflector(Generic[T]):
         async with self._session.stream(self._path, params, idle=seconds + SILENCE_SECONDS) as lines:
             self._prove(self._session.now())
             async for line in lines:
-                self._take(line)
+                try:
+                    self._take(line)
+                except _TooDeep:  # one object shall not blind the watch for all others
+                    self._take(await asyncio.to_thread(shallow, line))
                 await slices.breathe()
         if self._place == place and self._session.clock.monotonic() - began < _AT_ONCE_SECONDS:
             raise Unreachable(f"watch of {self._path}: ended at once and without a word")
@@ -364,8 +375,10 @@ def _reason(error: KubeError) -> str:
     return next((reason for kind, reason in _REASONS if isinstance(error, kind)), "refused")
 
 
-def _read(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw, path: str) -> T:
+def _read(decoder: Decoder[T], body: bytes | msgspec.Raw, path: str) -> T:
     try:
         return decoder.decode(body)
+    except TooDeepError as error:
+        raise _TooDeep(f"{path}: {error}") from error
     except msgspec.MsgspecError as error:
         raise MalformedAnswer(f"{path}: {error}") from error

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import msgspec
 
+from adapter.decoding import decode
 from adapter.kube.errors import Forbidden, KubeError, MalformedAnswer, NotFound, UnknownKind
 from adapter.kube.flight import SingleFlight
 from adapter.kube.objects import ApiGroupList, ApiResource, ApiResourceList, CustomResourceDefinition
@@ -233,6 +234,6 @@ def scale_paths(crd: CustomResourceDefinition, version: str) -> ScalePaths | Non
 
 def _decode(body: bytes, kind: type[T]) -> T:
     try:
-        return msgspec.json.decode(body, type=kind)
+        return decode(body, kind)
     except msgspec.MsgspecError as error:
         raise MalformedAnswer(f"{kind.__name__}: {error}") from error

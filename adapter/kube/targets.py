@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from adapter.decoding import Decoder
 from adapter.kube import selectors
 from adapter.kube.objects import AnyObject, Condition
 from adapter.kube.times import known_time
@@ -38,7 +39,7 @@ class TargetObject:
     scale: Scale | None = None
 
 
-_OBJECT = msgspec.json.Decoder(AnyObject)
+_OBJECT = Decoder(AnyObject)
 
 
 def target_decoder(

@@ -99,11 +99,12 @@ class Form:
     def choice(self, key: str, among: type[Choice]) -> Choice | None:
         """One of an enumeration's values, None where absent."""
         value = self.get(key)
-        try:
-            return None if value is None else among(value)
-        except ValueError:
-            self.one_of(key, value, [one.value for one in among])
-            return None
+        known = {one.value: one for one in among}
+        # Compared as a text only: an enumeration would write out whatever else it is, however deep.
+        if value is None or (isinstance(value, str) and value in known):
+            return None if value is None else known[value]
+        self.one_of(key, value, list(known))
+        return None
 
     def one_of(self, key: str, value: object, among: Collection[str]) -> None:
         """Fault a value that is not `among` the supported ones."""

@@ -22,7 +22,8 @@ POLICY_LABEL = "policy"
 
 _EFFECTIVE = "effective_"
 _AMBIGUOUS = "AmbiguousSelector"
-_MOST = 1000
+_MOST = 200
+"""Of metrics, conditions and policies: none has as many, and more would take long to read."""
 _LARGEST = 2**31 - 1
 _ADMITTED = 3 * 2**20
 """The longest text that an object of the API server can carry: its request is bounded."""
@@ -233,7 +234,7 @@ def _metric(form: Form) -> HpaMetric | None:
         kind=kind,
         name=identifier.text("name", required="the metric's name"),
         described=_described(source) if kind is MetricKind.OBJECT else None,
-        match_labels=labels if isinstance(labels, Mapping) else {},
+        match_labels=_texts(labels) if isinstance(labels, Mapping) else {},
         target=target,
         aim=aim,
     )
@@ -276,6 +277,10 @@ def _pace(rules: Form) -> Pace:
 def _text(form: Form, key: str, *, longest: int = LONGEST) -> str:
     """A text that the API may write as an empty one."""
     return "" if form.get(key) == "" else form.text(key, longest=longest)
+
+
+def _texts(found: Mapping[str, object]) -> Mapping[str, str]:
+    return {key: value for key, value in found.items() if isinstance(value, str)}
 
 
 def _time(form: Form, key: str) -> float | None:

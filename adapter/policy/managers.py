@@ -23,14 +23,14 @@ class Managers:
 
 def read_managers(managed_fields: object) -> Managers:
     """Read metadata.managedFields; what is not as the API server writes it tells nothing."""
-    owners: dict[str, tuple[str, ...]] = {}
+    owners: dict[str, list[str]] = {}
     last, at = "", ""
     for manager, time, spec in _entries(managed_fields):
         for name in _behavior(spec):
-            owners[name] = (*owners.get(name, ()), manager)
+            owners.setdefault(name, []).append(manager)
         if manager != OWN and time >= at:
             last, at = manager, time
-    return Managers(owners, last)
+    return Managers({name: tuple(found) for name, found in owners.items()}, last)
 
 
 def _entries(managed_fields: object) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
@@ -38,7 +38,7 @@ def _entries(managed_fields: object) -> Iterator[tuple[str, str, Mapping[str, An
     for entry in managed_fields if isinstance(managed_fields, list) else ():
         spec = _in(_in(entry, "fieldsV1"), "f:spec")
         if spec and not entry.get("subresource"):
-            yield str(entry.get("manager") or "unknown"), str(entry.get("time") or ""), spec
+            yield _text(entry.get("manager")) or "unknown", _text(entry.get("time")), spec
 
 
 def _behavior(spec: Mapping[str, Any]) -> Iterator[str]:
@@ -46,6 +46,10 @@ def _behavior(spec: Mapping[str, Any]) -> Iterator[str]:
         for name in _in(_in(spec, "f:behavior"), f"f:{direction}"):
             if name.startswith("f:"):
                 yield f"{direction}.{name.removeprefix('f:')}"
+
+
+def _text(found: object) -> str:
+    return found if isinstance(found, str) else ""
 
 
 def _in(found: object, key: str) -> Mapping[str, Any]:

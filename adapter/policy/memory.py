@@ -9,7 +9,7 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
-from adapter.faults import Fault, FaultyDocument, path_of
+from adapter.faults import Fault, FaultyDocument, path_of, shorten
 from adapter.load.memory import AheadSample, Departed, LastSample, Memory, PodMemory, Replacement, SampleMemory
 from adapter.load.quantity import NANO, QuantityError, nano_text, parse
 from adapter.load.roster import Instance, Roster
@@ -130,6 +130,11 @@ def _dump_ahead(samples: Mapping[str, AheadSample]) -> dict[str, Any]:
     }
 
 
+def _text(value: object) -> str:
+    """The value as a text; a part of one that is nested, for its text may be long."""
+    return shorten(value) if isinstance(value, dict | list) else str(value)
+
+
 def _camel(name: str) -> str:
     head, *rest = name.split("_")
     return head + "".join(part.capitalize() for part in rest)
@@ -174,7 +179,7 @@ class Reader:
     def _instance(self, data: object, at: tuple[str | int, ...]) -> Instance:
         known = self._fields(data, Instance, at)
         metadata = self.mapping(known.pop("metadata", None), (*at, "metadata"))
-        return Instance(metadata={str(key): str(value) for key, value in metadata.items()}, **known)
+        return Instance(metadata={str(key): _text(value) for key, value in metadata.items()}, **known)
 
     def _pod(
         self, data: object, at: tuple[str | int, ...]
@@ -245,7 +250,7 @@ class Reader:
     def nano(self, data: object, at: tuple[str | int, ...]) -> int:
         """Nano-units of a quantity that is not negative."""
         try:
-            value = parse(str(data))
+            value = parse(_text(data))
         except QuantityError as error:
             self.fault(at, data, str(error))
             return 0

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from adapter.decoding import decode
 from adapter.faults import Fault, FaultyDocument
 
 Source = Mapping[str, Any] | bytes | msgspec.Raw | msgspec.Struct
@@ -38,9 +39,16 @@ def as_mapping(source: Source) -> Mapping[str, Any]:
     if isinstance(source, Mapping):
         return source
     if isinstance(source, msgspec.Struct):
-        plain: dict[str, Any] = msgspec.to_builtins(source)
-        return plain
+        return _plain(source)
     try:
-        return msgspec.json.decode(source, type=dict[str, Any])
+        return decode(source, dict[str, Any])
     except msgspec.MsgspecError as error:
         raise PolicyError([Fault("", None, f"is no JSON object: {error}")]) from None
+
+
+def _plain(source: msgspec.Struct) -> Mapping[str, Any]:
+    try:
+        plain: dict[str, Any] = msgspec.to_builtins(source)
+    except RecursionError:
+        raise PolicyError([Fault("", None, "is nested too deep")]) from None
+    return plain

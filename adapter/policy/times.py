@@ -5,8 +5,10 @@ from datetime import UTC, datetime
 
 def seconds_of(text: object) -> float | None:
     """Epoch seconds of a time with its offset; None for anything else, and for what is no time in UTC any more."""
+    if not isinstance(text, str):
+        return None
     try:
-        moment = datetime.fromisoformat(str(text))
+        moment = datetime.fromisoformat(text)
         seconds = moment.timestamp()
         datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError):

@@ -75,15 +75,33 @@ def lasting(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def load(data: Mapping[str, Any]) -> Memory:
     """The memory from a status. Raises RecollectionError with every fault."""
+    _refuse_more_than_is_written(data)
     rest = {key: value for key, value in data.items() if key != REGISTERED}
     memory = recollection.load(rest, strict=False)
     registered = data.get(REGISTERED) or []
     if not isinstance(registered, list):
         raise RecollectionError([Fault(path_of(("memory", REGISTERED)), registered, "must be a list of UIDs")])
     seen = memory.roster_at if memory.roster_at is not None else 0.0
-    pods = {str(uid): PodMemory(seen=seen) for uid in registered} | dict(memory.pods)
+    pods = {uid: PodMemory(seen=seen) for uid in registered if isinstance(uid, str)} | dict(memory.pods)
     last = memory.last_valid
     return replace(memory, pods=pods, last_valid=_told(memory, last, pods) if last is not None else None)
+
+
+def _refuse_more_than_is_written(data: Mapping[str, Any]) -> None:
+    """Raises RecollectionError where reading would take long: `dump` writes no more."""
+    last = data.get("lastValid")
+    sizes = {
+        "pods": (data.get("pods"), 2 * MOST_PODS),
+        "departed": (data.get("departed"), MOST_PODS),
+        "ahead": (data.get("ahead"), 0),
+        "lastValid.instances": (last.get("instances") if isinstance(last, Mapping) else None, 0),
+        REGISTERED: (data.get(REGISTERED), MOST_REGISTERED),
+    }
+    for key, (value, most) in sizes.items():
+        if isinstance(value, Mapping | list) and len(value) > most:
+            raise RecollectionError(
+                [Fault(f"memory.{key}", None, f"has {len(value)} items; at most {most} are written")]
+            )
 
 
 def _told(memory: Memory, last: Roster, pods: Mapping[str, PodMemory]) -> Roster:

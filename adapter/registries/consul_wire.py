@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from adapter.decoding import Decoder
 from adapter.kube.slices import Slices
 from adapter.load.roster import Instance
 from adapter.outbound import Reply
@@ -24,6 +25,7 @@ POD_NAMESPACE = "k8s-namespace"
 _OK = 200
 _NODE_MAINTENANCE = "_node_maintenance"
 _SERVICE_MAINTENANCE = "_service_maintenance:"
+_LONGEST_INDEX = 20  # digits of an unsigned integer of 64 bits
 _LAN = ("lan_ipv4", "lan_ipv6")
 
 
@@ -65,9 +67,9 @@ class _Server(msgspec.Struct, rename="pascal"):
     node: _Node
 
 
-_ENTRIES = msgspec.json.Decoder(list[msgspec.Raw])
-_ENTRY = msgspec.json.Decoder(_Entry)
-_SERVERS = msgspec.json.Decoder(list[_Server])
+_ENTRIES = Decoder(list[msgspec.Raw])
+_ENTRY = Decoder(_Entry)
+_SERVERS = Decoder(list[_Server])
 
 
 class Headers(NamedTuple):
@@ -99,7 +101,7 @@ def headers(reply: Reply, server: str) -> Headers:
         raise RegistryFailing(f"{server}: this Consul server knows no leader; look after the cluster's quorum")
     index = found.get("X-Consul-Index", "")
     return Headers(
-        revision=int(index) if index.isdecimal() else 0,
+        revision=int(index) if index.isdecimal() and len(index) <= _LONGEST_INDEX else 0,
         filtered=found.get("X-Consul-Results-Filtered-By-ACLs") == "true",
         default_deny=found.get("X-Consul-Default-ACL-Policy") == "deny",
     )

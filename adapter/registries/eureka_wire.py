@@ -4,10 +4,12 @@ Servers and their versions differ: numbers and booleans come as text, a list of 
 case, and what is not known as null.
 """
 
+import math
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from adapter.decoding import Decoder
 from adapter.load.roster import Instance
 
 _Number = int | float | str | None
@@ -129,9 +131,9 @@ class _Answer(msgspec.Struct):
 
 _T = TypeVar("_T")
 
-_ANSWER = msgspec.json.Decoder(_Answer)
-_ENTRIES = msgspec.json.Decoder(list[Entry] | Entry | None)
-_REGISTRATIONS = msgspec.json.Decoder(list[Registration] | Registration | None)
+_ANSWER = Decoder(_Answer)
+_ENTRIES = Decoder(list[Entry] | Entry | None)
+_REGISTRATIONS = Decoder(list[Registration] | Registration | None)
 
 
 def applications(body: bytes) -> tuple[str | None, list[Application]]:
@@ -158,9 +160,10 @@ def _many(found: list[_T] | _T | None) -> list[_T]:
 
 def _number(value: _Number) -> float | None:
     try:
-        return None if value is None else float(value)
-    except ValueError:
+        number = float(value or 0)
+    except (ValueError, OverflowError):
         return None
+    return number if value is not None and math.isfinite(number) else None
 
 
 def _enabled(port: _Port | int | str | None, *, usual: bool) -> int | None:

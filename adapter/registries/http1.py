@@ -10,6 +10,10 @@ LARGEST_HEAD = 64 * 1024
 LARGEST_BODY = 32 * 1024 * 1024
 """Bytes."""
 
+_LONGEST_LENGTH = 20
+"""Digits."""
+_SMALL_CHUNKS, _SMALL = 1000, 64
+"""So many chunks of any length; on average more of them hold so many bytes at least, or reading them takes long."""
 _END = b"\r\n"
 _END_OF_HEAD = b"\r\n\r\n"
 _BODILESS = {204, 304}
@@ -119,15 +123,23 @@ class Reader:
             self._chunks.append(bytes(memoryview(self._buffer)[begin:end]))
             self._size += length
             self._at = end + len(_END)
+            if len(self._chunks) > _SMALL_CHUNKS + self._size // _SMALL:
+                raise WrongRegistryAnswer("the answer comes in too many small chunks")
+        self._bound_line(self._at)
         return None
 
     def _read_trailers(self, last: int) -> bytes | None:
         # An empty line ends the last chunk, after trailers where there are any.
         end = self._buffer.find(_END_OF_HEAD, last)
         if end < 0:
+            self._bound_line(last)
             return None
         self._at = end + len(_END_OF_HEAD)
         return b"".join(self._chunks)
+
+    def _bound_line(self, begin: int) -> None:
+        if len(self._buffer) - begin > LARGEST_HEAD:
+            raise WrongRegistryAnswer("the answer's chunks cannot be read")
 
 
 class SurplusAnswer(WrongRegistryAnswer):
@@ -136,7 +148,7 @@ class SurplusAnswer(WrongRegistryAnswer):
 
 def _status(head: bytes) -> int:
     parts = head.split(_END, 1)[0].split(b" ", 2)
-    if len(parts) < 2 or not parts[0].startswith(b"HTTP/1.") or not parts[1].isdigit():
+    if len(parts) < 2 or not parts[0].startswith(b"HTTP/1.") or not (len(parts[1]) == 3 and parts[1].isdigit()):
         raise WrongRegistryAnswer("the answer is not HTTP/1.1")
     return int(parts[1])
 
@@ -150,7 +162,7 @@ def _length(reply: RawReply) -> int | None:
     length = reply.header(b"content-length")
     if length is None or not length.isdigit():
         raise WrongRegistryAnswer("the answer does not say how long it is")
-    return _bounded(int(length))
+    return _bounded(int(length) if len(length) <= _LONGEST_LENGTH else LARGEST_BODY + 1)
 
 
 def _chunk_length(line: bytes) -> int:

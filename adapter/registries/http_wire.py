@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from adapter.decoding import Decoder
 from adapter.kube.slices import Slices
 from adapter.load.roster import Instance
 from adapter.registries.errors import WrongRegistryAnswer
@@ -57,8 +58,8 @@ class Document(NamedTuple):
     ttl_seconds: float | None
 
 
-_envelope = msgspec.json.Decoder(_Envelope).decode
-_told = msgspec.json.Decoder(Told).decode
+_envelope = Decoder(_Envelope).decode
+_told = Decoder(Told).decode
 
 
 def document(body: bytes) -> Document:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from adapter.decoding import Decoder
 from adapter.kube.objects import EndpointSlice
 
 
@@ -38,7 +39,7 @@ class Listing(NamedTuple):
     copies: Mapping[str, tuple[_Copy, ...]]
 
 
-_SLICE = msgspec.json.Decoder(EndpointSlice)
+_SLICE = Decoder(EndpointSlice)
 
 
 def decode_slice(body: bytes | msgspec.Raw) -> EndpointSlice:

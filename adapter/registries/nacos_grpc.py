@@ -9,6 +9,7 @@ import grpc  # type: ignore[import-untyped]
 import grpc.aio  # type: ignore[import-untyped]
 import msgspec
 
+from adapter.decoding import Decoder
 from adapter.outbound import LARGEST_ANSWER
 from adapter.registries.errors import (
     NotAllowed,
@@ -33,8 +34,8 @@ _OPTIONS = (
 _UNREGISTERED = 301
 _SETTLING_SECONDS = 0.05
 
-_RESPONSE = msgspec.json.Decoder(Response).decode
-_NOTIFICATION = msgspec.json.Decoder(Notification).decode
+_RESPONSE = Decoder(Response).decode
+_NOTIFICATION = Decoder(Notification).decode
 
 
 class NotRegistered(RegistryUnreachable):

@@ -6,6 +6,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from adapter.decoding import Decoder
 from adapter.outbound import Client, Reply
 from adapter.registries.errors import NotAllowed, RegistryError, WrongRegistryAnswer
 from adapter.registries.nacos_identity import MOVED, Identity, Proof
@@ -17,10 +18,10 @@ T = TypeVar("T")
 PAGE_SIZE = 100_000
 """Instances asked for in one page of the catalog: all."""
 
-_INFO: Callable[[bytes], ServiceInfo] = msgspec.json.Decoder(ServiceInfo).decode
-_HOSTS: Callable[[bytes], Result[list[Host]]] = msgspec.json.Decoder(Result[list[Host]]).decode
-_PAGE: Callable[[bytes], Result[Page]] = msgspec.json.Decoder(Result[Page]).decode
-_FAILURE: Callable[[bytes], Result[object]] = msgspec.json.Decoder(Result[object]).decode
+_INFO: Callable[[bytes], ServiceInfo] = Decoder(ServiceInfo).decode
+_HOSTS: Callable[[bytes], Result[list[Host]]] = Decoder(Result[list[Host]]).decode
+_PAGE: Callable[[bytes], Result[Page]] = Decoder(Result[Page]).decode
+_FAILURE: Callable[[bytes], Result[object]] = Decoder(Result[object]).decode
 
 
 _NO_CLUSTER = re.compile(r"cluster .* is not found")

@@ -8,8 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-import msgspec
-
+from adapter.decoding import Decoder
 from adapter.outbound import Client, Reply, secret
 from adapter.registries.errors import NotAllowed, NotAuthenticated, RegistryUnreachable, WrongRegistryAnswer
 from adapter.registries.nacos_wire import Place, Token, reading
@@ -25,7 +24,7 @@ MOVED = frozenset({404, 405, 410, 501})
 _LOGINS = ("/v3/auth/user/login", "/v1/auth/login", "/v1/auth/users/login")
 _PASSWORD_500 = b"No message available"
 _RENEW_AT = 0.9
-_TOKEN: Callable[[bytes], Token] = msgspec.json.Decoder(Token).decode
+_TOKEN: Callable[[bytes], Token] = Decoder(Token).decode
 
 T = TypeVar("T")
 

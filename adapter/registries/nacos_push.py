@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-import msgspec
 import structlog
 
+from adapter.decoding import Decoder
 from adapter.kube.backoff import Backoff
 from adapter.registries.errors import RegistryError, RegistryUnreachable
 from adapter.registries.nacos_grpc import Connection, credentials, target
@@ -21,7 +21,7 @@ BEAT_SECONDS = 5.0
 RENEW_SECONDS = 300.0
 """How often every subscription is made again, in case that a push was lost."""
 
-_SUBSCRIBED: Callable[[bytes], Subscribed] = msgspec.json.Decoder(Subscribed).decode
+_SUBSCRIBED: Callable[[bytes], Subscribed] = Decoder(Subscribed).decode
 
 _log = structlog.get_logger(__name__)
 

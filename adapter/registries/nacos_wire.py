@@ -20,6 +20,8 @@ PUBLIC = "public"
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _SEPARATOR = "@@"
+_MOST_FIELDS = 1000
+"""Of a message; Nacos sends a few, and a header each."""
 
 T = TypeVar("T")
 
@@ -201,8 +203,11 @@ def _varint(value: int) -> bytes:
 
 def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:
     """The fields that hold bytes, by number; others are passed over."""
-    at = 0
+    at = count = 0
     while at < len(data):
+        count += 1
+        if count > _MOST_FIELDS:
+            raise ValueError("too many fields")
         tag, at = _read_varint(data, at)
         size = {_FIXED64: 8, _FIXED32: 4}.get(tag & 7, 0)
         if tag & 7 == _VARINT:

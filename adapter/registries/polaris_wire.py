@@ -4,6 +4,7 @@ from typing import Final
 
 import msgspec
 
+from adapter.decoding import Decoder
 from adapter.kube.slices import Slices
 from adapter.load.roster import Instance
 from adapter.registries.errors import (
@@ -69,8 +70,8 @@ class Listed(msgspec.Struct):
 Answer = Listed | Unchanged | RegistryError
 """What is said of one service; errors are of that service alone."""
 
-_decode = msgspec.json.Decoder(_Answer).decode
-_decode_instance = msgspec.json.Decoder(_Instance).decode
+_decode = Decoder(_Answer).decode
+_decode_instance = Decoder(_Instance).decode
 _encode = msgspec.json.Encoder().encode
 
 

@@ -13,16 +13,20 @@ import math
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from adapter.decoding import Decoder
 from adapter.load.roster import Instance
 
 DUBBO_WEIGHT = 100.0
 """The weight of a provider that names none."""
 _MILLISECONDS = 1000
+_LONGEST_TIME = 18  # digits
+
+_Milliseconds = Annotated[int, msgspec.Meta(gt=-(10**_LONGEST_TIME), lt=10**_LONGEST_TIME)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +125,7 @@ class _Document(msgspec.Struct, rename="camel"):
     ssl_port: int | None = None
     payload: msgspec.Raw = msgspec.Raw(b"null")
     enabled: bool = True
-    registration_time: int = msgspec.field(default=0, name="registrationTimeUTC")
+    registration_time: _Milliseconds = msgspec.field(default=0, name="registrationTimeUTC")
 
 
 class _Payload(msgspec.Struct):
@@ -130,8 +134,8 @@ class _Payload(msgspec.Struct):
     metadata: dict[str, Any] | None = None
 
 
-_DOCUMENT = msgspec.json.Decoder(_Document)
-_PAYLOAD = msgspec.json.Decoder(_Payload)
+_DOCUMENT = Decoder(_Document)
+_PAYLOAD = Decoder(_Payload)
 
 
 def curator(body: bytes, created_at: float, pod_name_key: str) -> Registration:
@@ -200,4 +204,6 @@ def _host_name(address: str) -> str:
 
 
 def _seconds(milliseconds: str | None) -> float | None:
-    return int(milliseconds) / _MILLISECONDS if milliseconds and milliseconds.isdecimal() else None
+    if not milliseconds or not milliseconds.isdecimal() or len(milliseconds) > _LONGEST_TIME:
+        return None
+    return int(milliseconds) / _MILLISECONDS

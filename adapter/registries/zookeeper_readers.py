@@ -41,11 +41,15 @@ class Reader(Protocol):
 
 
 class Documents(Generic[T]):
-    """A directory whose nodes hold a document each. `decode` raises ValueError for what is none."""
+    """A directory whose nodes hold a document each. `decode` raises ValueError for what is none.
 
-    def __init__(self, path: str, decode: Callable[[str, Node], T]) -> None:
+    `in_thread`: decoding one takes long, so that it is done beside the event loop.
+    """
+
+    def __init__(self, path: str, decode: Callable[[str, Node], T], *, in_thread: bool = False) -> None:
         self.path = path
         self._decode = decode
+        self._in_thread = in_thread
         self._known: dict[str, T | None] = {}
         self._stale: set[str] = set()
         self.remarks: dict[str, str] = {}
@@ -89,7 +93,8 @@ class Documents(Generic[T]):
             self._known.pop(name, None)
             return
         try:
-            self._known[name] = self._decode(name, node)
+            decoded = await asyncio.to_thread(self._decode, name, node) if self._in_thread else self._decode(name, node)
+            self._known[name] = decoded
             self.remarks.pop(name, None)
         except ValueError as error:
             # What it said before holds on: a document that is spoilt is no sign of being out.
@@ -177,7 +182,9 @@ class RuleReader:
 
     def __init__(self, settings: ZooKeeperRegistry) -> None:
         self._documents = Documents(
-            "/" + (settings.rules_root or DUBBO_RULES).strip("/"), lambda name, node: documents(name, node.body)
+            "/" + (settings.rules_root or DUBBO_RULES).strip("/"),
+            lambda name, node: documents(name, node.body),
+            in_thread=True,
         )
         self.path = self._documents.path
         self.touch = self._documents.touch

@@ -5,13 +5,15 @@ What Dubbo-admin's "disable", "half" and "double" write. Only what decides over 
 not applied and told of, for a wrong guess would hide a pod that serves.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
-import yaml
 
+from adapter import plain
+from adapter.decoding import decode
 from adapter.registries.zookeeper_layouts import (
     DubboUrl,
     Registration,
@@ -25,10 +27,11 @@ from adapter.registries.zookeeper_layouts import (
 ANY_HOST = "0.0.0.0"  # noqa: S104 - Dubbo's word for every address, not one to listen on
 SUFFIX = ".configurators"
 LARGEST_RULE = 64 * 1024
-"""Bytes of a YAML document; decoding more of it would hold up the event loop."""
+"""Bytes of a YAML document."""
+MOST_RULES = 1000
+"""Of one document: each application that it names is paired with each service."""
 
 _DECIDING = ("disabled", "enabled", "weight")
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +104,7 @@ def documents(node: str, body: bytes) -> Rules:
     """The rules of one node of Dubbo's dynamic configuration, for an application or for an interface."""
     try:
         return Rules(tuple(_document(body)))
-    except (ValueError, RecursionError, yaml.YAMLError, msgspec.MsgspecError) as error:
+    except (ValueError, plain.TextError) as error:
         return Rules((), (f"rule {node} is not applied: {' '.join(str(error).split())}",))
 
 
@@ -187,17 +190,20 @@ def _document(body: bytes) -> Iterator[Rule]:
         raise _NotClearError(f"it is larger than {LARGEST_RULE >> 10} KiB")
     text = body.decode()
     if text.lstrip().startswith("["):
-        found = overrides(msgspec.json.decode(body, type=list[str]))
+        found = overrides(decode(body, list[str]))
         if found.remarks:
             raise _NotClearError("; ".join(found.remarks))
         yield from found.rules
         return
-    content = yaml.load(text, Loader=_LOADER)  # noqa: S506 - one of the two safe loaders
+    content = plain.read(text)  # not by a loader: a C one crashes on what is nested deep
     if content is None:
         return
     config = msgspec.convert(content, _Config, strict=False)
-    for item in config.configs or ():
-        yield from _item(item, config)
+    rules = itertools.chain.from_iterable(_item(item, config) for item in config.configs or ())
+    for number, rule in enumerate(rules):
+        if number >= MOST_RULES:
+            raise _NotClearError(f"it makes more than {MOST_RULES} rules; name fewer applications and services")
+        yield rule
 
 
 def _item(item: _Item, config: _Config) -> Iterator[Rule]:

@@ -16,6 +16,9 @@ from adapter.usage.errors import PromqlError
 INPUT_LABEL = "effective_load_input"
 """The label of a dating query's answer that holds the selector's number."""
 
+MOST_SELECTORS = 200
+"""Each is dated, so that many would make a long query of a short one."""
+
 _STEPS = 6
 _VARIABLE = re.compile(r"\$(?:\{(namespace|workload)\}|(namespace|workload)\b)", re.ASCII)
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
@@ -49,6 +52,7 @@ _ALTERNATIVES = frozenset({"or", "unless", "absent", "absent_over_time"})
 UNKNOWN_WINDOW = 900.0
 """Longer than any load of departed pods is remembered for (seconds)."""
 _DURATION = re.compile(r"([0-9]+)(ms|[smhdwy])", re.ASCII)
+_DURATIONS = re.compile(rf"({_DURATION.pattern})+", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0, "y": 31_536_000.0}
 
 _CLOSING = {"(": ")", "{": "}", "[": "]"}
@@ -89,13 +93,16 @@ class Inputs:
 def tokens(text: str) -> Iterator[Token]:
     """The tokens of an expression, spaces and comments left out. Raises PromqlError at what is none."""
     at = 0
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        if match is None or match.lastgroup is None:
-            raise PromqlError(_no_token(text, at))
-        if match.lastgroup != "space":
-            yield Token(match.lastgroup, match[0], match.start(), match.end())
-        at = match.end()
+    for match in _TOKEN.finditer(text):
+        start, end = match.span()
+        if start != at:
+            break  # what lies between is no token
+        kind = match.lastgroup or ""
+        if kind != "space":
+            yield Token(kind, match[0], start, end)
+        at = end
+    if at < len(text):
+        raise PromqlError(_no_token(text, at))
 
 
 def _no_token(text: str, at: int) -> str:
@@ -211,6 +218,8 @@ class _Scan:
         if ranged:
             self._range()
         self._found.append(Selector(text, ranged, self._shift()))
+        if len(self._found) > MOST_SELECTORS:
+            raise PromqlError(f"the expression has more than {MOST_SELECTORS} selectors; record a part of it by a rule")
 
     def _range(self) -> None:
         """Past `[5m]`, or past the `[5m:1m]` of a subquery."""
@@ -276,11 +285,11 @@ class _Scan:
 def _duration(text: str) -> float:
     """Seconds of `5m`, `1h30m` or plain seconds; UNKNOWN_WINDOW for what has to be computed."""
     text = "".join(text.split()).removeprefix("+")
-    parts = _DURATION.findall(text)
-    if parts and "".join(number + unit for number, unit in parts) == text:
-        return sum(int(number) * _SECONDS[unit] for number, unit in parts)
     try:
-        seconds = float(text)
+        if _DURATIONS.fullmatch(text):
+            seconds = sum(float(number) * _SECONDS[unit] for number, unit in _DURATION.findall(text))
+        else:
+            seconds = float(text)
     except ValueError:
         return UNKNOWN_WINDOW
     return seconds if math.isfinite(seconds) else UNKNOWN_WINDOW

@@ -14,6 +14,7 @@ from typing import Protocol
 import msgspec
 import structlog
 
+from adapter.decoding import Decoder
 from adapter.kube.errors import ApiStatusError, KubeError, TimedOut
 from adapter.kube.paths import collection
 from adapter.kube.slices import Slices
@@ -34,6 +35,7 @@ _STEP = 32
 """Pods turned into samples between two looks at the clock."""
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(h|ms|m|us|µs|ns|s)")
+_LONGEST_DURATION = 64  # a long one that is none would be looked through once for each of its digits
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
 _BOTH = {"cpu", "memory"}
@@ -84,9 +86,9 @@ class _List(msgspec.Struct, frozen=True):
     items: list[_PodMetrics] | None = None
 
 
-_ONE = msgspec.json.Decoder(_PodMetrics)
-_MANY = msgspec.json.Decoder(list[_PodMetrics])
-_WHOLE = msgspec.json.Decoder(_List)
+_ONE = Decoder(_PodMetrics)
+_MANY = Decoder(list[_PodMetrics])
+_WHOLE = Decoder(_List)
 
 
 def decode_usage(body: bytes) -> tuple[str, PodUsage]:
@@ -189,7 +191,7 @@ def _nano(found: str | float) -> int:
 @functools.lru_cache(256)
 def seconds(duration: str) -> float:
     """Seconds of a duration as Go writes it (`15s`, `1m0.5s`); 0 for anything else."""
-    parts = _DURATION.findall(duration)
+    parts = _DURATION.findall(duration[:_LONGEST_DURATION])
     if "".join(number + unit for number, unit in parts) != duration:
         return 0.0
     return sum(float(number) * _UNITS[unit] for number, unit in parts)

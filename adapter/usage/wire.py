@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from adapter.decoding import Decoder
 from adapter.kube.slices import Slices
 from adapter.usage.errors import QueryRejected, SourceFailing, UsageError, WrongAnswer
 from adapter.usage.pieces import cut
@@ -44,9 +45,9 @@ class _Answer(msgspec.Struct, frozen=True, rename="camel"):
     warnings: list[str] | None = None
 
 
-_ANSWER = msgspec.json.Decoder(_Answer)
-_MANY = msgspec.json.Decoder(list[_Series])
-_SCALAR = msgspec.json.Decoder(tuple[float, str])
+_ANSWER = Decoder(_Answer)
+_MANY = Decoder(list[_Series])
+_SCALAR = Decoder(tuple[float, str])
 
 
 async def samples(body: bytes, slices: Slices) -> list[Sample]:

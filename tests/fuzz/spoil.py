@@ -1,0 +1,162 @@
+"""Documents that went wrong: values that no document should have, put where others stood, and texts broken up."""
+
+import copy
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+from hypothesis import strategies as st
+
+STRANGE: list[Any] = [
+    None, True, False, 0, 1, -1, 2**31, 2**63, 2**64, 10**60, -(10**30), 0.5, -0.0, 1e308, float("nan"), float("inf"),
+    "", "x", "0", "-1", "1e99", "NaN", "-inf", "²", "\x00", "\ud800", "é" * 300, "y" * 10_000, [], {}, [[]],
+    [None], [{}],
+    {"": None}, {"a": {"b": []}}, "9999-12-31T23:59:59Z", "9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00",
+    "1969-12-31T23:59:59Z", "2026-01-01T12:00:00", "2026-02-30T12:00:00Z", "2026-01-01T12:00:00Z", "now", "* * * * *",
+    "0 0 30 2 *", "² * * * *", "80%", "1200m", "300Mi", "app in (", "!", "rate(x[5m])", "(" * 4000, "America",
+]  # fmt: skip
+
+TEXTS: list[str] = [
+    "", " ", "\x00", "\n", "²", "٣", "é", "\U0010ffff", "1", "-1", "+1", "1.5", ".", "-", "0x10", "1_000",
+    "1e999999999", "1e-999999999", "NaN", "nan", "inf", "-Infinity", "9" * 400, "9" * 5000, "1" * 5000 + "s",
+    "0." + "9" * 5000, " " * 5000, "a" + " " * 5000, "a" * 5000, "/" * 5000, "." * 5000, "a." * 2500, "-" * 5000,
+    "%" * 5000, "%25" * 1500, "(" * 5000, "a," * 2500, "=" * 5000, "a=b," * 1200, "!" * 5000, "[" * 5000, "\\" * 5000,
+    "::1%" + "a" * 5000, "999.1.1.1", "fe80::1%eth0", "[::1]", "::ffff:10.0.0.1", "10.0.0.1:80", "http://[", "//",
+    "override://", "a://b:99999", "0000-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00",
+    "2026-01-01T00:00:00", "2026-01-01T24:00:00Z", "2026-02-30T00:00:00Z", "2026-W01-1T00:00:00Z",
+    "2026-01-01T00:00:00.999999999999Z", "2026-01-01T00:00:00+23:59:59.999999", "true", "null", "{}", "[]", "*",
+    "a in (b", "a notin ()", "$namespace", "${",
+]  # fmt: skip
+"""Texts that readers of numbers, times, addresses, selectors and names must cope with."""
+
+TOKENS: dict[str, bytes] = {
+    "deep lists": b"[" * 5_000 + b"]" * 5_000,
+    "very deep lists": b"[" * 100_000 + b"]" * 100_000,
+    "deep mappings": b'{"a":' * 5_000 + b"1" + b"}" * 5_000,
+    "open lists": b"[" * 100_000,
+    "lists as deep as calls may be": b"[" * 985 + b"]" * 985,
+    "lists as deep as some calls may be": b"[" * 930 + b"]" * 930,
+    "mappings as deep as some calls may be": b'{"a":' * 930 + b"1" + b"}" * 930,
+    "half a character, escaped": b'"\\ud800"',
+    "half a character, escaped, and more": b'"\\ud800 and more"',
+    "two wrong halves": b'"\\udc00\\ud800"',
+    "no UTF-8": b'"\xff"',
+    "a long form of NUL": b'"\xc0\x80"',
+    "half a character in UTF-8": b'"\xed\xa0\x80"',
+    "NUL, escaped": b'"\\u0000"',
+    "a number of 400 digits": b"9" * 400,
+    "a number of 4300 digits": b"9" * 4300,
+    "a number of 5000 digits": b"9" * 5000,
+    "a number of 400 digits below 0": b"-" + b"9" * 400,
+    "a number just beyond 64 bits": b"18446744073709551616",
+    "a huge number": b"1e308",
+    "a huge exponent": b"1e999999999",
+    "a huge exponent below 0": b"1e-999999999",
+    "a fraction without end": b"0." + b"9" * 5000,
+    "NaN": b"NaN",
+    "Infinity": b"-Infinity",
+    "a key twice": b'{"a":1,"a":{"b":2},"a":[3]}',
+    "many small lists": b"[" + b"[]," * 2_000 + b"[]]",
+    "many small mappings": b"[" + b"{}," * 2_000 + b"{}]",
+    "many keys": b"{" + b",".join(b'"%d":null' % n for n in range(2_000)) + b"}",
+    "many texts": b'{"a":"",' + b",".join(b'"%d":"b"' % n for n in range(2_000)) + b"}",
+    "many nulls": b"[" + b"null," * 2_000 + b"null]",
+    "nothing": b"",
+    "a quote": b'"',
+}
+"""JSON as no encoder writes it."""
+
+
+def places(data: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The paths of all values inside."""
+    if at:
+        yield at
+    for key, one in data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ():
+        yield from places(one, (*at, key))
+
+
+def mutate(data: dict[str, Any], chance: random.Random) -> None:
+    """One change: a value replaced, dropped, doubled, renamed, or put in another's place."""
+    *above, last = chance.choice(list(places(data)))
+    parent: Any = data
+    for step in above:
+        parent = parent[step]
+    match chance.randrange(8):
+        case 0:
+            del parent[last]
+        case 1 if isinstance(parent, list):
+            parent.append(copy.deepcopy(parent[last]))
+        case 2 if isinstance(parent, dict):
+            parent[chance.choice(["x", "1", "", "\ud800"])] = parent.pop(last)
+        case 3:
+            other: Any = copy.deepcopy(data)
+            for step in chance.choice(list(places(data))):
+                other = other[step]
+            parent[last] = other
+        case _:
+            parent[last] = copy.deepcopy(chance.choice(STRANGE))
+
+
+def mangle(text: str, chance: random.Random) -> str:
+    """The text itself broken: a piece cut out, doubled, or strange characters put in."""
+    start = chance.randrange(len(text))
+    end = min(len(text), start + chance.choice([1, 5, 50, 500]))
+    piece = chance.choice(
+        ["", text[start:end] * 2, *"{}[]:,&*!|>%@`\"'\t\n\0#-?", "<<: ", "*old", "&old ", "!!binary "]
+    )
+    return text[:start] + piece + text[end:]
+
+
+def written(data: Any, *, escaped: bool = True) -> bytes:
+    """JSON in which the marks of `mark` are the tokens that they stand for; half characters stand as they are."""
+    text = json.dumps(data, ensure_ascii=escaped).encode(errors="surrogatepass")
+    for name, token in TOKENS.items():
+        text = text.replace(json.dumps(mark(name)).encode(), token)
+    return text
+
+
+def mark(token: str) -> str:
+    """What stands for a token in data."""
+    return f"@@{token}@@"
+
+
+def each_place(data: Any) -> Iterator[tuple[str, bytes]]:
+    """The document with each strange thing at each of its places, one at a time; and what was done."""
+    things = [*STRANGE, *TEXTS, *map(mark, TOKENS)]
+    for path in [(), *places(data)]:
+        for thing in things:
+            yield f"{thing!r:.40} at {path}", written(_replaced(data, path, thing))
+
+
+def _replaced(data: Any, path: tuple[Any, ...], thing: Any) -> Any:
+    if not path:
+        return thing
+    first, *rest = path
+    inner = _replaced(data[first], tuple(rest), thing)
+    return {**data, first: inner} if isinstance(data, dict) else [*data[:first], inner, *data[first + 1 :]]
+
+
+@st.composite
+def spoilt(draw: st.DrawFn, *documents: Any) -> bytes:
+    """JSON of one of the documents with a few changes."""
+    chance = draw(st.randoms(use_true_random=False))
+    data = {"root": copy.deepcopy(chance.choice(documents))}
+    for _ in range(chance.choice([1, 1, 2, 5])):
+        if list(places(data)):
+            mutate(data, chance)
+    things = [*TEXTS, *map(mark, TOKENS)]
+    for _ in range(chance.choice([0, 1, 1, 2])):
+        where = list(places(data))
+        if where:
+            data = _replaced(data, chance.choice(where), chance.choice(things))
+    text = written(data.get("root"), escaped=chance.random() < 0.7) if isinstance(data, dict) else written(data)
+    return _broken(text, chance) if chance.random() < 0.3 else text
+
+
+def _broken(text: bytes, chance: random.Random) -> bytes:
+    """The bytes with a piece cut out, doubled, or another byte in its place."""
+    start = chance.randrange(len(text) + 1)
+    end = min(len(text), start + chance.choice([0, 1, 5, 500]))
+    piece = chance.choice([b"", text[start:end] * 2, b"\xff", b"\x00", b'"', b"{", b"]", b",", b"\\", b"-", b"e9"])
+    return text[:start] + piece + text[end:]

@@ -1,0 +1,104 @@
+"""Nodes and rules that Dubbo keeps in ZooKeeper, gone wrong: read, or told of, and no long step."""
+
+import json
+from urllib.parse import quote
+
+import pytest
+from hypothesis import strategies as st
+
+from adapter.registries import zookeeper_layouts
+from adapter.registries.zookeeper_rules import LARGEST_RULE, applied, documents, overrides
+from tests.fuzz.kit import fuzz, in_a_step
+from tests.fuzz.spoil import TEXTS, each_place, spoilt
+
+URL = "dubbo://10.0.0.7:20880/com.shop.Order?application=shop&interface=com.shop.Order&timestamp=1700000000123&weight=5"
+OVERRIDE = "override://10.0.0.7:20880/com.shop.Order?category=configurators&disabled=true&priority=1&weight=2"
+URL_PIECES = ["://", ":", "/", "?", "&", "=", "@", "[", "]", "%", "%25", "%00", "%ud800", "#", "\ud800", "０", "."]
+
+
+def nodes(node: str) -> None:
+    """The node as a provider and as a rule, both read or refused, at once."""
+    try:
+        found = [in_a_step(lambda: zookeeper_layouts.provider(node, "pod"))]
+    except ValueError as error:
+        str(error)
+        found = []
+    rules = in_a_step(lambda: overrides([node]))
+    for one in zookeeper_layouts.newest(applied(found, rules.rules)):
+        json.dumps([one.instance.ip, one.instance.port, one.instance.weight, one.instance.registered_at])
+
+
+@pytest.mark.parametrize("url", [URL, OVERRIDE])
+def test_a_node_with_anything_anywhere_is_read_or_refused(url: str) -> None:
+    pieces = url.replace("://", " ").replace("/", " ").replace("?", " ").replace("&", " ").replace("=", " ").split()
+    for piece in pieces:
+        for text in TEXTS:
+            nodes(quote(url.replace(piece, text), safe="", errors="surrogatepass"))
+            nodes(url.replace(piece, text))
+
+
+@fuzz(300, start=st.integers(0, 120), piece=st.lists(st.sampled_from([*URL_PIECES, *TEXTS]), max_size=6).map("".join))
+def test_a_node_with_more_in_it_is_read_or_refused(start: int, piece: str) -> None:
+    for url in (URL, OVERRIDE):
+        nodes(url[:start] + piece + url[start:])
+
+
+RULE = {
+    "configVersion": "v2.7",
+    "scope": "application",
+    "key": "shop",
+    "enabled": True,
+    "configs": [
+        {
+            "side": "provider",
+            "addresses": ["10.0.0.7:20880"],
+            "providerAddresses": None,
+            "applications": ["cart"],
+            "services": ["com.shop.Order"],
+            "type": "general",
+            "enabled": True,
+            "parameters": {"weight": "50", "disabled": True},
+            "match": None,
+        }
+    ],
+}
+
+
+def test_a_rule_with_anything_anywhere_is_read_or_told_of() -> None:
+    for what, body in each_place(RULE):
+        try:
+            found = documents("shop.configurators", body)
+        except Exception as error:
+            raise AssertionError(f"{what}: {error!r}") from error
+        "".join(found.remarks).encode(errors="surrogatepass")
+        list(applied([zookeeper_layouts.provider(URL, "")], found.rules))
+
+
+@fuzz(150, body=spoilt(RULE))
+def test_a_rule_with_several_faults_is_read_or_told_of(body: bytes) -> None:
+    documents("shop.configurators", body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * LARGEST_RULE,
+        b" [" * (LARGEST_RULE // 2),
+        b"key: shop\nconfigs: " + b"[" * 60_000,
+        b"- " * (LARGEST_RULE // 2),
+        b"{" * LARGEST_RULE,
+        b"? " * (LARGEST_RULE // 2),
+        b"!!python/object/apply:os.system [x]",
+        b"a0: &a0 [x,x,x,x,x,x,x,x,x]\n"
+        + b"".join(b"a%d: &a%d [%b]\n" % (n, n, b",".join([b"*a%d" % (n - 1)] * 9)) for n in range(1, 30)),
+        b"key: a\nscope: application\nconfigs: [{side: provider, parameters: {disabled: true}, services: [%b]}]"
+        % b",".join([b"s"] * 5000),
+        b"key: a\nconfigs: [&c {side: provider, parameters: {disabled: true}, applications: [%b]}%b]"
+        % (b",".join([b"s"] * 900), b",*c" * 900),
+    ],
+    ids=lambda body: body[:24].decode(),
+)
+def test_a_rule_made_to_break_its_reader_is_told_of(body: bytes) -> None:
+    found = documents("shop.configurators", body)
+    assert found.rules == ()
+    assert len("".join(found.remarks)) < 1000

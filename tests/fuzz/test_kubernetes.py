@@ -1,0 +1,284 @@
+"""What the API server tells, gone wrong: objects of every kind that is watched, read or left as they were."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import strategies as st
+
+from adapter.assessor.entries import decode_hpa, decode_policy
+from adapter.kube import lease, resources
+from adapter.kube.errors import KubeError, from_answer
+from adapter.kube.objects import CustomResourceDefinition, EndpointSlice, decode_scale
+from adapter.kube.pods import PodDecoder
+from adapter.kube.reflector import Reflector
+from adapter.kube.targets import BUILT_IN, ScalePaths, target_decoder
+from adapter.registries import kubernetes
+from tests.fuzz.kit import fuzz, in_a_step
+from tests.fuzz.spoil import TOKENS, each_place, mark, spoilt, written
+
+TIME = "2026-01-01T12:00:00Z"
+METADATA = {
+    "name": "web",
+    "namespace": "shop",
+    "uid": "u-1",
+    "resourceVersion": "7",
+    "generation": 3,
+    "creationTimestamp": TIME,
+    "deletionTimestamp": None,
+    "labels": {"app": "web", "pod-template-hash": "abc"},
+    "annotations": {
+        "effective-load.io/pulled-out": "true",
+        "effective-load.io/hold-until": TIME,
+        "controller.kubernetes.io/pod-deletion-cost": "-5",
+    },
+    "ownerReferences": [
+        {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-abc", "uid": "r", "controller": True}
+    ],
+    "managedFields": [
+        {"manager": "kubectl", "fieldsV1": {"f:spec": {"f:behavior": {"f:scaleUp": {"f:tolerance": {}}}}}}
+    ],
+}
+CONDITION = {
+    "type": "Ready",
+    "status": "True",
+    "reason": "x",
+    "message": "y",
+    "lastTransitionTime": TIME,
+    "lastUpdateTime": TIME,
+}
+CONTAINER = {
+    "name": "app",
+    "image": "shop/web:1",
+    "restartPolicy": "Always",
+    "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"cpu": 1}},
+    "ports": [{"containerPort": 8080}],
+}
+STATUS = {"name": "app", "state": {"running": {"startedAt": TIME}, "waiting": {"reason": "CrashLoopBackOff"}}}
+POD = {
+    "metadata": METADATA,
+    "spec": {
+        "containers": [CONTAINER],
+        "initContainers": [CONTAINER],
+        "readinessGates": [{"conditionType": "in-service"}],
+        "hostNetwork": False,
+        "resources": {"requests": {"cpu": "2"}, "limits": None},
+    },
+    "status": {
+        "phase": "Running",
+        "startTime": TIME,
+        "conditions": [CONDITION],
+        "containerStatuses": [STATUS],
+        "initContainerStatuses": [STATUS],
+        "podIP": "10.0.0.10",
+        "podIPs": [{"ip": "10.0.0.10"}],
+        "hostIP": "10.0.1.1",
+    },
+}
+DEPLOYMENT = {
+    "metadata": METADATA,
+    "spec": {
+        "replicas": 3,
+        "selector": {
+            "matchLabels": {"app": "web"},
+            "matchExpressions": [{"key": "tier", "operator": "In", "values": ["a", "b"]}],
+        },
+    },
+    "status": {"replicas": 3, "conditions": [CONDITION], "labelSelector": "app=web,tier in (a,b)"},
+}
+HPA = {
+    "metadata": METADATA,
+    "spec": {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "minReplicas": 1,
+        "maxReplicas": 9,
+        "behavior": {
+            "scaleUp": {
+                "tolerance": "0",
+                "stabilizationWindowSeconds": 0,
+                "selectPolicy": "Max",
+                "policies": [{"type": "Pods", "value": 4, "periodSeconds": 15}],
+            }
+        },
+        "metrics": [
+            {
+                "type": "Object",
+                "object": {
+                    "describedObject": {"apiVersion": "v1", "kind": "WatermarkPolicy", "name": "web"},
+                    "metric": {"name": "desired_replicas", "selector": {"matchLabels": {"policy": "web"}}},
+                    "target": {"type": "AverageValue", "averageValue": "1"},
+                },
+            },
+            {
+                "type": "Resource",
+                "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 5}},
+            },
+        ],
+    },
+    "status": {"lastScaleTime": TIME, "conditions": [CONDITION]},
+}
+POLICY = {
+    "metadata": METADATA,
+    "spec": {
+        "metrics": [{"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "1200m", "lowWatermark": "400m"}],
+    },
+    "status": {"memory": {"pods": {}}},
+}
+SLICE = {
+    "metadata": METADATA,
+    "endpoints": [
+        {"conditions": {"ready": True, "serving": None}, "targetRef": {"kind": "Pod", "name": "web-0", "uid": "u"}}
+    ],
+}
+SCALE = {"spec": {"replicas": 3}, "status": {"replicas": 3, "selector": "app=web,tier in (a,b)"}}
+CRD = {
+    "metadata": METADATA,
+    "spec": {
+        "versions": [
+            {
+                "name": "v1",
+                "subresources": {
+                    "scale": {
+                        "specReplicasPath": ".spec.replicas",
+                        "statusReplicasPath": ".status.replicas",
+                        "labelSelectorPath": ".status.selector",
+                    }
+                },
+            }
+        ]
+    },
+}
+LEASE = {
+    "metadata": METADATA,
+    "spec": {"holderIdentity": "me", "leaseDurationSeconds": 15, "renewTime": TIME, "leaseTransitions": 1},
+}
+
+Decode = Callable[[msgspec.Raw], Any]
+KINDS: dict[str, tuple[Decode, Any]] = {
+    "pod": (PodDecoder(), POD),
+    "deployment": (target_decoder("apps/v1", "Deployment", BUILT_IN), DEPLOYMENT),
+    "custom target": (
+        target_decoder("a.io/v1", "Rollout", ScalePaths(".spec.replicas", ".status.replicas", ".status.labelSelector")),
+        DEPLOYMENT,
+    ),
+    "hpa": (decode_hpa, HPA),
+    "policy": (decode_policy, POLICY),
+    "endpoint slice": (kubernetes._SLICE.decode, SLICE),
+    "scale": (decode_scale, {"metadata": METADATA, **SCALE}),
+    "lease": (lease._DECODER.decode, LEASE),
+}
+
+
+class Session:
+    """A clock is all that a reflector asks for where nothing is fetched."""
+
+    def now(self) -> float:
+        return 1.7e9
+
+
+def watched(kind: str) -> tuple[Reflector[Any], list[tuple[Any, Any]]]:
+    """A reflector of this kind, and what it told."""
+    told: list[tuple[Any, Any]] = []
+    decode, _ = KINDS[kind]
+    reflector: Reflector[Any] = Reflector(
+        Session(),  # type: ignore[arg-type]
+        "/apis/things",
+        decode,
+        name="things",
+        on_event=lambda old, new: told.append((old, new)),
+    )
+    return reflector, told
+
+
+def take(reflector: Reflector[Any], line: bytes) -> None:
+    """One line of a watch: taken, or refused in words."""
+    try:
+        in_a_step(lambda: reflector._take(line))
+    except KubeError as error:
+        str(error).encode()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_good_object_is_kept(kind: str) -> None:
+    reflector, told = watched(kind)
+    take(reflector, written({"type": "ADDED", "object": KINDS[kind][1]}))
+    assert [old for old, _ in told] == [None]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_object_with_anything_anywhere_is_read_or_left_as_it_was(kind: str) -> None:
+    reflector, told = watched(kind)
+    for what, body in each_place(KINDS[kind][1]):
+        try:
+            take(reflector, b'{"type":"MODIFIED","object":%b}' % body)
+        except Exception as error:
+            raise AssertionError(f"{what}: {error!r}") from error
+    repr(told[-1])
+
+
+@pytest.mark.parametrize("depth", [*range(880, 1000, 3), 2_000, 10_000])
+@pytest.mark.parametrize("place", ["spec", "status"])
+@pytest.mark.parametrize("kind", ["deployment", "hpa", "policy"])
+def test_an_object_nested_as_deep_as_the_api_server_takes_it_is_read_or_left(kind: str, place: str, depth: int) -> None:
+    reflector, _ = watched(kind)
+    for opening, closing in ((b"[", b"]"), (b'{"a":', b"}")):
+        deep = opening * depth + b"1" + closing * depth
+        body = json.dumps({**KINDS[kind][1], place: {**KINDS[kind][1][place], "more": "@"}}).encode()
+        take(reflector, b'{"type":"MODIFIED","object":%b}' % body.replace(b'"@"', deep))
+
+
+@fuzz(100, kind=st.sampled_from(sorted(KINDS)), data=st.data())
+def test_an_object_with_several_faults_is_read_or_left_as_it_was(kind: str, data: st.DataObject) -> None:
+    reflector, _ = watched(kind)
+    for body in data.draw(st.lists(spoilt(KINDS[kind][1]), min_size=1, max_size=3)):
+        take(reflector, b'{"type":"MODIFIED","object":%b}' % body)
+
+
+def test_a_line_with_anything_anywhere_is_taken_or_refused() -> None:
+    error = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+    for kind, thing in {"ERROR": error, "BOOKMARK": {"metadata": {"resourceVersion": "8"}}, "DELETED": POD}.items():
+        reflector, _ = watched("pod")
+        for _, line in each_place({"type": kind, "object": thing}):
+            take(reflector, line)
+
+
+@fuzz(100, line=st.one_of(st.binary(max_size=200), spoilt({"type": "ADDED", "object": POD})))
+def test_a_line_of_any_bytes_is_taken_or_refused(line: bytes) -> None:
+    take(watched("pod")[0], line)
+
+
+def test_other_answers_with_anything_anywhere_are_read_or_refused() -> None:
+    listed = {"resources": [{"name": "deployments/scale", "kind": "Scale", "namespaced": True}]}
+    for kind, document in (
+        (CustomResourceDefinition, CRD),
+        (resources.ApiResourceList, listed),
+        (EndpointSlice, SLICE),
+    ):
+        for _, body in each_place(document):
+            try:
+                resources._decode(body, kind)
+            except KubeError as error:
+                str(error)
+
+
+def test_a_refusal_with_anything_in_it_is_a_refusal() -> None:
+    status = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": "no"}
+    for _, body in each_place(status):
+        for retry_after in ("", "5", "9" * 5000, "²", "-1", "1e9", "Wed, 21 Oct 2015 07:28:00 GMT"):
+            str(from_answer(500, body, request="GET /", retry_after=retry_after))
+
+
+@pytest.mark.parametrize("token", TOKENS)
+def test_a_list_with_a_strange_object_is_read_or_refused(token: str) -> None:
+    from adapter.kube.reflector import _PAGE, _read
+
+    for document in ({"metadata": {"resourceVersion": "1"}, "items": [POD, mark(token)]}, {"metadata": mark(token)}):
+        try:
+            page = _read(_PAGE, written(document), "/pods")
+            reflector, _ = watched("pod")
+            for raw in page.items or ():
+                take(reflector, b'{"type":"ADDED","object":%b}' % bytes(raw))
+        except KubeError as error:
+            str(error)

@@ -1,0 +1,264 @@
+"""Policies gone wrong, and the memory in their status: read, or every fault named, and no long step."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import strategies as st
+
+from adapter.decoding import decode
+from adapter.faults import Fault, FaultyDocument, foremost
+from adapter.load import schedule
+from adapter.policy import travelling
+from adapter.policy.hpa import parse_hpa
+from adapter.policy.parse import parse_policy
+from tests.fuzz.kit import STEP_SECONDS, fuzz, in_a_step, uncached
+from tests.fuzz.spoil import STRANGE, TEXTS, each_place, places, spoilt
+from tests.fuzz.test_kubernetes import HPA
+
+TIME = "2026-01-01T12:00:00Z"
+POLICY: dict[str, Any] = {
+    "apiVersion": "effective-load.io/v1alpha1",
+    "kind": "WatermarkPolicy",
+    "metadata": {
+        "name": "web",
+        "namespace": "shop",
+        "uid": "u",
+        "generation": 2,
+        "annotations": {"effective-load.io/hold-until": TIME},
+    },
+    "spec": {
+        "hpa": "web",
+        "mode": "Active",
+        "hpaWiring": "Report",
+        "strategy": "Watermark",
+        "average": "PerPod",
+        "tolerance": "1%",
+        "metrics": [
+            {
+                "name": "cpu",
+                "resource": {"name": "cpu", "containers": ["app"], "of": "Limit"},
+                "highWatermark": "80%",
+                "lowWatermark": "0.5",
+            },
+            {
+                "name": "rps",
+                "query": {
+                    "promQL": "up",
+                    "server": "main",
+                    "of": "Request",
+                    "resource": "a.io/b",
+                    "containers": ["app"],
+                },
+                "highWatermark": 9,
+            },
+            {"name": "named", "query": {"name": "rps"}, "highWatermark": "1200m"},
+        ],
+        "registry": {
+            "name": "main",
+            "service": "shop",
+            "namespace": "public",
+            "group": "g",
+            "graceSeconds": 180,
+            "absentSeconds": 45,
+            "unhealthyIsOut": True,
+            "anyOut": False,
+            "match": "IPPort",
+            "port": 8080,
+            "podNameKey": "pod",
+        },
+        "pulledOut": {"replace": True, "replaceAfterSeconds": 60, "maxPercent": 50, "deleteFirst": False},
+        "velocity": {"scaleUpPercent": 100, "scaleDownPercent": 20},
+        "cooldown": {"scaleUpSeconds": 60, "scaleDownSeconds": 300},
+        "schedules": [
+            {
+                "name": "lunch",
+                "cron": "0 11 * * 1-5",
+                "timeZone": "Asia/Shanghai",
+                "durationSeconds": 7200,
+                "minReplicas": 2,
+                "maxReplicas": 9,
+            }
+        ],
+        "fallback": {"afterSeconds": 300, "replicas": 10},
+        "minServingPercent": 50,
+        "tolerateZero": True,
+        "multipleOf": 2,
+        "convergeTowards": "High",
+        "fastScaleUp": True,
+        "notify": ["team"],
+    },
+}
+MEMORY = {
+    "pods": {
+        "u-1": {"seen": TIME, "absentSince": TIME, "absentCount": 2, "lastSample": {"cpu": {"at": TIME, "value": "5m"}}}
+    },
+    "departed": {"u-2": {"at": TIME, "lastSample": {"cpu": {"at": TIME, "value": "5m"}}}},
+    "ahead": {},
+    "lastValid": {"at": TIME, "valid": True, "instances": [], "registryTotal": 4},
+    "rosterAt": TIME,
+    "rosters": 3,
+    "lastScale": TIME,
+    "registered": ["u-1"],
+}  # fmt: skip
+
+
+MEMORY_SECONDS = 0.1
+"""Read once, when a policy is first assessed: the samples of 400 pods for 10 metrics."""
+
+
+def judged(read: Callable[[], Any], most: float = STEP_SECONDS) -> bool:
+    """Whether it is read; where not, faults say what and where, each in one short line."""
+    try:
+        found = in_a_step(read, most)
+    except FaultyDocument as error:
+        faults = foremost(error.faults)
+    except msgspec.MsgspecError as error:
+        faults = [Fault("", None, str(error))]
+    else:
+        repr(found)
+        return True
+    assert [fault for fault in faults if fault.advice] == faults != []
+    assert all(len(in_a_step(fault.__str__)) < 2_000 for fault in faults)
+    return False
+
+
+def policy(body: bytes) -> bool:
+    return judged(lambda: parse_policy(body))
+
+
+def hpa(body: bytes) -> bool:
+    return judged(lambda: parse_hpa(body))
+
+
+def memory(body: bytes) -> bool:
+    return judged(lambda: travelling.dump(travelling.load(decode(body, dict[str, Any]))), MEMORY_SECONDS)
+
+
+DOCUMENTS = {"policy": (policy, POLICY), "hpa": (hpa, HPA), "memory": (memory, MEMORY)}
+
+
+@pytest.mark.parametrize("kind", DOCUMENTS)
+def test_a_good_document_is_read(kind: str) -> None:
+    read, document = DOCUMENTS[kind]
+    assert read(json.dumps(document).encode())
+
+
+@pytest.mark.parametrize("kind", DOCUMENTS)
+def test_a_document_with_anything_anywhere_is_read_or_its_faults_are_named(kind: str) -> None:
+    read, document = DOCUMENTS[kind]
+    for what, body in each_place(document):
+        try:
+            read(body)
+        except Exception as error:
+            raise AssertionError(f"{what}: {error!r}") from error
+
+
+@fuzz(150, kind=st.sampled_from(sorted(DOCUMENTS)), data=st.data())
+def test_a_document_with_several_faults_is_read_or_they_are_named(kind: str, data: st.DataObject) -> None:
+    read, document = DOCUMENTS[kind]
+    read(data.draw(spoilt(document)))
+
+
+def nested(depth: int, *, mapping: bool) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = {"a": value} if mapping else [value]
+    return value
+
+
+@pytest.mark.parametrize("mapping", [True, False])
+@pytest.mark.parametrize("kind", DOCUMENTS)
+def test_values_nested_as_deep_as_python_holds_them_are_faults(kind: str, mapping: bool) -> None:
+    _, document = DOCUMENTS[kind]
+    parse = {"policy": parse_policy, "hpa": parse_hpa, "memory": travelling.load}[kind]
+    for depth in (70, 400, 900, 950, 990, 5_000, 100_000):
+        value = nested(depth, mapping=mapping)
+        for path in places(document):
+            data = json.loads(json.dumps(document))
+            inner = data
+            for step in path[:-1]:
+                inner = inner[step]
+            inner[path[-1]] = value
+            judged(lambda data=data: parse(data))
+
+
+@pytest.mark.parametrize("text", [text for text in [*TEXTS, *STRANGE] if isinstance(text, str)])
+def test_every_text_is_a_quantity_a_cron_expression_a_zone_and_a_time_or_a_fault(text: str) -> None:
+    for spec in (
+        {"metrics": [{"name": "a", "resource": {"name": "cpu"}, "highWatermark": text, "lowWatermark": text[:32]}]},
+        {"tolerance": text[:32], "schedules": [{"name": "a", "cron": text[:253], "timeZone": text[:253]}]},
+    ):
+        metadata = {"name": text, "annotations": {"effective-load.io/hold-until": text}}
+        policy(json.dumps({"metadata": metadata, "spec": spec}).encode())
+
+
+LABELS = [f"{n:02}" + "x" * 61 for n in range(20)]
+VALID = {"metrics": [{"name": "a", "resource": {"name": "cpu"}, "highWatermark": 1}]}
+FIELDS = [
+    "*",
+    "*/7",
+    "0",
+    "59",
+    "31",
+    "29",
+    "2",
+    "L",
+    "LW",
+    "1-5",
+    "0#5",
+    "5L",
+    "1,2,3",
+    "*/1,*/2,*/3",
+    "0-59",
+    "7",
+    "FEB",
+    "SUN",
+]
+FIELD = st.lists(st.sampled_from(FIELDS), min_size=1, max_size=30).map(",".join)
+
+
+@fuzz(
+    150,
+    cron=st.one_of(
+        st.lists(st.sampled_from(FIELDS), min_size=5, max_size=5).map(" ".join),
+        st.lists(FIELD, min_size=5, max_size=5).map(" ".join).map(lambda text: text[:253]),
+    ),
+    zone=st.sampled_from(["UTC", "Asia/Shanghai", "America/New_York", "Africa/Casablanca", "Asia/Gaza"]),
+    minute=st.integers(0, 60_000_000),
+)
+def test_any_cron_expression_is_a_fault_or_tells_its_windows_at_once(cron: str, zone: str, minute: int) -> None:
+    one = {"name": "a", "cron": cron, "timeZone": zone, "durationSeconds": 60, "minReplicas": 1}
+    document = {"metadata": {"name": "a"}, "spec": {**VALID, "schedules": [one]}}
+    try:
+        found = in_a_step(lambda: parse_policy(document).schedules[0])
+    except FaultyDocument:
+        return
+    in_a_step(lambda: uncached(schedule._starts)(found.cron, found.zone, minute))
+
+
+def test_a_policy_of_the_largest_size_in_every_respect_is_no_long_step() -> None:
+    metrics = [
+        {
+            "name": f"m{n}",
+            "query": {"promQL": "x" * 4096, "server": "s" * 253, "of": "Limit", "resource": "x", "containers": LABELS},
+            "highWatermark": "9" * 20,
+        }
+        for n in range(10)
+    ]  # fmt: skip
+    crons = ["0 0 * 2 0#5", "0 0 29 2 *", ",".join(["*/2"] * 60) + " * * * *", "* * * * *"]
+    schedules = [
+        {"name": f"s{n}", "cron": crons[n % 4], "timeZone": "Asia/Gaza", "durationSeconds": 60, "minReplicas": 1}
+        for n in range(20)
+    ]
+    spec = {"metrics": metrics, "schedules": schedules, "notify": [f"{n}" + "x" * 60 for n in range(20)]}
+    body = json.dumps({"metadata": {"name": "a"}, "spec": spec}).encode()
+    policy(body)
+
+
+def test_a_policy_of_nothing_but_unknown_keys_is_no_long_step() -> None:
+    for key in ("x" * 200, "mod", "highWaterMark"):
+        spec = {f"{key}{n}": {"a": [n]} for n in range(1_000)}
+        policy(json.dumps({"metadata": {"name": "a"}, "spec": spec}).encode())

@@ -1,0 +1,347 @@
+"""What registries answer, gone wrong: registrations, or an error that says so, and no long step."""
+
+import contextlib
+import copy
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import strategies as st
+from multidict import CIMultiDict
+
+from adapter.load.roster import Instance
+from adapter.outbound import Reply
+from adapter.registries import (
+    consul_wire,
+    eureka_wire,
+    http_wire,
+    nacos_grpc,
+    nacos_push,
+    nacos_wire,
+    polaris_wire,
+    zookeeper_layouts,
+)
+from adapter.registries.errors import RegistryError
+from adapter.registries.eureka_state import RegistryCopy
+from adapter.registries.http1 import RawReply, Reader
+from adapter.registries.nacos_http import ADMIN, CLIENT
+from adapter.registries.peers import refusal, words
+from tests.fuzz.kit import fuzz, in_a_step, in_steps
+from tests.fuzz.spoil import TEXTS, each_place, spoilt
+
+METADATA = {"pod": "web-0", "version": "1.2", "none": None}
+
+EUREKA = {
+    "applications": {
+        "versions__delta": "1",
+        "apps__hashcode": "UP_2_",
+        "application": [
+            {
+                "name": "SHOP",
+                "instance": [
+                    {
+                        "instanceId": "web-0:shop:8080",
+                        "hostName": "web-0",
+                        "ipAddr": "10.0.0.10",
+                        "status": "UP",
+                        "overriddenStatus": "UNKNOWN",
+                        "overriddenstatus": "UNKNOWN",
+                        "port": {"$": 8080, "@enabled": "true"},
+                        "securePort": {"$": "443", "@enabled": "false"},
+                        "leaseInfo": {
+                            "durationInSecs": 90,
+                            "registrationTimestamp": 1700000000000,
+                            "lastRenewalTimestamp": 1700000030000,
+                        },
+                        "metadata": {"@class": "x", "pod": "web-0", "weight": "1"},
+                        "actionType": "ADDED",
+                    }
+                ],
+            }
+        ],
+    }
+}
+
+CONSUL = [
+    {
+        "Node": {"ID": "n", "Node": "node", "Address": "10.0.1.1"},
+        "Service": {
+            "ID": "web-0",
+            "Address": "10.0.0.10",
+            "Port": 8080,
+            "Weights": {"Passing": 1, "Warning": 1},
+            "Meta": {"pod-name": "web-0", "pod-uid": "u", "k8s-namespace": "shop"},
+            "TaggedAddresses": {"lan_ipv4": {"Address": "10.0.0.11", "Port": 8080}},
+        },
+        "Checks": [{"CheckID": "serfHealth", "Status": "passing"}],
+    }
+]
+
+HOST = {
+    "ip": "10.0.0.10",
+    "port": 8080,
+    "weight": 1.0,
+    "healthy": True,
+    "enabled": True,
+    "ephemeral": True,
+    "clusterName": "DEFAULT",
+    "metadata": METADATA,
+}
+INFO = {"hosts": [HOST], "name": "DEFAULT_GROUP@@shop", "groupName": "DEFAULT_GROUP", "reachProtectionThreshold": False}
+NACOS = {"code": 0, "message": "success", "data": [HOST]}
+PAGE = {"code": 0, "message": "success", "data": {"count": 1, "instances": [HOST]}}
+
+POLARIS = {
+    "code": 200000,
+    "info": "execute success",
+    "service": {"name": "shop", "namespace": "default", "revision": "r1"},
+    "aliasFor": None,
+    "instances": [
+        {
+            "host": "10.0.0.10",
+            "port": 8080,
+            "weight": 100,
+            "healthy": True,
+            "isolate": False,
+            "metadata": {"pod": "web-0"},
+        }
+    ],
+}
+
+PLATFORM = {
+    "complete": True,
+    "service": "shop",
+    "revision": 7,
+    "ttlSeconds": 60,
+    "instances": [
+        {"ip": "10.0.0.10", "port": 8080, "pod": "web-0", "uid": "u", "state": "out", "weight": 1.5, "reason": "drain"}
+    ],
+}
+
+CURATOR = {
+    "name": "shop",
+    "id": "i",
+    "address": "10.0.0.10",
+    "port": 8080,
+    "sslPort": None,
+    "payload": {"@class": "x", "id": "shop", "metadata": {"instance_status": "UP", "pod": "web-0"}},
+    "registrationTimeUTC": 1700000000000,
+    "serviceType": "DYNAMIC",
+    "enabled": True,
+}
+
+READER = nacos_wire.Reader((), "pod")
+
+
+async def eureka(body: bytes) -> tuple[Instance, ...]:
+    copy = RegistryCopy(["SHOP"], "pod")
+    try:
+        await copy.fill(eureka_wire.applications(body)[1], 1.7e9)
+        changes = eureka_wire.applications(body)[1]
+        await copy.apply(changes)
+        unasked = RegistryCopy([], "pod")
+        await unasked.fill(changes, 1.7e9, copy)
+    except msgspec.MsgspecError:
+        return ()
+    str(copy.hashcode)
+    return copy.instances("SHOP")
+
+
+async def consul(body: bytes) -> tuple[Instance, ...]:
+    with contextlib.suppress(RegistryError):
+        consul_wire.server_ids(body, "http://consul")
+    return await consul_wire.instances(body, "http://consul", pod_name_key="", warning_is_out=True)
+
+
+async def nacos(body: bytes) -> tuple[Instance, ...]:
+    found: tuple[Instance, ...] = ()
+    for view in (*ADMIN, *CLIENT):
+        try:
+            found += view.read(READER, body, view.path).instances
+        except RegistryError as error:
+            str(error)
+    return found
+
+
+async def nacos_pushed(body: bytes) -> tuple[Instance, ...]:
+    sent = nacos_wire.decode(nacos_wire.encode(nacos_wire.Payload("NotifySubscriberRequest", body), {"a": "b"}))
+    assert sent.body == body
+    found: tuple[Instance, ...] = ()
+    for decode in (nacos_grpc._RESPONSE, nacos_grpc._NOTIFICATION, nacos_push._SUBSCRIBED):
+        try:
+            told = nacos_wire.reading(decode, sent.body, "gRPC")
+        except RegistryError as error:
+            str(error)
+            continue
+        info = getattr(told, "service_info", None)
+        found += READER.listed(info).instances if info is not None else ()
+    return found
+
+
+async def polaris(body: bytes) -> tuple[Instance, ...]:
+    for status in (500, 200):
+        try:
+            found = await polaris_wire.answer(RawReply(status, b"HTTP/1.1 200", body), "http://p", "shop", "default")
+        except RegistryError:
+            if status == 200:
+                raise
+    return await polaris_wire.instances(found, "pod") if isinstance(found, polaris_wire.Listed) else ()
+
+
+async def platform(body: bytes) -> tuple[Instance, ...]:
+    try:
+        http_wire.document(body)
+    except RegistryError as error:
+        str(error)
+    return (await http_wire.document_in_slices(body)).instances
+
+
+async def curator(body: bytes) -> tuple[Instance, ...]:
+    try:
+        return (zookeeper_layouts.newest([zookeeper_layouts.curator(body, 1.7e9, "pod")])[0].instance,)
+    except ValueError as error:
+        raise RegistryError(str(error)) from error
+
+
+FAMILIES: dict[str, tuple[Callable[[bytes], Awaitable[tuple[Instance, ...]]], Any]] = {
+    "eureka": (eureka, EUREKA),
+    "consul": (consul, CONSUL),
+    "nacos info": (nacos, INFO),
+    "nacos hosts": (nacos, NACOS),
+    "nacos page": (nacos, PAGE),
+    "nacos pushed": (nacos_pushed, {"requestId": "1", "namespace": None, "serviceInfo": INFO}),
+    "polaris": (polaris, POLARIS),
+    "platform": (platform, PLATFORM),
+    "curator": (curator, CURATOR),
+}
+
+
+def read(family: str, body: bytes) -> tuple[Instance, ...]:
+    """The registrations, which can be told apart and shown; none where the answer is refused in words."""
+    reader, _ = FAMILIES[family]
+
+    async def reading() -> tuple[Instance, ...]:
+        return await reader(body)
+
+    try:
+        found = in_steps(reading)
+    except RegistryError as error:
+        str(error).encode()
+        return ()
+    for one in found:
+        hash((one.ip, one.port, one.status, one.pod_name, one.registered_at))
+        json.dumps([one.ip, one.port, one.weight, one.registered_at, dict(one.metadata)])
+    return found
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_good_answer_is_read(family: str) -> None:
+    body = json.dumps(FAMILIES[family][1]).encode()
+    assert [one.ip for one in read(family, body)][:1] == ["10.0.0.10"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_answer_with_anything_anywhere_is_read_or_refused(family: str) -> None:
+    for what, body in each_place(FAMILIES[family][1]):
+        try:
+            read(family, body)
+        except Exception as error:
+            raise AssertionError(f"{what}: {error!r}") from error
+
+
+@fuzz(60, family=st.sampled_from(sorted(FAMILIES)), data=st.data())
+def test_an_answer_with_several_faults_is_read_or_refused(family: str, data: st.DataObject) -> None:
+    read(family, data.draw(spoilt(FAMILIES[family][1])))
+
+
+@fuzz(200, body=st.binary(max_size=300), family=st.sampled_from(sorted(FAMILIES)))
+def test_bytes_of_any_kind_are_refused(family: str, body: bytes) -> None:
+    read(family, body)
+
+
+# --- the gRPC envelope of Nacos ---
+
+ENVELOPE = nacos_wire.encode(nacos_wire.Payload("NotifySubscriberRequest", json.dumps(INFO).encode()), {"a": "b"})
+
+
+def unwrap(message: bytes) -> None:
+    try:
+        in_a_step(lambda: nacos_wire.decode(message))
+    except RegistryError as error:
+        str(error)
+
+
+@fuzz(300, start=st.integers(0, len(ENVELOPE)), cut=st.integers(0, 40), piece=st.binary(max_size=40))
+def test_a_message_of_nacos_that_was_cut_or_changed_is_refused(start: int, cut: int, piece: bytes) -> None:
+    unwrap(ENVELOPE[:start] + piece + ENVELOPE[start + cut :])
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"\xff" * 100_000,
+        b"\x12" + b"\xff" * 9 + b"\x01",
+        b"\x08\x01" * 2_000,
+        b"\x12\x00" * 2_000,
+        b"\x12\x03\x1a\x01\xff",
+        b"\x1a\x80",
+        b"\x0b",
+    ],
+)
+def test_a_message_of_nacos_made_to_take_long_is_refused_at_once(message: bytes) -> None:
+    unwrap(message)
+
+
+# --- HTTP/1.1 as the sources read it ---
+
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\nETag: x\r\n\r\n{}"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1;a=b\r\n}\r\n0\r\nTrailer: x\r\n\r\n"
+
+
+def fed(data: bytes, at_once: int) -> None:
+    """The bytes as they come: an answer, none yet, or no answer."""
+    reader = Reader()
+    try:
+        for start in range(0, len(data), at_once):
+            reply = reader.feed(data[start : start + at_once])
+            if reply is not None:
+                words(reply.body)
+                str(refusal(reply.plain))
+                return
+    except RegistryError as error:
+        str(error)
+
+
+@fuzz(
+    300,
+    answer=st.sampled_from([ANSWER, CHUNKED]),
+    start=st.integers(0, 110),
+    cut=st.integers(0, 20),
+    piece=st.one_of(st.binary(max_size=8), st.sampled_from([text.encode(errors="surrogatepass") for text in TEXTS])),
+    at_once=st.sampled_from([1, 7, 100_000]),
+)
+def test_an_answer_whose_http_went_wrong_is_refused(
+    answer: bytes, start: int, cut: int, piece: bytes, at_once: int
+) -> None:
+    fed(answer[:start] + piece + answer[start + cut :], max(at_once, len(piece) // 50))
+
+
+def test_headers_with_anything_in_them_are_read_or_refused() -> None:
+    for text in TEXTS:
+        value = text.encode(errors="surrogatepass")
+        for place in (b"200", b"2\r", b"1;"):
+            fed(ANSWER.replace(place, value), 100_000)
+            fed(CHUNKED.replace(place, value), 100_000)
+        headers = CIMultiDict({"X-Consul-Index": text, "X-Consul-KnownLeader": text})
+        assert consul_wire.headers(Reply(200, headers, b""), "http://consul").revision >= 0
+        str(refusal(Reply(302, CIMultiDict({"Location": text}), value)))
+
+
+def test_one_read_of_many_small_chunks_is_no_long_step() -> None:
+    reader = Reader()
+    reader.feed(CHUNKED[:47])
+    with pytest.raises(RegistryError, match="small chunks"):
+        in_a_step(lambda: copy.deepcopy(reader).feed(b"1\r\nx\r\n" * (256 * 1024 // 6)))
+    in_a_step(lambda: copy.deepcopy(reader).feed((b"40\r\n" + b"x" * 64 + b"\r\n") * (256 * 1024 // 70)))

@@ -1,0 +1,250 @@
+"""Requests gone wrong, over TLS to the real server: each is answered with a Status, and the next one as ever."""
+
+import asyncio
+import contextlib
+import json
+import math
+import socket
+import ssl
+from typing import Any
+
+import pytest
+import trustme
+from hypothesis import strategies as st
+
+from adapter.apiserver.routes import route
+from adapter.kube import selectors
+from adapter.kube.selectors import SelectorError
+from tests.apiserver.asking import CUSTOM, EXTERNAL, PODS, POLICY
+from tests.apiserver.conftest import HPA, Service
+from tests.fuzz.kit import AS_LONG_AS_TOLD, STEP_SECONDS, TRIES, Longest, fuzz, fuzzed, in_a_step, steps, uncached
+from tests.fuzz.spoil import TEXTS
+
+LONGEST_TARGET = 64 * 1024
+"""Bytes that the server takes as a request line."""
+SILENCE_SECONDS = 1.0
+TARGETS = [
+    f"{POLICY}/desired_replicas",
+    f"{PODS}/effective_cpu?labelSelector=app%3Dweb%2Ctier+in+(a,b)",
+    f"{CUSTOM}/deployments.apps/web/desired_replicas?metricLabelSelector=a!%3Db",
+    f"{EXTERNAL}/desired_replicas?labelSelector=policy%3Dcheckout",
+    "/apis/custom.metrics.k8s.io/v1beta2",
+    "/apis",
+    "/openapi/v3",
+    "/version",
+    "/readyz?verbose",
+    "/livez/ping",
+    "/registries/main/shop?namespace=public&group=g",
+    "/",
+]
+PIECES = [
+    *"/?&=%+#;:@,.!*'()[]~ \t", "//", "/../", "/./", "%2F", "%2e%2e", "%00", "%", "%ff", "%C0%AF", "%ud800", "%25",
+    "%zz", "*", "é", "\x00", "\x7f", "\r", "apis", "custom.metrics.k8s.io", "v1beta1", "namespaces", "pods",
+    "labelSelector=", "watch=true", "fieldSelector=a", "verbose", "&a=b" * 40, "http://other/", "[::1]", "a" * 3000,
+    "%41" * 1000, "+" * 3000,
+]  # fmt: skip
+NAMES = [
+    "X-Remote-User", "X-Remote-Group", "X-Remote-Extra-Scopes", "x-remote-user", "X_Remote_User", "Authorization",
+    "Accept", "If-None-Match", "Content-Length", "Transfer-Encoding", "Expect", "Connection", "Upgrade",
+    "Content-Encoding", "Host", "Range", "Content-Type", "Cookie", "X-Forwarded-For", "", " ", "A B", "X\x00", "é",
+    "X:",
+]  # fmt: skip
+VALUES = [
+    HPA, "system:masters", "admin", "", " ", "\t", "Bearer", "Bearer ", "Bearer x", "Basic !!",
+    "Bearer " + "a." * 2000, "*/*", "application/json;q=" + "9" * 400, "application/json," * 500, "W/" * 500, "0",
+    "5", "-1", "+5", "9" * 5000, "0x5", "1e3", "chunked", "chunked, chunked", "gzip", "identity", "100-continue",
+    "close", "keep-alive", "websocket", "h2c", "é", "\x00", "\x80", "\r", "a" * 5000, ";" * 3000, '"' * 3000, "%00",
+    "%zz", "a,b" * 1000,
+]  # fmt: skip
+TOKEN = st.sampled_from([*PIECES, *(text for text in TEXTS if "\n" not in text)])
+
+
+@st.composite
+def targets(draw: st.DrawFn) -> str:
+    """A target that is asked for, with something put into it."""
+    target = draw(st.sampled_from(TARGETS))
+    for _ in range(draw(st.integers(0, 3))):
+        start, cut = draw(st.integers(0, len(target))), draw(st.sampled_from([0, 0, 1, 5, 30]))
+        target = target[:start] + draw(TOKEN) + target[start + cut :]
+    return target[:LONGEST_TARGET]
+
+
+METHODS = ["GET", "GET", "GET", "PUT", "POST", "OPTIONS", "CONNECT", "get", "G T", "", "GET" * 500, "G\x00"]
+VERSIONS = ["HTTP/1.1", "HTTP/1.1", "HTTP/1.1", "HTTP/1.0", "HTTP/2", "HTTP/1.9", "HTTP/", "", "HTTP/1.1 x", "HTTP/11"]
+HEADERS = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(VALUES)), max_size=5)
+ENDS = ["\r\n", "\r\n", "\r\n", "\n", "\r", "\r\n ", "\0"]
+BODIES = [
+    b"",
+    b"",
+    b"{}",
+    b"5\r\nhello\r\n0\r\n\r\n",
+    b"0\r\n\r\n",
+    b"g\r\n",
+    b"F" * 20 + b"\r\n",
+    b"\x16\x03\x01",
+    b"\0" * 300,
+]
+
+
+class Client:
+    """A blocking client with the front proxy's certificate, in a thread of its own."""
+
+    def __init__(self, service: Service, proxy: trustme.LeafCert) -> None:
+        self._port, self._context = service.server.port, service.context(proxy)
+
+    def send(self, request: bytes) -> bytes:
+        """All that the server answers until it closes the connection, or has been silent for a while."""
+        found = b""
+        with (
+            contextlib.suppress(TimeoutError, ConnectionError, ssl.SSLError),
+            socket.create_connection(("127.0.0.1", self._port), timeout=SILENCE_SECONDS) as bare,
+            self._context.wrap_socket(bare) as line,
+        ):
+            line.sendall(request)
+            while chunk := line.recv(65_536):
+                found += chunk
+        return found
+
+
+def told(data: bytes) -> list[tuple[int, bytes]]:
+    """The answers in these bytes, by status and body. Fails for what is no HTTP."""
+    found = []
+    while data:
+        top, _, rest = data.partition(b"\r\n\r\n")
+        first, *lines = top.split(b"\r\n")
+        assert first.startswith((b"HTTP/1.1 ", b"HTTP/1.0 ")), data[:200]
+        code = int(first.split(b" ")[1])
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}
+        length = 0 if code in {100, 204, 304} else int(headers[b"content-length"])
+        assert len(rest) >= length, "an answer was cut off"
+        if code != 100:
+            found.append((code, rest[:length]))
+        data = rest[length:]
+    return found
+
+
+def written(method: str, target: str, version: str, headers: list[tuple[str, str]], end: str, body: bytes) -> bytes:
+    lines = [f"{method} {target} {version}".rstrip(), "Host: a", f"X-Remote-User: {HPA}", "Connection: close"]
+    lines += [f"{name}: {value}" for name, value in headers]
+    return (end.join(lines) + end * 2).encode("utf-8", "surrogatepass") + body
+
+
+GOOD = written("GET", "/apis/custom.metrics.k8s.io/v1beta2", "HTTP/1.1", [], "\r\n", b"")
+
+
+def check(client: Client, longest: Longest, request: bytes) -> None:
+    """The request is answered with a Status or ends the connection, in short steps; a good one is answered after it."""
+    least = math.inf
+    for _ in range(TRIES):
+        forget()
+        longest.seconds = 0.0
+        answers = told(client.send(request + b"\r\n\r\n" + GOOD))
+        for code, body in answers:
+            assert code != 500, body
+            if code >= 400:
+                status = json.loads(body)
+                assert (status["kind"], status["status"], status["code"]) == ("Status", "Failure", code)
+                assert status["message"]
+        least = min(least, longest.seconds)
+        if least <= STEP_SECONDS:
+            break
+    assert least <= STEP_SECONDS, f"a step of {least * 1000:.1f} ms of processor time"
+    assert [code for code, _ in told(client.send(GOOD))] == [200]
+
+
+def forget() -> None:
+    """What was asked before is no quick answer now."""
+    for cached in (route, selectors.parse):
+        getattr(cached, "cache_clear", lambda: None)()
+
+
+@AS_LONG_AS_TOLD
+async def test_whatever_is_asked_is_answered_with_a_status_and_so_is_the_next_request(
+    service: Service, proxy: trustme.LeafCert
+) -> None:
+    client = Client(service, proxy)
+    with steps() as longest:
+
+        def ask(**parts: Any) -> None:
+            check(client, longest, written(**parts))
+
+        await asyncio.to_thread(
+            fuzzed,
+            ask,
+            120,
+            method=st.sampled_from(METHODS),
+            target=targets(),
+            version=st.sampled_from(VERSIONS),
+            headers=HEADERS,
+            end=st.sampled_from(ENDS),
+            body=st.sampled_from(BODIES),
+        )
+
+
+@AS_LONG_AS_TOLD
+async def test_bytes_of_any_kind_are_answered_with_a_status_or_end_the_connection(
+    service: Service, proxy: trustme.LeafCert
+) -> None:
+    client = Client(service, proxy)
+    with steps() as longest:
+        await asyncio.to_thread(
+            fuzzed, lambda request: check(client, longest, request), 60, request=st.binary(max_size=200)
+        )
+
+
+async def test_values_in_every_header_and_pieces_in_every_target_are_answered(
+    service: Service, proxy: trustme.LeafCert
+) -> None:
+    client = Client(service, proxy)
+
+    def ask() -> None:
+        for number, name in enumerate(NAMES):
+            for value in VALUES[number % 10 :: 10]:
+                check(client, longest, written("GET", TARGETS[0], "HTTP/1.1", [(name, value)], "\r\n", b""))
+        for number, target in enumerate(TARGETS):
+            for piece in PIECES[number % 12 :: 12]:
+                check(client, longest, written("GET", target + piece, "HTTP/1.1", [], "\r\n", b""))
+
+    with steps() as longest:
+        await asyncio.to_thread(ask)
+
+
+# --- parsed alone, where more can be tried ---
+
+
+@fuzz(400, target=targets())
+def test_any_target_has_a_route_or_a_fault(target: str) -> None:
+    found = in_a_step(lambda: uncached(route)(target))
+    hash(found)
+    str(found.fault)
+    str(found.labels)
+
+
+@fuzz(
+    400,
+    text=st.lists(
+        st.sampled_from([*"=!<>(),/.- \t\n", "in", "notin", "a", "b1", "é", "\x00", "9" * 70]), max_size=60
+    ).map("".join),
+)
+def test_any_selector_is_read_and_means_the_same_in_canonical_form_or_is_refused(text: str) -> None:
+    try:
+        found = in_a_step(lambda: uncached(selectors.parse)(text))
+    except SelectorError as error:
+        str(error)
+        return
+    assert selectors.parse(str(found)) == found
+    for labels in ({}, {"a": "b1"}, {"in": "5"}):
+        found.matches(labels)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [" ", "a ", "a,", "a", "!", "=", "(", ")", "a=b,", "a in (b),", "a in (", "b,", "a.", "a/", "-", "\t\n", "é"],
+)
+@pytest.mark.parametrize("frame", ["{}", "a{}", "a in ({})", "{}/x", "a>{}", "!{}", "a={}"])
+def test_a_long_selector_takes_time_by_its_length_alone(frame: str, piece: str) -> None:
+    def parse(length: int) -> None:
+        with contextlib.suppress(SelectorError):
+            uncached(selectors.parse)(frame.format((piece * length)[:length]))
+
+    in_a_step(lambda: parse(selectors.LONGEST))

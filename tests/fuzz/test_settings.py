@@ -1,0 +1,132 @@
+"""Settings files gone wrong: read, or every fault named, as YAML and as JSON; and none ends the process."""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import strategies as st
+
+from adapter import settings
+from adapter.settings import SettingsError
+from tests.fuzz.kit import fuzz
+from tests.fuzz.spoil import each_place, mangle, spoilt
+
+SETTINGS: dict[str, Any] = {
+    "server": {"port": 6443, "tls": {"mode": "Files", "certFile": "/c", "keyFile": "/k"}},
+    "logging": {"level": "info"},
+    "kubernetes": {"namespaces": ["shop"], "hpaTolerance": 0.1},
+    "resourceMetrics": {"intervalSeconds": 10, "maxAgeSeconds": 90.5},
+    "prometheus": {
+        "inlineQueries": False,
+        "servers": [{"name": "main", "url": "http://p:9090", "headers": {"X-Scope-OrgID": "t"}}],
+        "queries": [{"name": "rps", "server": "main", "query": 'sum(x{namespace="$namespace"})', "maxAgeSeconds": 90}],
+    },
+    "companion": {
+        "features": {"status": True},
+        "production": {"label": "env=prod"},
+        "notifications": {"routes": [{"name": "team", "namespaces": ["shop"], "urlFile": "/u", "title": "$policy"}]},
+    },
+    "registries": [
+        {"name": "n", "type": "Nacos", "servers": ["http://nacos:8848/nacos"], "username": "u", "passwordFile": "/p"},
+        {"name": "z", "type": "ZooKeeper", "servers": ["zk:2181"], "layout": "DubboInterface"},
+        {"name": "h", "type": "HTTP", "url": "http://h", "tls": {"caFile": "/ca"}},
+    ],
+}
+
+
+def read(text: str) -> bool:
+    """Whether the text is read; where not, faults say what to do."""
+    try:
+        settings.parse(text)
+    except SettingsError as error:
+        faults, sentence = error.faults, str(error)
+    else:
+        return True
+    assert sentence
+    assert [fault for fault in faults if fault.advice] == [*faults] != []
+    return False
+
+
+def test_good_settings_are_read() -> None:
+    assert read(json.dumps(SETTINGS))
+    assert read(yaml.safe_dump(SETTINGS))
+
+
+def test_settings_with_anything_anywhere_are_read_or_their_faults_are_named() -> None:
+    for number, (what, body) in enumerate(each_place(SETTINGS)):
+        if number % 4:
+            continue
+        try:
+            read(body.decode(errors="replace"))
+        except Exception as error:
+            raise AssertionError(f"{what}: {error!r}") from error
+
+
+@fuzz(150, body=spoilt(SETTINGS))
+def test_settings_with_several_faults_are_read_or_they_are_named(body: bytes) -> None:
+    read(body.decode(errors="replace"))
+
+
+@fuzz(150, chance=st.randoms(use_true_random=False), times=st.integers(1, 3))
+def test_settings_whose_yaml_is_broken_are_read_or_the_faults_are_named(chance: Any, times: int) -> None:
+    text = yaml.safe_dump(SETTINGS)
+    for _ in range(times):
+        text = mangle(text, chance)
+    read(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        "{" * 100_000,
+        "- " * 100_000,
+        "? " * 100_000,
+        "server: " + "[" * 100_000,
+        "? [a]\n: 1",
+        "? {a: 1}\n: 1",
+        "&a [*a]",
+        "a: &a {b: *a}",
+        "a0: &a0 [x,x,x,x,x,x,x,x,x]\n"
+        + "".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 30)),
+        "server: &a {<<: *a}",
+        "2001-99-99: 1",
+        "server: 2001-99-99",
+        "a: !!binary x",
+        "a: !!python/object/apply:os.system [x]",
+        "server: {port: " + "9" * 5000 + "}",
+        "server: {port: 1e999999999}",
+        "server: {port: .nan}",
+        "server: {port: 0b}",
+        "server: {port: 0x}",
+        "server: {port: 1:2:3}",
+        "resourceMetrics: {intervalSeconds: .inf}",
+        "prometheus: {servers: [{name: 1, url: 'http://['}]}",
+        "kubernetes: {namespaces: [" + "a," * 20_000 + "]}",
+        "\x00",
+        "\ud800",
+        '"\\ud800": 1',
+        "server: {address: '\\ud800'}",
+        '{"server": {"address": "\\ud800"}}',
+        '{"\\ud800": 1}',
+        "%YAML 9.9\n---\na",
+        "--- a\n--- b",
+        "...",
+        "!",
+        "*a",
+    ],
+    ids=lambda text: repr(text[:24]),
+)
+def test_settings_made_to_break_their_reader_are_read_or_refused(text: str) -> None:
+    read(text)
+
+
+def test_a_secret_in_the_wrong_place_is_not_shown() -> None:
+    for text in (
+        "prometheus: {servers: [{headers: {a: hush}, headers: {a: hush}}]}",
+        "companion: {a: hush}\ncompanion: {notifications: {routes: [{urls: [hush]}]}}",
+    ):
+        with pytest.raises(SettingsError) as error:
+            settings.parse(text)
+        assert "hush" not in str(error.value)

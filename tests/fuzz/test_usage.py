@@ -1,0 +1,196 @@
+"""What Prometheus and metrics.k8s.io answer, gone wrong: samples, or an error that says so, and no long step."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import strategies as st
+
+from adapter.kube.slices import Slices
+from adapter.load.quantity import QuantityError
+from adapter.usage import answers, promql, resource_metrics, wire
+from adapter.usage.errors import PromqlError, UsageError
+from adapter.usage.promql import INPUT_LABEL, inputs
+from adapter.usage.questions import Question
+from tests.fuzz.kit import fuzz, in_a_step, in_steps, uncached
+from tests.fuzz.spoil import TEXTS, TOKENS, each_place, mark, spoilt, written
+
+PROMETHEUS = {
+    "status": "success",
+    "data": {
+        "resultType": "vector",
+        "result": [
+            {"metric": {"namespace": "shop", "pod": "web-0", INPUT_LABEL: "0"}, "value": [1700000000.123, "1.5"]},
+            {"metric": {"namespace": "shop", "pod": "web-1", INPUT_LABEL: "0"}, "value": [1700000000.123, "1e+06"]},
+        ],
+    },
+    "errorType": "",
+    "error": "",
+    "warnings": None,
+}
+SCALAR = {"status": "success", "data": {"resultType": "scalar", "result": [1700000000.123, "1.5"]}}
+PODS = {
+    "kind": "PodMetricsList",
+    "metadata": {},
+    "items": [
+        {
+            "metadata": {"name": "web-0", "namespace": "shop"},
+            "timestamp": "2026-01-01T12:00:00Z",
+            "window": "15.021s",
+            "containers": [{"name": "app", "usage": {"cpu": "12345678n", "memory": "120336Ki"}}],
+        }
+    ],
+}
+QUERY = 'sum by (namespace, pod) (rate(http_requests_total{namespace="$namespace"}[5m] offset 1m)) or vector(1)'
+
+
+def many(document: dict[str, Any], *path: Any, count: int) -> bytes:
+    """The document as Go writes it, its long list so many times as long."""
+    data = json.loads(json.dumps(document))
+    inner = data
+    for step in path[:-1]:
+        inner = inner[step]
+    inner[path[-1]] = inner[path[-1]] * count
+    return json.dumps(data, separators=(",", ":")).encode()
+
+
+def prometheus(body: bytes) -> int:
+    """How many series the answer has once it is sorted; 0 where it is refused in words."""
+    question = Question(server="main", text=QUERY, by_pod=True)
+
+    async def sort() -> int:
+        slices = Slices()
+        found = await wire.samples(body, slices)
+        dates = answers.Dates(inputs(QUERY), question, 1.7e9)
+        await dates.read(found, slices)
+        answer = await answers.answer(question, found, dates, 1.7e9, slices)
+        answer.of("shop", 90.0)
+        return sum(map(len, answer.series.values()))
+
+    try:
+        return in_steps(sort)
+    except UsageError as error:
+        str(error)
+        return 0
+    finally:
+        for status in (200, 302, 400, 429, 503):
+            str(in_a_step(lambda status=status: wire.refusal(status, body)))
+
+
+def metrics_server(body: bytes) -> int:
+    """How many pods the answer has; 0 where it is refused in words."""
+    try:
+        found = in_steps(lambda: resource_metrics.decode_usages(body))
+    except UsageError as error:
+        str(error)
+        return 0
+    finally:
+        with pytest.MonkeyPatch.context():
+            try:
+                resource_metrics.decode_usage(body)
+            except msgspec.MsgspecError as error:
+                str(error)
+    return len(found)
+
+
+SOURCES = {
+    "prometheus": (prometheus, PROMETHEUS),
+    "scalar": (prometheus, SCALAR),
+    "metrics.k8s.io": (metrics_server, PODS),
+}
+
+
+def test_good_answers_are_read() -> None:
+    assert prometheus(json.dumps(PROMETHEUS).encode()) == 2
+    assert metrics_server(json.dumps(PODS).encode()) == 1
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_an_answer_with_anything_anywhere_is_read_or_refused(source: str) -> None:
+    read, document = SOURCES[source]
+    for what, body in each_place(document):
+        try:
+            read(body)
+        except Exception as error:
+            raise AssertionError(f"{what}: {error!r}") from error
+
+
+@fuzz(100, source=st.sampled_from(sorted(SOURCES)), data=st.data())
+def test_an_answer_with_several_faults_is_read_or_refused(source: str, data: st.DataObject) -> None:
+    read, document = SOURCES[source]
+    read(data.draw(spoilt(document)))
+
+
+@fuzz(100, source=st.sampled_from(sorted(SOURCES)), body=st.binary(max_size=300))
+def test_bytes_of_any_kind_are_refused(source: str, body: bytes) -> None:
+    assert SOURCES[source][0](body) == 0
+
+
+def test_a_long_answer_is_read_in_short_steps() -> None:
+    assert prometheus(many(PROMETHEUS, "data", "result", count=2_000)) == 4_000
+    assert metrics_server(many(PODS, "items", count=4_000)) == 1
+
+
+@pytest.mark.parametrize("token", TOKENS)
+def test_a_long_answer_with_one_strange_row_is_read_or_refused_in_short_steps(token: str) -> None:
+    for (read, document), path in zip(
+        (SOURCES["prometheus"], SOURCES["metrics.k8s.io"]), (("data", "result"), ("items",)), strict=True
+    ):
+        body = many(document, *path, count=600)
+        strange = written(mark(token))
+        at = body.find(b"},{", len(body) // 2) + 2
+        read(body[:at] + strange + b"," + body[at:])
+        read(body[:at] + strange)
+        read(body[:at])
+
+
+# --- what is asked ---
+
+
+def understood(text: str) -> Iterable[str]:
+    """The selectors of a query; none where it is refused."""
+    try:
+        in_a_step(lambda: promql.substitute(text, "shop", "web"))
+        found = in_a_step(lambda: inputs(text))
+    except PromqlError as error:
+        str(error)
+        return ()
+    assert 0 <= found.window < float("inf")
+    promql.dating(found.selectors, ["namespace", "pod"], 90.0)
+    return [selector.text for selector in found.selectors]
+
+
+PIECES = [
+    *"()[]{}:@,+-*/^%=<>!~#\"'`\\$ \n", "a", "sum", "by", "without", "offset", "or", "unless", "start()", "5m",
+    "1h30m", "1ms", "9" * 400, "9" * 400 + "s", "0x1f", "1e5", "inf", "$namespace", "${workload}", "=~", "!~", '"x"',
+    "'", "é", "\x00", "\ud800",
+]  # fmt: skip
+
+
+@fuzz(400, text=st.lists(st.sampled_from(PIECES), max_size=40).map("".join))
+def test_a_query_of_any_tokens_is_understood_or_refused(text: str) -> None:
+    understood(text)
+
+
+@fuzz(200, start=st.integers(0, len(QUERY)), cut=st.integers(0, 20), piece=st.sampled_from([*PIECES, *TEXTS]))
+def test_a_query_that_was_changed_is_understood_or_refused(start: int, cut: int, piece: str) -> None:
+    understood((QUERY[:start] + piece + QUERY[start + cut :])[:4096])
+
+
+@pytest.mark.parametrize("piece", PIECES)
+@pytest.mark.parametrize("frame", ["{}", "a[{}]", "a[1m:{}]", "a offset {}", "a @ {}", "{{a={}}}", "({})", "a[{}s]"])
+def test_a_query_as_long_as_a_policys_may_be_is_no_long_step(piece: str, frame: str) -> None:
+    understood(frame.format((piece * 4096)[: 4096 - len(frame)]))
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_texts_for_numbers_and_durations_are_read_or_refused_at_once(text: str) -> None:
+    for read in (answers._nano, resource_metrics._nano):
+        try:
+            assert in_a_step(lambda read=read: read(text)) >= 0
+        except QuantityError as error:
+            str(error)
+    for long in (text, text * 20, text + "s", text + "x"):
+        assert 0 <= in_a_step(lambda long=long: uncached(resource_metrics.seconds)(long)) < float("inf")

@@ -1,0 +1,270 @@
+"""Texts that once crashed their reader, or held the event loop: what fuzzing found, each plainly (see `tests/fuzz`)."""
+
+import asyncio
+import json
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+import pytest
+from multidict import CIMultiDict
+
+from adapter import settings
+from adapter.assessor.entries import decode_hpa, decode_policy
+from adapter.decoding import DEEPEST, Decoder, shallow
+from adapter.faults import Fault, FaultyDocument
+from adapter.kube import selectors
+from adapter.kube.errors import from_answer
+from adapter.kube.objects import decode_scale
+from adapter.kube.pods import PodDecoder
+from adapter.kube.reflector import Reflector
+from adapter.kube.session import Session
+from adapter.kube.targets import BUILT_IN, TargetObject, target_decoder
+from adapter.outbound import Reply
+from adapter.policy import travelling
+from adapter.policy.managers import read_managers
+from adapter.policy.memory import RecollectionError
+from adapter.policy.parse import parse_policy
+from adapter.registries import consul_wire, eureka_wire, nacos_wire, polaris_wire, zookeeper_layouts
+from adapter.registries.errors import WrongRegistryAnswer
+from adapter.registries.http1 import LARGEST_HEAD, RawReply, Reader
+from adapter.registries.zookeeper_rules import LARGEST_RULE, MOST_RULES, documents
+from adapter.settings import SettingsError
+from adapter.usage import promql, resource_metrics, wire
+from adapter.usage.errors import PromqlError, UsageError
+from tests.fuzz.kit import in_a_step
+from tests.fuzz.spoil import TOKENS, mark, written
+from tests.kube.fake import COLLECTION, FakeApi, text
+
+UNREADABLE = ["deep lists", "very deep lists", "deep mappings", "no UTF-8", "half a character in UTF-8"]
+"""What msgspec's own decoders answer with RecursionError and UnicodeDecodeError."""
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def rollout(name: str, version: int, **more: Any) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "shop", "resourceVersion": str(version)}
+    return {"metadata": metadata, "spec": {"replicas": 3, **more}}
+
+
+@pytest.mark.parametrize("token", UNREADABLE)
+def test_json_that_is_nested_deep_or_no_utf8_is_an_error_of_the_decoder(token: str) -> None:
+    with pytest.raises(msgspec.MsgspecError):
+        Decoder(dict[str, Any]).decode(b'{"a":%b}' % TOKENS[token])
+
+
+@pytest.mark.parametrize("token", ["deep lists", "deep mappings", "lists as deep as calls may be"])
+async def test_an_object_that_is_nested_deep_leaves_the_watch_of_all_others_as_it_is(token: str) -> None:
+    """Whoever may write an object of a kind that is scaled, and keeps unknown fields, could end the process."""
+    listed = {"metadata": {"resourceVersion": "7"}, "items": [rollout("listed", 7, more=mark(token))]}
+    async with FakeApi() as api, Session(api.load) as session:
+        decode = target_decoder("a.io/v1", "Rollout", BUILT_IN)
+        seen = asyncio.Event()
+        reflector = Reflector(session, COLLECTION, decode, name="things", on_event=lambda _, new: _tell(new, seen))
+        api.lists.append(text(written(listed).decode()))
+        watching = asyncio.create_task(reflector.run())
+        async with asyncio.timeout(30):
+            watch = await api.watch()
+            watch.write(written({"type": "ADDED", "object": rollout("watched", 8, more=mark(token))}) + b"\n")
+            watch.write(written({"type": "ADDED", "object": rollout("other", 9)}) + b"\n")
+            await seen.wait()
+        watching.cancel()
+        assert {key: one.scale and one.scale.replicas for key, one in reflector.items.items()} == {
+            "shop/listed": 3,
+            "shop/watched": 3,
+            "shop/other": 3,
+        }
+        assert reflector.trouble is None
+        assert len(api.queries("list")) == 1
+
+
+def _tell(new: TargetObject | None, seen: asyncio.Event) -> None:
+    if new is not None and new.target.name == "other":
+        seen.set()
+
+
+@pytest.mark.parametrize("token", UNREADABLE)
+@pytest.mark.parametrize("decode", [decode_policy, decode_hpa, decode_scale, PodDecoder()])
+def test_each_reader_of_objects_refuses_what_is_nested_deep_or_no_utf8(decode: Any, token: str) -> None:
+    with pytest.raises(msgspec.MsgspecError):
+        decode(written({"metadata": {"name": mark(token)}, "spec": mark(token), "status": mark(token)}))
+
+
+@pytest.mark.parametrize("token", UNREADABLE)
+def test_a_refusal_that_is_nested_deep_or_no_utf8_is_a_refusal(token: str) -> None:
+    assert from_answer(503, written({"kind": "Status", "message": mark(token)})).code == 503
+
+
+@pytest.mark.parametrize("token", UNREADABLE)
+async def test_answers_of_registries_and_sources_that_are_nested_deep_or_no_utf8_are_refused(token: str) -> None:
+    with pytest.raises(msgspec.MsgspecError):
+        eureka_wire.applications(written({"applications": {"apps__hashcode": mark(token), "more": mark(token)}}))
+    with pytest.raises(WrongRegistryAnswer):
+        await consul_wire.instances(
+            written([{"Node": {"ID": mark(token)}}]), "http://c", pod_name_key="", warning_is_out=False
+        )
+    reply = RawReply(200, b"", written({"code": mark(token), "info": mark(token)}))
+    with pytest.raises(WrongRegistryAnswer):
+        await polaris_wire.answer(reply, "http://p", "shop", "default")
+    with pytest.raises(UsageError):
+        raise wire.refusal(500, written({"status": "error", "error": mark(token)}))
+    with pytest.raises(UsageError):
+        await resource_metrics.decode_usages(written({"items": mark(token)}))
+
+
+@pytest.mark.parametrize("depth", range(930, 990, 4))
+def test_a_policy_nested_just_less_deep_than_it_can_be_decoded_is_a_fault(depth: int) -> None:
+    for spec in ('{"mode":%s}', '{"notify":[%s]}', '{"x":%s}'):
+        nested = spec % ("[" * depth + "]" * depth)
+        try:
+            fault = decode_policy(b'{"metadata":{"name":"a"},"spec":%b}' % nested.encode()).fault
+        except msgspec.MsgspecError as error:
+            fault = str(error)
+        assert fault
+
+
+def test_a_value_nested_deep_or_a_number_of_thousands_of_digits_is_shown_by_its_beginning() -> None:
+    value: Any = 1
+    for _ in range(100_000):
+        value = [value]
+    assert str(Fault("a", value, "b")).startswith("a: [[[[")
+    assert str(Fault("a", 10**5_000, "b")).startswith("a: 0x")
+    assert in_a_step(lambda: str(Fault("a", ["x"] * 1_000_000, "b"))).startswith("a: ['x', 'x'")
+
+
+@pytest.mark.parametrize("value", ["9" * 400, "1e400", "-1e400"])
+def test_a_port_or_time_of_eureka_beyond_all_numbers_is_none(value: str) -> None:
+    body = b'{"port":"%b","leaseInfo":{"registrationTimestamp":%b}}' % (value.encode(), value.encode())
+    body = body if value.isdigit() else body.replace(value.encode() + b"}", b'"' + value.encode() + b'"}')
+    [registration] = eureka_wire.registrations(eureka_wire.Application("A", msgspec.Raw(body)))
+    assert registration.instance("").port is None
+    assert registration.instance("").registered_at is None
+    assert registration.lease is None
+
+
+def test_a_port_of_eureka_that_is_nan_is_none() -> None:
+    [found] = eureka_wire.registrations(eureka_wire.Application("A", msgspec.Raw(b'{"port":"NaN"}')))
+    assert found.instance("").port is None
+
+
+def test_an_index_of_consul_of_thousands_of_digits_is_no_index() -> None:
+    reply = Reply(200, CIMultiDict({"X-Consul-Index": "9" * 5_000}), b"[]")
+    assert consul_wire.headers(reply, "http://c").revision == 0
+
+
+def test_a_message_of_nacos_of_nothing_but_empty_fields_is_refused_at_once() -> None:
+    with pytest.raises(WrongRegistryAnswer):
+        in_a_step(lambda: nacos_wire.decode(b"\x0a\x00" * 500_000))
+
+
+def test_a_time_of_dubbo_or_curator_beyond_all_numbers_is_no_time() -> None:
+    url = quote(f"dubbo://10.0.0.7:20880/a.B?timestamp={'9' * 400}", safe="")
+    assert zookeeper_layouts.provider(url, "").instance.registered_at is None
+    body = b'{"address":"10.0.0.7","registrationTimeUTC":%b}' % (b"9" * 400)
+    with pytest.raises(ValueError, match="no instance of Curator's"):
+        zookeeper_layouts.curator(body, 0.0, "")
+
+
+def test_a_rule_of_dubbo_nested_deep_does_not_end_the_process() -> None:
+    """The C loader of YAML has no bound, and its recursion ended in a segmentation fault."""
+    for body in (b"a: " + b"[" * (LARGEST_RULE - 3), b"- " * (LARGEST_RULE // 2), b"{a: " * (LARGEST_RULE // 4)):
+        [remark] = documents("shop.configurators", body).remarks
+        assert "nested more than" in remark
+
+
+def test_a_rule_of_dubbo_whose_aliases_grow_without_end_is_told_of() -> None:
+    rows = [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 30)]
+    body = "\n".join(["a0: &a0 [x]", *rows, "configs: [{parameters: {weight: *a29}}]"])
+    [remark] = documents("shop.configurators", body.encode()).remarks
+    assert "aliases counted" in remark
+
+
+def test_a_rule_of_dubbo_that_pairs_thousands_of_applications_and_services_is_told_of() -> None:
+    entry = {"side": "provider", "parameters": {"disabled": True}, "applications": ["a"] * 100, "type": "general"}
+    rule = {"key": "shop", "scope": "service", "configs": [entry] * 20}
+    [remark] = documents("shop.configurators", json.dumps(rule).encode()).remarks
+    assert f"more than {MOST_RULES} rules" in remark
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 " + b"2" * 5_000 + b" OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5_000 + b"\r\n\r\n",
+        CHUNKED + b"1;" + b"a" * 2 * LARGEST_HEAD,
+        CHUNKED + b"0\r\n" + b"a" * 2 * LARGEST_HEAD,
+        CHUNKED + b"1\r\nx\r\n" * 40_000,
+    ],
+    ids=["status", "length", "line", "trailers", "small chunks"],
+)
+def test_http_with_numbers_or_chunks_without_end_is_refused(answer: bytes) -> None:
+    with pytest.raises(WrongRegistryAnswer):
+        in_a_step(lambda: Reader().feed(answer))
+
+
+@pytest.mark.parametrize(
+    "content", ["[" * 100_000, "- " * 10_000, "? [a]\n: 1", "a: &a {b: *a}", "a: 2001-99-99", "!!int x"]
+)
+def test_settings_that_their_reader_broke_on_are_refused(content: str) -> None:
+    with pytest.raises(SettingsError) as error:
+        settings.parse(content)
+    assert str(error.value)
+
+
+def test_a_repeated_section_of_the_settings_does_not_show_the_secrets_in_it() -> None:
+    with pytest.raises(SettingsError) as error:
+        settings.parse("companion: {}\ncompanion: {notifications: {routes: [{name: a, urls: [hush]}]}}")
+    assert "hush" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "selector", ["a" + " " * 60_000, " " * 60_000, "a in (b" + "\t" * 60_000, "a," + "\n " * 30_000]
+)
+def test_a_selector_that_ends_in_much_white_space_takes_no_time(selector: str) -> None:
+    """60 KB of it held the loop for 45 s; the status of any scaled object may hold such a selector."""
+    in_a_step(lambda: selectors.canonical(selector))
+
+
+@pytest.mark.parametrize("window", ["1" * 100_000, "1." * 50_000, "1" * 400 + "h"])
+def test_a_window_of_digits_without_a_unit_takes_no_time(window: str) -> None:
+    assert in_a_step(lambda: resource_metrics.seconds(window)) == 0.0
+
+
+@pytest.mark.parametrize("duration", ["9" * 400 + "s", "9" * 4_000, "1s" + "9" * 4_000, "9" * 4_000 + "x"])
+def test_a_range_in_a_policys_query_beyond_all_numbers_is_a_window_that_is_not_known(duration: str) -> None:
+    assert in_a_step(lambda: promql.inputs(f"a[{duration}]")).window == promql.UNKNOWN_WINDOW
+
+
+def test_a_policys_query_of_a_thousand_selectors_is_refused_at_once() -> None:
+    with pytest.raises(PromqlError, match="more than 200 selectors"):
+        in_a_step(lambda: promql.inputs("a=b," * 1_000))
+
+
+def test_the_memory_of_more_pods_than_are_ever_written_is_refused() -> None:
+    for data in ({"pods": {str(n): {} for n in range(401)}}, {"registered": ["u"] * 5_001}, {"ahead": {"cpu": {}}}):
+        with pytest.raises(RecollectionError, match="at most"):
+            travelling.load(data)
+
+
+def test_managed_fields_of_thousands_of_managers_take_no_time() -> None:
+    fields = {"f:spec": {"f:behavior": {"f:scaleUp": {f"f:{n}": {} for n in range(5)}}}}
+    found = in_a_step(lambda: read_managers([{"manager": f"m{n}", "fieldsV1": fields} for n in range(1_000)]))
+    assert len(found.owners["scaleUp.0"]) == 1_000
+
+
+def test_an_hpa_whose_policy_label_is_no_text_has_none() -> None:
+    with pytest.raises(FaultyDocument):
+        parse_policy({"metadata": {"name": "a"}, "spec": {"mode": [["Active"]]}})
+
+
+def test_json_made_shallow_is_what_it_was_but_for_what_is_deep() -> None:
+    most = DEEPEST - 2  # beside the mapping outside and the list inside
+    deep = '[{"a": "]}[\\"{"}, ' * most + "[[1, {}], 2, [3]]" + "]" * most
+    found = json.loads(shallow(f'{{"a": "\\\\", "b": {deep}, "c": {{"d": [1]}}}}'.encode()))
+    assert found["a"] == "\\"
+    assert found["c"] == {"d": [1]}
+    inner = found["b"]
+    for _ in range(most):
+        assert inner[0] == {"a": ']}["{'}
+        inner = inner[1]
+    assert inner == [None, 2, None]
+    assert shallow(b'{"a": [1, {}]}') == b'{"a": [1, {}]}'
