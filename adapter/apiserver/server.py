@@ -107,7 +107,7 @@ class ApiServer:
             metrics,
             external=options.external,
         )
-        self._http = Connections(handler, self._listener.authority_of)
+        self._http = Connections(handler, self._listener.authority_of, self._is_front_proxy)
 
     @property
     def port(self) -> int:
@@ -178,6 +178,9 @@ class ApiServer:
             return peer.is_front_proxy(trust, now)
 
         self._http.dismiss(is_welcome)
+
+    def _is_front_proxy(self, peer: Peer) -> bool:
+        return peer.is_front_proxy(self._authenticator.trust, self._wall())
 
     async def _shut_down(self) -> None:
         self._listener.close()

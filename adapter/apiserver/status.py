@@ -65,6 +65,10 @@ def too_large(message: str) -> StatusError:
     return StatusError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "RequestEntityTooLarge", message)
 
 
+def head_too_large(message: str) -> StatusError:
+    return StatusError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "RequestHeaderFieldsTooLarge", message)
+
+
 def timed_out(message: str) -> StatusError:
     return StatusError(HTTPStatus.REQUEST_TIMEOUT, "Timeout", message)
 

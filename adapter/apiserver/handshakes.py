@@ -1,0 +1,79 @@
+"""TLS connections whose handshakes are bounded: how many are under way, how long they take, and what they hold.
+
+asyncio gives every TLS connection a buffer of 256 KiB from the first moment, and does every handshake at once. A
+handshake is the dearest thing that a stranger can ask for (half a millisecond of the event loop), so each of its steps
+waits for its turn.
+"""
+
+import asyncio
+import ssl
+from asyncio.sslproto import SSLProtocol
+from functools import partial
+
+from adapter.inbound.connections import Connections, address_of
+from adapter.inbound.fairness import Crowd
+
+NEWCOMERS = 128
+"""Handshakes under way; one more costs the oldest."""
+HANDSHAKE_SECONDS = 10
+_SHUTDOWN_SECONDS = 2.0
+_BUFFER_BYTES = 16 * 1024  # a TLS record
+
+
+class TlsConnection(SSLProtocol):
+    """asyncio's TLS with bounds, between a socket and an HTTP connection."""
+
+    max_size = _BUFFER_BYTES
+
+    def __init__(self, connections: Connections, newcomers: "Crowd[TlsConnection]", context: ssl.SSLContext) -> None:
+        self._http = connections()
+        super().__init__(
+            asyncio.get_running_loop(),
+            self._http,
+            context,
+            None,  # type: ignore[arg-type]  # nobody waits for the handshake
+            server_side=True,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS,
+            ssl_shutdown_timeout=_SHUTDOWN_SECONDS,
+        )
+        self.address = ""
+        self._line: asyncio.Transport | None = None
+        self._queue = connections.queue
+        self._newcomers = newcomers
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin the handshake, as one of not too many."""
+        assert isinstance(transport, asyncio.Transport)
+        self._line = transport
+        self.address = address_of(transport)
+        transport.set_write_buffer_limits(high=_BUFFER_BYTES)
+        victim = self._newcomers.add(self)
+        if victim is not None:
+            victim.abandon()
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._newcomers.discard(self)
+        super().connection_lost(exc)
+
+    def abandon(self) -> None:
+        """End a handshake that others need the room of."""
+        self._newcomers.discard(self)
+        if self._line is not None:
+            self._line.abort()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Go on with the handshake in its turn; what comes after it is read at once."""
+        if self._http.line is not None or self._line is None:
+            super().buffer_updated(nbytes)
+            return
+        self._line.pause_reading()  # so that the buffer is left alone
+        self._queue.put(self.address, partial(self._step, self._line, nbytes))
+
+    def _step(self, line: asyncio.Transport, received: int) -> None:
+        if line.is_closing():
+            return
+        line.resume_reading()
+        super().buffer_updated(received)
+        if self._http.line is not None:
+            self._newcomers.discard(self)
