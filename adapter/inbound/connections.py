@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
+import structlog
 from aiohttp import web
 
 from adapter.inbound.fairness import Crowd, FairQueue
@@ -28,12 +29,13 @@ _SWEEP_SECONDS = 1.0
 _LINGER_SECONDS = 1.0
 
 STRANGERS = 256
-HELD_BYTES = 8 * 1024 * 1024
+HELD_BYTES = 4 * 1024 * 1024
 """What unfinished and unanswered requests of all unknown clients may cost in memory."""
-STEP_BYTES = 16 * 1024
+STEP_BYTES = 4 * 1024
 _BUFFER_BYTES = 16 * 1024
 _LINE_COST = 512  # bytes of memory that a header takes beside its text
 
+_log = structlog.get_logger(__name__)
 Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
@@ -108,6 +110,7 @@ class Connection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         self._held = b""
         super().connection_lost(exc)
+        self._requests.close()
 
     def abort(self) -> None:
         """End the connection now, whatever its client does."""
@@ -125,9 +128,13 @@ class Connection(web.RequestHandler):
         """Answer what is no HTTP, or too large; the connection ends. The client's fault, so it is not logged."""
         if request.writer is not None and request.writer.output_size > 0:
             raise ConnectionError("part of an answer has gone out already") from exc
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            _log.error("request_failed", error=repr(exc), exc_info=exc)
         too_large = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
         response = self.refusal(too_large if is_too_large(exc) else status, message or str(exc or ""))
         response.force_close()
+        if exc is not None:
+            exc.__traceback__ = None  # its frames refer to it, with all that was received
         return response
 
     def refusal(self, code: int, message: str) -> web.StreamResponse:

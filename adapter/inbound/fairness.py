@@ -1,6 +1,7 @@
 """Who goes next, and who goes first when there are too many: nobody's address may take more than its share."""
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
@@ -9,22 +10,31 @@ Member = TypeVar("Member")
 Step = Callable[[], None]
 
 
-class FairQueue:
-    """Runs one step per turn of the event loop, addresses in rotation.
+_BURST_SECONDS = 0.0005
+_REST = 2.0
+"""How many times as long as the steps took the event loop is left to others."""
 
-    Whatever unknown clients send, a known one waits for one step of theirs per turn, and a client for one step of each
+
+class FairQueue:
+    """Runs one step per turn of the event loop, addresses in rotation, and leaves most of the loop's time to others.
+
+    Whatever unknown clients send, a known one waits for one short step of theirs, and a client for one step of each
     other address. Steps do not raise.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._steps: dict[str, deque[Step]] = {}
         self._loop = asyncio.get_running_loop()
+        self._clock = clock
+        self._spent = 0.0
+        self._scheduled = False
 
     def put(self, address: str, step: Step) -> None:
         """Run this step in a later turn."""
-        if not self._steps:
-            self._loop.call_soon(self._turn)
         self._steps.setdefault(address, deque()).append(step)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._turn)
 
     async def wait(self, address: str) -> None:
         """Return once it is this address's turn."""
@@ -38,13 +48,24 @@ class FairQueue:
         await turn
 
     def _turn(self) -> None:
+        if not self._steps:
+            self._scheduled = False
+            return
+        began = self._clock()
+        self._run_one()
+        self._spent += self._clock() - began
+        if self._spent < _BURST_SECONDS:
+            self._loop.call_soon(self._turn)
+        else:
+            self._loop.call_later(_REST * self._spent, self._turn)
+            self._spent = 0.0
+
+    def _run_one(self) -> None:
         address = next(iter(self._steps))
         steps = self._steps.pop(address)
         step = steps.popleft()
         if steps:
             self._steps[address] = steps
-        if self._steps:
-            self._loop.call_soon(self._turn)
         step()
 
 

@@ -96,6 +96,12 @@ class BoundedParser:
         self._parser.message_consumed()
         self._consumed()
 
+    def close(self) -> None:
+        """Let go of everything: what refers to itself would stay until the next full garbage collection."""
+        self._parser = self._payload = None
+        self._consumed = _nothing
+        self._broken = True
+
     def feed_eof(self) -> Any:
         return self._parser.feed_eof()
 
@@ -104,3 +110,6 @@ class BoundedParser:
 
     def set_upgraded(self, upgraded: bool) -> None:
         self._parser.set_upgraded(upgraded)
+
+
+def _nothing() -> None: ...
