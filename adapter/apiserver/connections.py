@@ -11,7 +11,7 @@ from aiohttp import web
 from adapter.apiserver import status
 from adapter.apiserver.trust import NOBODY, Peer, peer_of
 from adapter.inbound import connections as inbound
-from adapter.inbound.connections import Handle, Limits
+from adapter.inbound.connections import LIMITS, Handle, Limits
 
 AuthorityOf = Callable[[ssl.SSLContext], str]
 
@@ -53,9 +53,9 @@ class Connections(inbound.Connections):
         handle: Handle,
         authority_of: AuthorityOf,
         is_front_proxy: Callable[[Peer], bool] = lambda _: False,
-        limits: Limits | None = None,
+        limits: Limits = LIMITS,
     ) -> None:
-        super().__init__(handle, limits or Limits())
+        super().__init__(handle, limits)
         self.authority_of = authority_of
         self.is_front_proxy = is_front_proxy
 

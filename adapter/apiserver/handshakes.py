@@ -13,9 +13,6 @@ from functools import partial
 from adapter.inbound.connections import Connections, address_of
 from adapter.inbound.fairness import Crowd
 
-NEWCOMERS = 128
-"""Handshakes under way; one more costs the oldest."""
-HANDSHAKE_SECONDS = 10
 _SHUTDOWN_SECONDS = 2.0
 _BUFFER_BYTES = 16 * 1024  # a TLS record
 
@@ -33,7 +30,7 @@ class TlsConnection(SSLProtocol):
             context,
             None,  # type: ignore[arg-type]  # nobody waits for the handshake
             server_side=True,
-            ssl_handshake_timeout=HANDSHAKE_SECONDS,
+            ssl_handshake_timeout=connections.limits.handshake_seconds,  # type: ignore[arg-type]  # typeshed: int
             ssl_shutdown_timeout=_SHUTDOWN_SECONDS,
         )
         self.address = ""

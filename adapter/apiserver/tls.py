@@ -14,10 +14,10 @@ import tempfile
 from weakref import WeakKeyDictionary
 
 from adapter.apiserver.certificates import KeyPair
-from adapter.apiserver.handshakes import NEWCOMERS, TlsConnection
+from adapter.apiserver.handshakes import TlsConnection
 from adapter.apiserver.status import CertificateError
 from adapter.inbound import sockets
-from adapter.inbound.connections import Connections
+from adapter.inbound.connections import LIMITS, Connections, Limits
 from adapter.inbound.fairness import Crowd
 
 _TURNS = 3  # of the event loop, from taking a connection to the start of its handshake, and one to spare
@@ -69,11 +69,11 @@ def _load_pair(context: ssl.SSLContext, pair: KeyPair) -> None:
 class Listener:
     """A listening socket that outlives the contexts it is served with."""
 
-    def __init__(self, address: str, port: int) -> None:
+    def __init__(self, address: str, port: int, limits: Limits = LIMITS) -> None:
         self._address = (address, port)
         self._socket: socket.socket | None = None
         self._server: asyncio.Server | None = None
-        self._newcomers: Crowd[TlsConnection] = Crowd(NEWCOMERS, lambda one: one.address)
+        self._newcomers: Crowd[TlsConnection] = Crowd(limits.newcomers, lambda one: one.address)
         self._authorities: WeakKeyDictionary[ssl.SSLContext, str] = WeakKeyDictionary()
 
     @property

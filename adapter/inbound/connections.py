@@ -18,6 +18,7 @@ from aiohttp import web
 from adapter.inbound.fairness import Crowd, FairQueue
 from adapter.inbound.parser import HEAD_BYTES, LINE_BYTES, MOST_HEADERS, BoundedParser, is_too_large
 
+HANDSHAKE_SECONDS = 10
 HEAD_SECONDS = 30.0
 """For the first head since the connection began, for later ones since their first byte."""
 IDLE_SECONDS = 90.0
@@ -28,7 +29,10 @@ CLOSE_SECONDS = 5.0
 _SWEEP_SECONDS = 1.0
 _LINGER_SECONDS = 1.0
 
+NEWCOMERS = 128
+"""TLS handshakes under way."""
 STRANGERS = 256
+"""Connections of unknown clients."""
 HELD_BYTES = 4 * 1024 * 1024
 """What unfinished and unanswered requests of all unknown clients may cost in memory."""
 STEP_BYTES = 4 * 1024
@@ -41,8 +45,10 @@ Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds and counts; the defaults are those of the adapter."""
+    """Seconds, counts and bytes; the defaults are those of the adapter."""
 
+    handshake_seconds: float = HANDSHAKE_SECONDS
+    newcomers: int = NEWCOMERS
     head_bytes: int = HEAD_BYTES
     head_seconds: float = HEAD_SECONDS
     idle_seconds: float = IDLE_SECONDS
@@ -52,6 +58,9 @@ class Limits:
     sweep_seconds: float = _SWEEP_SECONDS
     strangers: int = STRANGERS
     held_bytes: int = HELD_BYTES
+
+
+LIMITS = Limits()
 
 
 class Connection(web.RequestHandler):

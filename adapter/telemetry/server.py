@@ -15,7 +15,7 @@ from adapter.telemetry.metrics import Metrics
 
 _GZIP_LEVEL = 1
 """The exposition shrinks tenfold at the lowest level already."""
-_CONNECTIONS = 64
+LIMITS = Limits(strangers=32)
 """Nobody is known here: Prometheus and the kubelet come one or two at a time."""
 _GRACE_SECONDS = 5.0
 _READ = frozenset({"GET", "HEAD"})
@@ -51,10 +51,10 @@ def _plain(status: HTTPStatus) -> web.Response:
 
 
 @asynccontextmanager
-async def serve(metrics: Metrics, address: str, port: int, limits: Limits | None = None) -> AsyncIterator[int]:
+async def serve(metrics: Metrics, address: str, port: int, limits: Limits = LIMITS) -> AsyncIterator[int]:
     """Serve while the context lasts; gives the port (of use where 0 was asked for). Raises OSError if it is taken."""
     listening = sockets.listening(address, port)
-    connections = Connections(Telemetry(metrics), limits or Limits(strangers=_CONNECTIONS))
+    connections = Connections(Telemetry(metrics), limits)
     server = await sockets.take(listening, connections)
     try:
         yield listening.getsockname()[1]
