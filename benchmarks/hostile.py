@@ -1,7 +1,7 @@
 """What somebody without credentials does to the adapter's port, as a process of its own, on loopback and for a while.
 
-`python -m benchmarks.hostile KIND PORT SECONDS CONNECTIONS` ends by itself. It writes a line once its connections stand,
-and at the end how many things it did.
+`python -m benchmarks.hostile KIND PORT SECONDS CONNECTIONS` ends by itself, and writes at the end how many things it
+did.
 """
 
 import os
@@ -57,35 +57,33 @@ def requests(connect: Connect, request: bytes) -> Attack:
 def unfinished(connect: Connect, lines: bytes) -> Attack:
     """Heads that do not end: as much as is taken, and then silence until the connection is ended."""
     while True:
-        with suppress(OSError):
-            with connect() as connection:
-                connection.sendall(_START)
-                for first in range(0, len(lines), 16384):
-                    connection.sendall(lines[first : first + 16384])
-                    yield 0
-                yield 1
-                connection.settimeout(0.01)
-                while True:
-                    with suppress(TimeoutError):
-                        if not connection.recv(65536):
-                            break
-                    yield 0
+        with suppress(OSError), connect() as connection:
+            connection.sendall(_START)
+            for first in range(0, len(lines), 16384):
+                connection.sendall(lines[first : first + 16384])
+                yield 0
+            yield 1
+            connection.settimeout(0.01)
+            while True:
+                with suppress(TimeoutError):
+                    if not connection.recv(65536):
+                        break
+                yield 0
         yield 0
 
 
 def slow(connect: Connect) -> Attack:
     """Heads of which a byte comes each second."""
     while True:
-        with suppress(OSError):
-            with connect() as connection:
-                connection.sendall(_START)
-                while True:
-                    connection.sendall(b"a")
-                    due = time.monotonic() + 1
-                    yield 1
-                    while time.monotonic() < due:
-                        time.sleep(0.01)
-                        yield 0
+        with suppress(OSError), connect() as connection:
+            connection.sendall(_START)
+            while True:
+                connection.sendall(b"a")
+                due = time.monotonic() + 1
+                yield 1
+                while time.monotonic() < due:
+                    time.sleep(0.01)
+                    yield 0
         yield 0
 
 
@@ -100,16 +98,15 @@ def handshakes(connect: Connect) -> Attack:
 def idle(connect: Connect) -> Attack:
     """A connection that stands and says nothing; another one where it is ended."""
     while True:
-        with suppress(OSError):
-            with connect() as connection:
-                yield 1
-                connection.settimeout(0.0)
-                while True:
-                    time.sleep(0.001)
-                    with suppress(ssl.SSLWantReadError):
-                        if not connection.recv(1):
-                            break
-                    yield 0
+        with suppress(OSError), connect() as connection:
+            yield 1
+            connection.settimeout(0.0)
+            while True:
+                time.sleep(0.001)
+                with suppress(ssl.SSLWantReadError):
+                    if not connection.recv(1):
+                        break
+                yield 0
         yield 0
 
 

@@ -164,9 +164,9 @@ async def test_an_answer_that_nobody_reads_is_given_up(limits: Limits) -> None:
     writer.transport.pause_reading()
     writer.write(HEALTH)
     async with asyncio.timeout(30):
-        while not connections.connections:
+        while not connections.connections:  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0)
-        while connections.connections:
+        while connections.connections:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     drop((reader, writer))
     server.close()
