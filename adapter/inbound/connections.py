@@ -139,6 +139,7 @@ class Connection(web.RequestHandler):
             raise ConnectionError("part of an answer has gone out already") from exc
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             _log.error("request_failed", error=repr(exc), exc_info=exc)
+            message = type(exc).__name__  # what it says is for the log
         too_large = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
         response = self.refusal(too_large if is_too_large(exc) else status, message or str(exc or ""))
         response.force_close()

@@ -17,6 +17,7 @@ from adapter.inbound.connections import LIMITS, Limits
 from adapter.inbound.fairness import Crowd, FairQueue
 from adapter.kube.session import Session
 from adapter.telemetry.metrics import Metrics
+from adapter.telemetry.policies import PolicyRow
 from adapter.telemetry.server import serve
 from tests.apiserver import pictures
 from tests.apiserver.asking import POLICY
@@ -198,3 +199,20 @@ async def test_a_member_too_many_costs_the_largest_address_its_oldest() -> None:
     assert crowd.add(("c", 0), lambda member: member == ("a", 2)) == ("a", 1)
     assert len(crowd) == 5
     assert ("c", 0) in crowd
+
+
+async def test_scrapes_at_once_share_one_exposition() -> None:
+    made = 0
+
+    def rows() -> list[PolicyRow]:
+        nonlocal made
+        made += 1
+        return [PolicyRow(namespace="shop", policy=f"p{made}", desired=3)]
+
+    async with serve(Metrics(rows), "127.0.0.1", 0) as port:
+        wires = [await connected(port) for _ in range(20)]
+        scrape = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+        answers = await asyncio.gather(*(asked(wire, scrape) for wire in wires))
+        assert [head.split()[1] for head in answers] == 20 * [b"200"]
+        assert made < 10
+        drop(*wires)
