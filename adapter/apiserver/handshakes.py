@@ -60,8 +60,8 @@ class TlsConnection(SSLProtocol):
             self._line.abort()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Go on with the handshake in its turn; what comes after it is read at once."""
-        if self._http.line is not None or self._line is None:
+        """Read what a known client sends at once; a stranger's handshake and records in their turn."""
+        if self._http.known or self._line is None:
             super().buffer_updated(nbytes)
             return
         self._line.pause_reading()  # so that the buffer is left alone
