@@ -63,5 +63,4 @@ class Connections(inbound.Connections):
         """Close the connections whose peer is welcome no more: idle ones now, others after their answer."""
         for connection in self.connections:
             if isinstance(connection, Connection) and not is_welcome(connection.peer):
-                leave = connection.close if connection.busy else connection.force_close
-                leave()
+                connection.leave()

@@ -18,7 +18,7 @@ _BUFFER_BYTES = 16 * 1024  # a TLS record
 
 
 class TlsConnection(SSLProtocol):
-    """asyncio's TLS with bounds, between a socket and an HTTP connection."""
+    """asyncio's TLS with bounds, between a socket and an HTTP connection; `settled` once the handshake is over."""
 
     max_size = _BUFFER_BYTES
 
@@ -37,6 +37,7 @@ class TlsConnection(SSLProtocol):
         self._line: asyncio.Transport | None = None
         self._queue = connections.queue
         self._newcomers = newcomers
+        self.settled = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin the handshake, as one of not too many."""
@@ -50,12 +51,16 @@ class TlsConnection(SSLProtocol):
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._newcomers.discard(self)
+        self._leave()
         super().connection_lost(exc)
+
+    def _leave(self) -> None:
+        self._newcomers.discard(self)
+        self.settled.set()
 
     def abandon(self) -> None:
         """End a handshake that others need the room of."""
-        self._newcomers.discard(self)
+        self._leave()
         if self._line is not None:
             self._line.abort()
 
@@ -73,4 +78,4 @@ class TlsConnection(SSLProtocol):
         line.resume_reading()
         super().buffer_updated(received)
         if self._http.line is not None:
-            self._newcomers.discard(self)
+            self._leave()

@@ -11,6 +11,7 @@ import socket
 import ssl
 import sys
 import tempfile
+from contextlib import suppress
 from weakref import WeakKeyDictionary
 
 from adapter.apiserver.certificates import KeyPair
@@ -20,6 +21,7 @@ from adapter.inbound import sockets
 from adapter.inbound.connections import LIMITS, Connections, Limits
 from adapter.inbound.fairness import Crowd
 
+_SETTLE_SECONDS = 1.0
 _TURNS = 3  # of the event loop, from taking a connection to the start of its handshake, and one to spare
 
 
@@ -86,7 +88,10 @@ class Listener:
         return self._authorities.get(context, "")
 
     async def serve(self, connections: Connections, context: ssl.SSLContext, authority: str) -> None:
-        """Take new connections with this context from now on; those that stand are left alone."""
+        """Take new connections with this context from now on; those that stand are left alone.
+
+        Handshakes under way are given a moment to end, so that whoever looks at the connections then sees them all.
+        """
         if self._socket is None:
             self._socket = sockets.listening(*self._address)
         self._authorities[context] = authority
@@ -96,6 +101,7 @@ class Listener:
         )
         if before is not None:
             await _retire(before)
+            await _settled(list(self._newcomers))
 
     def close(self) -> None:
         """Take no new connections any more, and end the handshakes under way."""
@@ -115,3 +121,10 @@ async def _retire(server: asyncio.Server) -> None:
     for _ in range(_TURNS):
         await asyncio.sleep(0)
     server.close()
+
+
+async def _settled(newcomers: list[TlsConnection]) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_SETTLE_SECONDS):
+            for newcomer in newcomers:
+                await newcomer.settled.wait()

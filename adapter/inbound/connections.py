@@ -73,6 +73,7 @@ class Connection(web.RequestHandler):
         "_head_since",
         "_held",
         "_last_cost",
+        "_leaves",
         "_owner",
         "_requests",
         "_stalled_since",
@@ -95,6 +96,7 @@ class Connection(web.RequestHandler):
         self.cost = self._last_cost = 0
         self._held = b""
         self._asked = False
+        self._leaves = False
         self._head_since: float | None = None
         self._body_since: float | None = None
         self._stalled_since: float | None = None
@@ -126,6 +128,15 @@ class Connection(web.RequestHandler):
         self._held = b""
         if self.line is not None:
             self.line.abort()
+
+    def leave(self) -> None:
+        """Close the connection: now if it is idle, else after the answer to what has come already."""
+        if self._held:
+            self._leaves = True
+        elif self.busy or self._requests.unread:
+            self.close()
+        else:
+            self.force_close()
 
     def handle_error(
         self,
@@ -197,6 +208,8 @@ class Connection(web.RequestHandler):
     def answered(self) -> None:
         """A request of this connection was answered: what is still held of its bytes came last."""
         self.busy = False
+        if self._leaves:
+            self.close()
         if not self.known and not self._requests.unread:
             self._owner.charge(self, self._last_cost)
 
