@@ -23,6 +23,7 @@ from adapter.apiserver.reviews import Reviews
 from adapter.apiserver.status import CertificateError
 from adapter.apiserver.trust import Peer, Trust
 from adapter.apiserver.trustwatch import TrustWatch
+from adapter.inbound.connections import LIMITS, Limits
 from adapter.load.pipeline import decide
 from adapter.snapshot import Key, Picture
 from adapter.telemetry.metrics import Metrics
@@ -40,6 +41,7 @@ class ServerOptions:
     external: bool = False
     trust_seconds: float = 5.0
     grace_seconds: float = 5.0
+    limits: Limits = LIMITS
 
 
 class ApiServer:
@@ -97,7 +99,7 @@ class ApiServer:
             clock=monotonic,
         )
         answers = Answers(picture, scales, stale, filling, session.now, decide=decide)
-        self._listener = tls.Listener(options.address, options.port)
+        self._listener = tls.Listener(options.address, options.port, options.limits)
         handler = Handler(
             self._authenticator,
             self._authorizer,
@@ -108,7 +110,7 @@ class ApiServer:
             metrics,
             external=options.external,
         )
-        self._http = Connections(handler, self._listener.authority_of)
+        self._http = Connections(handler, self._listener.authority_of, self._is_front_proxy, options.limits)
 
     @property
     def port(self) -> int:
@@ -179,6 +181,9 @@ class ApiServer:
             return peer.is_front_proxy(trust, now) or peer.user(trust, now) is not None
 
         self._http.dismiss(is_welcome)
+
+    def _is_front_proxy(self, peer: Peer) -> bool:
+        return peer.is_front_proxy(self._authenticator.trust, self._wall())
 
     async def _shut_down(self) -> None:
         self._listener.close()

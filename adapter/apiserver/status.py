@@ -75,6 +75,10 @@ def too_long(message: str) -> StatusError:
     return StatusError(HTTPStatus.REQUEST_URI_TOO_LONG, "RequestURITooLong", message)
 
 
+def head_too_large(message: str) -> StatusError:
+    return StatusError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "RequestHeaderFieldsTooLarge", message)
+
+
 def timed_out(message: str) -> StatusError:
     return StatusError(HTTPStatus.REQUEST_TIMEOUT, "Timeout", message)
 

@@ -11,15 +11,17 @@ import socket
 import ssl
 import sys
 import tempfile
-from collections.abc import Callable
+from contextlib import suppress
 from weakref import WeakKeyDictionary
 
 from adapter.apiserver.certificates import KeyPair
+from adapter.apiserver.handshakes import TlsConnection
 from adapter.apiserver.status import CertificateError
+from adapter.inbound import sockets
+from adapter.inbound.connections import LIMITS, Connections, Limits
+from adapter.inbound.fairness import Crowd
 
-_BACKLOG = 512
-_HANDSHAKE_SECONDS = 10.0
-_SHUTDOWN_SECONDS = 2.0
+_SETTLE_SECONDS = 1.0
 _TURNS = 3  # of the event loop, from taking a connection to the start of its handshake, and one to spare
 
 
@@ -70,10 +72,11 @@ def _load_pair(context: ssl.SSLContext, pair: KeyPair) -> None:
 class Listener:
     """A listening socket that outlives the contexts it is served with."""
 
-    def __init__(self, address: str, port: int) -> None:
+    def __init__(self, address: str, port: int, limits: Limits = LIMITS) -> None:
         self._address = (address, port)
         self._socket: socket.socket | None = None
         self._server: asyncio.Server | None = None
+        self._newcomers: Crowd[TlsConnection] = Crowd(limits.newcomers, lambda one: one.address)
         self._authorities: WeakKeyDictionary[ssl.SSLContext, str] = WeakKeyDictionary()
 
     @property
@@ -85,29 +88,30 @@ class Listener:
         """The bundle that a context verifies clients against."""
         return self._authorities.get(context, "")
 
-    async def serve(self, protocol: Callable[[], asyncio.Protocol], context: ssl.SSLContext, authority: str) -> None:
-        """Take new connections with this context from now on; those that stand are left alone."""
+    async def serve(self, connections: Connections, context: ssl.SSLContext, authority: str) -> None:
+        """Take new connections with this context from now on; those that stand are left alone.
+
+        Handshakes under way are given a moment to end, so that whoever looks at the connections then sees them all.
+        """
         if self._socket is None:
-            self._socket = _listening(*self._address)
+            self._socket = sockets.listening(*self._address)
         self._authorities[context] = authority
         before = self._server
-        self._server = await asyncio.get_running_loop().create_server(
-            protocol,
-            sock=self._socket.dup(),
-            ssl=context,
-            backlog=_BACKLOG,
-            ssl_handshake_timeout=_HANDSHAKE_SECONDS,
-            ssl_shutdown_timeout=_SHUTDOWN_SECONDS,
+        self._server = await sockets.take(
+            self._socket.dup(), lambda: TlsConnection(connections, self._newcomers, context)
         )
         if before is not None:
             await _retire(before)
+            await _settled(list(self._newcomers))
 
     def close(self) -> None:
-        """Take no new connections any more."""
+        """Take no new connections any more, and end the handshakes under way."""
         if self._server is not None:
             self._server.close()
         if self._socket is not None:
             self._socket.close()
+        for newcomer in list(self._newcomers):
+            newcomer.abandon()
 
 
 async def _retire(server: asyncio.Server) -> None:
@@ -120,8 +124,8 @@ async def _retire(server: asyncio.Server) -> None:
     server.close()
 
 
-def _listening(address: str, port: int) -> socket.socket:
-    if address in {"", "::"} and socket.has_dualstack_ipv6():
-        return socket.create_server(("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    return socket.create_server((address, port), family=family, backlog=_BACKLOG)
+async def _settled(newcomers: list[TlsConnection]) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_SETTLE_SECONDS):
+            for newcomer in newcomers:
+                await newcomer.settled.wait()

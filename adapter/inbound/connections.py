@@ -1,0 +1,362 @@
+"""HTTP connections with bounds: on heads, on time, on how many there are, and on what unknown clients hold together.
+
+A client is unknown until `is_known` says otherwise, once, when the connection begins. What unknown clients send is read
+in small steps, one per turn of the event loop; a known client's data is read at once.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import structlog
+from aiohttp import web
+
+from adapter.inbound.fairness import Crowd, FairQueue
+from adapter.inbound.parser import HEAD_BYTES, LINE_BYTES, MOST_HEADERS, BoundedParser, is_too_large
+
+HANDSHAKE_SECONDS = 10
+HEAD_SECONDS = 30.0
+"""For the first head since the connection began, for later ones since their first byte."""
+IDLE_SECONDS = 90.0
+BODY_SECONDS = 60.0
+STALL_SECONDS = 30.0
+"""How long a client may leave an answer unread."""
+CLOSE_SECONDS = 5.0
+_SWEEP_SECONDS = 1.0
+_LINGER_SECONDS = 1.0
+
+NEWCOMERS = 128
+"""TLS handshakes under way."""
+STRANGERS = 256
+"""Connections of unknown clients."""
+HELD_BYTES = 4 * 1024 * 1024
+"""What unfinished and unanswered requests of all unknown clients may cost in memory."""
+STEP_BYTES = 4 * 1024
+_BUFFER_BYTES = 16 * 1024
+_LINE_COST = 512  # bytes of memory that a header takes beside its text
+
+_log = structlog.get_logger(__name__)
+Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds, counts and bytes; the defaults are those of the adapter."""
+
+    handshake_seconds: float = HANDSHAKE_SECONDS
+    newcomers: int = NEWCOMERS
+    head_bytes: int = HEAD_BYTES
+    head_seconds: float = HEAD_SECONDS
+    idle_seconds: float = IDLE_SECONDS
+    body_seconds: float = BODY_SECONDS
+    stall_seconds: float = STALL_SECONDS
+    close_seconds: float = CLOSE_SECONDS
+    sweep_seconds: float = _SWEEP_SECONDS
+    strangers: int = STRANGERS
+    held_bytes: int = HELD_BYTES
+
+
+LIMITS = Limits()
+
+
+class Connection(web.RequestHandler):
+    """One connection; `busy` tells whether a request is being answered, `known` whether it is spared the bounds."""
+
+    __slots__ = (
+        "_asked",
+        "_body_since",
+        "_closing_since",
+        "_head_since",
+        "_held",
+        "_last_cost",
+        "_leaves",
+        "_owner",
+        "_requests",
+        "_stalled_since",
+        "address",
+        "busy",
+        "cost",
+        "known",
+        "line",
+    )
+
+    def __init__(self, owner: "Connections", **options: Any) -> None:
+        super().__init__(owner, **options)
+        self._owner = owner
+        self._requests = BoundedParser(self._parser, owner.limits.head_bytes, self._ask)
+        self._parser = self._requests  # type: ignore[assignment]  # aiohttp has no other way in
+        self.address = ""
+        self.busy = False
+        self.known = False
+        self.line: asyncio.Transport | None = None
+        self.cost = self._last_cost = 0
+        self._held = b""
+        self._asked = False
+        self._leaves = False
+        self._head_since: float | None = None
+        self._body_since: float | None = None
+        self._stalled_since: float | None = None
+        self._closing_since: float | None = None
+
+    def is_known(self) -> bool:
+        """Whether the client has shown that it is one whose requests come first."""
+        return False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Find out once whose connection this is."""
+        assert isinstance(transport, asyncio.Transport)
+        self.line = transport
+        self.address = address_of(transport)
+        self.known = self.is_known()
+        self._head_since = time.monotonic()
+        if not self.known:
+            transport.set_write_buffer_limits(high=_BUFFER_BYTES)
+            _bound_reading(transport)
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._held = b""
+        super().connection_lost(exc)
+        self._requests.close()
+
+    def abort(self) -> None:
+        """End the connection now, whatever its client does."""
+        self._held = b""
+        if self.line is not None:
+            self.line.abort()
+
+    def leave(self) -> None:
+        """Close the connection: now if it is idle, else after the answer to what has come already."""
+        if self._held:
+            self._leaves = True
+        elif self.busy or self._requests.unread:
+            self.close()
+        else:
+            self.force_close()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what is no HTTP, or too large; the connection ends. The client's fault, so it is not logged."""
+        if request.writer is not None and request.writer.output_size > 0:
+            raise ConnectionError("part of an answer has gone out already") from exc
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            _log.error("request_failed", error=repr(exc), exc_info=exc)
+            message = type(exc).__name__  # what it says is for the log
+        too_large = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+        response = self.refusal(too_large if is_too_large(exc) else status, message or str(exc or ""))
+        response.force_close()
+        if exc is not None:
+            exc.__traceback__ = None  # its frames refer to it, with all that was received
+        return response
+
+    def refusal(self, code: int, message: str) -> web.StreamResponse:
+        """The answer to what cannot be read."""
+        return web.Response(text=message, status=code)
+
+    # -- reading
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what a known client sent; let an unknown one wait for its turn."""
+        if self.known or not data or self.line is None:
+            self._parse(data)
+            return
+        self._held += data
+        self.line.pause_reading()
+        self._ask()
+
+    def _ask(self) -> None:
+        if self._held and not self._asked and not self._requests.unread:
+            self._asked = True
+            self._owner.queue.put(self.address, self._take)
+
+    def _take(self) -> None:
+        self._asked = False
+        line = self.line
+        if not self._held or line is None or line.is_closing():
+            return
+        data, self._held = self._held[:STEP_BYTES], self._held[STEP_BYTES:]
+        if not self._held:
+            line.resume_reading()  # before aiohttp may pause it again
+        self._parse(data)
+        self._ask()
+
+    def _parse(self, data: bytes) -> None:
+        requests = self._requests
+        given, was_in_body = requests.given, requests.in_body
+        super().data_received(data)
+        if requests.given != given:
+            self._head_since = None
+            self._body_since = time.monotonic() if requests.in_body else None
+        elif was_in_body:
+            if not requests.in_body:
+                self._body_since = None
+        elif requests.head_bytes and self._head_since is None:
+            self._head_since = time.monotonic()
+        if not self.known and (requests.head_bytes or not was_in_body):
+            self._last_cost = 2 * len(data) + _LINE_COST * data.count(b"\n")
+            self._owner.charge(self, self.cost + self._last_cost)
+
+    def answered(self) -> None:
+        """A request of this connection was answered: what is still held of its bytes came last."""
+        self.busy = False
+        if self._leaves:
+            self.close()
+        if not self.known and not self._requests.unread:
+            self._owner.charge(self, self._last_cost)
+
+    # -- writing
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stalled_since = time.monotonic()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stalled_since = None
+
+    # -- time
+
+    def is_overdue(self, now: float) -> bool:
+        """Whether the client took longer than it may with what it is at."""
+        limits = self._owner.limits
+        if self.line is None:
+            return False
+        if self.line.is_closing() and self._closing_since is None:
+            self._closing_since = now
+        return (
+            _over(self._head_since, limits.head_seconds, now)
+            or _over(self._body_since, limits.body_seconds, now)
+            or _over(self._stalled_since, limits.stall_seconds, now)
+            or _over(self._closing_since, limits.close_seconds, now)
+        )
+
+
+def _over(since: float | None, seconds: float, now: float) -> bool:
+    return since is not None and now - since > seconds
+
+
+def _bound_reading(transport: asyncio.Transport) -> None:
+    """What TLS may hold while reading is paused; other transports hold nothing."""
+    bound = getattr(transport, "set_read_buffer_limits", None)
+    if bound is not None:
+        bound(high=_BUFFER_BYTES)
+
+
+def address_of(transport: asyncio.BaseTransport) -> str:
+    """The other end's address without its port; empty where it has none."""
+    name = transport.get_extra_info("peername")
+    return str(name[0]) if isinstance(name, tuple) and name else ""
+
+
+class Connections(web.Server):
+    """Makes connections, keeps those there are, and ends those that hold too much for too long."""
+
+    connection_type: type[Connection] = Connection
+
+    def __init__(self, handle: Handle, limits: Limits, **options: Any) -> None:
+        super().__init__(self._tracked(handle), handler_cancellation=True)
+        self.limits = limits
+        self.queue = FairQueue()
+        self._strangers: Crowd[Connection] = Crowd(limits.strangers, lambda one: one.address)
+        self._held = 0
+        self._sweep: asyncio.TimerHandle | None = None
+        self._options: dict[str, Any] = {
+            "access_log": None,
+            "logger": _silent(),
+            "max_line_size": LINE_BYTES,
+            "max_field_size": LINE_BYTES,
+            "max_headers": MOST_HEADERS,
+            "lingering_time": _LINGER_SECONDS,
+            "keepalive_timeout": limits.idle_seconds,
+            "read_bufsize": _BUFFER_BYTES,
+            **options,
+        }
+
+    def __call__(self) -> Connection:
+        """A connection that is about to be made."""
+        return self.connection_type(self, loop=asyncio.get_running_loop(), **self._options)
+
+    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
+        """Count the connection; one unknown client too many costs the oldest that is idle."""
+        super().connection_made(handler, transport)
+        if self._sweep is None:
+            self._sweep = asyncio.get_running_loop().call_later(self.limits.sweep_seconds, self._sweep_out)
+        if isinstance(handler, Connection) and not handler.known:
+            victim = self._strangers.add(handler, lambda one: one.busy)
+            if victim is not None:
+                self._end(victim)
+
+    def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
+        """Forget the connection."""
+        super().connection_lost(handler, exc)
+        if isinstance(handler, Connection):
+            self._forget(handler)
+
+    def charge(self, connection: Connection, cost: int) -> None:
+        """Set what is held for a connection; where it is too much in total, those that hold most have to go."""
+        if connection not in self._strangers:
+            return
+        self._held += cost - connection.cost
+        connection.cost = cost
+        while self._held > self.limits.held_bytes:
+            self._end(max(self._strangers, key=lambda one: one.cost))
+
+    def _end(self, connection: Connection) -> None:
+        connection.abort()
+        self._forget(connection)
+
+    def _forget(self, connection: Connection) -> None:
+        self.charge(connection, 0)
+        self._strangers.discard(connection)
+
+    def _sweep_out(self) -> None:
+        now = time.monotonic()
+        connections = [one for one in self.connections if isinstance(one, Connection)]
+        for connection in connections:
+            if connection.is_overdue(now):
+                self._end(connection)
+        loop = asyncio.get_running_loop()
+        self._sweep = loop.call_later(self.limits.sweep_seconds, self._sweep_out) if connections else None
+
+    async def finish(self, seconds: float) -> None:
+        """Let what is under way end within so many seconds; then close every connection, whatever its client does."""
+        connections = [one for one in self.connections if isinstance(one, Connection)]
+        self.pre_shutdown()
+        await self.shutdown(seconds)
+        for connection in connections:
+            connection.abort()  # closing in TLS would wait for the client to agree
+        if self._sweep is not None:
+            self._sweep.cancel()
+        await asyncio.sleep(0)
+
+    def _tracked(self, handle: Handle) -> Handle:
+        async def tracked(request: web.BaseRequest) -> web.StreamResponse:
+            connection = request.protocol
+            if not isinstance(connection, Connection):
+                return await handle(request)
+            connection.busy = True
+            try:
+                if not connection.known:
+                    self._strangers.refresh(connection)
+                    await self.queue.wait(connection.address)
+                return await handle(request)
+            finally:
+                connection.answered()
+
+        return tracked
+
+
+def _silent() -> logging.Logger:
+    """What a client does wrong is its own affair; what we do wrong is logged by the handler."""
+    logger = logging.getLogger(f"{__name__}.http")
+    logger.setLevel(logging.CRITICAL + 1)
+    return logger

@@ -1,0 +1,115 @@
+"""aiohttp's parser with a bound on what it may be given before a request comes out of it."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
+
+HEAD_BYTES = 256 * 1024
+"""Of request line and headers together; hundreds of groups take about 30 KiB."""
+LINE_BYTES = 64 * 1024
+"""Of one header, and of the request line: a selector of a few thousand values."""
+MOST_HEADERS = 2048
+
+Fed = tuple[Sequence[tuple[Any, Any]], bool, bytes]
+
+
+class HeadTooLargeError(HttpProcessingError):
+    """A head, or a body's trailers, beyond the bound."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(code=431, message=f"the request's line and headers are larger than {limit >> 10} KiB")
+
+
+def is_too_large(error: BaseException | None) -> bool:
+    """Whether a request could not be read because its head is too large, as a whole or in one line or field."""
+    return isinstance(error, HeadTooLargeError | LineTooLong) or "Too many headers" in str(error or "")
+
+
+class BoundedParser:
+    """Stands in for aiohttp's parser of one connection, and counts what that holds without having given anything.
+
+    `head_bytes`: bytes since a head, or data of a body, last came out; after a chunk that gave one they begin at 0.
+    `unread`: requests that came out and that nobody took yet. `consumed` is called when one is taken.
+    """
+
+    __slots__ = ("_broken", "_consumed", "_limit", "_parser", "_payload", "given", "head_bytes", "unread")
+
+    def __init__(self, parser: Any, limit: int, consumed: Callable[[], None]) -> None:
+        self._parser = parser
+        self._limit = limit
+        self._consumed = consumed
+        self._payload: Any = None
+        self._broken = False
+        self.given = 0
+        self.head_bytes = 0
+        self.unread = 0
+
+    @property
+    def in_body(self) -> bool:
+        """Whether a body has begun and not ended."""
+        return self._payload is not None
+
+    def feed_data(self, data: bytes) -> Fed:
+        """As aiohttp's. Raises HttpProcessingError, HeadTooLargeError among them; after that it takes nothing."""
+        if self._broken:
+            return (), False, b""
+        try:
+            room = self._limit - self.head_bytes
+            return self._feed(data) if len(data) <= room else self._feed_over(data, room)
+        except HttpProcessingError:
+            self._broken = True
+            raise
+
+    def _feed_over(self, data: bytes, room: int) -> Fed:
+        """More than there is room for: a head, or the data of a body, has to come out of what there is room for."""
+        first = self._feed(data[:room])
+        if self.head_bytes >= self._limit:
+            raise HeadTooLargeError(self._limit)
+        messages, upgraded, tail = first
+        if upgraded:
+            return messages, True, tail + data[room:]
+        more, upgraded, tail = self.feed_data(data[room:])
+        return (*messages, *more), upgraded, tail
+
+    def _feed(self, data: bytes) -> Fed:
+        payload = self._payload
+        before = payload.total_bytes if payload is not None else 0
+        fed: Fed = self._parser.feed_data(data)
+        messages = fed[0]
+        if messages:
+            self.given += len(messages)
+            self.unread += len(messages)
+            self._payload = payload = messages[-1][1]
+        elif payload is None or (payload.total_bytes == before and not payload.is_eof()):
+            self.head_bytes += len(data)
+            return fed
+        self.head_bytes = 0
+        if payload.is_eof():
+            self._payload = None
+        return fed
+
+    def message_consumed(self) -> None:
+        """A request was taken."""
+        if self.unread:
+            self.unread -= 1
+        self._parser.message_consumed()
+        self._consumed()
+
+    def close(self) -> None:
+        """Let go of everything: what refers to itself would stay until the next full garbage collection."""
+        self._parser = self._payload = None
+        self._consumed = _nothing
+        self._broken = True
+
+    def feed_eof(self) -> Any:
+        return self._parser.feed_eof()
+
+    def pause_reading(self) -> None:
+        self._parser.pause_reading()
+
+    def set_upgraded(self, upgraded: bool) -> None:
+        self._parser.set_upgraded(upgraded)
+
+
+def _nothing() -> None: ...

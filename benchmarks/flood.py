@@ -1,0 +1,223 @@
+"""The HPA's own requests while strangers do their worst: `python -m benchmarks.flood [--seconds 8] [--rounds 3]`.
+
+A real etcd and kube-apiserver hold a small scene, and the adapter runs as its command line does. The HPA's request (the
+front proxy's certificate, one metric of one policy) is asked at an even rate; a latency counts from the moment that its
+request was due. It is measured calm and then beside each attack (`benchmarks.hostile`), which comes from processes of
+its own on loopback, ends by itself, and holds back nothing: it sends as fast as it is read.
+
+The adapter has a processor of its own where there are two; attackers share the other one with the rest, at the lowest
+priority. Otherwise one would measure who gets the processor, which in a cluster is another machine's. Rounds are
+interleaved, calm before every attack, and compared by the median of their 99th percentiles.
+
+Ends with status 1 where an attack costs more than 5 ms at the 99th percentile, memory grew by more than 32 MiB from
+before the first attack to the peak, or a probe like the kubelet's failed.
+"""
+
+import argparse
+import os
+import socket
+import ssl
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.measure import Trace, measure
+from benchmarks.processes import cpu_seconds, favour, memory
+from benchmarks.stage import Stage
+
+MOST_MS, MOST_MIB = 5.0, 32.0
+_METRIC = "effective_cpu"
+_RATE = 200.0
+_LEAD_SECONDS = 3.0
+_LOOK_SECONDS = 0.05
+_PROBE_EVERY = 0.25
+_PROBE_SECONDS = 1.0
+_KUBELET = "127.0.0.2"
+
+ATTACKS = {
+    "selectors of 60 KiB, each another": ("selectors", 4, 4),
+    "heads of 1,900 fields": ("fields", 4, 4),
+    "pipelined requests": ("pipeline", 4, 4),
+    "unfinished heads of 256 KiB": ("heads", 4, 4),
+    "unfinished heads of 2 MiB": ("endless", 4, 4),
+    "unfinished heads of 1,900 fields": ("tiny-heads", 4, 4),
+    "heads of a byte a second": ("slow", 4, 16),
+    "handshakes in a loop": ("handshakes", 8, 1),
+    "1,000 idle TLS connections": ("idle", 8, 125),
+}
+"""What it is, how many processes do it, and over how many connections each."""
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+@dataclass
+class Beside:
+    """What was measured beside one attack, and calm just before it, round by round."""
+
+    calm: list[Trace] = field(default_factory=list)
+    flooded: list[Trace] = field(default_factory=list)
+    busy: list[float] = field(default_factory=list)
+    peak: float = 0.0
+    probe: float = 0.0
+    failed: int = 0
+    done: int = 0
+
+    def cost(self) -> float:
+        """Milliseconds that the attack adds at the 99th percentile."""
+        return _p99(self.flooded) - _p99(self.calm)
+
+
+def _p99(traces: list[Trace]) -> float:
+    return statistics.median(trace.milliseconds(0.99) for trace in traces)
+
+
+def _p50(traces: list[Trace]) -> float:
+    return statistics.median(trace.milliseconds(0.5) for trace in traces)
+
+
+class Watch:
+    """Looks on from threads: the most memory that the adapter has (MiB), and how its probe fares.
+
+    As the kubelet's, each probe is a new TLS connection, from an address of its own, and fails after a second.
+    """
+
+    def __init__(self, pid: int, port: int) -> None:
+        self._pid, self._port, self._over = pid, port, threading.Event()
+        self.mib, self.slowest, self.failed = memory(pid)["now"], 0.0, 0
+        self._threads = [threading.Thread(target=one, daemon=True) for one in (self._watch, self._probe)]
+        for thread in self._threads:
+            thread.start()
+
+    def _watch(self) -> None:
+        while not self._over.wait(_LOOK_SECONDS):
+            self.mib = max(self.mib, memory(self._pid)["now"])
+
+    def _probe(self) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        while not self._over.wait(_PROBE_EVERY):
+            began = time.monotonic()
+            try:
+                with (
+                    socket.create_connection(("127.0.0.1", self._port), _PROBE_SECONDS, (_KUBELET, 0)) as plain,
+                    context.wrap_socket(plain) as wire,
+                ):
+                    wire.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                    self.failed += not wire.recv(4096).startswith(b"HTTP/1.1 200")
+            except OSError:
+                self.failed += 1
+            self.slowest = max(self.slowest, 1000 * (time.monotonic() - began))
+
+    def stop(self) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+
+@contextmanager
+def attackers(port: int, kind: str, processes: int, connections: int, seconds: float) -> Iterator[list[int]]:
+    """Hostile processes under way; what they did, once they have ended."""
+    line = [sys.executable, "-m", "benchmarks.hostile", kind, str(port), str(seconds), str(connections)]
+    done: list[int] = []
+    running = [subprocess.Popen(line, stdout=subprocess.PIPE) for _ in range(processes)]
+    try:
+        time.sleep(_LEAD_SECONDS)
+        yield done
+    finally:
+        for process in running:
+            said, _ = process.communicate()
+            done.append(int(said or 0))
+
+
+class Flood:
+    """Every attack, several times over."""
+
+    def __init__(self, stage: Stage, seconds: float, kinds: list[str]) -> None:
+        self.stage, self.seconds = stage, seconds
+        self.found = {name: Beside() for name, (kind, _, _) in ATTACKS.items() if not kinds or kind in kinds}
+        self._plan = stage.plan(_METRIC, seconds=seconds, rate=_RATE)
+        measure(self._plan, stage.pid)  # asks the API server once for every right
+        self.before = memory(stage.pid)["now"]
+
+    def round(self) -> None:
+        for name, beside in self.found.items():
+            self._measure(name, beside)
+
+    def _measure(self, name: str, beside: Beside) -> None:
+        stage, (kind, processes, connections) = self.stage, ATTACKS[name]
+        beside.calm.append(measure(self._plan, stage.pid).trace)
+        watch = Watch(stage.pid, stage.adapter.port)
+        with attackers(stage.adapter.port, kind, processes, connections, self.seconds + 2 * _LEAD_SECONDS) as done:
+            cpu, began = cpu_seconds(stage.pid), time.monotonic()
+            beside.flooded.append(measure(self._plan, stage.pid).trace)
+            beside.busy.append((cpu_seconds(stage.pid) - cpu) / (time.monotonic() - began))
+        watch.stop()
+        beside.peak, beside.probe = max(beside.peak, watch.mib), max(beside.probe, watch.slowest)
+        beside.failed += watch.failed
+        beside.done += sum(done)
+        say(f"{name}: calm {beside.calm[-1].summary}, flooded {beside.flooded[-1].summary}, peak {beside.peak:.0f} MiB")
+
+    def report(self) -> tuple[str, bool]:
+        """A table, and whether everything stayed within its bounds."""
+        lines = [
+            f"{'':36}   calm p50    p99   flooded p50    p99   p99 more   busy   RSS peak   probe at most   attacks"
+        ]
+        for name, beside in self.found.items():
+            lines.append(
+                f"{name:36}{_p50(beside.calm):9.2f}{_p99(beside.calm):9.2f}{_p50(beside.flooded):12.2f}"
+                f"{_p99(beside.flooded):9.2f}{beside.cost():9.2f}{100 * statistics.median(beside.busy):7.0f} %"
+                f"{beside.peak:9.1f}{beside.probe:13.0f} ms{beside.done:10,}"
+            )
+        cost = max(beside.cost() for beside in self.found.values())
+        grown = max(beside.peak for beside in self.found.values()) - self.before
+        lines.append(_aim("p99 beyond calm, ms", cost, MOST_MS))
+        lines.append(_aim(f"RSS beyond {self.before:.1f} MiB before, MiB", grown, MOST_MIB))
+        failed = sum(beside.failed for beside in self.found.values())
+        lines.append(_aim("probes that were not answered within 1 s", failed, 0))
+        return "\n".join(lines) + "\n", cost <= MOST_MS and grown <= MOST_MIB and not failed
+
+
+def _aim(what: str, value: float, aim: float) -> str:
+    return f"{'met   ' if value <= aim else 'missed'}  {what}: {value:.1f} (aim ≤ {aim:g})"
+
+
+def _part(stage: Stage) -> None:
+    """Give the adapter the last processor to itself, and all else the others."""
+    processors = sorted(os.sched_getaffinity(0))
+    if len(processors) < 2:
+        return
+    with suppress(OSError):
+        for thread in Path(f"/proc/{stage.pid}/task").iterdir():
+            os.sched_setaffinity(int(thread.name), processors[-1:])
+        os.sched_setaffinity(0, processors[:-1])
+    favour(stage.pid)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.flood", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=8, help="of one measurement (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="of every attack (default: %(default)s)")
+    parser.add_argument("--only", nargs="*", default=[], choices=sorted({kind for kind, _, _ in ATTACKS.values()}))
+    given = parser.parse_args()
+    with Stage(policies=50, pods=500, namespaces=5, python=sys.executable, say=say) as stage:
+        say(f"first answer after {stage.first_answer():.1f} s")
+        time.sleep(5)
+        _part(stage)
+        flood = Flood(stage, given.seconds, given.only)
+        for _ in range(given.rounds):
+            flood.round()
+    text, is_met = flood.report()
+    print(text)
+    return 0 if is_met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

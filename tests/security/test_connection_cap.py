@@ -1,0 +1,218 @@
+"""Strangers share a bounded number of connections and little of the event loop; whoever is known, or new, gets in."""
+
+import asyncio
+import dataclasses
+import gc
+import socket
+import time
+import tracemalloc
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
+
+import pytest
+import trustme
+
+from adapter.apiserver.server import ServerOptions
+from adapter.inbound.connections import LIMITS, Limits
+from adapter.inbound.fairness import Crowd, FairQueue
+from adapter.kube.session import Session
+from adapter.telemetry.metrics import Metrics
+from adapter.telemetry.policies import PolicyRow
+from adapter.telemetry.server import serve
+from tests.apiserver import pictures
+from tests.apiserver.asking import POLICY
+from tests.apiserver.cluster import TOKENS, Cluster
+from tests.apiserver.conftest import HPA, Service, pem, running
+from tests.security.wires import Wire, asked, connected, drop, is_ended, opened
+
+FEW = Limits(strangers=8, newcomers=8)
+OTHER = "127.0.0.2"
+METRIC = f"{POLICY}/effective_cpu"
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+REQUEST = f"GET {METRIC} HTTP/1.1\r\nHost: x\r\nX-Remote-User: {HPA}\r\n\r\n".encode()
+TOKEN = f"GET {METRIC} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer good\r\n\r\n".encode()
+MIB = 1 << 20
+
+
+@pytest.fixture
+async def strict(
+    cluster: Cluster, session: Session, options: ServerOptions, front_proxy: trustme.CA
+) -> AsyncIterator[Service]:
+    """A server that has room for few strangers."""
+    cluster.trust(pem(front_proxy))
+    cluster.tokens["good"] = {"username": "token-user"}
+    service = Service(cluster, session, dataclasses.replace(options, limits=FEW))
+    service.picture.swap(pictures.snapshot(pictures.view(at=session.now())))
+    async with running(service):
+        await service.ready()
+        yield service
+
+
+async def strangers(service: Service, number: int) -> list[Wire]:
+    """Connections of strangers that have been served once, one after the other."""
+    wires = []
+    for _ in range(number):
+        wires.append(await opened(service))
+        assert (await asked(wires[-1], HEALTH)).split()[1] == b"200"
+    return wires
+
+
+async def test_one_stranger_too_many_costs_the_oldest_that_is_idle(strict: Service) -> None:
+    wires = await strangers(strict, FEW.strangers)
+    assert (await asked(wires[0], HEALTH)).split()[1] == b"200"  # and is the youngest now
+    wires += await strangers(strict, 1)
+    assert await is_ended(wires[1])
+    for index in (0, 2, FEW.strangers):
+        assert (await asked(wires[index], HEALTH)).split()[1] == b"200"
+    drop(*wires)
+
+
+async def test_the_front_proxy_is_spared_however_many_strangers_come(strict: Service, proxy: trustme.LeafCert) -> None:
+    proxies = [await opened(strict, proxy) for _ in range(2 * FEW.strangers)]
+    wires = await strangers(strict, 3 * FEW.strangers)
+    for wire in proxies:
+        assert (await asked(wire, REQUEST)).split()[1] == b"200"
+    new = await opened(strict, proxy)
+    assert (await asked(new, REQUEST)).split()[1] == b"200"
+    drop(*proxies, *wires, new)
+
+
+async def test_a_stranger_that_waits_for_its_answer_is_spared_while_others_are_idle(strict: Service) -> None:
+    held = asyncio.Event()
+    strict.cluster.faults[TOKENS] = held
+    waiting = await opened(strict)
+    answered = asyncio.create_task(asked(waiting, TOKEN))
+    await strict.cluster.until(lambda: strict.cluster.asked[f"POST {TOKENS}"] > 0)
+    wires = await strangers(strict, 2 * FEW.strangers)
+    held.set()
+    assert (await answered).split()[1] == b"200"
+    drop(waiting, *wires)
+
+
+async def test_an_address_with_many_connections_costs_the_others_none(strict: Service) -> None:
+    kubelet = await opened(strict, source=OTHER)
+    assert (await asked(kubelet, HEALTH)).split()[1] == b"200"
+    wires = await strangers(strict, 3 * FEW.strangers)
+    assert (await asked(kubelet, HEALTH)).split()[1] == b"200"
+    drop(kubelet, *wires)
+
+
+async def test_handshakes_that_go_no_further_keep_nobody_out(strict: Service, proxy: trustme.LeafCert) -> None:
+    begun = [await connected(strict.server.port) for _ in range(3 * FEW.newcomers)]
+    for wire in begun[-FEW.newcomers :]:
+        wire[1].write(b"\x16\x03\x01\x02\x00\x01")
+    for leaf in (None, proxy):
+        wire = await opened(strict, leaf)
+        assert (await asked(wire, HEALTH)).split()[1] == b"200"
+        drop(wire)
+    assert await is_ended(begun[0])
+    drop(*begun)
+
+
+async def test_a_thousand_silent_connections_cost_little_memory_and_keep_nobody_out(
+    service: Service, proxy: trustme.LeafCert
+) -> None:
+    loop = asyncio.get_running_loop()
+    await service.ask("/healthz", leaf=proxy)
+    gc.collect()
+    tracemalloc.start()
+    with ExitStack() as silent:
+        for _ in range(1000):
+            plain = silent.enter_context(socket.socket())
+            plain.setblocking(False)
+            await loop.sock_connect(plain, ("127.0.0.1", service.server.port))
+        probe = await opened(service, source=OTHER)
+        assert (await asked(probe, HEALTH)).split()[1] == b"200"
+        wire = await opened(service, proxy)
+        assert (await asked(wire, REQUEST)).split()[1] == b"200"
+        taken, _ = tracemalloc.get_traced_memory()
+        drop(probe, wire)
+    tracemalloc.stop()
+    assert taken < 8 * MIB
+
+
+async def test_the_telemetry_port_has_a_cap_of_its_own() -> None:
+    async with serve(Metrics(), "127.0.0.1", 0, FEW) as port:
+        prometheus = await connected(port, source=OTHER)
+        assert (await asked(prometheus, HEALTH)).split()[1] == b"200"
+        wires = [await connected(port) for _ in range(3 * FEW.strangers)]
+        assert (await asked(wires[-1], HEALTH)).split()[1] == b"200"
+        assert (await asked(prometheus, HEALTH)).split()[1] == b"200"
+        assert await is_ended(wires[0])
+        drop(prometheus, *wires)
+
+
+def test_there_is_room_for_more_than_who_should_come() -> None:
+    assert LIMITS.strangers >= 256
+    assert LIMITS.newcomers >= 64
+
+
+# --- turns
+
+
+async def turns(number: int) -> None:
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+async def test_addresses_go_in_rotation_one_step_a_turn() -> None:
+    queue, done = FairQueue(clock=lambda: 0.0), list[str]()
+
+    def step(name: str) -> Callable[[], None]:
+        return lambda: done.append(name)
+
+    for index in range(3):
+        queue.put("many", step(f"many {index}"))
+    queue.put("one", step("one"))
+    await turns(2)
+    assert len(done) <= 2
+    await turns(10)
+    assert done == ["many 0", "one", "many 1", "many 2"]
+    await queue.wait("again")
+
+
+async def test_strangers_leave_most_of_the_loop_to_others() -> None:
+    queue, spent = FairQueue(), 0.0
+
+    def work() -> None:
+        nonlocal spent
+        began = time.perf_counter()
+        while time.perf_counter() - began < 0.002:
+            pass
+        spent += time.perf_counter() - began
+        queue.put("busy", work)
+
+    began = time.perf_counter()
+    queue.put("busy", work)
+    await asyncio.sleep(0.5)
+    assert 0 < spent < 0.5 * (time.perf_counter() - began)
+    queue._steps.clear()
+
+
+async def test_a_member_too_many_costs_the_largest_address_its_oldest() -> None:
+    crowd: Crowd[tuple[str, int]] = Crowd(4, lambda member: member[0])
+    assert [crowd.add(("a", index)) for index in range(3)] == [None, None, None]
+    assert crowd.add(("b", 0)) is None
+    assert crowd.add(("b", 1)) == ("a", 0)
+    crowd.discard(("a", 0))
+    crowd.refresh(("a", 1))
+    assert crowd.add(("c", 0), lambda member: member == ("a", 2)) == ("a", 1)
+    assert len(crowd) == 5
+    assert ("c", 0) in crowd
+
+
+async def test_scrapes_at_once_share_one_exposition() -> None:
+    made = 0
+
+    def rows() -> list[PolicyRow]:
+        nonlocal made
+        made += 1
+        return [PolicyRow(namespace="shop", policy=f"p{made}", desired=3)]
+
+    async with serve(Metrics(rows), "127.0.0.1", 0) as port:
+        wires = [await connected(port) for _ in range(20)]
+        scrape = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+        answers = await asyncio.gather(*(asked(wire, scrape) for wire in wires))
+        assert [head.split()[1] for head in answers] == 20 * [b"200"]
+        assert made < 10
+        drop(*wires)

@@ -1,0 +1,184 @@
+"""Nobody holds a connection for ever: each thing a client may take its time with has a limit."""
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+import trustme
+from aiohttp import web
+
+from adapter.apiserver.server import ServerOptions
+from adapter.inbound.connections import (
+    BODY_SECONDS,
+    HANDSHAKE_SECONDS,
+    HEAD_SECONDS,
+    IDLE_SECONDS,
+    STALL_SECONDS,
+    Connections,
+    Limits,
+)
+from adapter.kube.session import Session
+from adapter.telemetry.metrics import Metrics
+from adapter.telemetry.server import serve
+from tests.apiserver import pictures
+from tests.apiserver.asking import POLICY
+from tests.apiserver.cluster import Cluster
+from tests.apiserver.conftest import HPA, Service, pem, running
+from tests.security.wires import asked, connected, drop, is_ended, opened, within
+
+SHORT = 0.3
+LONG = 3600.0
+PATIENT = Limits(
+    handshake_seconds=LONG,
+    head_seconds=LONG,
+    idle_seconds=LONG,
+    body_seconds=LONG,
+    stall_seconds=LONG,
+    sweep_seconds=0.05,
+)
+METRIC = f"{POLICY}/effective_cpu"
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+REQUEST = f"GET {METRIC} HTTP/1.1\r\nHost: x\r\nX-Remote-User: {HPA}\r\n\r\n".encode()
+BODY = b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"
+
+
+@pytest.fixture
+def limits() -> Limits:
+    """Everything patient; a test makes one limit short."""
+    return PATIENT
+
+
+@pytest.fixture
+async def strict(
+    cluster: Cluster, session: Session, options: ServerOptions, front_proxy: trustme.CA, limits: Limits
+) -> AsyncIterator[Service]:
+    cluster.trust(pem(front_proxy))
+    service = Service(cluster, session, dataclasses.replace(options, limits=limits))
+    service.picture.swap(pictures.snapshot(pictures.view(at=session.now())))
+    async with running(service):
+        await service.ready()
+        yield service
+
+
+def limited(**seconds: float) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("limits", [dataclasses.replace(PATIENT, **seconds)], ids=[next(iter(seconds))])  # type: ignore[arg-type]
+
+
+def test_the_limits_are_those_of_go() -> None:
+    assert (HEAD_SECONDS, IDLE_SECONDS) == (30, 90)
+    assert HANDSHAKE_SECONDS <= 30
+    assert max(BODY_SECONDS, STALL_SECONDS) <= 60
+
+
+@limited(handshake_seconds=SHORT)
+async def test_a_handshake_that_does_not_begin_or_does_not_end_is_given_up(strict: Service) -> None:
+    silent, begun = await connected(strict.server.port), await connected(strict.server.port)
+    begun[1].write(b"\x16\x03\x01\x02\x00\x01")
+    assert await is_ended(silent)
+    assert await is_ended(begun)
+    drop(silent, begun)
+
+
+@limited(head_seconds=SHORT)
+@pytest.mark.parametrize("known", [False, True])
+async def test_a_connection_without_a_first_request_is_closed(
+    strict: Service, proxy: trustme.LeafCert, known: bool
+) -> None:
+    wire = await opened(strict, proxy if known else None)
+    assert await is_ended(wire)
+    drop(wire)
+
+
+@limited(head_seconds=SHORT)
+@pytest.mark.parametrize("known", [False, True])
+async def test_a_head_that_comes_byte_by_byte_is_given_up_however_late_in_the_connection(
+    strict: Service, proxy: trustme.LeafCert, known: bool
+) -> None:
+    wire = await opened(strict, proxy if known else None)
+    assert (await asked(wire, HEALTH)).split()[1] == b"200"
+    began = time.monotonic()
+    wire[1].write(HEALTH[:-2])
+    ended = asyncio.create_task(is_ended(wire))
+    while not ended.done():
+        wire[1].write(b"g")
+        await asyncio.wait([ended], timeout=0.02)
+    assert await ended
+    assert SHORT < time.monotonic() - began < 100 * SHORT
+    drop(wire)
+
+
+@limited(head_seconds=SHORT)
+async def test_a_connection_that_is_asked_now_and_then_stays(strict: Service, proxy: trustme.LeafCert) -> None:
+    wire = await opened(strict, proxy)
+    for _ in range(3):
+        assert (await asked(wire, REQUEST)).split()[1] == b"200"
+        await asyncio.sleep(SHORT)
+    assert (await asked(wire, REQUEST)).split()[1] == b"200"
+    drop(wire)
+
+
+@limited(idle_seconds=SHORT)
+async def test_a_connection_that_is_not_used_any_more_is_closed(strict: Service, proxy: trustme.LeafCert) -> None:
+    for leaf in (None, proxy):
+        wire = await opened(strict, leaf)
+        assert (await asked(wire, HEALTH)).split()[1] == b"200"
+        assert await is_ended(wire)
+        drop(wire)
+
+
+@limited(body_seconds=SHORT)
+async def test_a_body_that_does_not_come_is_given_up(limits: Limits) -> None:
+    async def read(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(text=str(len(await request.read())))
+
+    connections = Connections(read, limits)
+    server = await asyncio.get_running_loop().create_server(connections, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    whole, half = await connected(port), await connected(port)
+    assert (await asked(whole, BODY + 100 * b"b")).split()[1] == b"200"
+    half[1].write(BODY + 50 * b"b")
+    assert await is_ended(half)
+    assert (await asked(whole, BODY + 100 * b"b")).split()[1] == b"200"
+    drop(whole, half)
+    server.close()
+    await connections.finish(1)
+
+
+async def test_a_strangers_body_is_not_read(strict: Service) -> None:
+    wire = await opened(strict)
+    wire[1].write(b"PUT /registries/platform/order?namespace=prod HTTP/1.1\r\nHost: x\r\nContent-Length: 900\r\n\r\n")
+    assert (await within(wire[0].readuntil(b"\r\n\r\n"))).split()[1] == b"401"
+    drop(wire)
+
+
+@limited(stall_seconds=SHORT)
+async def test_an_answer_that_nobody_reads_is_given_up(limits: Limits) -> None:
+    async def large(_: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(body=bytes(32 << 20))
+
+    connections = Connections(large, limits)
+    server = await asyncio.get_running_loop().create_server(connections, "127.0.0.1", 0)
+    reader, writer = await connected(server.sockets[0].getsockname()[1])
+    writer.transport.pause_reading()
+    writer.write(HEALTH)
+    async with asyncio.timeout(30):
+        while not connections.connections:  # noqa: ASYNC110 - there is no event to wait for
+            await asyncio.sleep(0)
+        while connections.connections:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    drop((reader, writer))
+    server.close()
+    await connections.finish(1)
+
+
+async def test_the_telemetry_port_has_the_same_limits() -> None:
+    limits = dataclasses.replace(PATIENT, head_seconds=SHORT, idle_seconds=SHORT)
+    async with serve(Metrics(), "127.0.0.1", 0, limits) as port:
+        silent, used, slow = await connected(port), await connected(port), await connected(port)
+        assert (await asked(used, HEALTH)).split()[1] == b"200"
+        slow[1].write(HEALTH[:-3])
+        for wire in (silent, used, slow):
+            assert await is_ended(wire)
+        drop(silent, used, slow)
