@@ -19,6 +19,7 @@ from adapter.policy.parse import KIND, parse_policy
 from adapter.settings import parse as parse_settings
 from adapter.telemetry.metrics import Metrics
 from tests import reference
+from tests.manifests.network import network_faults
 from tests.manifests.rendering import MANIFESTS, Object, documents, identity, render
 
 ROOT = Path(__file__).parents[1]
@@ -173,6 +174,7 @@ def wiring_faults(found: dict[tuple[str, str, str], Object]) -> Iterator[str]:
     version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
     if version and not _container(deployment)["image"].endswith(f":{version[1]}"):
         yield f"the image {_container(deployment)['image']} is not of version {version[1]}"
+    yield from network_faults(found, settings)
 
 
 def companion_faults(found: dict[tuple[str, str, str], Object]) -> Iterator[str]:
