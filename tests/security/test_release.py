@@ -17,11 +17,13 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from structlog.testing import capture_logs
 
 from adapter.registries.book import Book
 from adapter.registries.hub import Registries, source
+from adapter.registries.origin import origin
 from adapter.registries.roster import ServiceKey
-from adapter.settings_registries import ConsulRegistry, ZooKeeperRegistry
+from adapter.settings_registries import ConsulRegistry, NacosRegistry, ZooKeeperRegistry
 from adapter.telemetry.metrics import Metrics
 
 ROOT = Path(__file__).parents[2]
@@ -187,11 +189,24 @@ async def test_settings_that_name_a_registry_whose_extra_is_missing_say_which_an
     assert "name it in EXTRAS when the image is built, or install effective-load[zookeeper]" in roster.error
 
 
+async def test_without_its_extra_nacos_is_polled_and_the_log_says_why(without: Callable[[str], None]) -> None:
+    without("grpc")
+    from adapter.registries.nacos import NacosSource
+
+    nacos = NacosRegistry(name="main", type="Nacos", servers=("http://127.0.0.1:9",))
+    book = Book("main", lambda _: None, lambda: 0.0, Metrics(), origin(nacos))
+    with capture_logs() as logs:
+        await NacosSource(nacos, book)._keep_subscribed(None)  # type: ignore[arg-type]
+    (said,) = logs
+    assert (said["event"], said["registry"]) == ("nothing is pushed, services are listed", "main")
+    assert "needs the extra nacos, which is not installed" in said["why"]
+
+
 async def test_other_registries_do_without_the_extras(without: Callable[[str], None]) -> None:
     for package in ("grpc", "kazoo", "apprise"):
         without(package)
     consul = ConsulRegistry(name="main", type="Consul", servers=("http://consul:8500",))
-    assert source(consul, Book("main", lambda _: None, lambda: 0.0, Metrics(), lambda _: ""))  # type: ignore[arg-type]
+    assert source(consul, Book("main", lambda _: None, lambda: 0.0, Metrics(), origin(consul)))
 
 
 def test_the_commands_load_without_any_extra() -> None:
