@@ -1,19 +1,24 @@
 # syntax=docker/dockerfile:1
 # docker build -t effective-load:0.1.0 .
 # The image runs as nobody, with a read-only root file system and without a shell being needed.
+# A release is built from the digest that this tag stands for on that day: .github/workflows/release.yaml.
 ARG BASE=python:3.12-slim
 
 FROM ${BASE} AS build
+# What a cluster does not use, its image need not carry: --build-arg EXTRAS=zookeeper, or EXTRAS= for none.
+ARG EXTRAS="nacos notify zookeeper"
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /src
-COPY requirements/runtime.lock requirements/dev.lock requirements/
+COPY requirements requirements
 # What builds the package, at the versions and hashes of the development lock.
 RUN awk '/^(hatchling|packaging|pathspec|pluggy|tomlkit|trove-classifiers)==/ {taken = 1} taken; !/\\$/ {taken = 0}' \
         requirements/dev.lock > requirements/build.lock \
     && python -m venv /opt/build \
     && /opt/build/bin/pip install --require-hashes --only-binary=:all: -r requirements/build.lock \
     && python -m venv /opt/effective-load \
-    && /opt/effective-load/bin/pip install --require-hashes --only-binary=:all: -r requirements/runtime.lock
+    && locks="-r requirements/runtime.lock" \
+    && for extra in ${EXTRAS}; do locks="${locks} -r requirements/${extra}.lock"; done \
+    && /opt/effective-load/bin/pip install --require-hashes --only-binary=:all: ${locks}
 COPY pyproject.toml README.md LICENSE ./
 COPY adapter adapter
 # Compiled here, for the running image cannot write; and without pip, which it does not need.
@@ -22,7 +27,17 @@ RUN /opt/build/bin/pip wheel --no-build-isolation --no-deps --wheel-dir /wheels 
     && /opt/effective-load/bin/pip uninstall --yes pip \
     && python -m compileall -q -j 0 /opt/effective-load/lib
 
-FROM ${BASE}
+# docker build --target sbom --output type=local,dest=. . : what is in the image, as CycloneDX.
+FROM build AS inventory
+RUN python -m venv /opt/release \
+    && /opt/release/bin/pip install --require-hashes --only-binary=:all: -r requirements/release.lock \
+    && /opt/release/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type application --output-reproducible \
+        --output-format JSON --output-file /sbom.cdx.json /opt/effective-load
+
+FROM scratch AS sbom
+COPY --from=inventory /sbom.cdx.json /
+
+FROM ${BASE} AS image
 LABEL org.opencontainers.image.title="effective-load" \
       org.opencontainers.image.description="Lets the stock HorizontalPodAutoscaler scale on effective load" \
       org.opencontainers.image.licenses="Apache-2.0"

@@ -5,6 +5,8 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 # Tests wait more than they work, but a control plane for each worker costs 2 GB.
 WORKERS ?= 3
+# Each has a lock of its own, so that an image may go without it.
+EXTRAS := nacos notify zookeeper
 
 .PHONY: help setup demo test test-unit test-e2e check format lock clean
 .DEFAULT_GOAL := help
@@ -47,9 +49,17 @@ format: $(STAMP)  ## Format the code and mend what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# Without addresses of registries, for every platform. What is in several locks has one version: the development lock's.
+COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header -q
+EXTRA_OF := import sys, tomllib; extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]
 lock:  ## Renew the locks (needs uv): hashes, no addresses
-	uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header -q -o requirements/runtime.lock
-	uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header -q -o requirements/dev.lock
+	$(COMPILE) pyproject.toml --all-extras --group dev -o requirements/dev.lock
+	$(COMPILE) pyproject.toml -c requirements/dev.lock -o requirements/runtime.lock
+	for extra in $(EXTRAS); do \
+	    $(PYTHON) -c '$(EXTRA_OF); print(*extras[sys.argv[1]], sep="\n")' $$extra \
+	    | $(COMPILE) - -c requirements/dev.lock -o requirements/$$extra.lock || exit 1; \
+	done
+	$(COMPILE) --group release -o requirements/release.lock
 
 clean:  ## Remove what was made here (the built control plane stays in its cache)
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

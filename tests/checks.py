@@ -19,6 +19,7 @@ from adapter.policy.parse import KIND, parse_policy
 from adapter.settings import parse as parse_settings
 from adapter.telemetry.metrics import Metrics
 from tests import reference
+from tests.manifests.network import network_faults
 from tests.manifests.rendering import MANIFESTS, Object, documents, identity, render
 
 ROOT = Path(__file__).parents[1]
@@ -32,6 +33,7 @@ _METRIC = re.compile(r"\beffective_load_[a-z0-9_]+")
 _SUFFIX = re.compile(r"_(bucket|sum|count)$")
 _TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
 REGISTRIES = ROOT / "docs" / "registries.md"
+SECURITY = ROOT / "docs" / "security.md"
 _SKIPPED = {".venv", ".git", "node_modules"}
 
 
@@ -96,13 +98,22 @@ def anchors(text: str) -> set[str]:
 
 
 def named_tests() -> Iterator[str]:
-    """Tests that documents name are there, and each row of the tables of registries names one."""
+    """Tests that documents name are there, and each row of a table with a column for tests names one."""
     for path in _texts("*.md"):
         for file, name in _TEST.findall(path.read_text(encoding="utf-8")):
             found = ROOT / "tests" / file
             if not found.is_file() or not re.search(rf"\bdef {name}\(", found.read_text(encoding="utf-8")):
                 yield f"{path.relative_to(ROOT)} names {file}::{name}, which does not exist"
-    yield from (f"docs/registries.md: no test in: {row}" for row in rows_without_test(REGISTRIES.read_text("utf-8")))
+    for path in (REGISTRIES, SECURITY):
+        yield from (f"docs/{path.name}: no test in: {row}" for row in rows_without_test(path.read_text("utf-8")))
+
+
+def threat_model() -> Iterator[str]:
+    """Each module of attacks stands in the threat model."""
+    text = SECURITY.read_text(encoding="utf-8")
+    for module in sorted((ROOT / "tests" / "security").glob("test_*.py")):
+        if f"`security/{module.name}::" not in text:
+            yield f"docs/security.md has no line for tests/security/{module.name}"
 
 
 def rooms() -> Iterator[str]:
@@ -134,6 +145,7 @@ CHECKS: tuple[Callable[[], Iterator[str]], ...] = (
     metric_names,
     links,
     named_tests,
+    threat_model,
     rooms,
 )
 
@@ -173,6 +185,7 @@ def wiring_faults(found: dict[tuple[str, str, str], Object]) -> Iterator[str]:
     version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
     if version and not _container(deployment)["image"].endswith(f":{version[1]}"):
         yield f"the image {_container(deployment)['image']} is not of version {version[1]}"
+    yield from network_faults(found, settings)
 
 
 def companion_faults(found: dict[tuple[str, str, str], Object]) -> Iterator[str]:

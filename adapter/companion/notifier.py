@@ -31,7 +31,7 @@ _INBOX = 1000
 _FAILURES = {
     "failed": "nobody took it",
     "noAddress": "{file} cannot be read, or holds no address",
-    "noLibrary": "the package apprise is missing (extra notify)",
+    "noLibrary": "the extra notify is not installed: name it in EXTRAS when the image is built",
 }
 
 _log = structlog.get_logger(__name__)

@@ -6,7 +6,8 @@ RegistryError               any failure of a registry; its text is a sentence fo
 ├── NotAuthenticated        the registry does not believe who asks: wrong or expired password, token, signature
 ├── NotAllowed              the registry knows who asks, and that one has no right to this answer
 ├── WrongRegistryAnswer     an answer that is not what the protocol promises: another shape, too large, a redirect
-└── UnknownService          the registry answers, and knows no service of that name
+├── UnknownService          the registry answers, and knows no service of that name
+└── MissingExtra            the package that speaks its protocol is not installed
 """
 
 # ruff: noqa: N818 - an error is called what happened
@@ -52,3 +53,14 @@ class UnknownService(RegistryError):
     """The registry knows no service of that name."""
 
     reason = "unknown"
+
+
+class MissingExtra(RegistryError):
+    """The registry needs an extra of this package that is not installed."""
+
+    def __init__(self, extra: str, error: ImportError) -> None:
+        """`extra` as pyproject.toml names it; `error` names the module."""
+        super().__init__(
+            f"needs the extra {extra}, which is not installed ({error}): name it in EXTRAS when the image is built, or "
+            f"install effective-load[{extra}]"
+        )

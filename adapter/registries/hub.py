@@ -11,7 +11,7 @@ from adapter.load.roster import Roster
 from adapter.places import Claim
 from adapter.registries.admission import Admission, Choice
 from adapter.registries.book import Book
-from adapter.registries.errors import RegistryError, RegistryFailing
+from adapter.registries.errors import MissingExtra, RegistryError, RegistryFailing
 from adapter.registries.http import HttpSource
 from adapter.registries.origin import origin
 from adapter.registries.roster import OnChange, RosterSource, ServiceKey
@@ -208,8 +208,9 @@ def _source(settings: Registry, book: Book) -> RosterSource:
         return source(settings, book)
     except ImportError as error:
         extra = settings.type.lower()
-        _log.error("registry needs an extra", registry=settings.name, extra=extra, error=str(error))
-        return _Missing(book, RegistryError(f"needs a package that is missing: install effective-load[{extra}]"))
+        missing = MissingExtra(extra, error)
+        _log.error("registry needs an extra", registry=settings.name, extra=extra, error=str(missing))
+        return _Missing(book, missing)
 
 
 def source(settings: Registry, book: Book) -> RosterSource:

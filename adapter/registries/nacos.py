@@ -13,7 +13,7 @@ from adapter.kube.backoff import Backoff
 from adapter.load.roster import Roster
 from adapter.outbound import Access, Client
 from adapter.registries.book import Book
-from adapter.registries.errors import NotAuthenticated, RegistryError, RegistryUnreachable
+from adapter.registries.errors import MissingExtra, NotAuthenticated, RegistryError, RegistryUnreachable
 from adapter.registries.nacos_http import Lists
 from adapter.registries.nacos_identity import Identity
 from adapter.registries.nacos_tasks import spread, together
@@ -85,10 +85,9 @@ class NacosSource:
             return
         try:
             from adapter.registries.nacos_push import Subscription
-        except ImportError:
-            _log.warning(
-                "nothing is pushed: install the extra `nacos`, or set `push: false`", registry=self._book.registry
-            )
+        except ImportError as error:
+            missing = str(MissingExtra("nacos", error))
+            _log.warning("nothing is pushed, services are listed", registry=self._book.registry, why=missing)
             return
         await Subscription(self._settings, identity, self).run()
 

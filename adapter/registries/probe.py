@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from adapter.load.roster import Roster
 from adapter.registries.book import Book, Trouble
+from adapter.registries.errors import MissingExtra
 from adapter.registries.hub import source
 from adapter.registries.origin import origin
 from adapter.registries.roster import ServiceKey
@@ -49,8 +50,8 @@ async def _look_at(server: str, settings: Registry, keys: Collection[ServiceKey]
     try:
         chosen = source(settings, book)
     except ImportError as error:
-        missing = f"{error}; install effective-load[{settings.type.lower()}]"
-        return _look(server, book, keys, Trouble("error", missing))
+        missing = MissingExtra(settings.type.lower(), error)
+        return _look(server, book, keys, Trouble(missing.reason, str(missing)))
     chosen.watch(keys)
     running = asyncio.create_task(chosen.run())
     running.add_done_callback(lambda _: told.set())

@@ -21,7 +21,8 @@ DEFAULT_RIGHTS = ("events", "status")
 """The features whose rights manifests/overlays/default brings."""
 LEASE_PATH = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/effective-load-companion"
 _COMMON = ("ClusterRole", "Lease", "Role")
-_OWN = ("ServiceAccount", "ClusterRoleBinding", "RoleBinding")
+_CONFINING = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+_OWN = (*_CONFINING, "ServiceAccount", "ClusterRoleBinding", "RoleBinding")
 
 
 def account_of(features: Iterable[str]) -> str:
@@ -32,7 +33,8 @@ def account_of(features: Iterable[str]) -> str:
 def companion_kubeconfig(cluster: ControlPlane, features: Iterable[str] = DEFAULT_RIGHTS) -> Path:
     """A kubeconfig with the rights of the component companion and of companion-<feature> for these, and no other.
 
-    Each set of features has an account of its own, so that tests do not lend each other rights.
+    Each set of features has an account of its own, so that tests do not lend each other rights. The admission policies
+    of these features confine that account, as they confine the one of the manifests.
     """
     wanted = sorted(features)
     suffix = account_of(wanted).removeprefix(f"{ACCOUNT}-")
@@ -56,8 +58,14 @@ def _rights(parts: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 
 def _own(item: dict[str, Any], suffix: str) -> dict[str, Any]:
-    """The account or binding under a name of its own, for the account of that name."""
+    """The account, binding or admission policy under a name of its own, for the account of that name."""
     item["metadata"]["name"] += f"-{suffix}"
+    if item["kind"] == "ValidatingAdmissionPolicyBinding":
+        item["spec"]["policyName"] += f"-{suffix}"
+    if item["kind"] == "ValidatingAdmissionPolicy":
+        (condition,) = item["spec"]["matchConditions"]
+        assert condition["expression"].endswith(f":{ACCOUNT}'"), condition["expression"]
+        condition["expression"] = condition["expression"][:-1] + f"-{suffix}'"
     for subject in item.get("subjects", ()):
         assert subject["name"] == ACCOUNT, f"{item['metadata']['name']} binds {subject['name']}"
         subject["name"] += f"-{suffix}"

@@ -60,8 +60,9 @@ def test_each_right_belongs_to_a_feature_that_can_be_switched_off(folder: Path) 
     assert reads or words in CompanionFeatures.model_fields
     kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text(encoding="utf-8"))
     assert kustomization["kind"] == "Component"
+    confining = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
     for item in of_component(folder):
-        assert item["kind"] in {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
+        assert item["kind"] in {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", *confining}
         assert item["metadata"]["name"].startswith("effective-load-companion-")
     for rule in rules(of_component(folder)):
         assert "*" not in {*rule["verbs"], *rule.get("apiGroups", ()), *rule.get("resources", ())}

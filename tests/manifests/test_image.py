@@ -1,7 +1,6 @@
 """What the Dockerfile takes from the locks is all that it needs: it installs nothing that is not pinned."""
 
 import re
-import tomllib
 from importlib.metadata import requires
 from pathlib import Path
 
@@ -22,10 +21,3 @@ def test_what_builds_the_package_is_taken_from_the_lock_with_all_that_it_needs()
     assert set(names.split("|")) == needed("hatchling")
     locked = re.findall(r"^([a-z0-9._-]+)==", (ROOT / "requirements" / "dev.lock").read_text("utf-8"), re.MULTILINE)
     assert needed("hatchling") <= set(locked)
-
-
-def test_the_image_has_all_that_the_package_and_its_extras_need() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = [one for wanted in project["optional-dependencies"].values() for one in wanted]
-    locked = re.findall(r"^([a-z0-9._-]+)==", (ROOT / "requirements" / "runtime.lock").read_text("utf-8"), re.MULTILINE)
-    assert {Requirement(one).name for one in (*project["dependencies"], *extras)} <= set(locked)

@@ -1,0 +1,120 @@
+"""An API server with the companion's admission policies in force. Its account gets every right there is, so that only
+the policies are left to refuse.
+"""
+
+import json
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from tests.cluster import objects
+from tests.cluster.client import ApiError, Client, Object, Response
+from tests.cluster.companion import account_of, companion_kubeconfig
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.workloads import until
+
+FEATURES = ("deletion-cost", "fast-scale-up", "hpa-wiring")
+USER = f"system:serviceaccount:effective-load:{account_of(FEATURES)}"
+OWN = "fieldManager=effective-load-companion"
+
+
+class Confined(NamedTuple):
+    """The admin's client, and the companion's, which may do everything as far as RBAC goes."""
+
+    admin: Client
+    companion: Client
+    namespace: str
+
+    def refusal(self, path: str, body: Any, kind: str = "merge", *, dry: bool = False) -> str:
+        """What an admission policy says against a patch of the companion's; empty where none says anything."""
+        try:
+            self.companion.patch(f"{path}?{OWN}{'&dryRun=All' if dry else ''}", body, kind)
+        except ApiError as error:
+            return error.message if "ValidatingAdmissionPolicy" in error.message else ""
+        return ""
+
+    def ask(self, method: str, path: str, body: Any = None) -> Response:
+        """Any request of the companion's, as it is answered."""
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        payload = None if body is None else json.dumps(body).encode()
+        return self.companion.raw(path, {"Content-Type": kind}, method=method, body=payload)
+
+
+@contextmanager
+def confined(cluster: ControlPlane) -> Iterator[Confined]:
+    """The companion with the rights of all its components, their policies in force, and every right besides."""
+    companion_kubeconfig(cluster, FEATURES)
+    everything = may_do_everything(USER)
+    cluster.client.apply(everything)
+    namespace = f"confined-{secrets.token_hex(3)}"
+    cluster.client.create(objects.namespace(namespace))
+    client = cluster.client_with_token(cluster.token("effective-load", account_of(FEATURES)))
+    made = Confined(cluster.client, client, namespace)
+    wait_in_force(made)
+    try:
+        yield made
+    finally:
+        cluster.client.delete(everything)
+        client.close()
+
+
+def may_do_everything(user: str) -> Object:
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "confined-may-do-everything"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}],
+    }
+
+
+def wait_in_force(cluster: Confined) -> None:
+    """Policies come into force a moment after they are written, as the right does."""
+    labels = {"metadata": {"labels": {"probe": "1"}}}
+    for make, tail, change in ((pod, "", labels), (hpa, "", labels), (deployment, "/scale", {"spec": {"replicas": 0}})):
+        path = cluster.admin.path(cluster.admin.create(make(cluster.namespace, "probe"))) + tail
+        until(lambda: cluster.refusal(path, change, dry=True), 30, lambda: f"{path} is open")  # noqa: B023
+
+
+def meta(namespace: str, name: str, **more: Any) -> Object:
+    return {"name": name, "namespace": namespace, **more}
+
+
+def pod(namespace: str, name: str, **annotations: str) -> Object:
+    owner = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "name": "web",
+        "uid": "11111111-1111-1111-1111-111111111111",
+    }
+    notes = {"example.com/team": "shop", **annotations}
+    spec = {"containers": [{"name": "app", "image": "app:1"}], "serviceAccountName": "none"}
+    head = meta(namespace, name, labels={"app": "web"}, annotations=notes, ownerReferences=[owner])
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": head, "spec": spec}
+
+
+def hpa(namespace: str, name: str) -> Object:
+    metric = {
+        "type": "Resource",
+        "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 60}},
+    }
+    spec = {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "minReplicas": 2,
+        "maxReplicas": 9,
+        "metrics": [metric],
+    }
+    head = meta(namespace, name, labels={"app": "web"}, annotations={"example.com/team": "shop"})
+    return {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": head, "spec": spec}
+
+
+def deployment(namespace: str, name: str) -> Object:
+    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "app", "image": "app:1"}]}}
+    spec = {"replicas": 3, "selector": {"matchLabels": {"app": name}}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta(namespace, name), "spec": spec}
+
+
+def named(value: object) -> str:
+    """A parameter's part of a test's name."""
+    return value if isinstance(value, str) else "-"

@@ -1,0 +1,142 @@
+"""Who reaches whom where the component network-policies is applied: the example overlay, with a cluster's addresses."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from adapter.settings import parse
+from tests import checks
+from tests.cluster.controlplane import ControlPlane
+from tests.manifests.network import PLACEHOLDER, Peer, allows, network_faults
+from tests.manifests.rendering import MANIFESTS, Object, identity, render
+
+COMPONENT = MANIFESTS / "components" / "network-policies"
+EXAMPLE = MANIFESTS / "examples" / "overlay"
+BASICS = {"app.kubernetes.io/name": "effective-load", "app.kubernetes.io/part-of": "effective-load"}
+SERVER, COMPANION = ({**BASICS, "app.kubernetes.io/component": one} for one in ("server", "companion"))
+API_SERVER = Peer(address="10.0.0.3")
+PROMETHEUS = Peer("monitoring", {"app": "prometheus"})
+TENANT = Peer("shop", {"app": "web"})
+NEIGHBOUR = Peer("effective-load", {"app": "else"})
+OUTSIDE = Peer(address="203.0.113.9")
+DNS = Peer("kube-system", {"k8s-app": "kube-dns"})
+
+
+@pytest.fixture(scope="module")
+def policies() -> list[Object]:
+    return [item for item in render(EXAMPLE) if item["kind"] == "NetworkPolicy"]
+
+
+def test_the_pods_of_both_deployments_have_the_labels_that_are_selected() -> None:
+    found = [item for item in render(EXAMPLE) if item["kind"] == "Deployment"]
+    assert [item["spec"]["template"]["metadata"]["labels"] for item in found] == [SERVER, COMPANION]
+
+
+@pytest.mark.parametrize(
+    ("pod", "peer", "ports"),
+    [
+        (SERVER, API_SERVER, {6443}),
+        (SERVER, PROMETHEUS, {8080}),
+        (SERVER, TENANT, set()),
+        (SERVER, NEIGHBOUR, set()),
+        (SERVER, OUTSIDE, set()),
+        (SERVER, Peer("kube-system", {"component": "kube-apiserver"}), set()),
+        (COMPANION, API_SERVER, set()),
+        (COMPANION, PROMETHEUS, {8080}),
+        (COMPANION, TENANT, set()),
+    ],
+    ids=str,
+)
+def test_only_the_control_plane_reaches_6443_and_only_monitoring_reaches_8080(
+    policies: list[Object], pod: dict[str, str], peer: Peer, ports: set[int]
+) -> None:
+    assert {port for port in (22, 80, 443, 6443, 8080) if allows(policies, pod, "ingress", peer, port)} == ports
+
+
+@pytest.mark.parametrize(
+    ("pod", "peer", "ports"),
+    [
+        (SERVER, API_SERVER, {443, 6443}),
+        (SERVER, Peer(address="10.96.0.1"), {443, 6443}),
+        (SERVER, PROMETHEUS, {9090}),
+        (SERVER, TENANT, set()),
+        (SERVER, OUTSIDE, set()),
+        (SERVER, Peer(address="169.254.169.254"), set()),
+        (SERVER, DNS, {53}),
+        (COMPANION, API_SERVER, {443, 6443}),
+        (COMPANION, PROMETHEUS, {9090}),
+        (COMPANION, OUTSIDE, {443}),
+        (COMPANION, TENANT, set()),
+        (COMPANION, Peer(address="10.2.3.4"), set()),
+        (COMPANION, Peer(address="169.254.169.254"), set()),
+        (COMPANION, DNS, {53}),
+    ],
+    ids=str,
+)
+def test_they_reach_what_the_settings_name_and_nothing_else(
+    policies: list[Object], pod: dict[str, str], peer: Peer, ports: set[int]
+) -> None:
+    tried = (22, 53, 80, 443, 6443, 8500, 9090, 10250)
+    assert {port for port in tried if allows(policies, pod, "egress", peer, port)} == ports
+
+
+def test_dns_is_asked_by_udp_and_tcp(policies: list[Object]) -> None:
+    assert all(allows(policies, SERVER, "egress", DNS, 53, protocol=one) for one in ("UDP", "TCP"))
+    assert not allows(policies, SERVER, "egress", TENANT, 53, protocol="UDP")
+
+
+def test_the_component_alone_lets_nobody_in_to_the_metrics_api(tmp_path: Path) -> None:
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump({"components": [str(COMPONENT)]}))
+    closed = render(tmp_path)
+    for peer in (API_SERVER, PROMETHEUS, TENANT, OUTSIDE):
+        assert not allows(closed, SERVER, "ingress", peer, 6443)
+        assert not allows(closed, SERVER, "egress", peer, 9090)
+    assert {rule["cidr"] for item in closed for rule in blocks(item)} == {PLACEHOLDER}
+
+
+def blocks(policy: Object) -> list[dict[str, Any]]:
+    rules = (*policy["spec"].get("ingress", ()), *policy["spec"].get("egress", ()))
+    peers = [peer for rule in rules for peer in (*rule.get("from", ()), *rule.get("to", ()))]
+    return [peer["ipBlock"] for peer in peers if "ipBlock" in peer]
+
+
+def test_a_place_that_the_settings_name_and_no_policy_opens_is_found() -> None:
+    objects = {identity(item): copy.deepcopy(item) for item in render(EXAMPLE)}
+    registry = """
+registries:
+- {name: a, type: Nacos, servers: ['http://nacos-0.nacos:8848/nacos']}
+- {name: b, type: ZooKeeper, layout: Curator, servers: ['zk-0.zk.infra.svc.cluster.local:2181', 'zk.infra.svc:1']}
+- {name: c, type: HTTP, url: 'https://platform.example.com/x'}
+- {name: d, type: Consul, servers: ['http://10.9.8.7:8500']}
+prometheus: {servers: [{name: main, url: 'http://prometheus.monitoring:9090'}]}
+"""
+    said = {one for one in network_faults(objects, parse(registry)) if "lets effective-load reach" in one}
+    named = [one.partition("reach ")[2].partition(",")[0] for one in sorted(said)]
+    assert named == [
+        "10.9.8.7:8500",
+        "nacos-0.nacos:8848",
+        "nacos-0.nacos:9848",
+        "zk-0.zk.infra.svc.cluster.local:2181",
+        "zk.infra.svc:1",
+    ]
+
+
+def test_addresses_that_were_left_as_they_are_in_the_component_are_found() -> None:
+    objects = {identity(item): item for item in render(EXAMPLE)}
+    objects |= {identity(item): item for item in checks.documents(COMPONENT / "control-plane.yaml")}
+    said = list(checks.wiring_faults(objects))
+    assert [one.split()[1] for one in said] == ["effective-load-from-control-plane", "effective-load-to-control-plane"]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("folder", [COMPONENT, EXAMPLE], ids=lambda folder: folder.name)
+def test_the_policies_are_accepted_by_the_api_server(api_server: ControlPlane, folder: Path, tmp_path: Path) -> None:
+    part = "components" if folder == COMPONENT else "resources"
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump({part: [str(folder)]}))
+    api_server.client.apply(next(one for one in render(MANIFESTS / "base") if one["kind"] == "Namespace"))
+    for item in render(tmp_path):
+        if item["kind"] == "NetworkPolicy":
+            assert api_server.client.apply(item, dry_run=True)["spec"]["policyTypes"] == item["spec"]["policyTypes"]
