@@ -14,14 +14,15 @@ from typing import Protocol
 import msgspec
 import structlog
 
+from adapter.answer_budget import Body
 from adapter.kube.errors import ApiStatusError, KubeError, TimedOut
 from adapter.kube.slices import Slices
 from adapter.load.quantity import NANO, QuantityError, parse_nano
 from adapter.load.samples import PodUsage, ResourceSamples
+from adapter.pieces import Uncut, array, pieces
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.errors import WrongAnswer
 from adapter.usage.outage import pause
-from adapter.usage.pieces import cut
 
 SOURCE = "metrics.k8s.io"
 AT_ONCE = 8
@@ -86,6 +87,7 @@ class _List(msgspec.Struct, frozen=True):
 _ONE = msgspec.json.Decoder(_PodMetrics)
 _MANY = msgspec.json.Decoder(list[_PodMetrics])
 _WHOLE = msgspec.json.Decoder(_List)
+_ITEMS = array("items", "metadata")
 
 
 def decode_usage(body: bytes) -> tuple[str, PodUsage]:
@@ -94,28 +96,17 @@ def decode_usage(body: bytes) -> tuple[str, PodUsage]:
     return found.metadata.name, _usage(found)
 
 
-async def decode_usages(body: bytes) -> dict[str, PodUsage]:
-    """A PodMetricsList by pod name, decoded in slices of about 2 ms. Raises WrongAnswer."""
+async def decode_usages(body: Body) -> dict[str, PodUsage]:
+    """A PodMetricsList by pod name, decoded in slices of about 2 ms; the body is used up. Raises WrongAnswer."""
     slices = Slices()
-    try:
-        return await _in_pieces(body, slices)
-    except msgspec.MsgspecError:
-        pass  # an end that was guessed wrongly, or no PodMetricsList at all
-    try:
-        return await _usages(_WHOLE.decode(body).items or [], slices)
-    except msgspec.MsgspecError as error:
-        raise WrongAnswer(f"the answer is no PodMetricsList: {error}") from error
-
-
-async def _in_pieces(body: bytes, slices: Slices) -> dict[str, PodUsage]:
-    found = cut(body, opening=b'"items":[', first=b'{"metadata":')
-    if found is None:
-        return await _usages(_WHOLE.decode(body).items or [], slices)
-    _WHOLE.decode(found.envelope)
     pods: dict[str, PodUsage] = {}
-    for piece in found.pieces:
-        pods |= await _usages(_MANY.decode(piece), slices)
-        await slices.breathe()
+    try:
+        for piece in pieces(body, _ITEMS):
+            items = (_WHOLE.decode(piece.text).items or []) if piece.is_last else _MANY.decode(piece.text)
+            pods |= await _usages(items, slices)
+            await slices.breathe()
+    except (msgspec.MsgspecError, UnicodeDecodeError, Uncut) as error:
+        raise WrongAnswer(f"the answer is no PodMetricsList: {error}", public="the answer is no PodMetricsList") from error
     return pods
 
 
