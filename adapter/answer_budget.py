@@ -9,6 +9,7 @@ however slow and however many its answers, delays its own answers only, while th
 
 import asyncio
 import contextlib
+import hashlib
 from collections import deque
 from collections.abc import AsyncIterator
 from typing import NamedTuple, Protocol
@@ -19,6 +20,7 @@ MIB = 1024 * 1024
 FREE_BYTES = 256 * 1024
 """An answer takes nothing from the budget up to here: connections are few, and most answers are small."""
 SEGMENT_BYTES = 64 * 1024
+DIGESTED_BYTES = 1024 * 1024
 TOTAL_BYTES = 128 * MIB
 TOTAL_KEY = "answers.maxTotalMiB"
 
@@ -177,20 +179,29 @@ class Body:
         """The first bytes, so many at most; they stay."""
         return bytes(self._segments[0][:size]) if self._segments else b""
 
+    def digest(self) -> bytes:
+        """What tells this answer from any other; empty for one that is too large to look at in one step."""
+        if len(self) > DIGESTED_BYTES:
+            return b""
+        digest = hashlib.sha256()
+        for segment in self._segments:
+            digest.update(segment)
+        return digest.digest()
+
     def whole(self) -> bytes:
         """All bytes in one; for answers that are small."""
         return b"".join(self._segments)
 
 
-async def read_body(response: Response, limit: Limit, lease: Lease) -> Body:
-    """The whole body, unpacked. Raises AnswerTooLarge as soon as it is over the limit."""
+async def read_body(response: Response, limit: Limit, lease: Lease | None) -> Body:
+    """The whole body, unpacked; without a lease it is not counted. Raises AnswerTooLarge once it is over the limit."""
     length = None if "Content-Encoding" in response.headers else response.content_length
     limit.check(length or 0)
     body = Body()
     async for chunk in response.content.iter_any():
         size = len(body) + len(chunk)
         limit.check(size)
-        if size > FREE_BYTES:
+        if lease is not None and size > FREE_BYTES:
             await lease.take(limit.size if length is None else length)
         body.append(chunk)
     return body

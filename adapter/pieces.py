@@ -20,18 +20,6 @@ class Uncut(SourceError):  # noqa: N818 - an error is called what happened
     summary = "the answer has not the expected form"
 
 
-class Array(NamedTuple):
-    """How the one long array of an answer is found in its bytes.
-
-    `opening` ends where the first element begins. `between` matches from within the end of one element to within the
-    beginning of the next, and its group is what lies between the two. A quote inside a JSON string is escaped, so a
-    pattern with quotes that are not matches nowhere inside of strings.
-    """
-
-    opening: re.Pattern[bytes]
-    between: re.Pattern[bytes]
-
-
 class Piece(NamedTuple):
     """A JSON array of some elements; the last one is the whole document with the array's last elements in it."""
 
@@ -39,48 +27,57 @@ class Piece(NamedTuple):
     is_last: bool
 
 
-def array(key: str, first: str, *, value: str = "", end: str = "}") -> Array:
-    """The array under a key (empty: the document itself) of objects that begin with the key `first`.
+def array(key: str) -> re.Pattern[bytes]:
+    """The array of objects under a key, or with an empty one the array that the document itself is.
 
-    `value`: how the value under `first` begins; `end`: how elements end. Both only where other objects look alike.
+    It matches up to the first element; its group is how that begins: its first key, and the bracket of the value.
     """
-    opens = rb'"%b"\s*:\s*\[\s*' % key.encode() if key else rb"\A\s*\[\s*"
-    begins = rb'\{\s*"%b"\s*:%b' % (re.escape(first).encode(), _spaced(value))
-    return Array(re.compile(opens + rb"(?=%b)" % begins), re.compile(rb"%b(\s*,\s*)%b" % (_spaced(end), begins)))
+    opens = rb'"%b"\s*:\s*\[\s*' % re.escape(key).encode() if key else rb"\A\s*\[\s*"
+    return re.compile(opens + rb'(?=\{\s*("[^"\\]{1,128}")\s*:\s*([{\["]?))')
 
 
-def _spaced(text: str) -> bytes:
-    return b"".join(rb"\s*" + re.escape(one).encode() for one in text)
+def _between(opening: re.Match[bytes]) -> re.Pattern[bytes]:
+    """What lies between two elements, in its group, from within the end of one to within the beginning of the next.
+
+    All elements begin with the same key, as programs write them. A quote inside a JSON string is escaped, so this
+    matches nowhere inside of strings.
+    """
+    key, bracket = opening.groups()
+    return re.compile(rb"\}(\s*,\s*)\{\s*%b\s*:\s*%b" % (re.escape(key), re.escape(bracket)))
 
 
-def pieces(body: Body, form: Array, *, size: int = PIECE_BYTES) -> Iterator[Piece]:
+def pieces(
+    body: Body | bytes, form: re.Pattern[bytes], *, size: int = PIECE_BYTES, most: int = WHOLE_BYTES
+) -> Iterator[Piece]:
     """Cut a document; it is used up on the way, so that its memory is free when the last piece is decoded.
 
-    An answer that is short, or that has no such array, is one piece. Raises Uncut where a piece would be too large.
+    `form` is an `array`. An answer that is short, or that has no such array, is one piece. Raises Uncut where a piece
+    would be larger than `most` bytes.
     """
+    body = body if isinstance(body, Body) else Body(body)
     rest = bytearray()
     _fill(rest, body, size + 1)
-    opening = form.opening.search(rest) if len(rest) > size else None
+    opening = form.search(rest) if len(rest) > size else None
     if opening is None:
-        yield _last(rest, body)
+        yield _last(rest, body, most)
         return
-    start = opening.end()
+    between, start = _between(opening), opening.end()
     head = rest[:start]
     del rest[:start]
     searched = size
     while len(rest) > size or len(body):
-        found = form.between.search(rest, searched)
+        found = between.search(rest, searched)
         if found is not None:
             stop, start = found.span(1)
             yield Piece(b"".join((b"[", rest[:stop], b"]")), is_last=False)
             del rest[:start]
             searched = size
-        elif len(body) and len(rest) <= WHOLE_BYTES:
+        elif len(body) and len(rest) <= most:
             searched = max(size, len(rest) - _LONGEST_BETWEEN)
             rest += body.pop()
         else:
             break
-    yield _last(head + rest, body)
+    yield _last(head + rest, body, most)
 
 
 def _fill(rest: bytearray, body: Body, size: int) -> None:
@@ -88,8 +85,8 @@ def _fill(rest: bytearray, body: Body, size: int) -> None:
         rest += body.pop()
 
 
-def _last(rest: bytearray, body: Body) -> Piece:
-    _fill(rest, body, WHOLE_BYTES + 1)
-    if len(rest) > WHOLE_BYTES + 2 * SEGMENT_BYTES or len(body):
-        raise Uncut(f"the answer is not what is expected here, or has parts of more than {WHOLE_BYTES >> 20} MiB")
+def _last(rest: bytearray, body: Body, most: int) -> Piece:
+    _fill(rest, body, most + 1)
+    if len(rest) > most + 2 * SEGMENT_BYTES or len(body):
+        raise Uncut(f"it is not what is expected here, or has parts of more than {most >> 20} MiB")
     return Piece(rest, is_last=True)

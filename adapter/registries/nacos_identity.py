@@ -25,7 +25,7 @@ MOVED = frozenset({404, 405, 410, 501})
 _LOGINS = ("/v3/auth/user/login", "/v1/auth/login", "/v1/auth/users/login")
 _PASSWORD_500 = b"No message available"
 _RENEW_AT = 0.9
-_TOKEN: Callable[[bytes], Token] = msgspec.json.Decoder(Token).decode
+_TOKEN = msgspec.json.Decoder(Token).decode
 
 T = TypeVar("T")
 

@@ -21,7 +21,7 @@ BEAT_SECONDS = 5.0
 RENEW_SECONDS = 300.0
 """How often every subscription is made again, in case that a push was lost."""
 
-_SUBSCRIBED: Callable[[bytes], Subscribed] = msgspec.json.Decoder(Subscribed).decode
+_SUBSCRIBED = msgspec.json.Decoder(Subscribed).decode
 
 _log = structlog.get_logger(__name__)
 

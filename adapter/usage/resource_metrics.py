@@ -6,7 +6,7 @@ import random
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from adapter.answer_budget import Body
+from adapter.answer_budget import MIB, Body, Limit
 from adapter.kube.errors import ApiStatusError, KubeError, TimedOut
 from adapter.kube.slices import Slices
 from adapter.load.quantity import NANO, QuantityError, parse_nano
@@ -49,12 +49,14 @@ class Asks(Protocol):
     def now(self) -> float:
         """Epoch seconds by the API server's clock."""
 
-    async def get(self, path: str, *, timeout: float) -> bytes:  # noqa: ASYNC109  as adapter.kube.session has it
+    def reading(self, path: str, *, source: str, limit: Limit, timeout: float) -> AbstractAsyncContextManager[Body]:
         """The body of a GET; raises KubeError."""
 
 
 class Options(Protocol):
-    """How often is asked, how old a sample may be, how long a request may take (seconds); the settings have these."""
+    """How often is asked, how old a sample may be, how long a request may take (seconds), how large an answer may be
+    (MiB); the settings have these.
+    """
 
     @property
     def interval_seconds(self) -> float: ...
@@ -62,6 +64,8 @@ class Options(Protocol):
     def max_age_seconds(self) -> float: ...
     @property
     def timeout_seconds(self) -> float: ...
+    @property
+    def max_answer_mib(self) -> int: ...
 
 
 class _Meta(msgspec.Struct, frozen=True, gc=False):
@@ -87,7 +91,7 @@ class _List(msgspec.Struct, frozen=True):
 _ONE = msgspec.json.Decoder(_PodMetrics)
 _MANY = msgspec.json.Decoder(list[_PodMetrics])
 _WHOLE = msgspec.json.Decoder(_List)
-_ITEMS = array("items", "metadata")
+_ITEMS = array("items")
 
 
 def decode_usage(body: bytes) -> tuple[str, PodUsage]:
@@ -216,6 +220,8 @@ class ResourceMetrics:
         self._on_change = on_change
         self._metrics = metrics
         self._known: dict[str, _Known] = {}
+        self._complaints: dict[str, str] = {}
+        """What was logged of the namespaces that fail, with the servers' own words."""
         self._pollers: dict[str, asyncio.Task[None]] = {}
         self._turn = asyncio.Semaphore(AT_ONCE)
         self._look = asyncio.Event()
@@ -254,6 +260,7 @@ class ResourceMetrics:
         for namespace in self._pollers.keys() - wanted:
             self._pollers.pop(namespace).cancel()
             self._known.pop(namespace, None)
+            self._complaints.pop(namespace, None)
 
     async def _poll(self, namespace: str) -> None:
         """Fetch at once, then after a random part of the interval, then in the rhythm that this gave.
@@ -276,24 +283,28 @@ class ResourceMetrics:
     async def _fetched(self, namespace: str) -> _Known:
         last = self._known.get(namespace, _NOTHING)
         path = f"/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods"
+        limit = Limit(self.options.max_answer_mib * MIB, "resourceMetrics.maxAnswerMiB")
         try:
-            with self._metrics.source_duration.labels(SOURCE).time():
-                body = await self._session.get(path, timeout=self.options.timeout_seconds)
-            pods = await decode_usages(body)
+            async with AsyncExitStack() as reading:
+                with self._metrics.source_duration.labels(SOURCE).time():
+                    body = await reading.enter_async_context(
+                        self._session.reading(path, source=SOURCE, limit=limit, timeout=self.options.timeout_seconds)
+                    )
+                pods = await decode_usages(body)
         except (KubeError, WrongAnswer) as error:
-            # The sentence names the source, and the request would name it again.
-            cause = str(error).removeprefix(f"GET {path}: ")
-            self._failed(namespace, error, news=cause != last.cause)
-            return replace(last, cause=cause)
+            self._failed(namespace, error)
+            return replace(last, cause=error.public)
+        self._complaints.pop(namespace, None)
         now = self._session.now()
         self._metrics.source_up.labels(SOURCE).set(1)
         self._metrics.source_success.labels(SOURCE).set(now)
         return _Known(pods, now)
 
-    def _failed(self, namespace: str, error: Exception, *, news: bool) -> None:
+    def _failed(self, namespace: str, error: KubeError | WrongAnswer) -> None:
         self._metrics.source_up.labels(SOURCE).set(0)
         self._metrics.source_errors.labels(SOURCE, _reason(error)).inc()
-        if news:
+        if str(error) != self._complaints.get(namespace):
+            self._complaints[namespace] = str(error)
             _log.warning("usage cannot be fetched", source=SOURCE, namespace=namespace, error=str(error))
 
     def _keep(self, namespace: str, known: _Known) -> None:

@@ -52,7 +52,7 @@ class _Answer(msgspec.Struct, frozen=True, rename="camel"):
 _ANSWER = msgspec.json.Decoder(_Answer)
 _MANY = msgspec.json.Decoder(list[_Series])
 _SCALAR = msgspec.json.Decoder(tuple[float, str])
-_RESULT = array("result", "metric")
+_RESULT = array("result")
 
 
 async def read_samples(body: Body, take: Callable[[Sample], None], slices: Slices) -> None:
