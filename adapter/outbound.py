@@ -30,6 +30,7 @@ LARGEST_ANSWER = 32 * MIB
 """Bytes of an answer, unpacked, where the settings say nothing else."""
 LARGEST_SECRET = 16 * 1024
 """Bytes of a file with a secret: servers take no longer header."""
+UNREADABLE_CREDENTIALS = "the adapter's credentials for it cannot be read"
 
 _Stamp = tuple[tuple[int, ...], ...]
 
@@ -228,7 +229,7 @@ def _open(access: Access, known: _Opened | None, secure: bool) -> _Opened:
 
 
 def _unusable(why: str) -> Unreachable:
-    return Unreachable(f"credentials: {why}", public="the adapter's credentials for it cannot be read")
+    return Unreachable(f"credentials: {why}", public=UNREADABLE_CREDENTIALS)
 
 
 def _stamp(file: str) -> tuple[int, ...]:

@@ -172,15 +172,16 @@ def _weight(weights: _Weights, status: str) -> float | None:
 
 def _refused(reply: Reply, server: str) -> RegistryError:
     error = refusal(reply)
-    words = f"{server}: {error}"
     if reply.status in {401, 403}:
         if b"ACL not found" in reply.body:
-            return NotAuthenticated(f"{words}; Consul does not know the token in tokenFile")
-        return NotAllowed(f"{words}; give the token service:read on the service and node:read")
+            unknown = "Consul does not know the token in tokenFile"
+            return NotAuthenticated(f"{server}: {error}; {unknown}", public=error.public)
+        advice = "give the token service:read on the service and node:read"
+        return NotAllowed(f"{server}: {error}; {advice}", public=error.public)
     if reply.status == 429:
         advice = "let each client have more connections than there are services (limits.http_max_conns_per_client)"
-        return RegistryFailing(f"{words}; {advice}")
-    return type(error)(words)
+        return error.at(server, advice)
+    return error.at(server)
 
 
 def _not_consul(server: str, error: Exception) -> WrongRegistryAnswer:

@@ -224,21 +224,22 @@ def _access(settings: EurekaRegistry) -> Access:
 def _refused(server: str, reply: Reply) -> RegistryError:
     """The error for a status that is no answer. The server's own words are long, and say less than these."""
     status = reply.status
-    said, where = f"{server}: HTTP {status}", ""
-    if "Location" in reply.headers:
-        where = f" (it redirects to {reply.headers['Location']})"
+    where = f" (it redirects to {reply.headers['Location']})" if "Location" in reply.headers else ""
+    kind, why = _kind_and_cause(status)
+    return kind(f"{server}: HTTP {status}: {why}{where}", public=f"HTTP {status}: {why}")
+
+
+def _kind_and_cause(status: int) -> tuple[type[RegistryError], str]:
     if status == 401:
-        return NotAuthenticated(f"{said}: wrong user or password; check username and passwordFile")
+        return NotAuthenticated, "wrong user or password; check username and passwordFile"
     if status == 403:
         # Eureka itself knows no rights. It refuses so while it waits for its peers after its start.
-        return RegistryFailing(f"{said}: it has just started and waits for its peers, or this user may not read it")
+        return RegistryFailing, "it has just started and waits for its peers, or this user may not read it"
     if status == 404:
-        return WrongRegistryAnswer(
-            f"{said}: no Eureka here; check the prefix, mostly /eureka, or /eureka/v2 of Netflix"
-        )
+        return WrongRegistryAnswer, "no Eureka here; check the prefix, mostly /eureka, or /eureka/v2 of Netflix"
     if status == 429 or status >= 500:
-        return RegistryFailing(f"{said}: the server is in trouble itself; see its log")
-    return WrongRegistryAnswer(f"{said}: this is no answer of Eureka; check the address{where}")
+        return RegistryFailing, "the server is in trouble itself; see its log"
+    return WrongRegistryAnswer, "this is no answer of Eureka; check the address"
 
 
 def _unreadable(server: str, error: Exception) -> RegistryError:

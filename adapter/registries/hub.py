@@ -101,7 +101,7 @@ class Registries:
         try:
             connection.source.tell(key, document)
         except RegistryFailing as error:
-            return HTTPStatus.CONFLICT, str(error)
+            return HTTPStatus.CONFLICT, error.public
         except RegistryError as error:
             return HTTPStatus.BAD_REQUEST, str(error)
         return None
@@ -196,7 +196,8 @@ def _source(settings: Registry, book: Book) -> RosterSource:
     except ImportError as error:
         extra = settings.type.lower()
         _log.error("registry needs an extra", registry=settings.name, extra=extra, error=str(error))
-        return _Missing(book, RegistryError(f"needs a package that is missing: install effective-load[{extra}]"))
+        missing = f"needs a package that is missing: install effective-load[{extra}]"
+        return _Missing(book, RegistryError(missing, public=missing))
 
 
 def source(settings: Registry, book: Book) -> RosterSource:

@@ -140,5 +140,6 @@ def _login_refused(server: str, reply: Reply) -> Exception:
     error = refusal(reply)
     # Nacos 3.1 answers a wrong password so, and an unknown user with 403.
     if reply.status in {400, 401, 403} or (reply.status == 500 and _PASSWORD_500 in reply.body):
-        return NotAuthenticated(f"login at {server}: {error}; look at `username` and `passwordFile`")
-    return type(error)(f"login at {server}: {error}")
+        advice = "look at `username` and `passwordFile`"
+        return NotAuthenticated(f"login at {server}: {error}; {advice}")
+    return error.at(f"login at {server}")

@@ -6,24 +6,30 @@ much processor time (`benchmarks/registries.py`), and most answers are "not modi
 
 import asyncio
 import ssl
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Generic, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
-from adapter.outbound import Access, credentials, tls_context
+from adapter.answer_budget import ANSWERS, FREE_BYTES, AnswerBudget, Lease, Limit
+from adapter.outbound import UNREADABLE_CREDENTIALS, Access, credentials, tls_context
 from adapter.registries.errors import RegistryError, RegistryUnreachable, WrongRegistryAnswer
 from adapter.registries.http1 import RawReply, Reader, Request, SurplusAnswer
+from adapter.source_errors import connection_fault
 
 CONNECTIONS = 8
 """Questions under way at a time: a server that takes 100 ms for each still answers 80 a second."""
 
-Outcome = RawReply | RegistryError
-"""What became of a question."""
+T = TypeVar("T")
+
+Read = Callable[[int, RawReply], Awaitable[T]]
+"""What decodes the answer to a question, by the question's number. Raises RegistryError."""
 
 
 class Pool:
     """Connections to one server, made when they are needed and kept.
 
-    `timeout` (seconds) is for each answer. `on_loss` hears of connections that were lost without the server's
+    `timeout` (seconds) is for each answer, and so is `limit`; large ones are read when `budget` has room for one of this
+    `source`. `on_loss` hears of connections that were lost without the server's
     announcing it, as when it was killed, even where they can be made anew at once. `on_surplus` hears of an answer that
     nobody asked for: what was answered last, and its tag, may be of another question.
     """
@@ -34,6 +40,9 @@ class Pool:
         access: Access,
         *,
         timeout: float,
+        source: str,
+        limit: Limit,
+        budget: AnswerBudget = ANSWERS,
         on_loss: Callable[[], None] = lambda: None,
         on_surplus: Callable[[], None] = lambda: None,
     ) -> None:
@@ -41,13 +50,17 @@ class Pool:
         self.url = urlsplit(server)
         self.access = access
         self.timeout = timeout
+        self.source = source
+        self.limit = limit
+        self.budget = budget
         self._on_loss = on_loss
         self.on_surplus = on_surplus
         self._kept: list[_Connection] = []
 
-    async def ask(self, requests: Sequence[Request]) -> list[Outcome]:
+    async def ask(self, requests: Sequence[Request], read: Read[T]) -> list[T | RegistryError]:
         """What became of each request, in their order. They may only read: what a lost connection took is put again.
 
+        Each answer is decoded by `read` as soon as it is whole: not all of them are in memory at once.
         Raises the first RegistryError where nothing at all was answered, or nobody can be asked.
         """
         head = await self._head()
@@ -56,13 +69,13 @@ class Pool:
         except UnicodeError as error:  # a credential that fits in no header
             raise RegistryUnreachable(f"{self.server}: {error}") from error
         kept, self._kept = self._kept, []
-        batch = _Batch(self, written, kept)
+        batch = _Batch(self, written, kept, read)
         try:
             self._kept = await batch.run()
         finally:
             if batch.lost:
                 self._on_loss()
-        if batch.error is not None and not any(isinstance(one, RawReply) for one in batch.outcomes):
+        if batch.error is not None and not batch.answered:
             raise batch.error
         return [one for one in batch.outcomes if one is not None]
 
@@ -72,7 +85,13 @@ class Pool:
             known = await asyncio.to_thread(credentials, self.access)
         except (OSError, UnicodeError) as error:
             where = getattr(error, "filename", None) or ""
-            raise RegistryUnreachable(f"{self.server}: credentials: cannot use {where}: {error}") from error
+            raise RegistryUnreachable(
+                f"{self.server}: credentials: cannot use {where}: {error}", public=UNREADABLE_CREDENTIALS
+            ) from error
+        except ValueError as error:
+            raise RegistryUnreachable(
+                f"{self.server}: credentials: {error}", public=UNREADABLE_CREDENTIALS
+            ) from error
         lines = {"Host": self.url.netloc.rpartition("@")[2], "Accept": "application/json", **known}
         return "".join(f"{name}: {value}\r\n" for name, value in lines.items())
 
@@ -83,19 +102,22 @@ class Pool:
         self._kept = []
 
 
-class _Batch:
+class _Batch(Generic[T]):
     """Questions that are put together. `lost`: whether a connection was; `error`: the first thing that went wrong."""
 
-    def __init__(self, pool: Pool, requests: Sequence[bytes], kept: Sequence["_Connection"]) -> None:
+    def __init__(self, pool: Pool, requests: Sequence[bytes], kept: Sequence["_Connection"], read: Read[T]) -> None:
         self._pool = pool
         self._requests = requests
+        self._read = read
         self._left: Iterator[tuple[int, bytes]] = iter(enumerate(requests))
         self._connections: list[_Connection | None] = [*kept, *[None] * CONNECTIONS][:CONNECTIONS]
         self._tls: asyncio.Task[ssl.SSLContext] | None = None
         self._answers = 0
         self._in_vain = 0
         """Failures since the last answer."""
-        self.outcomes: list[Outcome | None] = [None] * len(requests)
+        self.outcomes: list[T | RegistryError | None] = [None] * len(requests)
+        self.answered: set[int] = set()
+        """The questions that were answered, whatever the answer is worth."""
         self.error: RegistryError | None = None
         self.lost = False
 
@@ -124,24 +146,39 @@ class _Batch:
         answered: list[int] = []
         for index, request in self._left:
             before = self._answers
-            try:
-                async with asyncio.timeout(self._pool.timeout):
-                    connection, self.outcomes[index] = await self._put(connection, request)
-            except SurplusAnswer as error:
-                connection = None
-                self._pool.on_surplus()
-                for one in (*answered, index):
-                    self._fail(one, error)
-            except (RegistryError, OSError, TimeoutError) as error:
-                connection = None
-                self._fail(index, error)
-                if self._nobody_answers(error, since=before):
-                    break
-            else:
-                answered.append(index)
-                self._answers += 1
-                self._in_vain = 0
+            async with self._pool.budget.lease(self._pool.source) as lease:
+                try:
+                    async with asyncio.timeout(self._pool.timeout):
+                        connection, reply = await self._put(connection, request, lease)
+                except SurplusAnswer as error:
+                    connection = None
+                    self._pool.on_surplus()
+                    for one in (*answered, index):
+                        self._fail(one, error)
+                except TimeoutError as error:
+                    connection = None
+                    late = RegistryUnreachable(lease.late(self._pool.timeout), public="timed out")
+                    self._fail(index, late)
+                    if self._nobody_answers(error, since=before):
+                        break
+                except (RegistryError, OSError) as error:
+                    connection = None
+                    self._fail(index, error)
+                    if self._nobody_answers(error, since=before):
+                        break
+                else:
+                    answered.append(index)
+                    self._answers += 1
+                    self._in_vain = 0
+                    await self._take(index, reply)
         return connection
+
+    async def _take(self, index: int, reply: RawReply) -> None:
+        self.answered.add(index)
+        try:
+            self.outcomes[index] = await self._read(index, reply)
+        except RegistryError as error:
+            self.outcomes[index] = error
 
     def _nobody_answers(self, error: Exception, *, since: int) -> bool:
         """Whether no further question needs to wait for its own failure."""
@@ -149,26 +186,27 @@ class _Batch:
             return True
         return self._in_vain >= min(CONNECTIONS, len(self._requests))
 
-    def _fail(self, index: int, error: Exception) -> None:
-        if isinstance(error, TimeoutError):
-            said: RegistryError = RegistryUnreachable(f"{self._pool.server}: no answer within {self._pool.timeout:g} s")
-        elif isinstance(error, RegistryError):
-            said = type(error)(f"{self._pool.server}: {error}")
+    def _fail(self, index: int, error: RegistryError | OSError) -> None:
+        if isinstance(error, RegistryError):
+            said = error.at(self._pool.server)
         else:
-            said = RegistryUnreachable(f"{self._pool.server}: {error}")
+            said = RegistryUnreachable(f"{self._pool.server}: {error}", public=connection_fault(error))
+        self.answered.discard(index)
         self.outcomes[index] = said
         self.error = self.error or said
         self._in_vain += 1
 
-    async def _put(self, connection: "_Connection | None", request: bytes) -> tuple["_Connection | None", RawReply]:
+    async def _put(
+        self, connection: "_Connection | None", request: bytes, lease: Lease
+    ) -> tuple["_Connection | None", RawReply]:
         """An answer, over this connection or a new one, and the connection where it can be used again."""
         if connection is not None:
-            reply = await connection.exchange(request)
+            reply = await connection.exchange(request, self._pool.limit, lease)
             self.lost = self.lost or connection.lost
             if reply is not None:
                 return (None if connection.closed else connection), reply
         connection = await self._connect()
-        reply = await connection.exchange(request)
+        reply = await connection.exchange(request, self._pool.limit, lease)
         if reply is None:
             raise ConnectionResetError("the connection was closed without an answer")
         return (None if connection.closed else connection), reply
@@ -186,14 +224,19 @@ class _Batch:
         return connection
 
 
+class _Large:
+    """The answer turns out to be large."""
+
+
 class _Connection(asyncio.Protocol):
     """The bytes of one connection: a request out, its answer in."""
 
     def __init__(self, on_surplus: Callable[[], None]) -> None:
         self._on_surplus = on_surplus
         self._transport: asyncio.Transport | None = None
-        self._reader = Reader()
-        self._told: asyncio.Future[RawReply | None] | None = None
+        self._reader = Reader(Limit(0))
+        self._told: asyncio.Future[RawReply | _Large | None] | None = None
+        self._may_be_large = False
         self._announced = False
         self.closed = False
 
@@ -202,16 +245,21 @@ class _Connection(asyncio.Protocol):
         """Whether it ended without the server's announcing it."""
         return self.closed and not self._announced
 
-    async def exchange(self, request: bytes) -> RawReply | None:
+    async def exchange(self, request: bytes, limit: Limit, lease: Lease) -> RawReply | None:
         """The answer to a request; None where the connection ended before. Raises WrongRegistryAnswer."""
         if self.closed:
             return None
         assert self._transport is not None
-        self._reader = Reader()
-        self._told = asyncio.get_running_loop().create_future()
+        self._reader, self._may_be_large = Reader(limit), False
+        loop = asyncio.get_running_loop()
+        self._told = loop.create_future()
         self._transport.write(request)
         try:
-            return await self._told
+            while isinstance(reply := await self._told, _Large):
+                self._told = loop.create_future()
+                await lease.take(self._reader.expected if self._reader.is_sized else limit.size)
+                self._transport.resume_reading()
+            return reply
         except BaseException:
             self.close()  # the next question would get the answer to this one
             raise
@@ -243,10 +291,21 @@ class _Connection(asyncio.Protocol):
             self._told.set_exception(error)
             return
         if reply is None:
+            self._ask_for_room()
             return
         if (reply.header(b"connection") or b"").lower() == b"close":
             self.close()
         self._told.set_result(reply)
+
+    def _ask_for_room(self) -> None:
+        """Read no further in a large answer until there is memory for it."""
+        if self._may_be_large or self._reader.expected <= FREE_BYTES:
+            return
+        self._may_be_large = True
+        assert self._transport is not None
+        assert self._told is not None
+        self._transport.pause_reading()
+        self._told.set_result(_Large())
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone, by whatever cause: who waits for an answer gets none."""

@@ -50,7 +50,7 @@ async def _look_at(server: str, settings: Registry, keys: Collection[ServiceKey]
         chosen = source(settings, book)
     except ImportError as error:
         missing = f"{error}; install effective-load[{settings.type.lower()}]"
-        return _look(server, book, keys, Trouble("error", missing))
+        return _look(server, book, keys, Trouble("error", missing, missing))
     chosen.watch(keys)
     running = asyncio.create_task(chosen.run())
     running.add_done_callback(lambda _: told.set())
@@ -61,7 +61,7 @@ async def _look_at(server: str, settings: Registry, keys: Collection[ServiceKey]
     finally:
         broke = await _end(running)
     late = f"{server}: no answer within {settings.timeout_seconds:g} s"
-    silent = Trouble("unreachable", origin(settings).about("unreachable", late))
+    silent = Trouble("unreachable", origin(settings).about("unreachable", late), "timed out")
     return _look(server, book, keys, broke or silent)
 
 
@@ -84,7 +84,7 @@ async def _end(running: asyncio.Task[None]) -> Trouble | None:
     running.cancel()
     [result] = await asyncio.gather(running, return_exceptions=True)
     if isinstance(result, Exception):
-        return Trouble("error", f"the adapter's own fault: {result!r}")
+        return Trouble("error", f"the adapter's own fault: {result!r}", "the adapter's own fault")
     return None
 
 
