@@ -69,6 +69,8 @@ def pieces(
         found = between.search(rest, searched)
         if found is not None:
             stop, start = found.span(1)
+            if stop > most + 2 * SEGMENT_BYTES:
+                raise _uncut(most)
             yield Piece(b"".join((b"[", rest[:stop], b"]")), is_last=False)
             del rest[:start]
             searched = size
@@ -88,5 +90,9 @@ def _fill(rest: bytearray, body: Body, size: int) -> None:
 def _last(rest: bytearray, body: Body, most: int) -> Piece:
     _fill(rest, body, most + 1)
     if len(rest) > most + 2 * SEGMENT_BYTES or len(body):
-        raise Uncut(f"it is not what is expected here, or has parts of more than {most >> 20} MiB")
+        raise _uncut(most)
     return Piece(rest, is_last=True)
+
+
+def _uncut(most: int) -> Uncut:
+    return Uncut(f"it is not what is expected here, or has parts of more than {most >> 20} MiB")

@@ -132,7 +132,7 @@ class Authenticator:
             status = msgspec.json.decode(body, type=_Review).status
         except (KubeError, msgspec.MsgspecError) as error:
             self._results.labels("token", "error").inc()
-            raise unavailable(f"the token cannot be verified: {error}") from error
+            raise unavailable(f"the token cannot be verified: {_public(error)}") from error
         user = status.user
         extra = tuple(sorted((name.lower(), tuple(values)) for name, values in (user.extra or {}).items()))
         identity = identify(user.username, user.uid, tuple(user.groups or ()), extra) if status.authenticated else None
@@ -142,3 +142,8 @@ class Authenticator:
     def _refused(self, method: str, message: str) -> StatusError:
         self._results.labels(method, "refused").inc()
         return unauthorized(message)
+
+
+def _public(error: KubeError | msgspec.MsgspecError) -> str:
+    """What a stranger may know of it: no addresses, and no words of another server."""
+    return error.public if isinstance(error, KubeError) else "the API server's answer cannot be read"

@@ -187,7 +187,7 @@ class HttpSource:
             del self._holds_until[key]
             self._book.heard(key, (), absence_counts=False)
             silent = "the platform's word has expired; it has to tell again before its ttlSeconds are over"
-            self._book.failed(RegistryUnreachable(silent), [key])
+            self._book.failed(RegistryUnreachable(silent, public=silent), [key])
         if self._holds_until:
             self._book.confirm(list(self._holds_until))
 

@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from adapter.answer_budget import AnswerTooLarge, Body, Limit
+from adapter.answer_budget import SEGMENT_BYTES, AnswerTooLarge, Body, Limit
 from adapter.outbound import Reply
 from adapter.registries.errors import WrongRegistryAnswer
 
@@ -60,7 +60,7 @@ class RawReply(NamedTuple):
         """As other clients give answers, with the headers that a refusal is told by."""
         location = self.header(b"location")
         headers = {"Location": location.decode("latin-1")} if location is not None else {}
-        return Reply(self.status, headers, self.body.whole())
+        return Reply(self.status, headers, self.body.start(SEGMENT_BYTES))
 
 
 class Reader:

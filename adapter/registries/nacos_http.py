@@ -129,9 +129,7 @@ class Lists:
             await self._check_clusters(server, place, proof)
         return listed
 
-    async def _listed(
-        self, server: str, place: Place, proof: Proof, views: Sequence[_View]
-    ) -> tuple[Listed, str]:
+    async def _listed(self, server: str, place: Place, proof: Proof, views: Sequence[_View]) -> tuple[Listed, str]:
         """The list of the first call that the server has; empty where it says what is missing: service or cluster."""
         first = self._known.get((server, views), 0)
         for turn in range(first, first + len(views)):

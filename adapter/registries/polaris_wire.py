@@ -85,6 +85,7 @@ def request(service: str, namespace: str, revision: str) -> Request:
 async def answer(reply: RawReply, server: str, service: str, namespace: str) -> Answer:
     """What a reply says of its service. Raises RegistryError where it says more of the server than of the service."""
     slices = Slices()
+    plain = reply.plain  # decoding uses the body up
     listed: list[_Instance] = []
     found = None
     try:
@@ -97,7 +98,7 @@ async def answer(reply: RawReply, server: str, service: str, namespace: str) -> 
             await slices.breathe()
     except (msgspec.MsgspecError, UnicodeDecodeError, Uncut) as error:
         if reply.status != 200:
-            raise refusal(reply.plain).at(server) from None
+            raise refusal(plain).at(server) from None
         raise WrongRegistryAnswer(f"{server}: not an answer of Polaris' discovery API: {error}") from None
     assert found is not None
     if not _is_of(found, service, namespace):

@@ -89,9 +89,7 @@ class Pool:
                 f"{self.server}: credentials: cannot use {where}: {error}", public=UNREADABLE_CREDENTIALS
             ) from error
         except ValueError as error:
-            raise RegistryUnreachable(
-                f"{self.server}: credentials: {error}", public=UNREADABLE_CREDENTIALS
-            ) from error
+            raise RegistryUnreachable(f"{self.server}: credentials: {error}", public=UNREADABLE_CREDENTIALS) from error
         lines = {"Host": self.url.netloc.rpartition("@")[2], "Accept": "application/json", **known}
         return "".join(f"{name}: {value}\r\n" for name, value in lines.items())
 

@@ -110,7 +110,9 @@ async def decode_usages(body: Body) -> dict[str, PodUsage]:
             pods |= await _usages(items, slices)
             await slices.breathe()
     except (msgspec.MsgspecError, UnicodeDecodeError, Uncut) as error:
-        raise WrongAnswer(f"the answer is no PodMetricsList: {error}", public="the answer is no PodMetricsList") from error
+        raise WrongAnswer(
+            f"the answer is no PodMetricsList: {error}", public="the answer is no PodMetricsList"
+        ) from error
     return pods
 
 

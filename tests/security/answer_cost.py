@@ -86,7 +86,12 @@ async def measure(port: int) -> dict[str, object]:
     server = PrometheusServer(name="main", url=f"http://127.0.0.1:{port}", timeout_seconds=60)
     query = NamedQuery(name="cpu", server="main", query="sum by (namespace, pod) (cpu)", interval_seconds=3600)
     source = Prometheus(
-        [server], [query], inline_allowed=False, on_change=lambda _: answered.set(), clock=lambda: NOW, metrics=Metrics()
+        [server],
+        [query],
+        inline_allowed=False,
+        on_change=lambda _: answered.set(),
+        clock=lambda: NOW,
+        metrics=Metrics(),
     )
     gc.collect()
     gc.disable()  # as the server has it: collections are made at times of its own

@@ -234,7 +234,11 @@ class TestTimes:
 
     @pytest.mark.parametrize(
         "sample",
-        [Sample({}, NOW, "1"), Sample({"effective_load_input": "7"}, NOW, "1"), Sample({"effective_load_input": "0"}, NOW, "x")],
+        [
+            Sample({}, NOW, "1"),
+            Sample({"effective_load_input": "7"}, NOW, "1"),
+            Sample({"effective_load_input": "0"}, NOW, "x"),
+        ],
     )
     async def test_times_that_were_not_asked_for_are_refused(self, sample: Sample) -> None:
         with pytest.raises(WrongAnswer, match="not what was asked for"):

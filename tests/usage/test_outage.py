@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from adapter.answer_budget import Body
 from adapter.kube.errors import Unreachable
 from adapter.outbound import AT_ONCE
 from adapter.settings import NamedQuery, PrometheusServer
@@ -249,6 +250,10 @@ class Session:
 
     def now(self) -> float:
         return moment()
+
+    @contextlib.asynccontextmanager
+    async def reading(self, path: str, *, timeout: float, **_: object) -> AsyncIterator[Body]:  # noqa: ASYNC109
+        yield Body(await self.get(path, timeout=timeout))
 
     async def get(self, path: str, *, timeout: float) -> bytes:  # noqa: ASYNC109  as the session has it
         if GOES <= moment() < COMES:

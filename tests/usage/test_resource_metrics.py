@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapter.answer_budget import Body
 from adapter.kube.errors import Forbidden, KubeError, NotFound, ServerError, TimedOut, Unreachable
 from adapter.load.quantity import NANO, QuantityError, parse_nano
 from adapter.load.samples import PodUsage, ResourceSamples
@@ -143,6 +144,10 @@ class FakeSession:
 
     def now(self) -> float:
         return self.time
+
+    @asynccontextmanager
+    async def reading(self, path: str, *, timeout: float, **_: object) -> AsyncIterator[Body]:  # noqa: ASYNC109
+        yield Body(await self.get(path, timeout=timeout))
 
     async def get(self, path: str, *, timeout: float) -> bytes:  # noqa: ASYNC109
         namespace = path.removeprefix("/apis/metrics.k8s.io/v1beta1/namespaces/").removesuffix("/pods")

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from adapter.answer_budget import Body
 from adapter.kube.slices import Slices
 from adapter.usage.errors import QueryRejected, SourceFailing, WrongAnswer
 from adapter.usage.wire import Sample, read_samples, refusal
@@ -28,7 +29,7 @@ def body(result: Any, kind: str = "vector", **more: Any) -> bytes:
 
 async def read(raw: bytes) -> list[Sample]:
     found: list[Sample] = []
-    await read_samples(raw, found.append, Slices())
+    await read_samples(Body(raw), found.append, Slices())
     return found
 
 
