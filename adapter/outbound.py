@@ -260,6 +260,8 @@ def _header_value(name: str, file: str) -> str:
         raise ValueError(f"{where}: cannot use {file}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"{where}: {file} is no UTF-8 text; write the value alone into it") from error
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
     if not value or not value.isascii() or not value.isprintable():
         # The value is not shown: it may be a secret.
         fault = "is empty" if not value else "holds more than one line of printable ASCII characters"

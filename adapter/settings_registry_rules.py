@@ -6,7 +6,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from adapter.faults import Fault
-from adapter.source_errors import without_user
 
 _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+):([1-9][0-9]{0,4})", re.ASCII)
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)

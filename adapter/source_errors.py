@@ -8,7 +8,7 @@ the metrics API: it names the kind of fault alone, and is written by this progra
 import re
 from typing import Self
 
-_USER = re.compile(r"(?<=://)[^\s/?#@]*(?:@[^\s/?#@]*)*@")
+_USER = re.compile(r"(?<=//)[^\s/?#@]*(?:@[^\s/?#@]*)*@")
 
 
 class SourceError(Exception):

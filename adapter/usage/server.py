@@ -10,7 +10,7 @@ from adapter.answer_budget import MIB, AnswerTooLarge, Limit
 from adapter.kube.slices import Slices
 from adapter.outbound import AT_ONCE, Access, Client, OutboundError
 from adapter.settings import PrometheusServer
-from adapter.usage.errors import SourceUnreachable, WrongAnswer
+from adapter.usage.errors import SourceUnreachable, UsageError, WrongAnswer
 from adapter.usage.outage import Outage
 from adapter.usage.wire import Sample, read_samples, refusal
 
@@ -60,8 +60,10 @@ class Server:
                 with duration.time() if duration is not None else contextlib.nullcontext():
                     reply = await reading.enter_async_context(self._client.answer("POST", self._url, data=form))
                 if reply.status not in _OK:
-                    raise refusal(reply.status, reply.body.start(_REFUSAL_BYTES)).at(self._url)
+                    raise refusal(reply.status, reply.body.start(_REFUSAL_BYTES))
                 await read_samples(reply.body, take, slices)
+        except UsageError as error:
+            raise error.at(self._url) from error
         except AnswerTooLarge as error:
             raise WrongAnswer(f"{self._url}: {error}", public=error.public) from error
         except OutboundError as error:

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from adapter.kube.credentials import Access as KubeAccess
 from adapter.kube.errors import ApiStatusError, ScaleUnread, from_answer
-from adapter.kube.scale import Scales
+from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
 from adapter.load.spec import Query
 from adapter.registries.hub import Registries
@@ -158,7 +158,7 @@ class TestApiServer:
                     task.cancel()
                     await asyncio.gather(task, return_exceptions=True)
                 with pytest.raises(ScaleUnread) as caught:
-                    await Scales(session, Metrics()).read("/apis/apps/v1/x/scale", None, None)
+                    await ScaleReader(session).read("/apis/apps/v1/x/scale", None, None)
         assert usage.samples("shop").error == "503 ServiceUnavailable (no answer so far)"
         assert INSIDE in str(logged)
         assert "503 ServiceUnavailable" in caught.value.public
