@@ -85,9 +85,9 @@ def url_faults(path: str, url: str) -> Iterator[Fault]:
     except ValueError:
         parts, host = urlsplit(""), None
     if parts.scheme not in {"http", "https"} or not host:
-        yield Fault(
-            path, without_user(url), "write http:// or https://, a host, and the port where it is not the usual one"
-        )
+        # One with a user in it is not shown either.
+        shown = None if "@" in url else url
+        yield Fault(path, shown, "write http:// or https://, a host, and the port where it is not the usual one")
     elif parts.username is not None:
         # The value is not shown: it holds a password.
         yield Fault(path, None, "carries a user; write it as a key of its own, with the password in a file")

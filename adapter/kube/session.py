@@ -176,9 +176,9 @@ class Session:
     async def stream(
         self, path: str, params: Mapping[str, str] | None = None, *, idle: float = 75.0
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The lines of an answer without end, each of LARGEST_LINE at most; silence of more than `idle` seconds raises TimedOut.
+        """The lines of an answer without end; silence of more than `idle` seconds raises TimedOut.
 
-        An answer that ends in the middle of a line raises Unreachable.
+        A line of more than LARGEST_LINE raises TooLarge, an end in the middle of one Unreachable.
         """
         question = _Question("GET", path, params, {"Accept": "application/json"}, idle=idle)
         answer = await self._opened(question)

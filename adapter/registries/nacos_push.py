@@ -1,7 +1,7 @@
 """Subscriptions to services in one push connection, which is made anew whenever it is lost. Needs the extra `nacos`."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 import msgspec

@@ -28,8 +28,8 @@ Read = Callable[[int, RawReply], Awaitable[T]]
 class Pool:
     """Connections to one server, made when they are needed and kept.
 
-    `timeout` (seconds) is for each answer, and so is `limit`; large ones are read when `budget` has room for one of this
-    `source`. `on_loss` hears of connections that were lost without the server's
+    `timeout` (seconds) is for each answer, and so is `limit`; large ones are read when `budget` has room for one of
+    this `source`. `on_loss` hears of connections that were lost without the server's
     announcing it, as when it was killed, even where they can be made anew at once. `on_surplus` hears of an answer that
     nobody asked for: what was answered last, and its tag, may be of another question.
     """
@@ -257,7 +257,7 @@ class _Connection(asyncio.Protocol):
                 self._told = loop.create_future()
                 await lease.take(self._reader.expected if self._reader.is_sized else limit.size)
                 self._transport.resume_reading()
-            return reply
+            return reply  # noqa: TRY300  whatever ends it closes the connection
         except BaseException:
             self.close()  # the next question would get the answer to this one
             raise

@@ -240,7 +240,7 @@ class Prometheus:
             try:
                 found = await self._answer(question, source)
             except UsageError as error:
-                self._failed(source, question, error, last)
+                self._failed(source, question, error)
                 if rejected := isinstance(error, QueryRejected):
                     server.outage.answered()
                 slow = loop.time() - began > SLOW_SECONDS
@@ -277,7 +277,7 @@ class Prometheus:
             times = "the times of its samples cannot be had (name one metric in each selector)"
             raise QueryRejected(f"{times}: {error}", public=f"{times}: {error.public}") from error
 
-    def _failed(self, source: str, question: Question, error: UsageError, last: _Known) -> None:
+    def _failed(self, source: str, question: Question, error: UsageError) -> None:
         self._metrics.source_up.labels(source).set(0)
         self._metrics.source_errors.labels(source, error.reason).inc()
         if str(error) != self._complaints.get(question):

@@ -16,7 +16,7 @@ from adapter.load.pods import PodState
 from adapter.registries import eureka as source_module
 from adapter.registries.eureka import LONGEST_GAP_SECONDS, RELIST_SECONDS
 from adapter.registries.eureka_state import CACHED_SECONDS, EVICTION_SECONDS, RegistryCopy
-from adapter.registries.eureka_wire import Registration, Applications, entries, registrations
+from adapter.registries.eureka_wire import Applications, Registration, entries, registrations
 from adapter.registries.roster import ServiceKey
 from tests.registries.eureka_kit import REGISTRY, FakeEureka, Followed, following, hash_of, instance, raw
 from tests.registries.trust import Clock

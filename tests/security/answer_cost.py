@@ -66,6 +66,11 @@ def rss(what: str = "VmRSS") -> int:
     raise LookupError(what)
 
 
+def forget_peak() -> None:
+    """Have the peak count from here."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
 class LongestStep:
     """Remembers the event loop's longest step, in seconds of this thread's processor time."""
 
@@ -95,7 +100,7 @@ async def measure(port: int) -> dict[str, object]:
     )
     gc.collect()
     gc.disable()  # as the server has it: collections are made at times of its own
-    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+    forget_peak()
     before, step = rss(), LongestStep()
     task = asyncio.create_task(source.run())
     await answered.wait()
