@@ -300,7 +300,7 @@ def _translated(question: _Question, late: Callable[[], str]) -> Iterator[None]:
     except KubeError:
         raise
     except TimeoutError as error:
-        raise TimedOut(f"{question}: {late()}") from error
+        raise TimedOut(f"{question}: {late()}", public=late()) from error
     except AnswerTooLarge as error:
         raise TooLarge(f"{question}: {error}") from error
     except (aiohttp.ClientError, OSError, ValueError) as error:

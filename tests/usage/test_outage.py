@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import itertools
-import json
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -39,7 +38,7 @@ class Server:
         self.slow_turn = asyncio.Semaphore(SLOW_AT_ONCE)
         self.outage = Outage()
 
-    async def query(self, text: str, **_: object) -> bytes:
+    async def read(self, text: str, *_: object, **__: object) -> None:
         self.asked.append((moment(), text))
         if type(self).refuses(text):
             raise SourceUnreachable("no answer within 10 s")
@@ -47,7 +46,6 @@ class Server:
             await asyncio.sleep(TIMEOUT if self.hangs else 0.001)
             raise SourceUnreachable("no answer")
         await asyncio.sleep(0.01)
-        return json.dumps({"status": "success", "data": {"resultType": "vector", "result": []}}).encode()
 
     async def close(self) -> None:
         pass
