@@ -153,19 +153,19 @@ def test_questions_that_are_slow_however_many_leave_the_others_their_interval(
 ) -> None:
     server.goes = server.comes = 0
     slow, quick = queries(60, 15), queries(3, 5)
-    texts, true = {query.query for query in slow}, server.query
+    texts, true = {query.query for query in slow}, server.read
     times: dict[str, list[float]] = {query.query: [] for query in quick}
 
-    async def query(self: Server, text: str, **more: object) -> bytes:
+    async def read(self: Server, text: str, *others: object, **more: object) -> None:
         if text in texts:
             await asyncio.sleep(TIMEOUT - 1)
             if not answers:
                 raise SourceUnreachable("no answer within 9 s")
         else:
             times[text].append(moment())
-        return await true(self, text, **more)
+        return await true(self, text, *others, **more)
 
-    monkeypatch.setattr(server, "query", query)
+    monkeypatch.setattr(server, "read", read)
 
     async def work() -> None:
         async with polling(*slow, *quick):
@@ -219,15 +219,15 @@ def test_a_question_that_is_refused_shows_that_the_server_answers() -> None:
 
 def test_a_refusal_is_an_answer(server: type[Server], monkeypatch: pytest.MonkeyPatch) -> None:
     [rejected, other] = queries(2, 15)
-    true = server.query
+    true = server.read
 
-    async def query(self: Server, text: str, **more: object) -> bytes:
-        found = await true(self, text, **more)
+    async def read(self: Server, text: str, *others: object, **more: object) -> None:
+        found = await true(self, text, *others, **more)
         if text == rejected.query:
             raise QueryRejected("no such function")
         return found
 
-    monkeypatch.setattr(server, "query", query)
+    monkeypatch.setattr(server, "read", read)
 
     async def work() -> None:
         async with polling(rejected, other) as source:
@@ -241,6 +241,7 @@ class Options:
     interval_seconds = 60.0
     max_age_seconds = 90.0
     timeout_seconds = TIMEOUT
+    max_answer_mib = 32
 
 
 class Session:
