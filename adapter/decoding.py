@@ -32,7 +32,7 @@ class Decoder(Generic[T]):
     def __init__(self, kind: Any) -> None:
         self._decode = msgspec.json.Decoder(kind).decode
 
-    def decode(self, body: bytes | msgspec.Raw) -> T:
+    def decode(self, body: bytes | bytearray | msgspec.Raw) -> T:
         """The value that the bytes hold. Raises msgspec.MsgspecError."""
         try:
             return self._decode(body)  # type: ignore[no-any-return]
@@ -42,7 +42,7 @@ class Decoder(Generic[T]):
             raise msgspec.DecodeError(f"JSON is not UTF-8: {error}") from error
 
 
-def decode(body: bytes | msgspec.Raw, kind: type[T]) -> T:
+def decode(body: bytes | bytearray | msgspec.Raw, kind: type[T]) -> T:
     """As msgspec.json.decode. Raises msgspec.MsgspecError."""
     return Decoder(kind).decode(body)
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from adapter.answer_budget import ANSWERS, MIB
 from adapter.assessor.entries import PolicyEntry, decode_hpa, decode_policy
 from adapter.assessor.freshness import Freshness, KindKey
 from adapter.assessor.marks import Marks
@@ -75,6 +76,7 @@ class Engine:
         self._freshness = Freshness(
             self._feeds, lambda: self._targets.watches, self._world.mark_namespace, self._kind_changed, metrics
         )
+        ANSWERS.resize(settings.answers.max_total_mib * MIB)
         self._usage = ResourceMetrics(
             session,
             self._world.namespaces_with_resources,
@@ -281,6 +283,7 @@ class Engine:
         if waiting:
             log.warning("some settings are taken over at the next start only", keys=list(waiting))
         logs.configure(wanted.logging.level, wanted.logging.format)
+        ANSWERS.resize(wanted.answers.max_total_mib * MIB)
         self._usage.options = wanted.resource_metrics
         prometheus = wanted.prometheus
         self._prometheus.reload(prometheus.servers, prometheus.queries, inline_allowed=prometheus.inline_queries)

@@ -1,51 +1,56 @@
 """HTTP to servers that are not this cluster's API server: credentials from files, TLS, deadlines, limits.
 
-OutboundError               no usable answer; its text is a sentence for people
-├── Unreachable             connection, TLS, deadline, files with credentials that cannot be read
-└── TooLarge                the answer is larger than allowed
+OutboundError               no usable answer; its text is for operators, `public` for all
+└── Unreachable             connection, TLS, deadline, files with credentials that cannot be read
+
+AnswerTooLarge (adapter.answer_budget): the answer is larger than its source's limit.
 """
 
 # ruff: noqa: N818 - an error is called what happened
 
 import asyncio
 import base64
+import contextlib
 import os
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
 
+from adapter.answer_budget import ANSWERS, MIB, AnswerBudget, Body, Lease, Limit, discard_body, read_body
 from adapter.connector import Connector, words
+from adapter.source_errors import SourceError, connection_fault
 
 AT_ONCE = 8
 """Requests under way at a time, for each client."""
-LARGEST_ANSWER = 32 * 1024 * 1024
-"""Bytes of an answer, unpacked."""
+LARGEST_ANSWER = 32 * MIB
+"""Bytes of an answer, unpacked, where the settings say nothing else."""
+LARGEST_SECRET = 16 * 1024
+"""Bytes of a file with a secret: servers take no longer header."""
+UNREADABLE_CREDENTIALS = "the adapter's credentials for it cannot be read"
 
 _Stamp = tuple[tuple[int, ...], ...]
 
 
-class OutboundError(Exception):
+class OutboundError(SourceError):
     """Base of what can go wrong on the way to another server and back."""
 
 
 class Unreachable(OutboundError):
     """The server gave no answer, or not all of it."""
 
-
-class TooLarge(OutboundError):
-    """The answer is larger than allowed."""
+    summary = "cannot be reached"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
     """How to prove who asks, and whom to believe. Files are read again when they change; empty: not used.
 
-    `secret_headers` are header names with the files that hold their values. `ca` is the PEM text of CAs, instead of
-    `ca_file`.
+    `secret_headers` and `header_files` are header names with the files that hold their values: those of the protocol,
+    and those that the settings name under `headerFiles`. `ca` is the PEM text of CAs, instead of `ca_file`.
     """
 
     username: str = ""
@@ -58,6 +63,7 @@ class Access:
     insecure_skip_verify: bool = False
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     secret_headers: Mapping[str, str] = field(default_factory=dict)
+    header_files: Mapping[str, str] = field(default_factory=dict)
 
 
 class Reply(NamedTuple):
@@ -66,6 +72,19 @@ class Reply(NamedTuple):
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+
+class Answer(NamedTuple):
+    """As a reply, its body still in segments."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: Body
+
+    @property
+    def plain(self) -> Reply:
+        """The reply, for bodies that are small or refusals."""
+        return Reply(self.status, self.headers, self.body.whole())
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +97,25 @@ class _Opened:
 class Client:
     """Sends requests with the credentials of one access. Must be made where an event loop runs.
 
-    `timeout` is the usual deadline of a request, in seconds; `at_once` bounds the connections.
+    `timeout` is the usual deadline of a request, in seconds; `at_once` bounds the connections, `limit` each answer.
+    Large answers are read when `budget` has room for one of this `source`.
     """
 
     def __init__(
-        self, access: Access, *, timeout: float, at_once: int = AT_ONCE, largest: int = LARGEST_ANSWER
+        self,
+        access: Access,
+        *,
+        timeout: float,
+        source: str = "",
+        at_once: int = AT_ONCE,
+        limit: Limit = Limit(LARGEST_ANSWER),  # noqa: B008  it cannot be changed
+        budget: AnswerBudget = ANSWERS,
     ) -> None:
         self._access = access
         self._timeout = timeout
-        self._largest = largest
+        self._source = source or f"client {id(self)}"
+        self._limit = limit
+        self._budget = budget
         self._opened: _Opened | None = None
         self._http = aiohttp.ClientSession(
             connector=Connector(limit=at_once),
@@ -95,52 +124,66 @@ class Client:
             headers={"Accept": "application/json", "Accept-Encoding": "gzip"},
         )
 
-    async def send(
+    @contextlib.asynccontextmanager
+    async def answer(
         self,
         method: str,
         url: str,
         *,
         deadline: float | None = None,
         headers: Mapping[str, str] | None = None,
+        keep: bool = True,
         **content: Any,
-    ) -> Reply:
-        """Send a request and read the whole answer; redirects are not followed. Raises OutboundError.
+    ) -> AsyncIterator[Answer]:
+        """Send a request and read the whole answer, which the budget counts until this context ends.
 
-        `content` goes to aiohttp as it is: `params`, `data`, `json`. `deadline` (seconds) covers all of it.
+        `content` goes to aiohttp as it is: `params`, `data`, `json`. `deadline` (seconds) covers all of it; redirects
+        are not followed. Without `keep` the body is read past, and is empty. Raises OutboundError and AnswerTooLarge.
         """
-        seconds = self._timeout if deadline is None else deadline
+        async with self._budget.lease(self._source) as lease:
+            yield await self._read(lease, method, url, deadline or self._timeout, headers or {}, keep, content)
+
+    async def send(self, method: str, url: str, **more: Any) -> Reply:
+        """As `answer`, for answers that are small, or of which little is kept."""
+        async with self.answer(method, url, **more) as reply:
+            return reply.plain
+
+    async def _read(
+        self,
+        lease: Lease,
+        method: str,
+        url: str,
+        seconds: float,
+        headers: Mapping[str, str],
+        keep: bool,
+        content: Mapping[str, Any],
+    ) -> Answer:
         try:
             async with asyncio.timeout(seconds):
                 opened = await self._credentials(secure=url.startswith("https:"))
                 request = self._http.request(
                     method,
                     url,
-                    headers={**opened.headers, **(headers or {})},
+                    headers={**opened.headers, **headers},
                     ssl=opened.tls or True,
                     allow_redirects=False,
                     **content,
                 )
                 async with request as response:
-                    return Reply(response.status, response.headers, await self._body(response))
+                    if not keep:
+                        await discard_body(response, self._limit)
+                    body = await read_body(response, self._limit, lease) if keep else Body()
+                    return Answer(response.status, response.headers, body)
         except TimeoutError as error:
-            raise Unreachable(f"no answer within {seconds:g} s") from error
+            raise Unreachable(lease.late(seconds), public="timed out") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise Unreachable(words(error)) from error
+            raise Unreachable(words(error), public=connection_fault(error)) from error
 
     async def _credentials(self, *, secure: bool) -> _Opened:
         known = self._opened
         if known is None or known.stamp or (secure and known.tls is None):
             self._opened = known = await asyncio.to_thread(_open, self._access, known, secure)
         return known
-
-    async def _body(self, response: aiohttp.ClientResponse) -> bytes:
-        chunks, size = [], 0
-        async for chunk in response.content.iter_any():
-            size += len(chunk)
-            if size > self._largest:
-                raise TooLarge(f"the answer is larger than {self._largest >> 20} MiB; aggregate it, or ask for less")
-            chunks.append(chunk)
-        return b"".join(chunks)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -160,21 +203,34 @@ def tls_context(access: Access) -> ssl.SSLContext:
 
 
 def secret(file: str) -> str:
-    """A secret from its file, without the white space around it. Raises OSError."""
-    return Path(file).read_text(encoding="utf-8").strip()
+    """A secret from its file, without the white space around it. Raises OSError, and ValueError for one too large."""
+    with Path(file).open("rb") as opened:
+        content = opened.read(LARGEST_SECRET + 1)
+    if len(content) > LARGEST_SECRET:
+        raise ValueError(f"{file} is larger than {LARGEST_SECRET >> 10} KiB; write the value alone into it")
+    return content.decode().strip()
 
 
 def _open(access: Access, known: _Opened | None, secure: bool) -> _Opened:
     """Credentials and TLS from their files, read again where one has changed. Reads files: not for the event loop."""
     files = (access.password_file, access.bearer_token_file, access.ca_file, access.cert_file, access.key_file)
+    more = (*access.secret_headers.values(), *access.header_files.values())
     try:
-        stamp = tuple(_stamp(file) for file in (*files, *access.secret_headers.values()) if file)
+        stamp = tuple(_stamp(file) for file in (*files, *more) if file)
         if known is not None and known.stamp == stamp and (known.tls is not None or not secure):
             return known
         return _Opened(stamp, credentials(access), tls_context(access) if secure else None)
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
-        raise Unreachable(f"credentials: cannot use{where}: {error.strerror or error}") from error
+        raise _unusable(f"cannot use{where}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise _unusable("a file with a secret is no UTF-8 text") from error
+    except ValueError as error:
+        raise _unusable(str(error)) from error
+
+
+def _unusable(why: str) -> Unreachable:
+    return Unreachable(f"credentials: {why}", public=UNREADABLE_CREDENTIALS)
 
 
 def _stamp(file: str) -> tuple[int, ...]:
@@ -183,7 +239,7 @@ def _stamp(file: str) -> tuple[int, ...]:
 
 
 def credentials(access: Access) -> dict[str, str]:
-    """The request headers of an access. Reads files. Raises OSError."""
+    """The request headers of an access. Reads files. Raises OSError, and ValueError for what fits in no header."""
     headers = dict(access.headers)
     if access.username:
         pair = f"{access.username}:{secret(access.password_file) if access.password_file else ''}"
@@ -192,4 +248,23 @@ def credentials(access: Access) -> dict[str, str]:
         headers["Authorization"] = f"Bearer {secret(access.bearer_token_file)}"
     for name, file in access.secret_headers.items():
         headers[name] = secret(file)
+    for name, file in access.header_files.items():
+        headers[name] = _header_value(name, file)
     return headers
+
+
+def _header_value(name: str, file: str) -> str:
+    where = f"headerFiles, {name}"
+    try:
+        value = secret(file)
+    except OSError as error:
+        raise ValueError(f"{where}: cannot use {file}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{where}: {file} is no UTF-8 text; write the value alone into it") from error
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
+    if not value or not value.isascii() or not value.isprintable():
+        # The value is not shown: it may be a secret.
+        fault = "is empty" if not value else "holds more than one line of printable ASCII characters"
+        raise ValueError(f"{where}: {file} {fault}; write the header's value alone into it")
+    return value

@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 from adapter import plain
 from adapter.faults import Fault, FaultyDocument, path_of
-from adapter.settings_base import Port, Seconds, Section, models_in, type_of
+from adapter.settings_base import Mebibytes, Port, Seconds, Section, models_in, type_of
 from adapter.settings_notifications import Notifications, Production
 from adapter.settings_registries import Registry
 from adapter.settings_rules import TAG_FAULTS, advice, spanning_faults
@@ -112,6 +112,18 @@ class ResourceMetrics(Section):
     """A sample older than this is no sample."""
     timeout_seconds: Seconds = 5
     """How long one request may take."""
+    max_answer_mib: Mebibytes = Field(default=32, alias="maxAnswerMiB")
+    """How large the answer about one namespace may be, in MiB; a pod takes about 500 bytes. A larger one is an error,
+    and the last answer counts until it is too old."""
+
+
+class Answers(Section):
+    """Answers of all sources together."""
+
+    max_total_mib: Mebibytes = Field(default=128, alias="maxTotalMiB")
+    """How much of what metrics.k8s.io, Prometheus servers and registries answer may be in memory before it is decoded,
+    in MiB after unpacking. Answers wait for one another, the large ones of one source always. No `maxAnswerMiB` may be
+    more."""
 
 
 class BasicAuth(Section):
@@ -142,6 +154,12 @@ class PrometheusServer(Section):
     """Whether to accept any certificate."""
     headers: Mapping[str, str] = Field(default_factory=dict, repr=False)
     """Further request headers, such as `X-Scope-OrgID`."""
+    header_files: Mapping[str, str] = Field(default_factory=dict)
+    """The same with values from files: names of headers with the file that holds the value of each; read again when it
+    changes. For values that are secrets."""
+    max_answer_mib: Mebibytes = Field(default=32, alias="maxAnswerMiB")
+    """How large an answer may be, in MiB after unpacking; a series takes about 150 bytes. A larger one is an error, and
+    the last answer counts until it is too old."""
 
 
 class NamedQuery(Section):
@@ -234,6 +252,8 @@ class Settings(Section):
     """CPU and memory from metrics.k8s.io."""
     prometheus: Prometheus = Prometheus()
     """Prometheus servers and queries."""
+    answers: Answers = Answers()
+    """Answers of all sources together."""
     companion: Companion = Field(default_factory=Companion)
     """The companion. *`namespace` and `lease` need a restart.*"""
     registries: tuple[Annotated[Registry, Field(discriminator="type")], ...] = ()

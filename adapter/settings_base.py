@@ -9,6 +9,8 @@ from pydantic.alias_generators import to_camel
 Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 
+Mebibytes = Annotated[int, Field(ge=1, le=1024)]
+
 
 class Section(BaseModel):
     """A mapping in the file: camelCase keys, no others than those that are known."""

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from adapter.settings_base import Seconds, Section
+from adapter.settings_base import Mebibytes, Seconds, Section
 
 
 class AllowedServices(Section):
@@ -52,7 +52,13 @@ class _Registry(Section):
     """How long one request may take."""
 
 
-class NacosRegistry(_Registry):
+class _Asked(_Registry):
+    max_answer_mib: Mebibytes = Field(default=32, alias="maxAnswerMiB")
+    """How large an answer may be, in MiB after unpacking; an instance takes about 500 bytes. A larger one is an error,
+    and the last answer counts as that of any failing registry."""
+
+
+class NacosRegistry(_Asked):
     """Nacos 2.x or 3.x, or a server that speaks its protocols."""
 
     type: Literal["Nacos"]
@@ -87,11 +93,14 @@ class NacosRegistry(_Registry):
     """TLS, for addresses with `https`; for ZooKeeper where `useTls` is true."""
 
 
-class EurekaRegistry(_Registry):
+class EurekaRegistry(_Asked):
     """Eureka, of Netflix or Spring Cloud. An instance's `hostName` and `instanceId` count as metadata here."""
 
     type: Literal["Eureka"]
     """`Eureka`."""
+    max_answer_mib: Mebibytes = Field(default=64, alias="maxAnswerMiB")
+    """How large an answer may be, in MiB after unpacking. It lists all services at once; an instance takes about 830
+    bytes."""
     servers: tuple[str, ...] = Field(min_length=1)
     """Addresses of the peers, with the prefix: `http://eureka-0:8761/eureka`. One that fails is left for the next."""
     username: str = ""
@@ -105,7 +114,7 @@ class EurekaRegistry(_Registry):
     """TLS, for addresses with `https`; for ZooKeeper where `useTls` is true."""
 
 
-class ConsulRegistry(_Registry):
+class ConsulRegistry(_Asked):
     """Consul."""
 
     type: Literal["Consul"]
@@ -161,7 +170,7 @@ class ZooKeeperRegistry(_Registry):
     """TLS, for addresses with `https`; for ZooKeeper where `useTls` is true."""
 
 
-class PolarisRegistry(_Registry):
+class PolarisRegistry(_Asked):
     """Polaris, by its discovery API."""
 
     type: Literal["Polaris"]
@@ -178,7 +187,7 @@ class PolarisRegistry(_Registry):
     """TLS, for addresses with `https`; for ZooKeeper where `useTls` is true."""
 
 
-class HttpRegistry(_Registry):
+class HttpRegistry(_Asked):
     """A platform of your own that answers, or tells, which pods serve; `docs/registries-http.md` has the contract."""
 
     type: Literal["HTTP"]
@@ -197,6 +206,9 @@ class HttpRegistry(_Registry):
     """File with a bearer token; read again when it changes."""
     headers: Mapping[str, str] = Field(default_factory=dict, repr=False)
     """Further request headers."""
+    header_files: Mapping[str, str] = Field(default_factory=dict)
+    """The same with values from files: names of headers with the file that holds the value of each; read again when it
+    changes. For values that are secrets."""
     tls: RegistryTls = RegistryTls()
     """TLS, for addresses with `https`; for ZooKeeper where `useTls` is true."""
 

@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 
 from adapter.faults import Fault, closest
 from adapter.settings_notification_rules import label_faults, route_faults
-from adapter.settings_registry_rules import registry_faults, url_faults
+from adapter.settings_registry_rules import header_faults, registry_faults, url_faults
 
 OWN_NAMES = ("desired_replicas", "pulled_out_pods")
 OWN_PREFIXES = ("effective_", "raw_")
@@ -45,6 +45,7 @@ def spanning_faults(document: Mapping[str, Any]) -> Iterator[Fault]:
         yield from _server_faults(f"prometheus.servers[{index}]", server)
     for index, query in queries:
         yield from _query_faults(f"prometheus.queries[{index}]", query, [s.get("name") for _, s in servers])
+    yield from _total_faults(document)
 
     label = _section(document, "companion", "production").get("label")
     yield from label_faults("companion.production.label", label)
@@ -92,8 +93,27 @@ def _server_faults(path: str, server: Mapping[str, Any]) -> Iterator[Fault]:
         yield Fault(path, server.get("name"), "has both basicAuth and bearerTokenFile; keep one")
     if server.get("insecureSkipVerify") is True and server.get("caFile"):
         yield Fault(f"{path}.insecureSkipVerify", True, "makes caFile meaningless; keep one")
+    authorized = bool(server.get("basicAuth") or server.get("bearerTokenFile"))
+    yield from header_faults(path, server, authorized=authorized)
     if isinstance(server.get("url"), str):
         yield from url_faults(f"{path}.url", server["url"])
+
+
+def _total_faults(document: Mapping[str, Any]) -> Iterator[Fault]:
+    """Limits of one answer that are more than all answers may have together."""
+    total = _section(document, "answers").get("maxTotalMiB", 128)
+    registries = [
+        (f"registries[{index}]", one, 64 if one.get("type") == "Eureka" else 32)
+        for index, one in _items(document, "registries")
+        if one.get("type") != "ZooKeeper"
+    ]
+    servers = _items(_section(document, "prometheus"), "servers")
+    limits = [("resourceMetrics", _section(document, "resourceMetrics"), 32), *registries]
+    limits += [(f"prometheus.servers[{index}]", one, 32) for index, one in servers]
+    for path, section, default in limits:
+        limit = section.get("maxAnswerMiB", default)
+        if _is_number(limit) and _is_number(total) and limit > total:
+            yield Fault(f"{path}.maxAnswerMiB", limit, f"must not be more than answers.maxTotalMiB ({total})")
 
 
 def _query_faults(path: str, query: Mapping[str, Any], servers: Sequence[Any]) -> Iterator[Fault]:

@@ -171,7 +171,7 @@ class Answers:
         try:
             scale = await self._scales.read(view.scale_path, view.scale, view.scale_proven_at)
         except KubeError as error:
-            raise unavailable(f"the live replica count cannot be read: {error}") from error
+            raise unavailable(f"the live replica count cannot be read: {error.public}") from error
         return desired(view, self._decide(assessment, scale, view.bounds, self._now()), named=named)
 
 

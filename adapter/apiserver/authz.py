@@ -91,7 +91,7 @@ class Authorizer:
             status = msgspec.json.decode(answer, type=_Review).status
         except (KubeError, msgspec.MsgspecError) as error:
             self._reviews.labels("error").inc()
-            raise unavailable(f"nobody can say whether {identity.user!r} may: {error}") from error
+            raise unavailable(f"nobody can say whether {identity.user!r} may: {_public(error)}") from error
         allowed = status.allowed and not status.denied
         self._reviews.labels("allowed" if allowed else "denied").inc()
         ruling = Ruling(allowed, status.reason, self._now())
@@ -137,3 +137,8 @@ def forbidden(identity: Identity, attributes: Attributes, reason: str) -> Status
         group=attributes.group,
         name=attributes.name,
     )
+
+
+def _public(error: KubeError | msgspec.MsgspecError) -> str:
+    """What a stranger may know of it: no addresses, and no words of another server."""
+    return error.public if isinstance(error, KubeError) else "the API server's answer cannot be read"

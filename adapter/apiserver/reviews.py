@@ -26,6 +26,6 @@ class Reviews:
             answer = await self._api.request("POST", path, body=review, timeout=timeout)
         except Forbidden as error:
             self._forbidden[path] = f"{error.message}; {_REMEDY}"
-            raise KubeError(self._forbidden[path]) from error
+            raise KubeError(self._forbidden[path], public=self._forbidden[path]) from error
         self._forbidden.pop(path, None)
         return answer.body

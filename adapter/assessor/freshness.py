@@ -87,8 +87,10 @@ def _cause(watch: Watch) -> str:
             return f"{message.rstrip('.')}; {_remedy(watch)}"
         case NotFound() if watch.name == OWN:
             return "the API server does not serve them; apply manifests/crd"
+        case None:
+            return ""
         case error:
-            return str(error)
+            return error.public
 
 
 def _remedy(watch: Watch) -> str:

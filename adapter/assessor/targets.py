@@ -144,16 +144,16 @@ class Kind:
             try:
                 resource = await self._resources.scalable(self._key.api_version, self._key.kind, anew=True)
             except KubeError as error:
-                self._complain(str(error))
+                self._complain(error.public, str(error))
             else:
                 if not resource.hint:
                     return resource
                 self._complain(f"{self._key.kind} has no scale that can be read: {resource.hint}")
             await asyncio.sleep(self._backoff.next())
 
-    def _complain(self, sentence: str) -> None:
+    def _complain(self, sentence: str, detail: str = "") -> None:
         if self.fault != sentence:
-            log.warning("scale target kind cannot be resolved", kind=self._key.kind, error=sentence)
+            log.warning("scale target kind cannot be resolved", kind=self._key.kind, error=detail or sentence)
             self.fault = sentence
             self._on_news(self._key)
 

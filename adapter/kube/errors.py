@@ -5,6 +5,7 @@ KubeError                       anything a caller of this room may see
 ├── Unreachable                 no answer, or one cut off: connection, TLS
 │   └── TimedOut                no answer, or no further byte of it, within the time given
 ├── MalformedAnswer             an answer that is not what the API promises
+│   └── TooLarge                an answer, or one line of it, that is larger than any should be
 ├── ScaleUnread                 a target's replica count is not known at this moment
 ├── UnknownKind                 discovery knows no such kind, or it has no scale subresource
 ├── UnsafePath                  a value that cannot be a segment of a path; nothing was asked
@@ -22,31 +23,49 @@ KubeError                       anything a caller of this room may see
 
 # ruff: noqa: N818 - the errors bear the API's own names for them
 
+import re
+
 import msgspec
 
 from adapter.decoding import decode
+from adapter.source_errors import SourceError, without_user
 
 _SHOWN = 300
+_REASON = re.compile(r"[A-Za-z]{1,64}", re.ASCII)
 
 
-class KubeError(Exception):
-    """Base of all errors of this room; its text is one sentence for people."""
+class KubeError(SourceError):
+    """Base of all errors of this room; its text is one sentence for operators, `public` one for everybody."""
 
 
 class CredentialsError(KubeError):
     """There are no usable credentials; the text names where they were looked for, never the secret."""
 
+    summary = "the adapter has no usable credentials for the API server"
+
 
 class Unreachable(KubeError):
     """The API server gave no answer, or not all of it."""
+
+    summary = "the API server cannot be reached"
 
 
 class TimedOut(Unreachable):
     """The API server did not answer in time, or fell silent in the middle of an answer."""
 
+    summary = "no answer in time"
+
 
 class MalformedAnswer(KubeError):
     """The answer is not what the API promises."""
+
+    summary = "the answer is not what the API promises"
+
+
+class TooLarge(MalformedAnswer):
+    """The answer is larger than any should be."""
+
+    summary = "the answer is larger than its limit"
 
 
 class ScaleUnread(KubeError):
@@ -54,7 +73,12 @@ class ScaleUnread(KubeError):
 
 
 class UnknownKind(KubeError):
-    """The API server serves no such kind, or the kind cannot be scaled."""
+    """The API server serves no such kind, or the kind cannot be scaled. The sentence is this program's own."""
+
+    @property
+    def public(self) -> str:
+        """The sentence."""
+        return str(self)
 
 
 class UnsafePath(KubeError):
@@ -67,12 +91,17 @@ class ApiStatusError(KubeError):
     def __init__(
         self, code: int, reason: str, message: str, *, request: str = "", retry_after: float | None = None
     ) -> None:
-        super().__init__(code, reason, message)
+        super().__init__()
         self.code = code
         self.reason = reason
-        self.message = message
+        self.message = without_user(message)
         self.request = request
         self.retry_after = retry_after
+
+    @property
+    def public(self) -> str:
+        """Code and reason: the message may be another server's, and name addresses."""
+        return f"{self.code} {self.reason}" if _REASON.fullmatch(self.reason) else f"HTTP {self.code}"
 
     def __str__(self) -> str:
         asked = f"{self.request}: " if self.request else ""

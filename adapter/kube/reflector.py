@@ -25,12 +25,13 @@ from adapter.kube.errors import (
     NotFound,
     ServerError,
     TimedOut,
+    TooLarge,
     TooManyRequests,
     Unauthorized,
     Unreachable,
     from_answer,
 )
-from adapter.kube.session import Session
+from adapter.kube.session import LARGEST_ANSWER, Session
 from adapter.kube.slices import Slices, spare_what_lives
 from adapter.telemetry.metrics import Metrics
 
@@ -43,12 +44,16 @@ SILENCE_SECONDS = 10.0
 PROOF_SECONDS = 90.0
 """A copy without proof that it is current for so long is not believed, and listed anew before it is again."""
 
+LARGEST_PAGE = 4_000_000
+"""Bytes of a page of several objects: what is scanned in one step."""
+
 _LIST_SECONDS = 60.0
 _FIRST_PAGE = 100
 _PAGE_BYTES = 1_000_000  # put together, and scanned, in about 2 ms each
 _AT_ONCE_SECONDS = 1.0
 _MANY = 1000
 _REFUSALS = 3
+_SHORTER = 4
 
 _log = structlog.get_logger(__name__)
 
@@ -206,8 +211,7 @@ class Reflector(Generic[T]):
 
     async def _fetch(self, token: str, slices: Slices) -> _Page:
         """One page, its objects not yet decoded. Its length follows from how large the objects were so far."""
-        params = {**self._params, "limit": str(self._limit), **({"continue": token} if token else {})}
-        body = await self._session.get(self._path, params=params, timeout=_LIST_SECONDS)
+        body = await self._read_page(token)
         await slices.breathe()  # joining the body was one step, finding the objects in it is the next
         try:
             page = _read(_PAGE, body, self._path)
@@ -217,6 +221,18 @@ class Reflector(Generic[T]):
         if page.items:
             self._limit = max(1, min(self._page, _PAGE_BYTES * len(page.items) // len(body)))
         return page
+
+    async def _read_page(self, token: str) -> bytes:
+        """A page's bytes. One that is too large is asked for again with fewer objects: anybody may write large ones."""
+        while True:
+            params = {**self._params, "limit": str(self._limit), **({"continue": token} if token else {})}
+            largest = LARGEST_PAGE if self._limit > 1 else LARGEST_ANSWER
+            try:
+                return await self._session.get(self._path, params=params, timeout=_LIST_SECONDS, largest=largest)
+            except TooLarge:
+                if self._limit == 1:
+                    raise
+                self._limit = max(1, self._limit // _SHORTER)
 
     async def _collect(self, page: _Page, found: dict[str, T], versions: dict[str, str], slices: Slices) -> None:
         for raw in page.items or ():

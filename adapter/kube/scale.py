@@ -48,7 +48,7 @@ class ScaleReader:
         fallback = self._proven(watched, proven_at)
         self._observe("failed" if fallback is None else "watched", began)
         if fallback is None:
-            raise ScaleUnread(_UNREAD.format(cause=answer)) from answer
+            raise ScaleUnread(_UNREAD.format(cause=answer), public=_UNREAD.format(cause=answer.public)) from answer
         return fallback
 
     async def close(self) -> None:

@@ -2,19 +2,30 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 import aiohttp
 from yarl import URL
 
+from adapter.answer_budget import (
+    ANSWERS,
+    MIB,
+    SEGMENT_BYTES,
+    AnswerBudget,
+    AnswerTooLarge,
+    Body,
+    Lease,
+    Limit,
+    read_body,
+)
 from adapter.connector import Connector, words
 from adapter.kube import credentials
 from adapter.kube.clock import ServerClock
 from adapter.kube.credentials import Access, Load
-from adapter.kube.errors import KubeError, TimedOut, Unreachable, from_answer
+from adapter.kube.errors import KubeError, TimedOut, TooLarge, Unreachable, from_answer
 from adapter.kube.keeper import Keeper
 from adapter.telemetry.metrics import Metrics, package_version
 
@@ -23,6 +34,12 @@ _HEADERS_SECONDS = 30.0
 _OK = range(200, 300)
 _UNAUTHORIZED = 401
 _USER_AGENT = f"effective-load/{package_version()}"
+
+
+LARGEST_ANSWER = 16 * MIB
+"""Bytes of an answer: an object has a few MiB at most, and lists are read in pages."""
+LARGEST_LINE = 16 * MIB
+"""Bytes of one line of a watch: an object and its envelope."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +58,16 @@ class Session:
     once more.
     """
 
-    def __init__(self, load: Load, *, metrics: Metrics | None = None, clock: ServerClock | None = None) -> None:
+    def __init__(
+        self,
+        load: Load,
+        *,
+        metrics: Metrics | None = None,
+        clock: ServerClock | None = None,
+        budget: AnswerBudget = ANSWERS,
+    ) -> None:
         self.clock = clock or ServerClock()
+        self._budget = budget
         self._keeper = Keeper(load, self.clock.monotonic)
         self._metrics = metrics or Metrics()
         self._http = aiohttp.ClientSession(
@@ -92,10 +117,28 @@ class Session:
         params: Mapping[str, str] | None = None,
         accept: str = "application/json",
         timeout: float = 10.0,  # noqa: ASYNC109  a deadline is part of what is asked here
+        largest: int = LARGEST_ANSWER,
     ) -> bytes:
-        """The body of a GET; `path` starts with `/`, `timeout` is in seconds and for all of it."""
-        response = await self.request("GET", path, params=params, accept=accept, timeout=timeout)
+        """The body of a GET, of `largest` bytes at most.
+
+        `path` starts with `/`, `timeout` is in seconds and for all of it.
+        """
+        response = await self.request("GET", path, params=params, accept=accept, timeout=timeout, largest=largest)
         return response.body
+
+    @contextlib.asynccontextmanager
+    async def reading(
+        self,
+        path: str,
+        *,
+        source: str,
+        limit: Limit,
+        timeout: float = 10.0,  # noqa: ASYNC109  see `get`
+    ) -> AsyncIterator[Body]:
+        """The body of a GET to a source, counted by the budget of answers until this context ends."""
+        question = _Question("GET", path, None, {"Accept": "application/json"})
+        async with self._budget.lease(source) as lease:
+            yield (await self._whole(question, timeout, limit, lease)).body
 
     async def request(
         self,
@@ -107,23 +150,35 @@ class Session:
         content_type: str = "application/json",
         accept: str = "application/json",
         timeout: float = 10.0,  # noqa: ASYNC109  see `get`
+        largest: int = LARGEST_ANSWER,
     ) -> Response:
         """The whole answer of a request within 2xx; anything else is raised as the ApiStatusError it stands for."""
         headers = {"Accept": accept}
         if body is not None:
             headers["Content-Type"] = content_type
         question = _Question(method, path, params, headers, body)
-        with _translated(question, f"no answer within {timeout:g} s"):
+        answer = await self._whole(question, timeout, Limit(largest), None)
+        return Response(answer.status, answer.headers, answer.body.whole())
+
+    async def _whole(
+        self,
+        question: "_Question",
+        timeout: float,  # noqa: ASYNC109  see `get`
+        limit: Limit,
+        lease: Lease | None,
+    ) -> "_Whole":
+        late = f"no answer within {timeout:g} s"
+        with _translated(question, lambda: lease.late(timeout) if lease is not None else late):
             async with asyncio.timeout(timeout), await self._ask(question) as answer:
-                return Response(answer.status, answer.headers, await _body(question, answer))
+                return _Whole(answer.status, answer.headers, await _body(question, answer, limit, lease))
 
     @contextlib.asynccontextmanager
     async def stream(
         self, path: str, params: Mapping[str, str] | None = None, *, idle: float = 75.0
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The lines of an answer without end, of any length; silence of more than `idle` seconds raises TimedOut.
+        """The lines of an answer without end; silence of more than `idle` seconds raises TimedOut.
 
-        An answer that ends in the middle of a line raises Unreachable.
+        A line of more than LARGEST_LINE raises TooLarge, an end in the middle of one Unreachable.
         """
         question = _Question("GET", path, params, {"Accept": "application/json"}, idle=idle)
         answer = await self._opened(question)
@@ -136,12 +191,12 @@ class Session:
 
     async def _opened(self, question: "_Question") -> aiohttp.ClientResponse:
         """The answer within 2xx, its body not yet read."""
-        with _translated(question, f"no answer within {_HEADERS_SECONDS:g} s"):
+        with _translated(question, lambda: f"no answer within {_HEADERS_SECONDS:g} s"):
             async with asyncio.timeout(_HEADERS_SECONDS):
                 answer = await self._ask(question)
                 if answer.status not in _OK:
                     async with answer:
-                        await _body(question, answer)
+                        await _body(question, answer, Limit(LARGEST_ANSWER), None)
                 return answer
 
     async def _ask(self, question: "_Question") -> aiohttp.ClientResponse:
@@ -192,12 +247,19 @@ class _Question:
         return f"{self.method} {self.path}"
 
 
-async def _body(question: _Question, answer: aiohttp.ClientResponse) -> bytes:
+class _Whole(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    body: Body
+
+
+async def _body(question: _Question, answer: aiohttp.ClientResponse, limit: Limit, lease: Lease | None) -> Body:
     """The body of an answer within 2xx; anything else is raised."""
-    body = await answer.read()
+    body = await read_body(answer, limit, lease)
     if answer.status in _OK:
         return body
-    raise from_answer(answer.status, body, request=str(question), retry_after=answer.headers.get("Retry-After", ""))
+    shown = body.start(SEGMENT_BYTES)
+    raise from_answer(answer.status, shown, request=str(question), retry_after=answer.headers.get("Retry-After", ""))
 
 
 def _abandon(answer: aiohttp.ClientResponse) -> None:
@@ -209,33 +271,37 @@ def _abandon(answer: aiohttp.ClientResponse) -> None:
 
 
 async def _lines(question: _Question, answer: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
-    """Lines as they arrive; unlike the reader's own `readline` without a limit on their length."""
-    pending: list[bytes] = []
+    """Lines as they arrive; unlike the reader's own `readline` of more than its buffer."""
+    pending = bytearray()
     chunks = answer.content.iter_any()
     while True:
-        with _translated(question, f"silent for {question.idle:g} s"):
+        with _translated(question, lambda: f"silent for {question.idle:g} s"):
             chunk = await anext(chunks, None)
         if chunk is None:
             break
         head, *rest = chunk.split(b"\n")
-        pending.append(head)
+        pending += head
         if rest:
-            yield b"".join(pending)
+            yield bytes(pending)
             for line in rest[:-1]:
                 yield line
-            pending = [rest[-1]]
-    if any(pending):
+            pending = bytearray(rest[-1])
+        if len(pending) > LARGEST_LINE:
+            raise TooLarge(f"{question}: a line of the answer is longer than {LARGEST_LINE >> 20} MiB")
+    if pending:
         raise Unreachable(f"{question}: the answer was cut off in the middle of a line")
 
 
 @contextlib.contextmanager
-def _translated(question: _Question, late: str) -> Iterator[None]:
+def _translated(question: _Question, late: Callable[[], str]) -> Iterator[None]:
     """Turns what the transport raises into errors of this room."""
     try:
         yield
     except KubeError:
         raise
     except TimeoutError as error:
-        raise TimedOut(f"{question}: {late}") from error
+        raise TimedOut(f"{question}: {late()}", public=late()) from error
+    except AnswerTooLarge as error:
+        raise TooLarge(f"{question}: {error}") from error
     except (aiohttp.ClientError, OSError, ValueError) as error:
         raise Unreachable(f"{question}: {words(error)}") from error

@@ -24,10 +24,14 @@ class _Page(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """Why the latest question about a service has no valid answer: the word it is counted by, and the sentence."""
+    """Why the latest question about a service has no valid answer: the word it is counted by, and the sentence.
+
+    `sentence` is for operators; `public` for everybody else: without addresses, and without the registry's words.
+    """
 
     reason: str
     sentence: str
+    public: str
 
 
 class Book:
@@ -79,7 +83,7 @@ class Book:
         None where nothing was heard at all.
         """
         page, trouble = self._pages.get(key), self._troubles.get(key)
-        error = trouble.sentence if trouble else None
+        error = trouble.public if trouble else None
         if page is None:
             return Roster(at=self.clock(), valid=False, error=error) if error else None
         # An empty list is worth what other services say just now.
@@ -109,7 +113,7 @@ class Book:
             self._metrics.registry_errors.labels(registry=self.registry, reason=reason).inc()
             if key not in self._troubles:
                 _log.warning("registry answer is not valid", registry=self.registry, service=str(key), error=sentence)
-            self._fail(key, Trouble(reason, sentence))
+            self._fail(key, Trouble(reason, sentence, roster.error))
             return
         self._metrics.registry_up.labels(registry=self.registry).set(1)
         before = self._pages.get(key)
@@ -140,7 +144,7 @@ class Book:
         if any(key not in self._troubles for key in failing):
             _log.warning("registry failed", registry=self.registry, services=len(failing), error=sentence)
         for key in failing:
-            self._fail(key, Trouble(error.reason, sentence))
+            self._fail(key, Trouble(error.reason, sentence, error.public))
 
     def reconnected(self) -> None:
         """A connection was lost and made anew, or a restart was seen: absence is doubted for a while."""

@@ -12,14 +12,15 @@ import random
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 
+from adapter.answer_budget import MIB, Limit
 from adapter.kube.backoff import Backoff
 from adapter.load.roster import Roster
-from adapter.outbound import Access, Client, Reply
+from adapter.outbound import Access, Answer, Client, Reply
 from adapter.registries import consul_wire as wire
 from adapter.registries.book import Book
 from adapter.registries.consul_doubt import Criticals
 from adapter.registries.errors import NotAllowed, RegistryError, RegistryUnreachable, WrongRegistryAnswer
-from adapter.registries.peers import Peers, send
+from adapter.registries.peers import Peers, answering, limit_of, send
 from adapter.registries.roster import ServiceKey
 from adapter.settings_registries import ConsulRegistry
 
@@ -27,6 +28,8 @@ PULSE_SECONDS = 5.0
 """How often the connection is proven."""
 GAP_SECONDS = 0.2
 """How far apart the answers about one service are at least: a rollout of 500 pods would be 500 answers of 1 MiB."""
+LARGEST_PULSE = Limit(MIB)
+"""What Consul says of its own servers."""
 AT_ONCE = 8
 """First questions under way at a time: after a reconnect all services are asked about together."""
 
@@ -71,8 +74,10 @@ class ConsulSource:
         """Follow the services until cancelled."""
         access, timeout = _access(self._settings), self._settings.timeout_seconds
         # The pulse has a connection of its own: where Consul allows no more of them, it is not the one to go without.
-        pulse = Client(access, timeout=timeout, at_once=1)
-        client = Client(access, timeout=timeout, at_once=0)  # as many as there are services
+        source, limit = f"registry/{self._settings.name}", limit_of(self._settings)
+        pulse = Client(access, timeout=timeout, at_once=1, limit=LARGEST_PULSE)
+        # As many connections as there are services.
+        client = Client(access, timeout=timeout, at_once=0, source=source, limit=limit)
         try:
             async with asyncio.TaskGroup() as group:
                 await self._keep_pulse(pulse, client, group)
@@ -181,8 +186,11 @@ class ConsulSource:
 
     async def _look_at(self, client: Client, server: str, key: ServiceKey) -> int:
         """Hear what there is now. The index to wait with; 0 where it went back, and the list is to be heard again."""
-        async with self._looks:
-            reply = await send(client, "GET", server + wire.path(key.service), params=self._where(key))
+        url = server + wire.path(key.service)
+        async with self._looks, answering(client, "GET", url, params=self._where(key)) as reply:
+            return await self._read(key, server, reply)
+
+    async def _read(self, key: ServiceKey, server: str, reply: Answer) -> int:
         found = wire.headers(reply, server)
         if found.revision < 1:
             raise WrongRegistryAnswer(f"{server}: the answer carries no X-Consul-Index; ask Consul without a cache")
@@ -195,7 +203,7 @@ class ConsulSource:
         self._indexes[key] = found.revision
         return 0 if went_back else found.revision
 
-    async def _hear(self, key: ServiceKey, server: str, reply: Reply, index: int, *, went_back: bool) -> None:
+    async def _hear(self, key: ServiceKey, server: str, reply: Answer, index: int, *, went_back: bool) -> None:
         settings = self._settings
         heard = await wire.instances(
             reply.body, server, pod_name_key=settings.pod_name_key, warning_is_out=settings.warning_is_out
@@ -217,7 +225,8 @@ class ConsulSource:
         deadline = wait * _SERVER_JITTER + self._settings.timeout_seconds
         self._waiting.add(key)
         try:
-            return await send(client, "GET", server + wire.path(key.service), params=params, deadline=deadline)
+            url = server + wire.path(key.service)
+            return await send(client, "GET", url, params=params, deadline=deadline, keep=False)
         finally:
             self._waiting.discard(key)
 

@@ -6,10 +6,12 @@ from urllib.parse import quote
 
 import msgspec
 
+from adapter.answer_budget import Body
 from adapter.decoding import Decoder
 from adapter.kube.slices import Slices
 from adapter.load.roster import Instance
-from adapter.outbound import Reply
+from adapter.outbound import Answer, Reply
+from adapter.pieces import Uncut, array, pieces
 from adapter.registries.errors import NotAllowed, NotAuthenticated, RegistryError, RegistryFailing, WrongRegistryAnswer
 from adapter.registries.peers import refusal
 
@@ -67,8 +69,8 @@ class _Server(msgspec.Struct, rename="pascal"):
     node: _Node
 
 
-_ENTRIES = Decoder(list[msgspec.Raw])
-_ENTRY = Decoder(_Entry)
+_ARRAY = array("")
+_ENTRIES = Decoder(list[_Entry])
 _SERVERS = Decoder(list[_Server])
 
 
@@ -91,10 +93,10 @@ def path(service: str) -> str:
     return f"/v1/health/service/{quote(service, safe='')}"
 
 
-def headers(reply: Reply, server: str) -> Headers:
+def headers(reply: Reply | Answer, server: str) -> Headers:
     """What the headers say. Raises RegistryError for a status that is no answer, and for a server without a leader."""
     if reply.status != _OK:
-        raise _refused(reply, server)
+        raise _refused(reply.plain if isinstance(reply, Answer) else reply, server)
     found = reply.headers
     streamed = found.get("X-Consul-Query-Backend") == "streaming"  # what is streamed says "false" at all times
     if found.get("X-Consul-KnownLeader") == "false" and not streamed:
@@ -107,15 +109,16 @@ def headers(reply: Reply, server: str) -> Headers:
     )
 
 
-async def instances(body: bytes, server: str, *, pod_name_key: str, warning_is_out: bool) -> tuple[Instance, ...]:
+async def instances(body: Body, server: str, *, pod_name_key: str, warning_is_out: bool) -> tuple[Instance, ...]:
     """The registrations of a service, one for each LAN address of each. Raises WrongRegistryAnswer."""
     slices = Slices()
     found: list[Instance] = []
     try:
-        for raw in _ENTRIES.decode(body):
-            found.extend(_instances(_ENTRY.decode(raw), pod_name_key, warning_is_out))
+        for piece in pieces(body, _ARRAY):
+            for entry in _ENTRIES.decode(piece.text):
+                found.extend(_instances(entry, pod_name_key, warning_is_out))
             await slices.breathe()
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, Uncut) as error:
         raise _not_consul(server, error) from error
     return tuple(found)
 
@@ -173,15 +176,16 @@ def _weight(weights: _Weights, status: str) -> float | None:
 
 def _refused(reply: Reply, server: str) -> RegistryError:
     error = refusal(reply)
-    words = f"{server}: {error}"
     if reply.status in {401, 403}:
         if b"ACL not found" in reply.body:
-            return NotAuthenticated(f"{words}; Consul does not know the token in tokenFile")
-        return NotAllowed(f"{words}; give the token service:read on the service and node:read")
+            unknown = "Consul does not know the token in tokenFile"
+            return NotAuthenticated(f"{server}: {error}; {unknown}", public=error.public)
+        advice = "give the token service:read on the service and node:read"
+        return NotAllowed(f"{server}: {error}; {advice}", public=error.public)
     if reply.status == 429:
         advice = "let each client have more connections than there are services (limits.http_max_conns_per_client)"
-        return RegistryFailing(f"{words}; {advice}")
-    return type(error)(words)
+        return error.at(server, advice)
+    return error.at(server)
 
 
 def _not_consul(server: str, error: Exception) -> WrongRegistryAnswer:

@@ -20,10 +20,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from adapter.answer_budget import Body
 from adapter.kube.backoff import Backoff
 from adapter.kube.slices import Slices
 from adapter.load.roster import Instance, Roster
-from adapter.outbound import Access, Client, Reply
+from adapter.outbound import Access, Answer, Client, Reply
+from adapter.pieces import Uncut
 from adapter.registries.book import Book
 from adapter.registries.errors import (
     NotAuthenticated,
@@ -33,8 +35,8 @@ from adapter.registries.errors import (
     WrongRegistryAnswer,
 )
 from adapter.registries.eureka_state import RegistryCopy
-from adapter.registries.eureka_wire import applications
-from adapter.registries.peers import Peers, send
+from adapter.registries.eureka_wire import Applications
+from adapter.registries.peers import Peers, answering, limit_of
 from adapter.registries.roster import ServiceKey
 from adapter.settings_registries import EurekaRegistry
 
@@ -43,8 +45,6 @@ LONGEST_GAP_SECONDS = 45.0
 RELIST_SECONDS = 120.0
 LEAST_RELIST_SECONDS = 10.0
 """How often a hash that does not match may make the whole list be read."""
-LARGEST_LIST = 64 * 1024 * 1024
-"""Bytes, unpacked; an instance takes about 830."""
 
 
 class _Page(NamedTuple):
@@ -67,7 +67,7 @@ class EurekaSource:
         self._told: dict[ServiceKey, _Page] = {}
         self._copy: RegistryCopy | None = None
         self._verified = b""
-        """The last delta after which the hash matched: while it comes again, nothing has changed."""
+        """The digest of the last delta after which the hash matched: while it comes again, nothing has changed."""
         self._lost = False
         self._answered_at = self._listed_at = float("-inf")
         self._news = asyncio.Event()
@@ -88,7 +88,12 @@ class EurekaSource:
 
     async def run(self) -> None:
         """Follow the services until cancelled."""
-        client = Client(_access(self._settings), timeout=self._settings.timeout_seconds, largest=LARGEST_LIST)
+        client = Client(
+            _access(self._settings),
+            timeout=self._settings.timeout_seconds,
+            source=f"registry/{self._settings.name}",
+            limit=limit_of(self._settings),
+        )
         backoff = Backoff()
         self._copy = None  # an earlier run may have ended in the midst of a change
         try:
@@ -131,9 +136,10 @@ class EurekaSource:
         if copy is None or self._is_list_due(copy) or not 0 <= gap <= LONGEST_GAP_SECONDS:
             await self._list(client, server)
             return
-        reply = await send(client, "GET", f"{server}/apps/delta")
-        # 403: the server was told not to offer deltas. 404: it is another's implementation.
-        if reply.status in {403, 404} or not await self._change(copy, self._accept(server, reply)):
+        async with answering(client, "GET", f"{server}/apps/delta") as reply:
+            # 403: the server was told not to offer deltas. 404: it is another's implementation.
+            told = reply.status not in {403, 404} and await self._change(copy, self._accept(server, reply))
+        if not told:
             await self._list(client, server)
 
     def _is_list_due(self, copy: RegistryCopy) -> bool:
@@ -141,20 +147,21 @@ class EurekaSource:
             return True
         return self._book.clock() - self._listed_at > RELIST_SECONDS
 
-    async def _change(self, copy: RegistryCopy, body: bytes) -> bool:
+    async def _change(self, copy: RegistryCopy, body: Body) -> bool:
         """Take over a delta; False where the whole list is to be read."""
-        if body == self._verified:
+        digest = body.digest()
+        if digest and digest == self._verified:
             await self._tell(copy, ())
             self._book.confirm()
             return True
         self._verified = b""
         try:
-            hashcode, changes = applications(body)
-            changed = await copy.apply(changes)
-        except msgspec.MsgspecError:
+            found = Applications(body)
+            changed = await copy.apply(found)
+        except (msgspec.MsgspecError, Uncut):
             return False
-        matches = hashcode == copy.hashcode
-        self._verified = body if matches else b""
+        matches = found.hashcode == copy.hashcode
+        self._verified = digest if matches else b""
         if not matches and self._book.clock() - self._listed_at > LEAST_RELIST_SECONDS:
             return False
         await self._tell(copy, changed)
@@ -163,13 +170,14 @@ class EurekaSource:
         return True
 
     async def _list(self, client: Client, server: str) -> None:
-        body = self._accept(server, await send(client, "GET", f"{server}/apps/"))
-        before, copy = self._copy, RegistryCopy(self._wanted, self._settings.pod_name_key)
-        self._copy = None
-        try:
-            await copy.fill(applications(body)[1], self._book.clock(), before)
-        except msgspec.MsgspecError as error:
-            raise _unreadable(server, error) from error
+        async with answering(client, "GET", f"{server}/apps/") as reply:
+            body = self._accept(server, reply)
+            before, copy = self._copy, RegistryCopy(self._wanted, self._settings.pod_name_key)
+            self._copy = None
+            try:
+                await copy.fill(Applications(body), self._book.clock(), before)
+            except (msgspec.MsgspecError, Uncut) as error:
+                raise _unreadable(server, error) from error
         if before is not None and before.count and not copy.count:
             self._book.reconnected()  # the server was restarted: nobody leaves all at once
         self._copy, self._verified, self._listed_at = copy, b"", self._book.clock()
@@ -190,10 +198,10 @@ class EurekaSource:
                     self._book.heard(key, page.instances, protected=page.protected, alive=page.alive)
             await slices.breathe()
 
-    def _accept(self, server: str, reply: Reply) -> bytes:
+    def _accept(self, server: str, reply: Answer) -> Body:
         """The body of a good answer. Raises RegistryError for others."""
         if reply.status != 200:
-            raise _refused(server, reply)
+            raise _refused(server, reply.plain)
         if self._lost:
             self._lost = False
             self._book.reconnected()  # it may have been restarted meanwhile, and lack who has not come back yet
@@ -216,22 +224,23 @@ def _access(settings: EurekaRegistry) -> Access:
 def _refused(server: str, reply: Reply) -> RegistryError:
     """The error for a status that is no answer. The server's own words are long, and say less than these."""
     status = reply.status
-    said, where = f"{server}: HTTP {status}", ""
-    if "Location" in reply.headers:
-        where = f" (it redirects to {reply.headers['Location']})"
+    where = f" (it redirects to {reply.headers['Location']})" if "Location" in reply.headers else ""
+    kind, why = _kind_and_cause(status)
+    return kind(f"{server}: HTTP {status}: {why}{where}", public=f"HTTP {status}: {why}")
+
+
+def _kind_and_cause(status: int) -> tuple[type[RegistryError], str]:
     if status == 401:
-        return NotAuthenticated(f"{said}: wrong user or password; check username and passwordFile")
+        return NotAuthenticated, "wrong user or password; check username and passwordFile"
     if status == 403:
         # Eureka itself knows no rights. It refuses so while it waits for its peers after its start.
-        return RegistryFailing(f"{said}: it has just started and waits for its peers, or this user may not read it")
+        return RegistryFailing, "it has just started and waits for its peers, or this user may not read it"
     if status == 404:
-        return WrongRegistryAnswer(
-            f"{said}: no Eureka here; check the prefix, mostly /eureka, or /eureka/v2 of Netflix"
-        )
+        return WrongRegistryAnswer, "no Eureka here; check the prefix, mostly /eureka, or /eureka/v2 of Netflix"
     if status == 429 or status >= 500:
-        return RegistryFailing(f"{said}: the server is in trouble itself; see its log")
-    return WrongRegistryAnswer(f"{said}: this is no answer of Eureka; check the address{where}")
+        return RegistryFailing, "the server is in trouble itself; see its log"
+    return WrongRegistryAnswer, "this is no answer of Eureka; check the address"
 
 
-def _unreadable(server: str, error: msgspec.MsgspecError) -> RegistryError:
+def _unreadable(server: str, error: Exception) -> RegistryError:
     return WrongRegistryAnswer(f"{server}: not the JSON of Eureka ({error}); check the address")

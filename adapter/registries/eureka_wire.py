@@ -5,14 +5,19 @@ case, and what is not known as null.
 """
 
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from adapter.answer_budget import MIB, Body
 from adapter.decoding import Decoder
 from adapter.load.roster import Instance
+from adapter.pieces import array, pieces
 
 _Number = int | float | str | None
+LARGEST_APPLICATION = 16 * MIB
+"""Bytes of one application's instances: they are looked for in one step, and decoded in several."""
 _NONE = msgspec.Raw(b"null")
 _PULLED_OUT = {"OUT_OF_SERVICE", "DOWN"}
 
@@ -118,38 +123,58 @@ class Application(msgspec.Struct):
     instance: msgspec.Raw = _NONE
 
 
-class Applications(msgspec.Struct):
-    """Applications: all of them, or those that changed. `hashcode` counts the instances of *all* by status."""
-
+class _Applications(msgspec.Struct):
     hashcode: str | None = msgspec.field(name="apps__hashcode", default=None)
     application: list[Application] | Application | None = None
 
 
 class _Answer(msgspec.Struct):
-    applications: Applications
+    applications: _Applications
 
 
 _T = TypeVar("_T")
 
+_ARRAY, _INSTANCES = array("application"), array("")
 _ANSWER = Decoder(_Answer)
+_MANY = Decoder(list[Application])
 _ENTRIES = Decoder(list[Entry] | Entry | None)
 _REGISTRATIONS = Decoder(list[Registration] | Registration | None)
 
 
-def applications(body: bytes) -> tuple[str | None, list[Application]]:
-    """The hash and the applications of an answer. Raises msgspec.MsgspecError for anything else."""
-    found = _ANSWER.decode(body).applications
-    return found.hashcode, _many(found.application)
+class Applications:
+    """The applications of an answer: all of them, or those that changed. Iterating uses the answer up.
+
+    `hashcode` counts the instances of *all* by status; it is known once the last application was read. Iterating raises
+    msgspec.MsgspecError and Uncut for anything else than such an answer.
+    """
+
+    def __init__(self, body: Body) -> None:
+        self._body = body
+        self.hashcode: str | None = None
+
+    def __iter__(self) -> Iterator[Application]:
+        for piece in pieces(self._body, _ARRAY, most=LARGEST_APPLICATION):
+            if not piece.is_last:
+                yield from _MANY.decode(piece.text)
+                continue
+            found = _ANSWER.decode(piece.text).applications
+            self.hashcode = found.hashcode
+            yield from _many(found.application)
 
 
-def entries(application: Application) -> list[Entry]:
-    """An application's instances by status alone. Raises msgspec.MsgspecError."""
-    return _many(_ENTRIES.decode(application.instance))
+def entries(application: Application) -> Iterator[Entry]:
+    """An application's instances by status alone. Raises msgspec.MsgspecError and Uncut."""
+    return _each(application, _ENTRIES)
 
 
-def registrations(application: Application) -> list[Registration]:
-    """An application's instances with all that counts. Raises msgspec.MsgspecError."""
-    return _many(_REGISTRATIONS.decode(application.instance))
+def registrations(application: Application) -> Iterator[Registration]:
+    """An application's instances with all that counts. Raises msgspec.MsgspecError and Uncut."""
+    return _each(application, _REGISTRATIONS)
+
+
+def _each(application: Application, decoder: Decoder[list[_T] | _T | None]) -> Iterator[_T]:
+    for piece in pieces(bytes(application.instance), _INSTANCES):
+        yield from _many(decoder.decode(piece.text))
 
 
 def _many(found: list[_T] | _T | None) -> list[_T]:

@@ -11,6 +11,7 @@ then nothing is known any more, and every pod serves.
 import asyncio
 from collections.abc import Iterable, Sequence
 from http import HTTPStatus
+from typing import NamedTuple
 
 from adapter.kube.backoff import Backoff
 from adapter.load.roster import Roster
@@ -25,8 +26,8 @@ from adapter.registries.errors import (
     WrongRegistryAnswer,
 )
 from adapter.registries.http1 import RawReply
-from adapter.registries.peers import refusal
-from adapter.registries.pool import Outcome, Pool, Unanswered
+from adapter.registries.peers import limit_of, refusal
+from adapter.registries.pool import Pool, Unanswered
 from adapter.registries.roster import ServiceKey
 from adapter.registries.tags import Tags
 from adapter.registries.turns import Turns
@@ -36,6 +37,13 @@ LONGEST_PAUSE = 5.0
 """Seconds between questions to a platform that cannot be reached."""
 CONFIRM_SECONDS = 5.0
 """How often what was told is looked at: whether it still holds."""
+
+
+class _Answered(NamedTuple):
+    """What was answered about a service: a document with its tag, or None: what was answered before."""
+
+    document: wire.Document | None
+    etag: str
 
 
 class HttpSource:
@@ -48,7 +56,14 @@ class HttpSource:
         self._etags = Tags(book.clock)
         self._holds_until: dict[ServiceKey, float] = {}
         self._pool, self._late_pool = (
-            Pool(settings.url, _access(settings), timeout=settings.timeout_seconds, on_surplus=self._etags.drop)
+            Pool(
+                settings.url,
+                _access(settings),
+                timeout=settings.timeout_seconds,
+                source=f"registry/{settings.name}",
+                limit=limit_of(settings),
+                on_surplus=self._etags.drop,
+            )
             for _ in range(2)
         )
 
@@ -110,46 +125,53 @@ class HttpSource:
         questions = [
             wire.request(key.service, key.namespace, key.group, tag) for key, tag in zip(keys, tags, strict=True)
         ]
+
+        async def read(index: int, reply: RawReply) -> _Answered:
+            return await self._read(reply, has_tag=bool(tags[index]))
+
         try:
-            outcomes = await self._turns.ask(pool, keys, questions, late=late)
+            outcomes = await self._turns.ask(pool, keys, questions, read, late=late)
         except RegistryError as error:
             self._book.failed(error)
             return False
         unchanged = [
             key
-            for key, tag, outcome in zip(keys, tags, outcomes, strict=True)
-            if not isinstance(outcome, Unanswered) and await self._note(key, outcome, has_tag=bool(tag))
+            for key, outcome in zip(keys, outcomes, strict=True)
+            if not isinstance(outcome, Unanswered) and self._note(key, outcome)
         ]
         if unchanged:
             self._book.confirm(unchanged)
         return True
 
-    async def _note(self, key: ServiceKey, outcome: Outcome, *, has_tag: bool) -> bool:
-        """Write down what was answered about a service; True where it is what was answered before."""
-        if key not in self._book.keys:
-            return False  # it was let go while the question was under way
-        try:
-            if isinstance(outcome, RegistryError):
-                raise outcome
-            if outcome.status == HTTPStatus.NOT_MODIFIED and has_tag:
-                return True
-            await self._take(key, outcome)
-        except RegistryError as error:
-            self._book.failed(error, [key])
-            return False
-        self._holds_until.pop(key, None)
-        # An answer that was not believed shall not be confirmed by its tag.
-        etag = outcome.header(b"etag") if self._book.trouble(key) is None else None
-        self._etags.put(key, (etag or b"").decode("latin-1"))
-        return False
-
-    async def _take(self, key: ServiceKey, reply: RawReply) -> None:
+    async def _read(self, reply: RawReply, *, has_tag: bool) -> "_Answered":
+        if reply.status == HTTPStatus.NOT_MODIFIED and has_tag:
+            return _Answered(None, "")
         try:
             if reply.status != HTTPStatus.OK:
                 raise _refused(reply)
-            self._hear(key, await wire.document_in_slices(reply.body))
+            document = await wire.document_in_slices(reply.body)
         except RegistryError as error:
-            raise type(error)(f"{self._settings.url}: {error}") from error
+            raise error.at(self._settings.url) from error
+        return _Answered(document, (reply.header(b"etag") or b"").decode("latin-1"))
+
+    def _note(self, key: ServiceKey, outcome: "_Answered | RegistryError") -> bool:
+        """Write down what was answered about a service; True where it is what was answered before."""
+        if key not in self._book.keys:
+            return False  # it was let go while the question was under way
+        if not isinstance(outcome, RegistryError):
+            if outcome.document is None:
+                return True
+            try:
+                self._hear(key, outcome.document)
+            except RegistryError as error:
+                outcome = error.at(self._settings.url)
+        if isinstance(outcome, RegistryError):
+            self._book.failed(outcome, [key])
+            return False
+        self._holds_until.pop(key, None)
+        # An answer that was not believed shall not be confirmed by its tag.
+        self._etags.put(key, outcome.etag if self._book.trouble(key) is None else "")
+        return False
 
     def _hear(self, key: ServiceKey, found: wire.Document) -> None:
         if found.service and found.service != key.service:
@@ -165,7 +187,7 @@ class HttpSource:
             raise WrongRegistryAnswer("the document has no ttlSeconds: say for how long it holds")
         self._hear(key, found)
         if trouble := self._book.trouble(key):
-            raise RegistryFailing(trouble.sentence)
+            raise RegistryFailing(trouble.sentence, public=trouble.public)
         self._etags.drop([key])  # what is answered next is a word of its own
         self._holds_until[key] = self._book.clock() + found.ttl_seconds
 
@@ -183,14 +205,17 @@ class HttpSource:
             del self._holds_until[key]
             self._book.heard(key, (), absence_counts=False)
             silent = "the platform's word has expired; it has to tell again before its ttlSeconds are over"
-            self._book.failed(RegistryUnreachable(silent), [key])
+            self._book.failed(RegistryUnreachable(silent, public=silent), [key])
         if self._holds_until:
             self._book.confirm(list(self._holds_until))
 
 
 def _refused(reply: RawReply) -> RegistryError:
     if reply.status == HTTPStatus.NOT_FOUND:
-        return UnknownService("HTTP 404: the platform knows no such service; check its name, or the url")
+        return UnknownService(
+            "HTTP 404: the platform knows no such service; check its name, or the url",
+            public="HTTP 404: the platform knows no such service; check its name",
+        )
     return refusal(reply.plain)
 
 
@@ -201,6 +226,7 @@ def _access(settings: HttpRegistry) -> Access:
         password_file=settings.password_file,
         bearer_token_file=settings.bearer_token_file,
         headers=settings.headers,
+        header_files=settings.header_files,
         ca_file=tls.ca_file,
         cert_file=tls.cert_file,
         key_file=tls.key_file,

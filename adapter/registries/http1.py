@@ -3,19 +3,21 @@
 import re
 from typing import NamedTuple
 
+from adapter.answer_budget import SEGMENT_BYTES, AnswerTooLarge, Body, Limit
 from adapter.outbound import Reply
 from adapter.registries.errors import WrongRegistryAnswer
 
 LARGEST_HEAD = 64 * 1024
-LARGEST_BODY = 32 * 1024 * 1024
-"""Bytes."""
+"""Bytes; of a chunked body's trailers as well."""
+LONGEST_LINE = 4096
+"""Bytes of the line before a chunk."""
+MOST_CHUNKS = 4096
+"""Chunks that a body may have beyond one for each SMALLEST_CHUNK bytes: each costs a moment."""
+SMALLEST_CHUNK = 64
 
-_LONGEST_LENGTH = 20
-"""Digits."""
-_SMALL_CHUNKS, _SMALL = 1000, 64
-"""So many chunks of any length; on average more of them hold so many bytes at least, or reading them takes long."""
 _END = b"\r\n"
 _END_OF_HEAD = b"\r\n\r\n"
+_DIGITS = 18
 _BODILESS = {204, 304}
 _CHUNK_LENGTH = re.compile(rb"([0-9a-fA-F]{1,16})[ \t]*(?:;|$)")
 
@@ -38,12 +40,11 @@ class Request(NamedTuple):
 
 
 class RawReply(NamedTuple):
-    """An answer of whatever status; `head` is its status line and headers. `seconds`: how long it was waited for."""
+    """An answer of whatever status; `head` is its status line and headers."""
 
     status: int
     head: bytes
-    body: bytes
-    seconds: float = 0.0
+    body: Body
 
     def header(self, name: bytes) -> bytes | None:
         """A header's value; None where it is not there. `name` in lower case."""
@@ -59,21 +60,33 @@ class RawReply(NamedTuple):
         """As other clients give answers, with the headers that a refusal is told by."""
         location = self.header(b"location")
         headers = {"Location": location.decode("latin-1")} if location is not None else {}
-        return Reply(self.status, headers, self.body)
+        return Reply(self.status, headers, self.body.start(SEGMENT_BYTES))
 
 
 class Reader:
-    """Reads one answer; `feed` raises WrongRegistryAnswer for what is none."""
+    """Reads one answer of a limited size; `feed` raises WrongRegistryAnswer for what is none."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: Limit) -> None:
+        self._limit = limit
         self._buffer = bytearray()
-        self._at = 0
-        """How far the buffer is read."""
+        """What came and is not read yet."""
         self._head: RawReply | None = None
         self._length: int | None = None
         """Bytes of the body; None where it comes in chunks."""
-        self._chunks: list[bytes] = []
-        self._size = 0
+        self._body = Body()
+        self._chunks = 0
+        self._left = 0
+        """Bytes of a chunk, with the end behind it, that have not come yet."""
+
+    @property
+    def expected(self) -> int:
+        """How large the body is at least, as far as it is known."""
+        return self._length if self._length is not None else len(self._body) + self._left
+
+    @property
+    def is_sized(self) -> bool:
+        """Whether it is known how large the body is."""
+        return self._length is not None
 
     def feed(self, data: bytes) -> RawReply | None:
         """The answer once it is whole, which must be all that there is; None before."""
@@ -83,12 +96,11 @@ class Reader:
             self._head = self._read_head(max(0, searched - len(_END_OF_HEAD)))
         if self._head is None:
             return None
-        body = self._read_chunks() if self._length is None else self._read_body(self._length)
-        if body is None:
+        if not (self._read_chunks() if self._length is None else self._read_body(self._length)):
             return None
-        if len(self._buffer) > self._at:
+        if self._buffer:
             raise SurplusAnswer("the server sent more than was asked for; nothing of what it said with it is believed")
-        return self._head._replace(body=body)
+        return self._head._replace(body=self._body)
 
     def _read_head(self, searched: int) -> RawReply | None:
         end = self._buffer.find(_END_OF_HEAD, searched)
@@ -97,49 +109,68 @@ class Reader:
                 raise WrongRegistryAnswer("the answer's headers are too long: this is no HTTP server")
             return None
         head = bytes(self._buffer[:end])
-        reply = RawReply(_status(head), head, b"")
-        self._at, self._length = end + len(_END_OF_HEAD), _length(reply)
+        del self._buffer[: end + len(_END_OF_HEAD)]
+        reply = RawReply(_status(head), head, self._body)
+        self._length = _length(reply)
+        self._check(self._length or 0)
         return reply
 
-    def _read_body(self, length: int) -> bytes | None:
-        end = self._at + length
-        if len(self._buffer) < end:
-            return None
-        body = bytes(memoryview(self._buffer)[self._at : end])
-        self._at = end
-        return body
+    def _check(self, size: int) -> None:
+        try:
+            self._limit.check(size)
+        except AnswerTooLarge as error:
+            raise WrongRegistryAnswer(str(error), public=error.public) from error
 
-    def _read_chunks(self) -> bytes | None:
-        """A chunked body (trailers are passed over)."""
-        while (line := self._buffer.find(_END, self._at)) >= 0:
-            length = _chunk_length(bytes(self._buffer[self._at : line]))
+    def _take(self, size: int) -> int:
+        """Move so many bytes at most to the body; how many."""
+        part = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        self._body.append(part)
+        return len(part)
+
+    def _read_body(self, length: int) -> bool:
+        self._take(length - len(self._body))
+        return len(self._body) == length
+
+    def _read_chunks(self) -> bool:
+        """Read on in a chunked body; whether it is whole. Trailers are passed over."""
+        while True:
+            if self._left > len(_END):
+                self._left -= self._take(self._left - len(_END))
+            if self._left:
+                if self._left > len(_END) or len(self._buffer) < len(_END):
+                    return False
+                if self._buffer[: len(_END)] != _END:
+                    raise WrongRegistryAnswer("the answer's chunks cannot be read")
+                del self._buffer[: len(_END)]
+                self._left = 0
+            line = self._buffer.find(_END, 0, LONGEST_LINE)
+            if line < 0:
+                if len(self._buffer) >= LONGEST_LINE:
+                    raise WrongRegistryAnswer("the answer's chunks cannot be read")
+                return False
+            length = _chunk_length(bytes(self._buffer[:line]))
             if not length:
                 return self._read_trailers(line)
-            _bounded(self._size + length)
-            begin = line + len(_END)
-            end = begin + length
-            if len(self._buffer) < end + len(_END):
-                return None
-            self._chunks.append(bytes(memoryview(self._buffer)[begin:end]))
-            self._size += length
-            self._at = end + len(_END)
-            if len(self._chunks) > _SMALL_CHUNKS + self._size // _SMALL:
-                raise WrongRegistryAnswer("the answer comes in too many small chunks")
-        self._bound_line(self._at)
-        return None
+            del self._buffer[: line + len(_END)]
+            self._begin_chunk(length)
 
-    def _read_trailers(self, last: int) -> bytes | None:
+    def _begin_chunk(self, length: int) -> None:
+        self._check(len(self._body) + length)
+        self._left = length + len(_END)
+        self._chunks += 1
+        if self._chunks > MOST_CHUNKS + len(self._body) // SMALLEST_CHUNK:
+            raise WrongRegistryAnswer(f"the answer comes in chunks of less than {SMALLEST_CHUNK} bytes")
+
+    def _read_trailers(self, last: int) -> bool:
         # An empty line ends the last chunk, after trailers where there are any.
         end = self._buffer.find(_END_OF_HEAD, last)
         if end < 0:
-            self._bound_line(last)
-            return None
-        self._at = end + len(_END_OF_HEAD)
-        return b"".join(self._chunks)
-
-    def _bound_line(self, begin: int) -> None:
-        if len(self._buffer) - begin > LARGEST_HEAD:
-            raise WrongRegistryAnswer("the answer's chunks cannot be read")
+            if len(self._buffer) > LARGEST_HEAD:
+                raise WrongRegistryAnswer("the answer's trailers are too long")
+            return False
+        del self._buffer[: end + len(_END_OF_HEAD)]
+        return True
 
 
 class SurplusAnswer(WrongRegistryAnswer):
@@ -160,9 +191,9 @@ def _length(reply: RawReply) -> int | None:
     if (reply.header(b"transfer-encoding") or b"").lower() == b"chunked":
         return None
     length = reply.header(b"content-length")
-    if length is None or not length.isdigit():
+    if length is None or not length.isdigit() or len(length) > _DIGITS:
         raise WrongRegistryAnswer("the answer does not say how long it is")
-    return _bounded(int(length) if len(length) <= _LONGEST_LENGTH else LARGEST_BODY + 1)
+    return int(length)
 
 
 def _chunk_length(line: bytes) -> int:
@@ -170,9 +201,3 @@ def _chunk_length(line: bytes) -> int:
     if found is None:
         raise WrongRegistryAnswer("the answer's chunks cannot be read")
     return int(found[1], 16)
-
-
-def _bounded(length: int) -> int:
-    if length > LARGEST_BODY:
-        raise WrongRegistryAnswer(f"the answer is larger than {LARGEST_BODY >> 20} MiB")
-    return length

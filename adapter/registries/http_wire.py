@@ -8,9 +8,11 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from adapter.answer_budget import Body
 from adapter.decoding import Decoder
 from adapter.kube.slices import Slices
 from adapter.load.roster import Instance
+from adapter.pieces import Uncut, array, pieces
 from adapter.registries.errors import WrongRegistryAnswer
 from adapter.registries.http1 import Request
 
@@ -39,7 +41,7 @@ class Told(msgspec.Struct):
 
 class _Envelope(msgspec.Struct, rename="camel"):
     complete: bool
-    instances: list[msgspec.Raw]
+    instances: list[Told]
     service: str = ""
     revision: Revision | None = None
     ttl_seconds: Seconds | None = None
@@ -59,7 +61,8 @@ class Document(NamedTuple):
 
 
 _envelope = Decoder(_Envelope).decode
-_told = Decoder(Told).decode
+_many = Decoder(list[Told]).decode
+_ARRAY = array("instances")
 
 
 def document(body: bytes) -> Document:
@@ -73,7 +76,7 @@ def document(body: bytes) -> Document:
             return found
 
 
-async def document_in_slices(body: bytes) -> Document:
+async def document_in_slices(body: Body) -> Document:
     """The document, which may be long. Raises WrongRegistryAnswer, with what is wrong and where."""
     slices, steps = Slices(), _steps(body)
     while True:
@@ -85,19 +88,21 @@ async def document_in_slices(body: bytes) -> Document:
         await slices.breathe()
 
 
-def _steps(body: bytes) -> Generator[None, None, Document]:
+def _steps(body: Body | bytes) -> Generator[None, None, Document]:
     """Read a document in short steps."""
-    where = ""
     told: list[Told] = []
+    found = None
     try:
-        found = _envelope(body)
-        for place, raw in enumerate(found.instances):
-            where = f"instances[{place}]: "
-            told.append(_told(raw))
-            _check(told[-1], place)
+        for piece in pieces(body, _ARRAY):
+            if piece.is_last:
+                found = _envelope(piece.text)
+            for one in found.instances if found is not None else _many(piece.text):
+                _check(one, len(told))
+                told.append(one)
             yield
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise WrongRegistryAnswer(f"the document is not what docs/registries.md asks for: {where}{error}") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, Uncut) as error:
+        raise WrongRegistryAnswer(f"the document is not what docs/registries.md asks for: {error}") from error
+    assert found is not None
     # In an order of their own, so that a list in another order is no change.
     ordered: list[Instance] = []
     for one in merge(*[sorted(told[at : at + _RUN], key=_order) for at in range(0, len(told), _RUN)], key=_order):

@@ -120,7 +120,7 @@ class Registries:
         try:
             connection.source.tell(key, document)
         except RegistryFailing as error:
-            return HTTPStatus.CONFLICT, str(error)
+            return HTTPStatus.CONFLICT, error.public
         except RegistryError as error:
             return HTTPStatus.BAD_REQUEST, str(error)
         return None

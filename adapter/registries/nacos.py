@@ -18,7 +18,7 @@ from adapter.registries.nacos_http import Lists
 from adapter.registries.nacos_identity import Identity
 from adapter.registries.nacos_tasks import spread, together
 from adapter.registries.nacos_wire import PUBLIC, Place, Reader, ServiceInfo
-from adapter.registries.peers import Peers
+from adapter.registries.peers import Peers, limit_of
 from adapter.registries.roster import ServiceKey
 from adapter.settings_registries import NacosRegistry
 
@@ -60,7 +60,12 @@ class NacosSource:
 
     async def run(self) -> None:
         """Follow the services until cancelled."""
-        client = Client(_access(self._settings), timeout=self._settings.timeout_seconds)
+        client = Client(
+            _access(self._settings),
+            timeout=self._settings.timeout_seconds,
+            source=f"registry/{self._settings.name}",
+            limit=limit_of(self._settings),
+        )
         identity = Identity(self._settings, client, self._book.clock)
         lists = Lists(client, identity, self._reader, admin=self._settings.admin)
         try:

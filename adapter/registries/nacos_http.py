@@ -1,27 +1,32 @@
 """Lists of instances by Nacos' HTTP API, whose calls differ between its versions and between kinds of users."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from adapter.answer_budget import Body
 from adapter.decoding import Decoder
+from adapter.kube.slices import Slices
 from adapter.outbound import Client, Reply
+from adapter.pieces import Uncut, array, pieces
 from adapter.registries.errors import NotAllowed, RegistryError, WrongRegistryAnswer
 from adapter.registries.nacos_identity import MOVED, Identity, Proof
 from adapter.registries.nacos_wire import Host, Listed, Page, Place, Reader, Result, ServiceInfo, reading
-from adapter.registries.peers import refusal, send
+from adapter.registries.peers import answering, refusal
 
 T = TypeVar("T")
 
 PAGE_SIZE = 100_000
 """Instances asked for in one page of the catalog: all."""
 
-_INFO: Callable[[bytes], ServiceInfo] = Decoder(ServiceInfo).decode
-_HOSTS: Callable[[bytes], Result[list[Host]]] = Decoder(Result[list[Host]]).decode
-_PAGE: Callable[[bytes], Result[Page]] = Decoder(Result[Page]).decode
-_FAILURE: Callable[[bytes], Result[object]] = Decoder(Result[object]).decode
+_HOSTS = Decoder(list[Host]).decode
+_INFO = Decoder(ServiceInfo).decode
+_LIST = Decoder(Result[list[Host]]).decode
+_PAGE = Decoder(Result[Page]).decode
+_FAILURE = Decoder(Result[object]).decode
+_IN_INFO, _IN_LIST, _IN_PAGE = array("hosts"), array("data"), array("instances")
 
 
 _NO_CLUSTER = re.compile(r"cluster .* is not found")
@@ -33,7 +38,7 @@ class _View(NamedTuple):
 
     path: str
     params: Callable[[Place], Mapping[str, str]]
-    read: Callable[[Reader, bytes, str], Listed]
+    read: Callable[[Reader, Body, str], Awaitable[Listed]]
 
 
 def _separate(place: Place) -> Mapping[str, str]:
@@ -49,23 +54,47 @@ def _paged(place: Place) -> Mapping[str, str]:
     return {**_grouped(place), "pageNo": "1", "pageSize": str(PAGE_SIZE)}
 
 
-def _read_info(reader: Reader, body: bytes, what: str) -> Listed:
-    return reader.listed(reading(_INFO, body, what))
+async def _read_info(reader: Reader, body: Body, what: str) -> Listed:
+    hosts, info = await _read(body, _IN_INFO, _INFO, what)
+    hosts += info.hosts or ()
+    return Listed(await reader.instances_in_slices(hosts), protected=info.reach_protection_threshold)
 
 
-def _read_hosts(reader: Reader, body: bytes, what: str) -> Listed:
-    return Listed(reader.instances(_data(reading(_HOSTS, body, what), what)))
+async def _read_hosts(reader: Reader, body: Body, what: str) -> Listed:
+    hosts, result = await _read(body, _IN_LIST, _LIST, what)
+    last = _data(result, what)
+    hosts += last
+    return Listed(await reader.instances_in_slices(hosts))
 
 
-def _read_shielded(reader: Reader, body: bytes, what: str) -> Listed:
+async def _read_shielded(reader: Reader, body: Body, what: str) -> Listed:
     """The client list of Nacos 3 does not tell when it reports all as healthy, so health is doubtful where all are."""
-    listed = _read_hosts(reader, body, what)
+    listed = await _read_hosts(reader, body, what)
     return listed._replace(protected=all(instance.healthy for instance in listed.instances))
 
 
-def _read_page(reader: Reader, body: bytes, what: str) -> Listed:
-    page = _data(reading(_PAGE, body, what), what)
-    return Listed(reader.instances(page.instances), partial=len(page.instances or ()) < page.count)
+async def _read_page(reader: Reader, body: Body, what: str) -> Listed:
+    hosts, result = await _read(body, _IN_PAGE, _PAGE, what)
+    page = _data(result, what)
+    hosts += page.instances or ()
+    return Listed(await reader.instances_in_slices(hosts), partial=len(hosts) < page.count)
+
+
+async def _read(
+    body: Body, form: re.Pattern[bytes], decode: Callable[[bytes | bytearray], T], what: str
+) -> tuple[list[Host], T]:
+    """The hosts of an answer but the last ones, and its end with those. Raises WrongRegistryAnswer."""
+    slices = Slices()
+    hosts: list[Host] = []
+    try:
+        for piece in pieces(body, form):
+            await slices.breathe()
+            if piece.is_last:
+                return hosts, reading(decode, piece.text, what)
+            hosts += reading(_HOSTS, piece.text, what)
+    except Uncut as error:
+        raise WrongRegistryAnswer(f"{what}: not what Nacos answers there: {error}") from error
+    raise AssertionError("the last piece is missing")
 
 
 ADMIN = (
@@ -96,46 +125,50 @@ class Lists:
         return await self._identity.proven(server, place, lambda proof: self._ask(server, place, proof))
 
     async def _ask(self, server: str, place: Place, proof: Proof) -> Listed:
-        view, reply = await self._answer(server, place, proof, ADMIN if self._admin else CLIENT)
-        if reply.status == 200:
-            return view.read(self._reader, reply.body, server + view.path)
-        if _missing(reply, place) == "cluster":
+        listed, missing = await self._listed(server, place, proof, ADMIN if self._admin else CLIENT)
+        if missing == "cluster":
             await self._check_clusters(server, place, proof)
-        return Listed(())
+        return listed
 
-    async def _answer(self, server: str, place: Place, proof: Proof, views: Sequence[_View]) -> tuple[_View, Reply]:
-        """The first answer of a call that the server has: a list, or that there is no such service."""
+    async def _listed(self, server: str, place: Place, proof: Proof, views: Sequence[_View]) -> tuple[Listed, str]:
+        """The list of the first call that the server has; empty where it says what is missing: service or cluster."""
         first = self._known.get((server, views), 0)
         for turn in range(first, first + len(views)):
             index = turn % len(views)
             view = views[index]
-            params = {**view.params(place), **proof.signature}
-            reply = await send(self._client, "GET", server + view.path, params=params, headers=proof.headers)
-            if reply.status in MOVED and not _missing(reply, place):
+            url, params = server + view.path, {**view.params(place), **proof.signature}
+            async with answering(self._client, "GET", url, params=params, headers=proof.headers) as answer:
+                if answer.status == 200:
+                    self._known[server, views] = index
+                    return await view.read(self._reader, answer.body, url), ""
+                reply = answer.plain
+            missing = _missing(reply, place)
+            if reply.status in MOVED and not missing:
                 continue
             self._known[server, views] = index
-            if reply.status != 200 and reply.status not in MOVED:
-                raise self._refused(reply, server + view.path)
-            return view, reply
+            if reply.status not in MOVED:
+                raise self._refused(reply, url)
+            return Listed(()), missing
         raise WrongRegistryAnswer(self._nowhere(server, views))
 
     async def _check_clusters(self, server: str, place: Place, proof: Proof) -> None:
         """Raises where the administrators' list lacks a cluster because the instances are in others."""
-        view, reply = await self._answer(server, place, proof, CLIENT)
-        if reply.status == 200 and view.read(self._reader, reply.body, server + view.path).instances:
+        listed, _ = await self._listed(server, place, proof, CLIENT)
+        if listed.instances:
             raise WrongRegistryAnswer(
                 f"{server}: the administrators' list of this Nacos shows cluster DEFAULT alone, and the service has "
-                "instances in other clusters; set `admin: false`"
+                "instances in other clusters; set `admin: false`",
+                public="the administrators' list of this Nacos shows cluster DEFAULT alone",
             )
 
     def _refused(self, reply: Reply, url: str) -> RegistryError:
         error = refusal(reply)
         if not isinstance(error, NotAllowed):
-            return type(error)(f"{url}: {error}")
+            return error.at(url)
         advice = "give its user the right to read this service"
         if self._admin:
             advice = "give its user a role that may read (`r`) the namespace, or set `admin: false`"
-        return NotAllowed(f"{url}: {error}; {advice}")
+        return error.at(url, advice)
 
     def _nowhere(self, server: str, views: Sequence[_View]) -> str:
         calls = " or ".join(view.path for view in views)

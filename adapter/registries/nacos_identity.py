@@ -24,7 +24,7 @@ MOVED = frozenset({404, 405, 410, 501})
 _LOGINS = ("/v3/auth/user/login", "/v1/auth/login", "/v1/auth/users/login")
 _PASSWORD_500 = b"No message available"
 _RENEW_AT = 0.9
-_TOKEN: Callable[[bytes], Token] = Decoder(Token).decode
+_TOKEN = Decoder(Token).decode
 
 T = TypeVar("T")
 
@@ -139,5 +139,6 @@ def _login_refused(server: str, reply: Reply) -> Exception:
     error = refusal(reply)
     # Nacos 3.1 answers a wrong password so, and an unknown user with 403.
     if reply.status in {400, 401, 403} or (reply.status == 500 and _PASSWORD_500 in reply.body):
-        return NotAuthenticated(f"login at {server}: {error}; look at `username` and `passwordFile`")
-    return type(error)(f"login at {server}: {error}")
+        advice = "look at `username` and `passwordFile`"
+        return NotAuthenticated(f"login at {server}: {error}; {advice}")
+    return error.at(f"login at {server}")

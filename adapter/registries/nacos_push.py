@@ -1,7 +1,7 @@
 """Subscriptions to services in one push connection, which is made anew whenever it is lost. Needs the extra `nacos`."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 import structlog
@@ -21,7 +21,7 @@ BEAT_SECONDS = 5.0
 RENEW_SECONDS = 300.0
 """How often every subscription is made again, in case that a push was lost."""
 
-_SUBSCRIBED: Callable[[bytes], Subscribed] = Decoder(Subscribed).decode
+_SUBSCRIBED = Decoder(Subscribed).decode
 
 _log = structlog.get_logger(__name__)
 

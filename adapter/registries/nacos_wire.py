@@ -8,10 +8,12 @@ The envelope is one small protobuf message, so it is written and read here by ha
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from heapq import merge
 from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from adapter.kube.slices import Slices
 from adapter.load.roster import Instance
 from adapter.registries.errors import WrongRegistryAnswer
 
@@ -22,6 +24,8 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _SEPARATOR = "@@"
 _MOST_FIELDS = 1000
 """Of a message; Nacos sends a few, and a header each."""
+_RUN = 500
+"""Hosts that are put in order in one step."""
 
 T = TypeVar("T")
 
@@ -128,8 +132,22 @@ class Reader:
     def instances(self, hosts: Iterable[Host] | None) -> tuple[Instance, ...]:
         """The instances that count, in an order of their own: some servers give them in another one each time."""
         counting = [host for host in hosts or () if self._counts(host)]
-        counting.sort(key=lambda host: (host.ip, host.port, host.cluster_name))
+        counting.sort(key=_order)
         return tuple(self._instance(host) for host in counting)
+
+    async def instances_in_slices(self, hosts: Iterable[Host]) -> tuple[Instance, ...]:
+        """As `instances`, of hosts that may be many."""
+        slices = Slices()
+        counting = [host for host in hosts if self._counts(host)]
+        runs: list[list[Host]] = []
+        for at in range(0, len(counting), _RUN):
+            runs.append(sorted(counting[at : at + _RUN], key=_order))
+            await slices.breathe()
+        found: list[Instance] = []
+        for host in merge(*runs, key=_order):
+            found.append(self._instance(host))
+            await slices.breathe()
+        return tuple(found)
 
     def listed(self, info: ServiceInfo) -> Listed:
         """What a service's own description says."""
@@ -151,7 +169,11 @@ class Reader:
         )
 
 
-def reading(decode: Callable[[bytes], T], body: bytes, what: str) -> T:
+def _order(host: Host) -> tuple[str, int, str]:
+    return host.ip, host.port, host.cluster_name
+
+
+def reading(decode: Callable[[bytes | bytearray], T], body: bytes | bytearray, what: str) -> T:
     """What a body says. Raises WrongRegistryAnswer, which names `what` was read."""
     try:
         return decode(body)

@@ -1,10 +1,12 @@
 """Several servers of one registry: one is asked until it fails, then the next."""
 
+import contextlib
 import re
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, TypeVar
 
-from adapter.outbound import Client, OutboundError, Reply, TooLarge
+from adapter.answer_budget import MIB, AnswerTooLarge, Limit
+from adapter.outbound import Answer, Client, OutboundError, Reply
 from adapter.registries.errors import (
     NotAllowed,
     NotAuthenticated,
@@ -13,6 +15,7 @@ from adapter.registries.errors import (
     RegistryUnreachable,
     WrongRegistryAnswer,
 )
+from adapter.settings_registries import ConsulRegistry, EurekaRegistry, HttpRegistry, NacosRegistry, PolarisRegistry
 
 T = TypeVar("T")
 
@@ -56,14 +59,26 @@ class Peers:
             self._on_switch()
 
 
-async def send(client: Client, method: str, url: str, **more: object) -> Reply:
-    """A reply of whatever status, with transport errors of this room. Raises RegistryError."""
-    try:
-        return await client.send(method, url, **more)  # type: ignore[arg-type]  # by name
-    except TooLarge as error:
-        raise WrongRegistryAnswer(f"{url}: {error}") from error
-    except OutboundError as error:
-        raise RegistryUnreachable(f"{url}: {error}") from error
+@contextlib.asynccontextmanager
+async def answering(client: Client, method: str, url: str, **more: Any) -> AsyncIterator[Answer]:
+    """An answer of whatever status, for as long as it is decoded, with transport errors of this room.
+
+    Raises RegistryError.
+    """
+    async with contextlib.AsyncExitStack() as reading:
+        try:
+            answer = await reading.enter_async_context(client.answer(method, url, **more))
+        except AnswerTooLarge as error:
+            raise WrongRegistryAnswer(f"{url}: {error}", public=error.public) from error
+        except OutboundError as error:
+            raise RegistryUnreachable(f"{url}: {error}", public=error.public) from error
+        yield answer
+
+
+async def send(client: Client, method: str, url: str, **more: Any) -> Reply:
+    """As `answering`, for answers that are small, or of which only the headers count."""
+    async with answering(client, method, url, **more) as answer:
+        return answer.plain
 
 
 def refusal(reply: Reply) -> RegistryError:
@@ -74,13 +89,21 @@ def refusal(reply: Reply) -> RegistryError:
         text += f"; redirects are not followed, write the address that answers itself: {reply.headers['Location']}"
     elif reply.status < 300:
         text += "; an answer with a document is expected"
-    if reply.status == 401:
-        return NotAuthenticated(text)
-    if reply.status == 403:
-        return NotAllowed(text)
-    if reply.status == 429 or reply.status >= 500:
-        return RegistryFailing(text)
-    return WrongRegistryAnswer(text)
+    kind = _kind(reply.status)
+    return kind(text, public=f"HTTP {reply.status}: {kind.summary}")
+
+
+def _kind(status: int) -> type[RegistryError]:
+    if status == 401:
+        return NotAuthenticated
+    if status == 403:
+        return NotAllowed
+    return RegistryFailing if status == 429 or status >= 500 else WrongRegistryAnswer
+
+
+def limit_of(settings: NacosRegistry | EurekaRegistry | ConsulRegistry | PolarisRegistry | HttpRegistry) -> Limit:
+    """The limit of a registry's answers."""
+    return Limit(settings.max_answer_mib * MIB, f"maxAnswerMiB of registry {settings.name}")
 
 
 def words(body: bytes) -> str:

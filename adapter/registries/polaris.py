@@ -11,6 +11,7 @@ one of that address.
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from adapter.kube.backoff import Backoff
 from adapter.kube.slices import Slices
@@ -19,7 +20,8 @@ from adapter.outbound import Access
 from adapter.registries import polaris_wire as wire
 from adapter.registries.book import Book
 from adapter.registries.errors import RegistryError, WrongRegistryAnswer
-from adapter.registries.peers import Peers
+from adapter.registries.http1 import RawReply
+from adapter.registries.peers import Peers, limit_of
 from adapter.registries.pool import Pool, Unanswered
 from adapter.registries.roster import ServiceKey
 from adapter.registries.tags import Tags
@@ -28,6 +30,12 @@ from adapter.settings_registries import PolarisRegistry
 
 LONGEST_PAUSE = 5.0
 """Seconds between questions to a Polaris that cannot be reached."""
+
+
+class _Refused(NamedTuple):
+    """An answer that says more of the server than of the service."""
+
+    error: RegistryError
 
 
 class PolarisSource:
@@ -108,15 +116,20 @@ class PolarisSource:
         revisions = [self._revisions.of(key) for key in keys]
         asked = zip(keys, revisions, strict=True)
         requests = [wire.request(*self._name(key), revision) for key, revision in asked]
-        outcomes = await self._turns.ask(self._pool(server, late=late), keys, requests, late=late)
+
+        async def read(index: int, reply: RawReply) -> wire.Answer | _Refused:
+            try:
+                answer = await wire.answer(reply, server, *self._name(keys[index]))
+            except RegistryError as error:
+                return _Refused(error)
+            if answer is wire.UNCHANGED and not revisions[index]:
+                return WrongRegistryAnswer(f"{server}: it says that nothing has changed, and was asked for all")
+            return answer
+
         answers: list[wire.Answer | Unanswered] = []
-        for key, revision, outcome in zip(keys, revisions, outcomes, strict=True):
-            if isinstance(outcome, Unanswered | RegistryError):
-                answers.append(outcome)
-                continue
-            answer = await wire.answer(outcome, server, *self._name(key))
-            if answer is wire.UNCHANGED and not revision:
-                answer = WrongRegistryAnswer(f"{server}: it says that nothing has changed, and was asked for all")
+        for answer in await self._turns.ask(self._pool(server, late=late), keys, requests, read, late=late):
+            if isinstance(answer, _Refused):
+                raise answer.error
             answers.append(answer)
         return answers
 
@@ -154,6 +167,8 @@ class PolarisSource:
                 server,
                 access,
                 timeout=self._settings.timeout_seconds,
+                source=f"registry/{self._settings.name}",
+                limit=limit_of(self._settings),
                 on_loss=self._book.reconnected,
                 on_surplus=self._revisions.drop,
             )

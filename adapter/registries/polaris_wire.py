@@ -7,6 +7,7 @@ import msgspec
 from adapter.decoding import Decoder
 from adapter.kube.slices import Slices
 from adapter.load.roster import Instance
+from adapter.pieces import Uncut, array, pieces
 from adapter.registries.errors import (
     NotAllowed,
     NotAuthenticated,
@@ -57,7 +58,7 @@ class _Answer(msgspec.Struct, rename="camel"):
     info: str | None = None
     service: _Service | None = None
     alias_for: _Service | None = None
-    instances: list[msgspec.Raw] | None = None
+    instances: list[_Instance] | None = None
 
 
 class Listed(msgspec.Struct):
@@ -71,7 +72,8 @@ Answer = Listed | Unchanged | RegistryError
 """What is said of one service; errors are of that service alone."""
 
 _decode = Decoder(_Answer).decode
-_decode_instance = Decoder(_Instance).decode
+_decode_instances = Decoder(list[_Instance]).decode
+_ARRAY = array("instances")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -84,17 +86,22 @@ def request(service: str, namespace: str, revision: str) -> Request:
 async def answer(reply: RawReply, server: str, service: str, namespace: str) -> Answer:
     """What a reply says of its service. Raises RegistryError where it says more of the server than of the service."""
     slices = Slices()
+    plain = reply.plain  # decoding uses the body up
+    listed: list[_Instance] = []
+    found = None
     try:
-        found = _decode(reply.body)
-        listed = []
-        for raw in found.instances or ():
-            listed.append(_decode_instance(raw))
+        for piece in pieces(reply.body, _ARRAY):
+            if piece.is_last:
+                found = _decode(piece.text)
+                listed += found.instances or ()
+            else:
+                listed += _decode_instances(piece.text)
             await slices.breathe()
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, Uncut) as error:
         if reply.status != 200:
-            refused = refusal(reply.plain)
-            raise type(refused)(f"{server}: {refused}") from None
+            raise refusal(plain).at(server) from None
         raise WrongRegistryAnswer(f"{server}: not an answer of Polaris' discovery API: {error}") from None
+    assert found is not None
     if not _is_of(found, service, namespace):
         return WrongRegistryAnswer(f"{server}: the answer is of {_told(found)}, not of {service!r} in {namespace!r}")
     if found.code == NO_CHANGE:
@@ -140,15 +147,16 @@ def _instance(one: _Instance, pod_name_key: str) -> Instance:
 def _refusal(found: _Answer, server: str) -> RegistryError:
     """The error for an answer without a list. Raises it where another server may know better."""
     info = f"{server}: Polaris answers {found.code}: {found.info or 'no word'}"
+    public = f"Polaris answers {found.code}"
     if found.code == NO_SUCH_SERVICE:
         return UnknownService(
             f"{server}: Polaris knows no such service there; check the service's name and its namespace"
         )
     status = found.code // _MILLE
     if status == 429 or status >= 500 or found.code == API_RATE_LIMIT:
-        raise RegistryFailing(info)
+        raise RegistryFailing(info, public=public)
     if status == 401:
-        return NotAuthenticated(f"{info}; check tokenFile, and whether its user may read this service")
+        return NotAuthenticated(f"{info}; check tokenFile, and whether its user may read this service", public=public)
     if status == 403:
-        return NotAllowed(f"{info}; give the adapter's token the right to read this service")
-    return WrongRegistryAnswer(info)
+        return NotAllowed(f"{info}; give the adapter's token the right to read this service", public=public)
+    return WrongRegistryAnswer(info, public=public)

@@ -51,7 +51,7 @@ async def _look_at(server: str, settings: Registry, keys: Collection[ServiceKey]
         chosen = source(settings, book)
     except ImportError as error:
         missing = MissingExtra(settings.type.lower(), error)
-        return _look(server, book, keys, Trouble(missing.reason, str(missing)))
+        return _look(server, book, keys, Trouble(missing.reason, str(missing), missing.public))
     chosen.watch(keys)
     running = asyncio.create_task(chosen.run())
     running.add_done_callback(lambda _: told.set())
@@ -62,7 +62,7 @@ async def _look_at(server: str, settings: Registry, keys: Collection[ServiceKey]
     finally:
         broke = await _end(running)
     late = f"{server}: no answer within {settings.timeout_seconds:g} s"
-    silent = Trouble("unreachable", origin(settings).about("unreachable", late))
+    silent = Trouble("unreachable", origin(settings).about("unreachable", late), "timed out")
     return _look(server, book, keys, broke or silent)
 
 
@@ -85,7 +85,7 @@ async def _end(running: asyncio.Task[None]) -> Trouble | None:
     running.cancel()
     [result] = await asyncio.gather(running, return_exceptions=True)
     if isinstance(result, Exception):
-        return Trouble("error", f"the adapter's own fault: {result!r}")
+        return Trouble("error", f"the adapter's own fault: {result!r}", "the adapter's own fault")
     return None
 
 

@@ -9,11 +9,14 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain, zip_longest
+from typing import TypeVar
 
 from adapter.registries.errors import RegistryError
-from adapter.registries.http1 import RawReply, Request
-from adapter.registries.pool import Outcome, Pool, Unanswered
+from adapter.registries.http1 import Request
+from adapter.registries.pool import Answers, Pool, Read, Unanswered
 from adapter.registries.roster import ServiceKey
+
+T = TypeVar("T")
 
 STEPS = 4
 """Into so many parts an interval is divided, that the questions are spread over. Few: together they are cheaper."""
@@ -95,28 +98,28 @@ class Turns:
     # --- late ones ---
 
     async def ask(
-        self, pool: Pool, keys: Sequence[ServiceKey], requests: Sequence[Request], *, late: bool
-    ) -> Sequence[Outcome | Unanswered]:
+        self, pool: Pool, keys: Sequence[ServiceKey], requests: Sequence[Request], read: Read[T], *, late: bool
+    ) -> Sequence[T | RegistryError | Unanswered]:
         """What became of the questions about these services, which `take` or `take_late` gave.
 
         Raises the RegistryError of a server that answers nothing at all, to other questions neither.
         """
         try:
-            outcomes: Sequence[Outcome | Unanswered] = await pool.ask_for(None if late else self.patience, requests)
+            found = await pool.ask_for(None if late else self.patience, requests, read)
         except RegistryError as error:
             if not late or self._since_answer() > self._interval + self.patience:
                 raise
-            outcomes = [error] * len(keys)
+            found = Answers([error] * len(keys), {})
         if late:
-            for key, outcome in zip(keys, outcomes, strict=True):
-                self._settle(key, outcome.seconds if isinstance(outcome, RawReply) else None)
-            return outcomes
-        if any(isinstance(outcome, RawReply) for outcome in outcomes):
+            for index, key in enumerate(keys):
+                self._settle(key, found.seconds.get(index))
+            return found.outcomes
+        if found.seconds:
             self._answered_at = asyncio.get_running_loop().time()
-        by_key = dict(zip(keys, outcomes, strict=True))
+        by_key = dict(zip(keys, found.outcomes, strict=True))
         self._put_off({key for key, outcome in by_key.items() if outcome is Unanswered.LATE})
         self._put_first([key for key, outcome in by_key.items() if outcome is Unanswered.NOT_ASKED])
-        return outcomes
+        return found.outcomes
 
     def _since_answer(self) -> float:
         """Seconds since a question was answered in time."""

@@ -3,7 +3,8 @@
 Each value carries the time of what went into it, not the moment of evaluation (see `promql`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -16,6 +17,11 @@ from adapter.usage.questions import Question
 from adapter.usage.series import Series, SeriesList
 from adapter.usage.wire import Sample
 
+RELEASE_SECONDS = 5.0
+"""How long an answer may still be in use after a newer one came."""
+_MANY = 1000
+_STEP = 500
+_SHOWN = 200
 _MOST_SHAPES = 4  # of selectors, that an answer is made ready for
 _SAFE_DIGITS = 12  # far from what a quantity cannot hold
 
@@ -53,22 +59,40 @@ class Answer:
         total = Point(found.at, found.value) if found else None
         return QuerySamples(total=total, max_age=max_age, fetched_at=self.fetched_at)
 
+    def large(self) -> list[list[Series]]:
+        """Its series, for `release`; none where they are few."""
+        return [list(series) for series in self.series.values() if len(series) > _MANY]
+
     def _ambiguous(self, namespace: str) -> str:
         count = self.counts.get(namespace, 0) + self.counts.get("", 0)
         return f"answers {count} series where one number is wanted; put sum(…) around it" if count > 1 else ""
+
+
+async def release(answer: list[list[Series]]) -> None:
+    """Free the series of a large answer in slices, once a newer one has taken its place.
+
+    To free as many objects at once holds the loop, so they are kept until whoever uses the answer has the newer.
+    """
+    await asyncio.sleep(RELEASE_SECONDS)
+    slices = Slices()
+    for series in answer:
+        while series:
+            del series[-_STEP:]
+            await slices.breathe()
 
 
 class _Times:
     """The newest sample's time of one selector's series."""
 
     def __init__(self) -> None:
-        self._of_pod: dict[tuple[str, str], float] = {}
+        self._of_pod: dict[str, dict[str, float]] = {}
+        """By namespace, then by pod."""
         self._of_namespace: dict[str, float] = {}
         self._newest: float | None = None
 
     def add(self, namespace: str, pod: str, at: float) -> None:
         if pod:
-            self._of_pod[namespace, pod] = at
+            self._of_pod.setdefault(namespace, {})[pod] = at
         if namespace:
             self._of_namespace[namespace] = max(at, self._of_namespace.get(namespace, at))
         self._newest = at if self._newest is None else max(at, self._newest)
@@ -76,11 +100,21 @@ class _Times:
     def at(self, namespace: str, pod: str) -> float | None:
         """By the labels that the series have: those that tell pods apart date a pod by its own series only."""
         if pod and self._of_pod:
-            own = self._of_pod.get((namespace, pod))
-            return own if own is not None else self._of_pod.get(("", pod))
+            own = self._of_pod.get(namespace, _NO_TIMES).get(pod)
+            return own if own is not None else self._of_pod.get("", _NO_TIMES).get(pod)
         if namespace and self._of_namespace:
             return self._of_namespace.get(namespace)
         return self._newest
+
+    async def clear(self, slices: Slices) -> None:
+        """Forget all, in slices: to free as many objects at once would hold the loop."""
+        for of_pod in self._of_pod.values():
+            while of_pod:
+                of_pod.popitem()
+                await slices.breathe()
+
+
+_NO_TIMES: Mapping[str, float] = {}
 
 
 class Dates:
@@ -96,17 +130,15 @@ class Dates:
         self._evaluated_at = evaluated_at
         self._times = [_Times() for _ in inputs.selectors]
 
-    async def read(self, found: Iterable[Sample], slices: Slices) -> None:
-        """Take in the answer to `promql.dating`. Raises WrongAnswer for anything else."""
-        question = self._question
-        for sample in found:
-            labels = sample.labels
-            place = (labels.get(question.namespace_label, ""), labels.get(question.pod_label, ""))
-            try:
-                self._times[int(labels[INPUT_LABEL])].add(*place, float(sample.value))
-            except (LookupError, ValueError) as error:
-                raise WrongAnswer(f"the sample times are not what was asked for: {dict(labels)}") from error
-            await slices.breathe()
+    def add(self, sample: Sample) -> None:
+        """Take in a sample of the answer to `promql.dating`. Raises WrongAnswer for anything else."""
+        labels = sample.labels
+        place = (labels.get(self._question.namespace_label, ""), labels.get(self._question.pod_label, ""))
+        try:
+            self._times[int(labels[INPUT_LABEL])].add(*place, float(sample.value))
+        except (LookupError, ValueError) as error:
+            shown = str(dict(labels))[:_SHOWN]
+            raise WrongAnswer(f"the sample times are not what was asked for: {shown}") from error
 
     def at(self, namespace: str, pod: str) -> float | None:
         """The time of the value with these labels (empty: it lacks the label); None where it has no live input."""
@@ -118,25 +150,31 @@ class Dates:
             return None
         return min(known)
 
+    async def clear(self, slices: Slices) -> None:
+        """Forget all, in slices."""
+        for times in self._times:
+            await times.clear(slices)
+
 
 async def answer(
     question: Question,
-    found: Sequence[Sample],
+    found: list[Sample],
     dates: Dates,
     fetched_at: float,
     slices: Slices,
     *,
     before: Answer | None = None,
 ) -> Answer:
-    """Sort samples by namespace and pod. NaN, infinite, negative and undated values are no samples.
+    """Sort samples by namespace and pod; they are used up. NaN, infinite, negative and undated values are no samples.
 
     What was selected of the answer `before` is likely to be selected of this one, too: it is made ready for that.
     """
     filing = _Filing(question, dates, any(sample.labels.get(question.pod_label) for sample in found))
-    for sample in found:
-        filing.add(sample)
+    found.reverse()
+    while found:
+        filing.add(found.pop())
         await slices.breathe()
-    made = filing.answer(fetched_at)
+    made = await filing.answer(fetched_at, slices)
     for namespace, series in made.series.items():
         if before is not None and (earlier := before.series.get(namespace)) is not None:
             await series.prepare(earlier.shapes[-_MOST_SHAPES:], slices)
@@ -150,7 +188,6 @@ class _Filing:
         # Inline PromQL does not say what it answers: its labels do.
         self._by_pod = question.by_pod if question.by_pod is not None else names_pods
         self._series: dict[str, SeriesList] = {}
-        self._pods: dict[str, dict[str, Point]] = {}
         self._seen: dict[str, set[str]] = {}
         self._counts: dict[str, int] = {}
         self._faults: dict[str, str] = {}
@@ -183,30 +220,36 @@ class _Filing:
             of_namespace = self._series[namespace] = SeriesList(pod_label)
         of_namespace.add(series)
         self._fingerprint += hash((namespace, pod, series.value, series.at))  # a sum: their order says nothing
-        if pod and namespace:
-            self._pods.setdefault(namespace, {})[pod] = Point(series.at, series.value)
 
-    def answer(self, fetched_at: float) -> Answer:
+    async def answer(self, fetched_at: float, slices: Slices) -> Answer:
         if self._by_pod:
-            self._find_lacking_labels()
+            await self._find_lacking_labels(slices)
         self._find_undated()
+        for seen in self._seen.values():
+            while seen:
+                seen.pop()
+                await slices.breathe()
+        pods = {namespace: series.points for namespace, series in self._series.items() if namespace}
         return Answer(
             by_pod=self._by_pod,
             fetched_at=fetched_at,
             series=self._series,
-            pods=self._pods,
+            pods=pods if self._by_pod else {},
             counts=self._counts,
             faults=self._faults,
             fingerprint=self._fingerprint,
         )
 
-    def _find_lacking_labels(self) -> None:
+    async def _find_lacking_labels(self, slices: Slices) -> None:
         """Some series without the labels belong to no pod (cAdvisor's root cgroup); all of them are a mistake."""
         question = self._question
         if self._counts and self._counts.keys() == {""}:
             self._faults[""] = f"its series lack the label {question.namespace_label!r}; write it as {self._by()}"
-        for namespace in self._counts.keys() - self._seen.keys() - {""}:
-            self._faults[namespace] = f"its series lack the label {question.pod_label!r}; write it as {self._by()}"
+        lacking = f"its series lack the label {question.pod_label!r}; write it as {self._by()}"
+        for namespace in self._counts:
+            if namespace and namespace not in self._seen:
+                self._faults[namespace] = lacking
+            await slices.breathe()
 
     def _find_undated(self) -> None:
         if self._undated and self._undated == sum(self._counts.values()) and "" not in self._faults:

@@ -1,6 +1,6 @@
 """What can go wrong between this process and a load source.
 
-UsageError                  anything a source of this room may fail with; its text is a sentence for people
+UsageError                  anything a source of this room may fail with; its text is for operators, `public` for all
 ├── SourceUnreachable       no answer, or not all of it: connection, TLS, deadline, files with its credentials
 ├── SourceFailing           the source says that it is in trouble itself (5xx, 429), or that its answer is partial
 ├── QueryRejected           the source understood, and says no: status error, 4xx, a redirect
@@ -11,8 +11,10 @@ PromqlError                 an expression this room will not send (a ValueError:
 
 # ruff: noqa: N818 - an error is called what happened
 
+from adapter.source_errors import SourceError
 
-class UsageError(Exception):
+
+class UsageError(SourceError):
     """Base of all failures of a load source. `reason` is the word that metrics count them by."""
 
     reason = "error"
@@ -22,24 +24,28 @@ class SourceUnreachable(UsageError):
     """The source gave no answer, or not all of it."""
 
     reason = "unreachable"
+    summary = "cannot be reached"
 
 
 class SourceFailing(UsageError):
     """The source is in trouble itself, or says that its answer is partial."""
 
     reason = "failing"
+    summary = "is in trouble itself"
 
 
 class QueryRejected(UsageError):
     """The source refuses this very question."""
 
     reason = "rejected"
+    summary = "the query is rejected"
 
 
 class WrongAnswer(UsageError):
     """The answer is not what the API promises."""
 
     reason = "malformed"
+    summary = "the answer is not what is expected of this source"
 
 
 class PromqlError(ValueError):

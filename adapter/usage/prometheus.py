@@ -13,14 +13,14 @@ from adapter.load.samples import QuerySamples
 from adapter.load.spec import Query
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
-from adapter.usage.answers import Answer, Dates, answer
+from adapter.usage.answers import Answer, Dates, answer, release
 from adapter.usage.errors import QueryRejected, UsageError
 from adapter.usage.outage import pause
 from adapter.usage.promql import Inputs, dating, inputs
 from adapter.usage.questions import Catalog, Question, Wanted
 from adapter.usage.series import SeriesList
 from adapter.usage.server import Server
-from adapter.usage.wire import Sample, samples
+from adapter.usage.wire import Sample
 
 SLOW_SECONDS = 1.0
 """A question that took longer the last time is among those that cannot take every turn of their server."""
@@ -50,6 +50,8 @@ class NamedQueryResult:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
+    """What is known of a question. `cause`: why the last poll gave no answer, as policies may say it."""
+
     answer: Answer | None = None
     cause: str = ""
     unanswered: bool = False
@@ -82,6 +84,8 @@ class Prometheus:
         self._metrics = metrics
         self._servers: dict[str, Server] = {}
         self._known: dict[Question, _Known] = {}
+        self._complaints: dict[Question, str] = {}
+        """What was logged of the questions that fail, with the servers' own words."""
         self._pollers: dict[Question, asyncio.Task[None]] = {}
         self._wanted: frozenset[Wanted] = frozenset()
         self._questions: dict[Wanted, Question | str] = {}
@@ -195,13 +199,14 @@ class Prometheus:
     def _tend_pollers(self, group: asyncio.TaskGroup) -> None:
         for question in self._users.keys() - self._pollers.keys():
             if question.server in self._servers:  # settings that came meanwhile have their turn next
-                self._pollers[question] = group.create_task(self._poll(question))
+                self._pollers[question] = group.create_task(self._poll(question, group))
         for question in self._pollers.keys() - self._users.keys():
             self._pollers.pop(question).cancel()
         for question in self._known.keys() - self._users.keys():
             del self._known[question]
+            self._complaints.pop(question, None)
 
-    async def _poll(self, question: Question) -> None:
+    async def _poll(self, question: Question, group: asyncio.TaskGroup) -> None:
         """Ask at once, then after a random part of the interval, then in the rhythm that this gave.
 
         A question that its server left unanswered keeps the interval, and then waits for its turn to probe.
@@ -211,9 +216,15 @@ class Prometheus:
         while True:
             began = loop.time()
             known = await self._asked(question)
-            answers = outage.answers
+            answers, unanswered = outage.answers, known.unanswered
+            before = self._known.get(question, _NOTHING).answer
+            if before is not None and before is not known.answer and (large := before.large()):
+                group.create_task(release(large))
+                del large
+            del before
             self._keep(question, known)
-            if known.unanswered:
+            del known
+            if unanswered:
                 await asyncio.sleep(pause(question.interval * min(share, 1.0), loop.time() - began))
                 await outage.turn(answers, question.interval)
             else:
@@ -229,12 +240,13 @@ class Prometheus:
             try:
                 found = await self._answer(question, source)
             except UsageError as error:
-                self._failed(source, question, error, last)
+                self._failed(source, question, error)
                 if rejected := isinstance(error, QueryRejected):
                     server.outage.answered()
                 slow = loop.time() - began > SLOW_SECONDS
-                return replace(last, cause=str(error), unanswered=not rejected, slow=slow)
+                return replace(last, cause=error.public, unanswered=not rejected, slow=slow)
         server.outage.answered()
+        self._complaints.pop(question, None)
         self._metrics.source_up.labels(source).set(1)
         self._metrics.source_success.labels(source).set(found.fetched_at)
         return _Known(found, slow=loop.time() - began > SLOW_SECONDS)
@@ -243,31 +255,33 @@ class Prometheus:
         server = self._servers[question.server]
         slices = Slices()
         read = inputs(question.text)
-        with self._metrics.source_duration.labels(source).time():
-            body = await server.query(question.text, max_age=question.max_age)
-        found = await samples(body, slices)
+        duration = self._metrics.source_duration.labels(source)
+        found: list[Sample] = []
+        await server.read(question.text, found.append, slices, max_age=question.max_age, duration=duration)
         dates = Dates(read, question, found[0].at if found else self._clock())
         if found and read.selectors:
-            await dates.read(await self._times(server, question, read, found[0].at, slices), slices)
+            await self._date(dates, server, question, read, found[0].at, slices)
         before = self._known.get(question, _NOTHING).answer
-        return await answer(question, found, dates, self._clock(), slices, before=before)
+        made = await answer(question, found, dates, self._clock(), slices, before=before)
+        await dates.clear(slices)
+        return made
 
-    async def _times(
-        self, server: Server, question: Question, read: Inputs, evaluated_at: float, slices: Slices
-    ) -> list[Sample]:
-        """When the inputs were sampled, as they stood at the moment of the evaluation."""
+    async def _date(
+        self, dates: Dates, server: Server, question: Question, read: Inputs, evaluated_at: float, slices: Slices
+    ) -> None:
+        """Learn when the inputs were sampled, as they stood at the moment of the evaluation."""
         asked = dating(read.selectors, question.labels, question.max_age)
         try:
-            return await samples(await server.query(asked, max_age=question.max_age, at=evaluated_at), slices)
+            await server.read(asked, dates.add, slices, max_age=question.max_age, at=evaluated_at)
         except QueryRejected as error:
-            raise QueryRejected(
-                f"the times of its samples cannot be had (name one metric in each selector): {error}"
-            ) from error
+            times = "the times of its samples cannot be had (name one metric in each selector)"
+            raise QueryRejected(f"{times}: {error}", public=f"{times}: {error.public}") from error
 
-    def _failed(self, source: str, question: Question, error: UsageError, last: _Known) -> None:
+    def _failed(self, source: str, question: Question, error: UsageError) -> None:
         self._metrics.source_up.labels(source).set(0)
         self._metrics.source_errors.labels(source, error.reason).inc()
-        if str(error) != last.cause:
+        if str(error) != self._complaints.get(question):
+            self._complaints[question] = str(error)
             _log.warning("query failed", source=source, query=question.text, error=str(error))
 
     def _keep(self, question: Question, known: _Known) -> None:

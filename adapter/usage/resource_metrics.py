@@ -6,7 +6,7 @@ import random
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
@@ -14,16 +14,17 @@ from typing import Protocol
 import msgspec
 import structlog
 
+from adapter.answer_budget import MIB, Body, Limit
 from adapter.decoding import Decoder
 from adapter.kube.errors import ApiStatusError, KubeError, TimedOut
 from adapter.kube.paths import collection
 from adapter.kube.slices import Slices
 from adapter.load.quantity import NANO, QuantityError, parse_nano
 from adapter.load.samples import PodUsage, ResourceSamples
+from adapter.pieces import Uncut, array, pieces
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.errors import WrongAnswer
 from adapter.usage.outage import pause
-from adapter.usage.pieces import cut
 
 SOURCE = "metrics.k8s.io"
 AT_ONCE = 8
@@ -51,12 +52,14 @@ class Asks(Protocol):
     def now(self) -> float:
         """Epoch seconds by the API server's clock."""
 
-    async def get(self, path: str, *, timeout: float) -> bytes:  # noqa: ASYNC109  as adapter.kube.session has it
+    def reading(self, path: str, *, source: str, limit: Limit, timeout: float) -> AbstractAsyncContextManager[Body]:
         """The body of a GET; raises KubeError."""
 
 
 class Options(Protocol):
-    """How often is asked, how old a sample may be, how long a request may take (seconds); the settings have these."""
+    """How often is asked, how old a sample may be, how long a request may take (seconds), how large an answer may be
+    (MiB); the settings have these.
+    """
 
     @property
     def interval_seconds(self) -> float: ...
@@ -64,6 +67,8 @@ class Options(Protocol):
     def max_age_seconds(self) -> float: ...
     @property
     def timeout_seconds(self) -> float: ...
+    @property
+    def max_answer_mib(self) -> int: ...
 
 
 class _Meta(msgspec.Struct, frozen=True, gc=False):
@@ -89,6 +94,7 @@ class _List(msgspec.Struct, frozen=True):
 _ONE = Decoder(_PodMetrics)
 _MANY = Decoder(list[_PodMetrics])
 _WHOLE = Decoder(_List)
+_ITEMS = array("items")
 
 
 def decode_usage(body: bytes) -> tuple[str, PodUsage]:
@@ -97,28 +103,19 @@ def decode_usage(body: bytes) -> tuple[str, PodUsage]:
     return found.metadata.name, _usage(found)
 
 
-async def decode_usages(body: bytes) -> dict[str, PodUsage]:
-    """A PodMetricsList by pod name, decoded in slices of about 2 ms. Raises WrongAnswer."""
+async def decode_usages(body: Body) -> dict[str, PodUsage]:
+    """A PodMetricsList by pod name, decoded in slices of about 2 ms; the body is used up. Raises WrongAnswer."""
     slices = Slices()
-    try:
-        return await _in_pieces(body, slices)
-    except msgspec.MsgspecError:
-        pass  # an end that was guessed wrongly, or no PodMetricsList at all
-    try:
-        return await _usages(_WHOLE.decode(body).items or [], slices)
-    except msgspec.MsgspecError as error:
-        raise WrongAnswer(f"the answer is no PodMetricsList: {error}") from error
-
-
-async def _in_pieces(body: bytes, slices: Slices) -> dict[str, PodUsage]:
-    found = cut(body, opening=b'"items":[', first=b'{"metadata":')
-    if found is None:
-        return await _usages(_WHOLE.decode(body).items or [], slices)
-    _WHOLE.decode(found.envelope)
     pods: dict[str, PodUsage] = {}
-    for piece in found.pieces:
-        pods |= await _usages(_MANY.decode(piece), slices)
-        await slices.breathe()
+    try:
+        for piece in pieces(body, _ITEMS):
+            items = (_WHOLE.decode(piece.text).items or []) if piece.is_last else _MANY.decode(piece.text)
+            pods |= await _usages(items, slices)
+            await slices.breathe()
+    except (msgspec.MsgspecError, UnicodeDecodeError, Uncut) as error:
+        raise WrongAnswer(
+            f"the answer is no PodMetricsList: {error}", public="the answer is no PodMetricsList"
+        ) from error
     return pods
 
 
@@ -228,6 +225,8 @@ class ResourceMetrics:
         self._on_change = on_change
         self._metrics = metrics
         self._known: dict[str, _Known] = {}
+        self._complaints: dict[str, str] = {}
+        """What was logged of the namespaces that fail, with the servers' own words."""
         self._pollers: dict[str, asyncio.Task[None]] = {}
         self._turn = asyncio.Semaphore(AT_ONCE)
         self._look = asyncio.Event()
@@ -266,6 +265,7 @@ class ResourceMetrics:
         for namespace in self._pollers.keys() - wanted:
             self._pollers.pop(namespace).cancel()
             self._known.pop(namespace, None)
+            self._complaints.pop(namespace, None)
 
     async def _poll(self, namespace: str) -> None:
         """Fetch at once, then after a random part of the interval, then in the rhythm that this gave.
@@ -288,24 +288,28 @@ class ResourceMetrics:
     async def _fetched(self, namespace: str) -> _Known:
         last = self._known.get(namespace, _NOTHING)
         path = collection("metrics.k8s.io/v1beta1", "pods", namespace)
+        limit = Limit(self.options.max_answer_mib * MIB, "resourceMetrics.maxAnswerMiB")
         try:
-            with self._metrics.source_duration.labels(SOURCE).time():
-                body = await self._session.get(path, timeout=self.options.timeout_seconds)
-            pods = await decode_usages(body)
+            async with AsyncExitStack() as reading:
+                with self._metrics.source_duration.labels(SOURCE).time():
+                    body = await reading.enter_async_context(
+                        self._session.reading(path, source=SOURCE, limit=limit, timeout=self.options.timeout_seconds)
+                    )
+                pods = await decode_usages(body)
         except (KubeError, WrongAnswer) as error:
-            # The sentence names the source, and the request would name it again.
-            cause = str(error).removeprefix(f"GET {path}: ")
-            self._failed(namespace, error, news=cause != last.cause)
-            return replace(last, cause=cause)
+            self._failed(namespace, error)
+            return replace(last, cause=error.public)
+        self._complaints.pop(namespace, None)
         now = self._session.now()
         self._metrics.source_up.labels(SOURCE).set(1)
         self._metrics.source_success.labels(SOURCE).set(now)
         return _Known(pods, now)
 
-    def _failed(self, namespace: str, error: Exception, *, news: bool) -> None:
+    def _failed(self, namespace: str, error: KubeError | WrongAnswer) -> None:
         self._metrics.source_up.labels(SOURCE).set(0)
         self._metrics.source_errors.labels(SOURCE, _reason(error)).inc()
-        if news:
+        if str(error) != self._complaints.get(namespace):
+            self._complaints[namespace] = str(error)
             _log.warning("usage cannot be fetched", source=SOURCE, namespace=namespace, error=str(error))
 
     def _keep(self, namespace: str, known: _Known) -> None:

@@ -1,18 +1,19 @@
 """The series of one namespace in a query's answer, found by selector and by pod."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import overload
+
+import msgspec
 
 from adapter.kube.labelindex import LabelIndex, Shape
 from adapter.kube.selectors import Selector
 from adapter.kube.slices import Slices
+from adapter.load.samples import Point
 
 _MOST_SELECTORS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(msgspec.Struct, frozen=True, gc=False):
     """One series: its labels, its value in nano-units, the time of its newest input (seconds)."""
 
     labels: Mapping[str, str]
@@ -40,7 +41,7 @@ class SeriesList(Sequence[Series]):
         """Take in the next one."""
         self._all.append(series)
         pod = series.labels.get(self._pod_label) if self._pod_label else None
-        if pod is None:
+        if not pod:
             return
         first = self._by_pod.setdefault(pod, series)
         if first is not series:
@@ -72,6 +73,11 @@ class SeriesList(Sequence[Series]):
         """The series that the selector matches, all without one."""
         return self._all if selector is None else self._index.selected(selector)
 
+    @property
+    def points(self) -> Mapping[str, Point]:
+        """The values of the pods: of those that have several series the first."""
+        return _Points(self._by_pod)
+
     def of_pod(self, pod: str) -> Sequence[Series]:
         """The series of one pod."""
         found = self._several.get(pod)
@@ -102,3 +108,28 @@ class SeriesList(Sequence[Series]):
         return tuple(
             each for each in self._all if each.labels.get(self._pod_label) in repeated and selector.matches(each.labels)
         )
+
+
+class _Points(Mapping[str, Point]):
+    """Series by pod, seen as points: a second copy of each would cost as much memory as the first."""
+
+    __slots__ = ("_series",)
+
+    def __init__(self, series: Mapping[str, Series]) -> None:
+        self._series = series
+
+    def __getitem__(self, pod: str) -> Point:
+        found = self._series[pod]
+        return Point(found.at, found.value)
+
+    def __contains__(self, pod: object) -> bool:
+        return pod in self._series
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._series)
+
+    def __len__(self) -> int:
+        return len(self._series)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))

@@ -1,16 +1,23 @@
 """One Prometheus server over HTTP, with errors of this room."""
 
 import asyncio
+import contextlib
+from collections.abc import Callable
 
-from adapter.outbound import AT_ONCE, LARGEST_ANSWER, Access, Client, OutboundError, TooLarge
+from prometheus_client import Histogram
+
+from adapter.answer_budget import MIB, AnswerTooLarge, Limit
+from adapter.kube.slices import Slices
+from adapter.outbound import AT_ONCE, Access, Client, OutboundError
 from adapter.settings import PrometheusServer
-from adapter.usage.errors import SourceUnreachable, WrongAnswer
+from adapter.usage.errors import SourceUnreachable, UsageError, WrongAnswer
 from adapter.usage.outage import Outage
-from adapter.usage.wire import refusal
+from adapter.usage.wire import Sample, read_samples, refusal
 
 SLOW_AT_ONCE = AT_ONCE - 2
 """So many of the questions that are slow, however many there are: the others need not wait for them."""
 
+_REFUSAL_BYTES = 64 * 1024
 _OK = range(200, 300)
 
 
@@ -23,25 +30,44 @@ class Server:
         self.slow_turn = asyncio.Semaphore(SLOW_AT_ONCE)
         self.outage = Outage()
         self._url = settings.url.rstrip("/") + "/api/v1/query"
-        self._client = Client(_access(settings), timeout=settings.timeout_seconds, largest=LARGEST_ANSWER)
+        self._client = Client(
+            _access(settings),
+            timeout=settings.timeout_seconds,
+            source=f"prometheus/{settings.name}",
+            limit=Limit(settings.max_answer_mib * MIB, f"maxAnswerMiB of Prometheus server {settings.name}"),
+        )
 
-    async def query(self, text: str, *, max_age: float, at: float | None = None) -> bytes:
-        """The answer to an instant query, as it came; `at` is its moment (default: the server's own now), in seconds.
+    async def read(
+        self,
+        text: str,
+        take: Callable[[Sample], None],
+        slices: Slices,
+        *,
+        max_age: float,
+        at: float | None = None,
+        duration: Histogram | None = None,
+    ) -> None:
+        """Hand over the samples that an instant query answers; `at` is its moment (default: the server's own now).
 
-        Instant selectors find no sample older than `max_age` seconds. Raises UsageError.
+        Instant selectors find no sample older than `max_age` seconds. `duration` observes the seconds until the answer
+        has come, or the failure. Raises UsageError; samples that were handed over before are to be dropped then.
         """
         form = {"query": text, "lookback_delta": f"{max_age:.3f}", "timeout": f"{self.settings.timeout_seconds:.3f}"}
         if at is not None:
             form["time"] = f"{at:.3f}"
         try:
-            reply = await self._client.send("POST", self._url, data=form)
-        except TooLarge as error:
-            raise WrongAnswer(str(error)) from error
+            async with contextlib.AsyncExitStack() as reading:
+                with duration.time() if duration is not None else contextlib.nullcontext():
+                    reply = await reading.enter_async_context(self._client.answer("POST", self._url, data=form))
+                if reply.status not in _OK:
+                    raise refusal(reply.status, reply.body.start(_REFUSAL_BYTES))
+                await read_samples(reply.body, take, slices)
+        except UsageError as error:
+            raise error.at(self._url) from error
+        except AnswerTooLarge as error:
+            raise WrongAnswer(f"{self._url}: {error}", public=error.public) from error
         except OutboundError as error:
-            raise SourceUnreachable(str(error)) from error
-        if reply.status not in _OK:
-            raise refusal(reply.status, reply.body)
-        return reply.body
+            raise SourceUnreachable(f"{self._url}: {error}", public=error.public) from error
 
     async def close(self) -> None:
         """Close the connections."""
@@ -57,4 +83,5 @@ def _access(settings: PrometheusServer) -> Access:
         ca_file=settings.ca_file,
         insecure_skip_verify=settings.insecure_skip_verify,
         headers=settings.headers,
+        header_files=settings.header_files,
     )

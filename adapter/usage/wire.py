@@ -1,25 +1,30 @@
 """What `/api/v1/query` answers, read in slices: the samples of an instant vector, or why there are none."""
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
+from adapter.answer_budget import Body
 from adapter.decoding import Decoder
 from adapter.kube.slices import Slices
+from adapter.pieces import Uncut, array, pieces
 from adapter.usage.errors import QueryRejected, SourceFailing, UsageError, WrongAnswer
-from adapter.usage.pieces import cut
 
 _SHOWN = 200
+_MOST_SHARED = 1024
+"""Values of a label that are kept once; where there are more, as of `pod`, most come but once."""
 _TROUBLE = {"timeout", "canceled", "internal", "unavailable", "not_found"}
 """Error types that speak of the server, not of the question."""
+
+_ERROR_TYPES = _TROUBLE | {"bad_data", "execution", "not_acceptable"}
+"""The words that Prometheus has for them, which tell nothing of the server."""
 
 _REFUSED_ABOVE = 399
 _TROUBLE_ABOVE = 499
 _TOO_MANY = 429
 
 
-class Sample(NamedTuple):
+class Sample(msgspec.Struct, frozen=True, gc=False):
     """One series of the answer: its labels, the moment of evaluation (seconds), and the value as text."""
 
     labels: Mapping[str, str]
@@ -27,7 +32,7 @@ class Sample(NamedTuple):
     value: str
 
 
-class _Series(msgspec.Struct, frozen=True):
+class _Series(msgspec.Struct, frozen=True, gc=False):
     metric: dict[str, str]
     value: tuple[float, str] | None = None
 
@@ -48,67 +53,97 @@ class _Answer(msgspec.Struct, frozen=True, rename="camel"):
 _ANSWER = Decoder(_Answer)
 _MANY = Decoder(list[_Series])
 _SCALAR = Decoder(tuple[float, str])
+_RESULT = array("result")
 
 
-async def samples(body: bytes, slices: Slices) -> list[Sample]:
-    """The samples of a successful answer; a scalar is one sample without labels.
+async def read_samples(body: Body, take: Callable[[Sample], None], slices: Slices) -> None:
+    """Hand over the samples of a successful answer one by one; a scalar is one sample without labels.
 
-    Raises QueryRejected for an error that the question made, SourceFailing for one of the server's own and for warnings
-    (an answer may then lack a part), WrongAnswer for anything else than a vector or scalar.
+    The body is used up on the way. Raises QueryRejected for an error that the question made, SourceFailing for one of
+    the server's own and for warnings (an answer may then lack a part), WrongAnswer for anything else than a vector or
+    scalar; samples that were handed over before are to be dropped then.
     """
+    beginning = _beginning(body.start(_SHOWN))
+    shared = _Shared()
     try:
-        return await _in_pieces(body, slices)
-    except msgspec.MsgspecError:
-        pass  # an end that was guessed wrongly, or no answer of Prometheus at all
-    try:
-        return await _whole(body, slices)
-    except msgspec.MsgspecError as error:
-        raise WrongAnswer(f"the answer is not what Prometheus answers: {error}: {_beginning(body)}") from error
+        for piece in pieces(body, _RESULT):
+            found = _last(piece.text, shared) if piece.is_last else _samples(_MANY.decode(piece.text), shared)
+            for sample in found:
+                take(sample)
+            await slices.breathe()
+    except (msgspec.MsgspecError, UnicodeDecodeError, Uncut) as error:
+        raise WrongAnswer(f"the answer is not what Prometheus answers: {error}: {beginning}") from error
 
 
-async def _in_pieces(body: bytes, slices: Slices) -> list[Sample]:
-    found = cut(body, opening=b'"result":[', first=b'{"metric":')
-    if found is None:
-        return await _whole(body, slices)
-    _checked(_ANSWER.decode(found.envelope))
-    read: list[Sample] = []
-    for piece in found.pieces:
-        read += _samples(_MANY.decode(piece))
-        await slices.breathe()
-    return read
+class _Shared:
+    """Label values and times that repeat in an answer, each kept once: most of its text is a few names."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, dict[str, str]] = {}
+        self._at = 0.0
+
+    def labels(self, labels: dict[str, str]) -> dict[str, str]:
+        for name, value in labels.items():
+            known = self._values.get(name)
+            if known is None:
+                known = self._values[name] = {}
+            if len(known) < _MOST_SHARED:
+                labels[name] = known.setdefault(value, value)
+            else:
+                labels[name] = known.get(value, value)
+        return labels
+
+    def at(self, at: float) -> float:
+        if at != self._at:
+            self._at = at
+        return self._at
 
 
-async def _whole(body: bytes, slices: Slices) -> list[Sample]:
-    data = _checked(_ANSWER.decode(body))
-    await slices.breathe()
+def _last(text: bytes | bytearray, shared: _Shared) -> Iterator[Sample]:
+    """The end of an answer with its envelope, or a whole one."""
+    data = _checked(_ANSWER.decode(text))
     if data.result_type == "scalar":
         at, value = _SCALAR.decode(data.result)
-        return [Sample({}, at, value)]
-    return _samples(_MANY.decode(data.result))
+        return iter([Sample({}, at, value)])
+    return _samples(_MANY.decode(data.result), shared)
 
 
 def _checked(answer: _Answer) -> _Data:
     if answer.status != "success" or answer.data is None:
         raise _refusal(answer)
     if answer.warnings:
-        raise SourceFailing(f"answers with a warning: {answer.warnings[0][:_SHOWN]}")
+        raise SourceFailing(
+            f"answers with a warning: {answer.warnings[0][:_SHOWN]}",
+            public="answers with a warning, so a part of the answer may be missing",
+        )
     if answer.data.result_type not in {"vector", "scalar"}:
-        raise QueryRejected(f"the query answers a {answer.data.result_type}; write one that answers an instant vector")
+        kind = answer.data.result_type[:_SHOWN]
+        raise QueryRejected(
+            f"the query answers a {kind}; write one that answers an instant vector",
+            public="the query does not answer an instant vector; write one that does",
+        )
     return answer.data
 
 
 def _refusal(answer: _Answer) -> UsageError:
     kind = SourceFailing if answer.error_type in _TROUBLE else QueryRejected
-    return kind(f"{answer.error_type or 'error'}: {answer.error[:_SHOWN] or 'no word of why'}")
+    named = answer.error_type if answer.error_type in _ERROR_TYPES else ""
+    return kind(
+        f"{answer.error_type[:_SHOWN] or 'error'}: {answer.error[:_SHOWN] or 'no word of why'}",
+        public=f"{kind.summary} ({named})" if named else "",
+    )
 
 
-def _samples(rows: list[_Series]) -> list[Sample]:
-    return [Sample(row.metric, *_value(row)) for row in rows]
+def _samples(rows: list[_Series], shared: _Shared) -> Iterator[Sample]:
+    for row in rows:
+        at, value = _value(row)
+        yield Sample(shared.labels(row.metric), shared.at(at), value)
 
 
 def _value(row: _Series) -> tuple[float, str]:
     if row.value is None:
-        raise QueryRejected("the query answers a native histogram; take a number from it, as histogram_quantile does")
+        histogram = "the query answers a native histogram; take a number from it, as histogram_quantile does"
+        raise QueryRejected(histogram, public=histogram)
     return row.value
 
 
@@ -116,13 +151,16 @@ def refusal(status: int, body: bytes) -> UsageError:
     """The error that an answer outside 2xx stands for: its own words where it has some."""
     try:
         told: UsageError = _refusal(_ANSWER.decode(body))
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         told = QueryRejected(_beginning(body) or "no word of why")
     if status == _TOO_MANY or status > _TROUBLE_ABOVE:
-        return SourceFailing(f"HTTP {status}: {told}")
+        return SourceFailing(f"HTTP {status}: {told}", public=f"HTTP {status}")
     if status > _REFUSED_ABOVE:
-        return QueryRejected(f"HTTP {status}: {told}")
-    return QueryRejected(f"HTTP {status}: a redirect or an empty answer; name the address that answers itself")
+        return QueryRejected(f"HTTP {status}: {told}", public=f"HTTP {status}: {told.public}")
+    return QueryRejected(
+        f"HTTP {status}: a redirect or an empty answer; name the address that answers itself",
+        public=f"HTTP {status}: a redirect or an empty answer",
+    )
 
 
 def _beginning(body: bytes) -> str:

@@ -163,7 +163,7 @@ def test_the_sentence_says_since_when_and_stays_the_same() -> None:
             FakeWatch("watermarkpolicies", proven_at=None, silent=True, trouble=NotFound(404, "NotFound", "none")),
             "watermarkpolicies have not been listed yet: the API server does not serve them; apply manifests/crd",
         ),
-        (FakeWatch(silent=True, trouble=TimedOut("GET /api/v1/pods: silent")), "said: GET /api/v1/pods: silent"),
+        (FakeWatch(silent=True, trouble=TimedOut("GET /api/v1/pods: silent")), "said: no answer in time"),
     ],
 )
 def test_the_cause_is_named_with_what_to_do(watch: FakeWatch, says: str) -> None:

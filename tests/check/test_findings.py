@@ -24,7 +24,7 @@ def heard(*instances: Instance, server: str = "http://a", protected: bool = Fals
 
 
 def failed(reason: str, server: str = "http://a") -> Look:
-    return Look(server=server, rosters={}, troubles={KEY: Trouble(reason, "its own words")})
+    return Look(server=server, rosters={}, troubles={KEY: Trouble(reason, "its own words", "")})
 
 
 def text(section: Section) -> list[str]:
@@ -67,13 +67,13 @@ class TestRegistry:
 
     def test_that_an_invented_service_is_not_known_is_no_fault(self) -> None:
         key = ServiceKey("main", PROBE)
-        unknown = Look(server="http://a", rosters={}, troubles={key: Trouble("unknown", "no such service")})
+        unknown = Look(server="http://a", rosters={}, troubles={key: Trouble("unknown", "no such service", "")})
         section = registry_section(CONSUL, [unknown])
         assert text(section)[1].startswith("note: http://a was asked about a service that does not exist")
 
     def test_that_what_answers_an_invented_service_is_no_registry_is_wrong(self) -> None:
         key = ServiceKey("main", PROBE)
-        login = Look(server="http://a", rosters={}, troubles={key: Trouble("malformed", "a login page")})
+        login = Look(server="http://a", rosters={}, troubles={key: Trouble("malformed", "a login page", "")})
         assert not is_well([registry_section(CONSUL, [login])])
 
     def test_one_dead_server_of_two_is_wrong(self) -> None:
@@ -193,7 +193,7 @@ def test_a_server_that_cannot_be_reached_is_named_once() -> None:
 
 
 def sentence(words: str) -> Look:
-    return Look(server="http://a", rosters={}, troubles={KEY: Trouble("unreachable", words)})
+    return Look(server="http://a", rosters={}, troubles={KEY: Trouble("unreachable", words, "")})
 
 
 def test_the_report_reads_as_text_and_as_json() -> None:

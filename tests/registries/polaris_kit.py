@@ -65,8 +65,8 @@ class Followed:
     @property
     def error(self) -> str:
         """Why there is no valid answer, or none since; empty where all is well."""
-        found = self.source.roster(self.key)
-        return found.error or "" if found is not None else ""
+        trouble = self.source._book.trouble(self.key)
+        return trouble.sentence if trouble is not None else ""
 
     @property
     def listed(self) -> list[str]:

@@ -77,14 +77,14 @@ def test_a_failure_keeps_what_was_heard_with_its_age_and_says_why(stand: Stand) 
     stand.book.failed(DOWN)
     roster = stand.book.roster(WEB)
     assert roster is not None
-    assert (roster.valid, roster.instances, roster.at, roster.error) == (True, (ONE,), 1000, str(DOWN))
+    assert (roster.valid, roster.instances, roster.at, roster.error) == (True, (ONE,), 1000, DOWN.public)
 
 
 def test_a_failure_before_any_answer_is_a_roster_that_is_not_valid(stand: Stand) -> None:
     stand.book.failed(DOWN)
     roster = stand.book.roster(WEB)
     assert roster is not None
-    assert (roster.valid, roster.instances, roster.error) == (False, (), str(DOWN))
+    assert (roster.valid, roster.instances, roster.error) == (False, (), DOWN.public)
 
 
 def test_a_failure_is_told_once_until_its_words_change_or_it_is_over(stand: Stand) -> None:

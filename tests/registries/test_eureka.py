@@ -11,11 +11,12 @@ from blockbuster import blockbuster_ctx
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapter.answer_budget import Body
 from adapter.load.pods import PodState
 from adapter.registries import eureka as source_module
 from adapter.registries.eureka import LONGEST_GAP_SECONDS, RELIST_SECONDS
 from adapter.registries.eureka_state import CACHED_SECONDS, EVICTION_SECONDS, RegistryCopy
-from adapter.registries.eureka_wire import Registration, applications, entries, registrations
+from adapter.registries.eureka_wire import Applications, Registration, entries, registrations
 from adapter.registries.roster import ServiceKey
 from tests.registries.eureka_kit import REGISTRY, FakeEureka, Followed, following, hash_of, instance, raw
 from tests.registries.trust import Clock
@@ -334,15 +335,16 @@ def registration(**more: Any) -> Registration:
 
 def read(instances: object) -> list[Registration]:
     body = json.dumps({"applications": {"application": {"name": "WEB", "instance": instances}}}).encode()
-    [application] = applications(body)[1]
-    return registrations(application)
+    [application] = Applications(Body(body))
+    return list(registrations(application))
 
 
 class TestJson:
     def test_one_of_a_list_may_stand_alone(self) -> None:
         assert [one.id for one in read(instance(1))] == ["web-1"]
         assert read(None) == []
-        assert applications(b'{"applications": {"application": null}}') == (None, [])
+        found = Applications(Body(b'{"applications": {"application": null}}'))
+        assert (list(found), found.hashcode) == ([], None)
 
     @pytest.mark.parametrize(
         ("port", "secure", "expected"),
@@ -415,9 +417,8 @@ class TestJson:
     @given(ANYTHING)
     def test_whatever_comes_is_read_or_refused(self, document: Any) -> None:
         try:
-            _, found = applications(json.dumps(document).encode())
-            for one in found:
-                entries(one)
+            for one in Applications(Body(json.dumps(document).encode())):
+                list(entries(one))
                 for each in registrations(one):
                     each.instance("podName")
         except msgspec.MsgspecError:
@@ -514,7 +515,7 @@ class TestLeftovers:
 
 def parsed(apps: dict[str, list[dict[str, Any]]]) -> Any:
     rows = [{"name": name, "instance": instances} for name, instances in apps.items()]
-    return applications(json.dumps({"applications": {"application": rows}}).encode())[1]
+    return Applications(Body(json.dumps({"applications": {"application": rows}}).encode()))
 
 
 def leased(number: int, heard: float, *, renewed: bool = True, duration: int = 90) -> dict[str, Any]:

@@ -86,8 +86,8 @@ class World:
 
     @property
     def error(self) -> str:
-        found = self.source.roster(self.key)
-        return found.error or "" if found is not None else ""
+        trouble = self.source._book.trouble(self.key)
+        return trouble.sentence if trouble is not None else ""
 
     @property
     def listed(self) -> int:
@@ -346,9 +346,9 @@ class TestManyServices:
         async with running(world):
             await world.until(lambda: all(is_valid(world.source.roster(key)) for key in keys[1:]))
             await world.until(lambda: world.source.roster(keys[0]))
-            error = world.source.roster(keys[0])
-            assert error is not None
-            assert "no answer within 1 s" in (error.error or "")
+            trouble = world.source._book.trouble(keys[0])
+            assert trouble is not None
+            assert "no answer within 1 s" in trouble.sentence
             assert all(is_valid(world.source.roster(key)) for key in keys[1:])
 
     async def test_one_answer_too_many_gives_no_service_anothers_document(self, answers: tuple[Answers, str]) -> None:
@@ -366,9 +366,9 @@ class TestManyServices:
                     while len(platform.asked) < asked + 2:  # noqa: ASYNC110  the platform has no event for it
                         await asyncio.sleep(0.01)
                 assert world.pods.out() == []
-            found = world.source.roster(other)
-            assert found is not None
-            assert "more than was asked for" in (found.error or "")
+            trouble = world.source._book.trouble(other)
+            assert trouble is not None
+            assert "more than was asked for" in trouble.sentence
 
     async def test_a_document_of_another_service_is_not_taken(self, platform: Platform, url: str) -> None:
         platform.answer = said(out(0), service="shop")

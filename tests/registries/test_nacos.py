@@ -33,7 +33,8 @@ class World:
 
     @property
     def error(self) -> str:
-        return self.roster.error or ""
+        trouble = self.source._book.trouble(SHOP)
+        return trouble.sentence if trouble is not None else ""
 
     def doubted(self) -> bool:
         """Whether absence is doubted, because a connection or a server is new."""
@@ -391,5 +392,7 @@ async def test_one_service_that_fails_leaves_the_others(nacos: FakeNacos) -> Non
     found = world.source.roster(cart)
     assert found is not None
     assert not found.valid
-    assert "not what Nacos answers there" in (found.error or "")
+    trouble = world.source._book.trouble(cart)
+    assert trouble is not None
+    assert "not what Nacos answers there" in trouble.sentence
     assert not world.error

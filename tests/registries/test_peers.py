@@ -7,6 +7,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from adapter.answer_budget import Limit
 from adapter.outbound import Access, Client, Reply
 from adapter.registries.errors import (
     NotAllowed,
@@ -127,7 +128,7 @@ async def test_an_answer_that_is_too_large_is_wrong() -> None:
         return web.Response(body=b" " * 2048)
 
     with pytest.raises(WrongRegistryAnswer, match="larger"):
-        await fetched(huge, largest=1024)
+        await fetched(huge, limit=Limit(1024))
 
 
 async def test_a_server_that_cannot_be_reached_is_named() -> None:

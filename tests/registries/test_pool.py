@@ -2,15 +2,16 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from adapter.answer_budget import MIB, Limit
 from adapter.outbound import Access
 from adapter.registries.errors import RegistryError, RegistryUnreachable, WrongRegistryAnswer
-from adapter.registries.http1 import LARGEST_BODY, LARGEST_HEAD, RawReply, Request
-from adapter.registries.pool import CONNECTIONS, Outcome, Pool, Unanswered
+from adapter.registries.http1 import LARGEST_HEAD, RawReply, Request
+from adapter.registries.pool import CONNECTIONS, Pool, Unanswered
 
 Answering = Callable[[int, str], bytes]
 """The bytes for the n-th request on a connection, and its path. Empty: the server hangs up instead."""
@@ -80,6 +81,8 @@ async def serving(
         f"http://127.0.0.1:{port}{path}",
         access or Access(),
         timeout=seconds,
+        source="registry/main",
+        limit=Limit(32 * MIB),
         on_loss=server.lose,
         on_surplus=server.sent_too_much,
     )
@@ -97,15 +100,22 @@ def questions(count: int) -> list[Request]:
     return [Request("GET", f"/{number}") for number in range(count)]
 
 
-def bodies(outcomes: list[Outcome]) -> list[str]:
+async def ask(pool: Pool, requests: Sequence[Request]) -> list[RawReply | RegistryError]:
+    async def read(_: int, reply: RawReply) -> RawReply:
+        return reply
+
+    return await pool.ask(requests, read)
+
+
+def bodies(outcomes: list[RawReply | RegistryError]) -> list[str]:
     """What was answered to each; of a failure its words."""
-    return [one.body.decode() if isinstance(one, RawReply) else str(one) for one in outcomes]
+    return [one.body.whole().decode() if isinstance(one, RawReply) else str(one) for one in outcomes]
 
 
 async def test_many_questions_are_answered_in_their_order_over_a_few_connections_that_are_kept() -> None:
     async with serving(lambda _, path: reply(path)) as (pool, server):
         for _ in range(3):
-            assert bodies(await pool.ask(questions(30))) == [f"/{number}" for number in range(30)]
+            assert bodies(await ask(pool, questions(30))) == [f"/{number}" for number in range(30)]
     assert (server.connections, server.losses) == (CONNECTIONS, 0)
 
 
@@ -124,12 +134,12 @@ async def test_many_questions_are_answered_in_their_order_over_a_few_connections
 @pytest.mark.parametrize("split", [False, True])
 async def test_a_body_is_whole_however_it_is_sent(answer: bytes, body: str, *, split: bool) -> None:
     async with serving(lambda _, __: answer, split=split) as (pool, _):
-        assert bodies(await pool.ask(questions(3))) == [body] * 3
+        assert bodies(await ask(pool, questions(3))) == [body] * 3
 
 
 async def test_headers_are_found_by_name_in_any_case_and_keep_theirs() -> None:
     async with serving(lambda _, __: reply("", 'eTaG:  W/"Abc" ', "X-ETag: no")) as (pool, _):
-        [found] = await pool.ask(questions(1))
+        [found] = await ask(pool, questions(1))
     assert found.header(b"etag") == b'W/"Abc"'
     assert found.header(b"tag") is None
 
@@ -139,9 +149,9 @@ async def test_a_request_has_path_host_credentials_and_body(tmp_path: Path) -> N
     token.write_text("secret\n")
     access = Access(bearer_token_file=str(token), headers={"X-Tenant": "a"})
     async with serving(lambda _, __: reply("ok"), "/base", access=access) as (pool, server):
-        await pool.ask([Request("POST", "/x?y=z", (("X-Own", "b"),), b"body")])
+        await ask(pool, [Request("POST", "/x?y=z", (("X-Own", "b"),), b"body")])
         token.write_text("newer")
-        await pool.ask([Request("GET", "?y=z")])
+        await ask(pool, [Request("GET", "?y=z")])
     first = server.heads[0].split("\r\n")
     assert first[0] == "POST /base/x?y=z HTTP/1.1"
     assert {"X-Tenant: a", "X-Own: b", "Authorization: Bearer secret", "Content-Length: 4"} < set(first)
@@ -156,43 +166,43 @@ async def test_what_an_announced_end_left_unanswered_is_asked_again_and_is_no_lo
 
     async with serving(answering) as (pool, server):
         for _ in range(7):
-            assert bodies(await pool.ask(questions(1))) == ["/0"]
+            assert bodies(await ask(pool, questions(1))) == ["/0"]
     assert (server.connections, server.losses) == (3, 0)
 
 
 async def test_an_unannounced_end_is_a_loss_and_what_is_left_is_asked_again() -> None:
     async with serving(lambda count, path: reply(path) if count < 3 else b"") as (pool, server):
         for _ in range(5):
-            assert bodies(await pool.ask(questions(1))) == ["/0"]
+            assert bodies(await ask(pool, questions(1))) == ["/0"]
     assert (server.connections, server.losses) == (2, 1)
 
 
 async def test_a_connection_lost_while_nothing_is_asked_is_a_loss() -> None:
     async with serving(lambda _, path: reply(path)) as (pool, server):
-        await pool.ask(questions(1))
+        await ask(pool, questions(1))
         server.writers[0].close()
         await server.hung.wait()
-        assert bodies(await pool.ask(questions(2))) == ["/0", "/1"]
+        assert bodies(await ask(pool, questions(2))) == ["/0", "/1"]
     assert (server.connections, server.losses) == (3, 1)
 
 
 async def test_a_server_that_hangs_up_without_an_answer_is_not_asked_for_ever() -> None:
     async with serving(lambda _, __: b"") as (pool, server):
         with pytest.raises(RegistryUnreachable, match="closed without an answer"):
-            await pool.ask(questions(1))
+            await ask(pool, questions(1))
     assert server.connections == 1
 
 
 async def test_a_server_that_is_not_there_is_named() -> None:
-    pool = Pool("http://127.0.0.1:1", Access(), timeout=5, on_loss=lambda: None)
+    pool = Pool("http://127.0.0.1:1", Access(), timeout=5, source="registry/main", limit=Limit(MIB))
     with pytest.raises(RegistryUnreachable, match=r"http://127\.0\.0\.1:1: .*Connect call failed"):
-        await pool.ask(questions(1))
+        await ask(pool, questions(1))
 
 
 async def test_a_credential_that_cannot_be_read_is_named() -> None:
-    pool = Pool("http://127.0.0.1:1", Access(bearer_token_file="/nowhere"), timeout=5, on_loss=lambda: None)
+    pool = Pool("http://127.0.0.1:1", Access(bearer_token_file="/nowhere"), timeout=5, source="main", limit=Limit(MIB))
     with pytest.raises(RegistryUnreachable, match="credentials: cannot use /nowhere"):
-        await pool.ask(questions(1))
+        await ask(pool, questions(1))
 
 
 async def test_a_late_answer_is_not_taken_for_the_next_questions() -> None:
@@ -204,20 +214,20 @@ async def test_a_late_answer_is_not_taken_for_the_next_questions() -> None:
 
     async with serving(answering, seconds=0.2) as (pool, server):
         with pytest.raises(RegistryUnreachable, match=r"no answer within 0\.2 s"):
-            await pool.ask(questions(1))
+            await ask(pool, questions(1))
         late.set()
-        assert bodies(await pool.ask([Request("GET", "/next")])) == ["/next"]
+        assert bodies(await ask(pool, [Request("GET", "/next")])) == ["/next"]
     assert server.connections == 2
 
 
 async def test_a_cancelled_question_ends_its_connection() -> None:
     async with serving(lambda _, path: reply(path) if path != "/0" else b"HTTP/1.1 200") as (pool, server):
-        asking = asyncio.create_task(pool.ask(questions(1)))
+        asking = asyncio.create_task(ask(pool, questions(1)))
         while not server.heads:  # noqa: ASYNC110  the server has no event for it
             await asyncio.sleep(0.01)
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
-        assert bodies(await pool.ask([Request("GET", "/next")])) == ["/next"]
+        assert bodies(await ask(pool, [Request("GET", "/next")])) == ["/next"]
     assert server.connections == 2
 
 
@@ -227,7 +237,7 @@ async def test_a_cancelled_question_ends_its_connection() -> None:
         (b"SSH-2.0-OpenSSH\r\n\r\n", "is not HTTP/1.1"),
         (b"HTTP/1.1 200 OK\r\n\r\nbody", "does not say how long it is"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "does not say how long it is"),
-        (f"HTTP/1.1 200 OK\r\nContent-Length: {LARGEST_BODY + 1}\r\n\r\n".encode(), "larger than 32 MiB"),
+        (f"HTTP/1.1 200 OK\r\nContent-Length: {32 * MIB + 1}\r\n\r\n".encode(), "larger than 32 MiB"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "chunks cannot be read"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n", "chunks cannot be read"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n", "larger than 32 MiB"),
@@ -238,8 +248,8 @@ async def test_what_is_no_answer_is_an_error_and_ends_the_connection(answer: byt
     answers = iter([answer])
     async with serving(lambda _, path: next(answers, reply(path))) as (pool, server):
         with pytest.raises(WrongRegistryAnswer, match=words):
-            await pool.ask(questions(1))
-        assert bodies(await pool.ask(questions(1))) == ["/0"]
+            await ask(pool, questions(1))
+        assert bodies(await ask(pool, questions(1))) == ["/0"]
     assert server.connections == 2
 
 
@@ -247,7 +257,7 @@ async def test_each_answer_has_a_time_limit_of_its_own_and_those_that_came_are_k
     hanging = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"
 
     async with serving(lambda _, path: hanging if path == "/3" else reply(path), seconds=0.3) as (pool, _):
-        found = bodies(await pool.ask(questions(40)))
+        found = bodies(await ask(pool, questions(40)))
     assert [number for number in range(40) if found[number] != f"/{number}"] == [3]
     assert "no answer within 0.3 s" in found[3]
 
@@ -255,7 +265,7 @@ async def test_each_answer_has_a_time_limit_of_its_own_and_those_that_came_are_k
 async def test_a_server_that_is_silent_is_not_waited_for_question_by_question() -> None:
     async with serving(lambda _, __: b"HTTP/1.1 200 OK\r\n", seconds=0.2) as (pool, server):
         with pytest.raises(RegistryUnreachable, match=r"no answer within 0\.2 s"):
-            await pool.ask(questions(100))
+            await ask(pool, questions(100))
     assert len(server.heads) == CONNECTIONS
 
 
@@ -269,12 +279,12 @@ async def test_an_answer_that_nobody_asked_for_is_given_to_no_question(then: str
     async with serving(answering) as (pool, server):
         if then == "at once":
             with pytest.raises(RegistryError, match="more than was asked for"):
-                await pool.ask(questions(1))
+                await ask(pool, questions(1))
         else:
-            await pool.ask(questions(1))
+            await ask(pool, questions(1))
             server.writers[0].write(reply("nobody's"))
         await asyncio.wait_for(server.surplus.wait(), 5)
-        assert bodies(await pool.ask([Request("GET", "/next")])) == ["/next"]
+        assert bodies(await ask(pool, [Request("GET", "/next")])) == ["/next"]
     assert server.connections == 2
 
 
@@ -283,7 +293,7 @@ async def test_with_an_answer_too_many_nothing_of_that_connection_is_believed() 
         return reply(path) + reply("nobody's") if path == "/30" else reply(path)
 
     async with serving(answering) as (pool, _):
-        found = bodies(await pool.ask(questions(31)))
+        found = bodies(await ask(pool, questions(31)))
     wrong = [number for number in range(31) if found[number] != f"/{number}"]
     assert wrong[-1] == 30
     assert all("more than was asked for" in found[number] for number in wrong)

@@ -36,14 +36,15 @@ def time_of(number: int, at: float, **labels: str) -> Sample:
 
 async def dated(asked: Question, *times: Sample) -> Dates:
     dates = Dates(inputs(asked.text), asked, NOW)
-    await dates.read(times, Slices())
+    for one in times:
+        dates.add(one)
     return dates
 
 
 async def answered(asked: Question, found: list[Sample], *times: Sample) -> Answer:
     """Without times given every namespace and pod was sampled now."""
     read = times or tuple(time_of(0, NOW, **labels) for labels in _places(asked, found))
-    return await answer(asked, found, await dated(asked, *read), NOW, Slices())
+    return await answer(asked, list(found), await dated(asked, *read), NOW, Slices())
 
 
 def _places(asked: Question, found: list[Sample]) -> list[dict[str, str]]:
@@ -233,7 +234,11 @@ class TestTimes:
 
     @pytest.mark.parametrize(
         "sample",
-        [Sample({}, NOW, "1"), Sample({"effective_load_input": "7"}, NOW, "1"), time_of(0, NOW)._replace(value="x")],
+        [
+            Sample({}, NOW, "1"),
+            Sample({"effective_load_input": "7"}, NOW, "1"),
+            Sample({"effective_load_input": "0"}, NOW, "x"),
+        ],
     )
     async def test_times_that_were_not_asked_for_are_refused(self, sample: Sample) -> None:
         with pytest.raises(WrongAnswer, match="not what was asked for"):
@@ -274,9 +279,9 @@ class TestNumbers:
 async def test_an_answer_is_made_ready_for_what_was_selected_of_the_one_before() -> None:
     asked, found = question("vector(1)", by_pod=False), [row(1, namespace="shop", queue=name) for name in "abc"]
     dates = await dated(asked)
-    before = await answer(asked, found, dates, NOW, Slices())
+    before = await answer(asked, list(found), dates, NOW, Slices())
     assert [each.labels["queue"] for each in before.series["shop"].selected(parse("queue=b"))] == ["b"]
-    after = await answer(asked, found, dates, NOW, Slices(), before=before)
+    after = await answer(asked, list(found), dates, NOW, Slices(), before=before)
     assert after.series["shop"].shapes == before.series["shop"].shapes
     assert len(after.series["shop"].shapes) == 1
     assert [each.labels["queue"] for each in after.series["shop"].selected(parse("queue=c"))] == ["c"]

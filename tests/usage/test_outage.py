@@ -3,11 +3,11 @@
 import asyncio
 import contextlib
 import itertools
-import json
 from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from adapter.answer_budget import Body
 from adapter.kube.errors import Unreachable
 from adapter.outbound import AT_ONCE
 from adapter.settings import NamedQuery, PrometheusServer
@@ -38,7 +38,7 @@ class Server:
         self.slow_turn = asyncio.Semaphore(SLOW_AT_ONCE)
         self.outage = Outage()
 
-    async def query(self, text: str, **_: object) -> bytes:
+    async def read(self, text: str, *_: object, **__: object) -> None:
         self.asked.append((moment(), text))
         if type(self).refuses(text):
             raise SourceUnreachable("no answer within 10 s")
@@ -46,7 +46,6 @@ class Server:
             await asyncio.sleep(TIMEOUT if self.hangs else 0.001)
             raise SourceUnreachable("no answer")
         await asyncio.sleep(0.01)
-        return json.dumps({"status": "success", "data": {"resultType": "vector", "result": []}}).encode()
 
     async def close(self) -> None:
         pass
@@ -154,19 +153,19 @@ def test_questions_that_are_slow_however_many_leave_the_others_their_interval(
 ) -> None:
     server.goes = server.comes = 0
     slow, quick = queries(60, 15), queries(3, 5)
-    texts, true = {query.query for query in slow}, server.query
+    texts, true = {query.query for query in slow}, server.read
     times: dict[str, list[float]] = {query.query: [] for query in quick}
 
-    async def query(self: Server, text: str, **more: object) -> bytes:
+    async def read(self: Server, text: str, *others: object, **more: object) -> None:
         if text in texts:
             await asyncio.sleep(TIMEOUT - 1)
             if not answers:
                 raise SourceUnreachable("no answer within 9 s")
         else:
             times[text].append(moment())
-        return await true(self, text, **more)
+        return await true(self, text, *others, **more)
 
-    monkeypatch.setattr(server, "query", query)
+    monkeypatch.setattr(server, "read", read)
 
     async def work() -> None:
         async with polling(*slow, *quick):
@@ -220,15 +219,15 @@ def test_a_question_that_is_refused_shows_that_the_server_answers() -> None:
 
 def test_a_refusal_is_an_answer(server: type[Server], monkeypatch: pytest.MonkeyPatch) -> None:
     [rejected, other] = queries(2, 15)
-    true = server.query
+    true = server.read
 
-    async def query(self: Server, text: str, **more: object) -> bytes:
-        found = await true(self, text, **more)
+    async def read(self: Server, text: str, *others: object, **more: object) -> None:
+        found = await true(self, text, *others, **more)
         if text == rejected.query:
             raise QueryRejected("no such function")
         return found
 
-    monkeypatch.setattr(server, "query", query)
+    monkeypatch.setattr(server, "read", read)
 
     async def work() -> None:
         async with polling(rejected, other) as source:
@@ -242,6 +241,7 @@ class Options:
     interval_seconds = 60.0
     max_age_seconds = 90.0
     timeout_seconds = TIMEOUT
+    max_answer_mib = 32
 
 
 class Session:
@@ -249,6 +249,10 @@ class Session:
 
     def now(self) -> float:
         return moment()
+
+    @contextlib.asynccontextmanager
+    async def reading(self, path: str, *, timeout: float, **_: object) -> AsyncIterator[Body]:  # noqa: ASYNC109
+        yield Body(await self.get(path, timeout=timeout))
 
     async def get(self, path: str, *, timeout: float) -> bytes:  # noqa: ASYNC109  as the session has it
         if GOES <= moment() < COMES:

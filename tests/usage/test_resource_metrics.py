@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapter.answer_budget import Body
 from adapter.kube.errors import Forbidden, KubeError, NotFound, ServerError, TimedOut, Unreachable
 from adapter.load.quantity import NANO, QuantityError, parse_nano
 from adapter.load.samples import PodUsage, ResourceSamples
@@ -143,6 +144,10 @@ class FakeSession:
 
     def now(self) -> float:
         return self.time
+
+    @asynccontextmanager
+    async def reading(self, path: str, *, timeout: float, **_: object) -> AsyncIterator[Body]:  # noqa: ASYNC109
+        yield Body(await self.get(path, timeout=timeout))
 
     async def get(self, path: str, *, timeout: float) -> bytes:  # noqa: ASYNC109
         namespace = path.removeprefix("/apis/metrics.k8s.io/v1beta1/namespaces/").removesuffix("/pods")
@@ -304,7 +309,7 @@ class TestFailing:
             found = world.samples()
         assert found.pods["web-1"].at == AT_SECONDS
         assert found.fetched_at == NOW
-        assert found.error == "GET /apis/metrics.k8s.io/…: no answer within 3 s (last answer 42 s ago)"
+        assert found.error == "no answer in time (last answer 42 s ago)"
 
     async def test_without_any_answer_so_far_it_says_so(self) -> None:
         world = World("shop")
@@ -313,14 +318,14 @@ class TestFailing:
             await world.changes.until(lambda: bool(world.changes.seen))
         found = world.samples()
         assert found.fetched_at is None
-        assert found.error == "404 NotFound: the server could not find the requested resource (no answer so far)"
+        assert found.error == "404 NotFound (no answer so far)"
 
     async def test_the_error_leaves_out_the_request_which_would_name_the_source_again(self) -> None:
         world = World("shop")
         request = "GET /apis/metrics.k8s.io/v1beta1/namespaces/shop/pods"
         async with world.running():
             await self.failed_after_an_answer(world, ServerError(503, "ServiceUnavailable", "no pods", request=request))
-        assert world.samples().error == "503 ServiceUnavailable: no pods (last answer 0 s ago)"
+        assert world.samples().error == "503 ServiceUnavailable (last answer 0 s ago)"
 
     async def test_the_same_failure_again_is_no_change(self) -> None:
         world = World("shop")

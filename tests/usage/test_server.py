@@ -17,10 +17,9 @@ from blockbuster import blockbuster_ctx
 from adapter import outbound
 from adapter.kube.slices import Slices
 from adapter.settings import BasicAuth, PrometheusServer
-from adapter.usage import server as module
 from adapter.usage.errors import QueryRejected, SourceFailing, SourceUnreachable, UsageError, WrongAnswer
 from adapter.usage.server import AT_ONCE, Server
-from adapter.usage.wire import samples
+from adapter.usage.wire import Sample
 from tests.usage.fakes import FakePrometheus, Handler, raw, vector
 
 
@@ -30,10 +29,16 @@ async def fake() -> AsyncIterator[FakePrometheus]:
         yield prometheus
 
 
-async def query(settings: PrometheusServer, text: str = "x", **more: Any) -> bytes:
+async def ask(server: Server, text: str = "x", **more: Any) -> list[Sample]:
+    found: list[Sample] = []
+    await server.read(text, found.append, Slices(), **{"max_age": 90, **more})
+    return found
+
+
+async def query(settings: PrometheusServer, text: str = "x", **more: Any) -> list[Sample]:
     server = Server(settings)
     try:
-        return await server.query(text, **{"max_age": 90, **more})
+        return await ask(server, text, **more)
     finally:
         await server.close()
 
@@ -68,10 +73,13 @@ class TestAsking:
 
     async def test_a_packed_answer_is_unpacked(self, fake: FakePrometheus) -> None:
         async def packed(_request: web.Request, _form: dict[str, str]) -> web.StreamResponse:
-            return web.Response(body=gzip.compress(b"hello"), headers={"Content-Encoding": "gzip"})
+            return web.Response(
+                body=gzip.compress(b'{"status":"success","data":{"resultType":"scalar","result":[1,"2"]}}'),
+                headers={"Content-Encoding": "gzip"},
+            )
 
         fake.handler = packed
-        assert await query(fake.settings()) == b"hello"
+        assert await query(fake.settings()) == [Sample({}, 1, "2")]
         assert fake.requests[0].headers["Accept-Encoding"] == "gzip"
 
 
@@ -88,9 +96,9 @@ class TestCredentials:
         file = tmp_path / "token"
         file.write_text("one")
         server = Server(fake.settings(bearer_token_file=str(file)))
-        await server.query("x", max_age=90)
+        await ask(server)
         file.write_text("second\n")
-        await server.query("x", max_age=90)
+        await ask(server)
         await server.close()
         shown = [request.headers["Authorization"] for request in fake.requests]
         assert shown == ["Bearer one", "Bearer second"]
@@ -104,10 +112,10 @@ class TestCredentials:
         link = tmp_path / "token"
         link.symlink_to(tmp_path / "aaa")
         server = Server(fake.settings(bearer_token_file=str(link)))
-        await server.query("x", max_age=90)
+        await ask(server)
         (tmp_path / "new").symlink_to(tmp_path / "bbb")
         (tmp_path / "new").replace(link)
-        await server.query("x", max_age=90)
+        await ask(server)
         await server.close()
         assert fake.requests[1].headers["Authorization"] == "Bearer bbb"
 
@@ -121,7 +129,7 @@ class TestCredentials:
         monkeypatch.setattr(outbound, "secret", lambda name: read.append(name) or secret(name))
         server = Server(fake.settings(bearer_token_file=str(file)))
         for _ in range(3):
-            await server.query("x", max_age=90)
+            await ask(server)
         await server.close()
         assert read == [str(file)]
 
@@ -130,7 +138,7 @@ class TestCredentials:
         file.write_text("one")
         server = Server(fake.settings(bearer_token_file=str(file)))
         with blockbuster_ctx("adapter"):
-            await server.query("x", max_age=90)
+            await ask(server)
         await server.close()
         assert fake.requests[0].headers["Authorization"] == "Bearer one"
 
@@ -170,14 +178,14 @@ class TestTls:
 
     async def test_a_given_authority_is_trusted(self, secure: tuple[str, Path]) -> None:
         url, authority = secure
-        assert b"success" in await query(PrometheusServer(name="main", url=url, ca_file=str(authority)))
+        assert await query(PrometheusServer(name="main", url=url, ca_file=str(authority))) == []
 
     async def test_an_unknown_authority_is_not(self, secure: tuple[str, Path]) -> None:
         with pytest.raises(SourceUnreachable, match="certificate verify failed"):
             await query(PrometheusServer(name="main", url=secure[0]))
 
     async def test_unless_verification_is_off(self, secure: tuple[str, Path]) -> None:
-        assert b"success" in await query(PrometheusServer(name="main", url=secure[0], insecure_skip_verify=True))
+        assert await query(PrometheusServer(name="main", url=secure[0], insecure_skip_verify=True)) == []
 
     async def test_an_authority_that_is_replaced_is_trusted_from_then_on(self, secure: tuple[str, Path]) -> None:
         url, authority = secure
@@ -185,9 +193,9 @@ class TestTls:
         trustme.CA().cert_pem.write_to_path(str(authority))
         server = Server(PrometheusServer(name="main", url=url, ca_file=str(authority)))
         with pytest.raises(SourceUnreachable, match="certificate verify failed"):
-            await server.query("x", max_age=90)
+            await ask(server)
         authority.write_bytes(right + b"\n")
-        assert b"success" in await server.query("x", max_age=90)
+        assert await ask(server) == []
         await server.close()
 
     async def test_a_file_that_holds_no_certificate_is_an_error(self, secure: tuple[str, Path], tmp_path: Path) -> None:
@@ -207,7 +215,7 @@ class TestFaults:
         error = await failure(fake, silent, timeout_seconds=0.05)
         over.set()
         assert isinstance(error, SourceUnreachable)
-        assert str(error) == "no answer within 0.05 s"
+        assert str(error) == f"{fake.url}/api/v1/query: no answer within 0.05 s"
 
     async def test_a_body_that_never_ends_ends_at_the_deadline_too(self, fake: FakePrometheus) -> None:
         over = asyncio.Event()
@@ -261,15 +269,12 @@ class TestFaults:
 
         fake.handler = early
         try:
-            found = await samples(await query(fake.settings()), Slices())
+            found = await query(fake.settings())
         except UsageError:
             return
         assert len(found) == 500
 
-    async def test_an_answer_beyond_the_limit_is_not_read_to_its_end(
-        self, fake: FakePrometheus, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(module, "LARGEST_ANSWER", 1 << 20)
+    async def test_an_answer_beyond_the_limit_is_not_read_to_its_end(self, fake: FakePrometheus) -> None:
         sent = 0
 
         async def huge(request: web.Request, _form: dict[str, str]) -> web.StreamResponse:
@@ -281,20 +286,17 @@ class TestFaults:
                 sent += 65536
             return response
 
-        error = await failure(fake, huge)
+        error = await failure(fake, huge, max_answer_mib=1)
         assert isinstance(error, WrongAnswer)
-        assert "larger than 1 MiB" in str(error)
+        assert "larger than maxAnswerMiB of Prometheus server main (1)" in str(error)
         assert sent < 1000 * 65536
 
-    async def test_a_small_packed_bomb_is_counted_unpacked(
-        self, fake: FakePrometheus, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(module, "LARGEST_ANSWER", 1 << 20)
+    async def test_a_small_packed_bomb_is_counted_unpacked(self, fake: FakePrometheus) -> None:
 
         async def bomb(_request: web.Request, _form: dict[str, str]) -> web.StreamResponse:
             return web.Response(body=gzip.compress(b" " * (8 << 20)), headers={"Content-Encoding": "gzip"})
 
-        assert isinstance(await failure(fake, bomb), WrongAnswer)
+        assert isinstance(await failure(fake, bomb, max_answer_mib=1), WrongAnswer)
 
     @pytest.mark.parametrize(
         ("status", "kind"), [(500, SourceFailing), (503, SourceFailing), (401, QueryRejected), (422, QueryRejected)]
@@ -307,7 +309,7 @@ class TestFaults:
 
         error = await failure(fake, refused)
         assert type(error) is kind
-        assert str(error) == f"HTTP {status}: execution: too many samples"
+        assert str(error) == f"{fake.url}/api/v1/query: HTTP {status}: execution: too many samples"
 
     async def test_a_redirect_is_not_followed(self, fake: FakePrometheus) -> None:
         async def redirected(_request: web.Request, _form: dict[str, str]) -> web.StreamResponse:
@@ -323,9 +325,9 @@ class TestFaults:
         server = Server(fake.settings())
         fake.handler = failing
         with pytest.raises(SourceFailing):
-            await server.query("x", max_age=90)
+            await ask(server)
         fake.handler = fake.by_rows
-        assert b"success" in await server.query("x", max_age=90)
+        assert await ask(server) == []
         await server.close()
 
     def test_no_more_than_a_few_at_a_time(self) -> None:

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from adapter.answer_budget import Body
 from adapter.kube.slices import Slices
 from adapter.usage.errors import QueryRejected, SourceFailing, WrongAnswer
-from adapter.usage.wire import Sample, refusal, samples
+from adapter.usage.wire import Sample, read_samples, refusal
 
 AT = 1_767_268_800.25
 LABELS = st.dictionaries(
@@ -27,7 +28,9 @@ def body(result: Any, kind: str = "vector", **more: Any) -> bytes:
 
 
 async def read(raw: bytes) -> list[Sample]:
-    return await samples(raw, Slices())
+    found: list[Sample] = []
+    await read_samples(Body(raw), found.append, Slices())
+    return found
 
 
 class TestVectors:

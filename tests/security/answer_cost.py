@@ -1,0 +1,134 @@
+"""What one large Prometheus answer costs the process that reads it: run as a program, it prints JSON.
+
+Memory is the process's own peak above what it held before; the longest step is that of the event loop, in processor
+time, so that a busy machine does not count.
+"""
+
+import asyncio
+import gc
+import json
+import multiprocessing
+import sys
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from aiohttp import web
+
+from adapter.settings import NamedQuery, PrometheusServer
+from adapter.telemetry.metrics import Metrics
+from adapter.usage.prometheus import Prometheus
+from adapter.usage.promql import INPUT_LABEL
+
+MIB = 1024 * 1024
+NOW = 1_767_268_800.0
+
+
+def answer(size: int, *, dating: bool, spaced: bool = False) -> bytes:
+    """A vector of about `size` bytes, with the labels that a cAdvisor metric has."""
+    rows, length, number = [], 0, 0
+    separators = (", ", ": ") if spaced else (",", ":")
+    while length < size:
+        labels = {"namespace": f"team-{number % 40}", "pod": f"checkout-{number // 7:06d}-7d9f4c5b6-x{number:06d}"}
+        labels |= {INPUT_LABEL: "0"} if dating else {"container": "app", "node": f"node-{number % 300}"}
+        value = str(NOW - 5) if dating else f"{number % 977 / 7:.9f}"
+        rows.append(json.dumps({"metric": labels, "value": [NOW, value]}, separators=separators))
+        length += len(rows[-1]) + 1
+        number += 1
+    head = '{"status":"success","data":{"resultType":"vector","result":['
+    return (head.replace(":", ": ") if spaced else head).encode() + ",".join(rows).encode() + b"]}}"
+
+
+def serve(size: int, spaced: bool, port: Connection) -> None:
+    bodies = {dating: answer(size, dating=dating, spaced=spaced) for dating in (False, True)}
+
+    async def reply(request: web.Request) -> web.Response:
+        dating = INPUT_LABEL in str((await request.post())["query"])
+        return web.Response(body=bodies[dating], content_type="application/json")
+
+    async def main() -> None:
+        app = web.Application()
+        app.router.add_post("/api/v1/query", reply)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port.send(runner.addresses[0][1])
+        await asyncio.Event().wait()
+
+    asyncio.run(main())
+
+
+def rss(what: str = "VmRSS") -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{what}:"):
+            return int(line.split()[1]) * 1024
+    raise LookupError(what)
+
+
+def forget_peak() -> None:
+    """Have the peak count from here."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+class LongestStep:
+    """Remembers the event loop's longest step, in seconds of this thread's processor time."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        run = asyncio.Handle._run
+
+        def timed(handle: asyncio.Handle) -> None:
+            began = time.thread_time()
+            run(handle)
+            self.seconds = max(self.seconds, time.thread_time() - began)
+
+        asyncio.Handle._run = timed  # type: ignore[method-assign]
+
+
+async def measure(port: int) -> dict[str, object]:
+    answered = asyncio.Event()
+    server = PrometheusServer(name="main", url=f"http://127.0.0.1:{port}", timeout_seconds=60)
+    query = NamedQuery(name="cpu", server="main", query="sum by (namespace, pod) (cpu)", interval_seconds=3600)
+    source = Prometheus(
+        [server],
+        [query],
+        inline_allowed=False,
+        on_change=lambda _: answered.set(),
+        clock=lambda: NOW,
+        metrics=Metrics(),
+    )
+    gc.collect()
+    gc.disable()  # as the server has it: collections are made at times of its own
+    forget_peak()
+    before, step = rss(), LongestStep()
+    task = asyncio.create_task(source.run())
+    await answered.wait()
+    found = source.series("cpu")
+    assert found is not None
+    after = {
+        "peak": rss("VmHWM") - before,
+        "kept": rss() - before,
+        "longest_step": step.seconds,
+        "error": found.error,
+        "series": sum(map(len, found.series.values())),
+    }
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return after
+
+
+def main(size: int, spaced: bool) -> None:
+    ours, theirs = multiprocessing.get_context("spawn").Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=serve, args=(size, spaced, theirs), daemon=True)
+    process.start()
+    port = ours.recv()
+    try:
+        print(json.dumps(asyncio.run(measure(port))))
+    finally:
+        process.kill()
+        process.join()
+
+
+if __name__ == "__main__":
+    main(int(float(sys.argv[1]) * MIB), "spaced" in sys.argv[2:])

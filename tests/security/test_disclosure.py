@@ -1,0 +1,198 @@
+"""What a source says, and where it stands, is for operators: policies and strangers learn the kind of fault alone."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import structlog
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from pydantic import TypeAdapter
+
+from adapter.kube.credentials import Access as KubeAccess
+from adapter.kube.errors import ApiStatusError, ScaleUnread, from_answer
+from adapter.kube.scale import ScaleReader
+from adapter.kube.session import Session
+from adapter.load.spec import Query
+from adapter.registries.hub import Registries
+from adapter.registries.probe import look
+from adapter.registries.roster import ServiceKey
+from adapter.settings import ResourceMetrics as Options
+from adapter.settings import SettingsError, parse
+from adapter.settings_registries import Registry
+from adapter.source_errors import SourceError, without_user
+from adapter.telemetry.metrics import Metrics
+from adapter.usage.prometheus import Prometheus
+from adapter.usage.resource_metrics import ResourceMetrics
+from tests.usage.fakes import FakePrometheus, named
+
+INSIDE = "customer=4711 at db-7.internal.example"
+KEY = ServiceKey("main", "shop")
+REGISTRY: TypeAdapter[Registry] = TypeAdapter(Registry)
+KINDS = ["Consul", "Eureka", "HTTP", "Nacos", "Polaris"]
+
+
+@asynccontextmanager
+async def answering(status: int, body: str) -> AsyncIterator[str]:
+    async def answer(request: web.Request) -> web.Response:
+        await request.read()
+        return web.Response(status=status, text=body)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    async with TestServer(app) as server:
+        yield f"http://127.0.0.1:{server.port}"
+
+
+def is_public(sentence: str, url: str = "127.0.0.1") -> bool:
+    return bool(sentence) and all(one not in sentence for one in (url, "127.0.0.1", "4711", "internal.example", "/api"))
+
+
+class TestPrometheus:
+    @pytest.mark.parametrize(
+        ("status", "body", "kind"),
+        [
+            (503, INSIDE, "HTTP 503"),
+            (422, json.dumps({"status": "error", "errorType": "execution", "error": INSIDE}), "HTTP 422: the query"),
+            (200, f"<html>{INSIDE}", "the answer is not what is expected"),
+            (200, json.dumps({"status": "success", "data": {"resultType": INSIDE, "result": []}}), "instant vector"),
+            (302, INSIDE, "a redirect"),
+        ],
+    )
+    async def test_its_words_and_address_are_in_the_log_and_not_with_the_policy(
+        self, status: int, body: str, kind: str
+    ) -> None:
+        async with FakePrometheus() as fake:
+
+            async def handler(_request: web.Request, _form: dict[str, str]) -> web.StreamResponse:
+                return web.Response(status=status, text=body)
+
+            fake.handler = handler
+            sentence, logged = await self.ask(fake)
+            assert fake.url in str(logged)
+        assert is_public(sentence)
+        assert sentence.startswith("Prometheus main: ")
+        assert kind in sentence
+        if status in {503, 422}:
+            assert INSIDE in str(logged)
+
+    async def ask(self, fake: FakePrometheus) -> tuple[str, list[Any]]:
+        changed = asyncio.Event()
+        source = Prometheus(
+            [fake.settings()],
+            [named("load", "x")],
+            inline_allowed=False,
+            on_change=lambda _: changed.set(),
+            clock=time.time,
+            metrics=Metrics(),
+        )
+        query = Query(name="load")
+        source.want([(query, "shop", "web")])
+        with structlog.testing.capture_logs() as logged:
+            task = asyncio.create_task(source.run())
+            async with asyncio.timeout(20):
+                await changed.wait()
+            sentence = source.samples(query, "shop", "web").error or ""
+            series = source.series("load")
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        assert series is not None
+        assert is_public(series.error or ""), "as the metrics API answers it"
+        return sentence, [dict(one) for one in logged]
+
+
+class TestRegistries:
+    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize(("status", "body"), [(503, INSIDE), (200, f"<html>{INSIDE}"), (401, INSIDE), (302, "")])
+    async def test_a_policy_learns_the_kind_of_fault_and_check_the_address(
+        self, kind: str, status: int, body: str
+    ) -> None:
+        async with answering(status, body) as url:
+            place = {"url": url} if kind == "HTTP" else {"servers": [url]}
+            settings = REGISTRY.validate_python({"name": "main", "type": kind, "timeout_seconds": 1, **place})
+            [found] = await look(settings, [KEY], time.time)
+            trouble = found.troubles[KEY]
+            assert url in trouble.sentence
+            assert is_public(trouble.public, url), trouble.public
+            roster = await self.roster(settings)
+        assert is_public(roster, url)
+
+    async def roster(self, settings: Registry) -> str:
+        """The error that the policy's roster carries."""
+        changed = asyncio.Event()
+        registries = Registries([settings], lambda _: changed.set(), time.time, Metrics())
+        registries.watch([KEY])
+        task = asyncio.create_task(registries.run())
+        async with asyncio.timeout(20):
+            await changed.wait()
+        roster = registries.roster(KEY)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert roster is not None
+        return roster.error or ""
+
+    async def test_a_server_that_is_not_there_is_refused_without_its_address(self) -> None:
+        settings = REGISTRY.validate_python({"name": "main", "type": "HTTP", "url": "http://127.0.0.1:1"})
+        assert await self.roster(settings) == "connection refused"
+
+
+class TestApiServer:
+    async def test_what_an_aggregated_server_says_stays_out_of_samples_errors(self) -> None:
+        status = {"kind": "Status", "code": 503, "reason": "ServiceUnavailable", "message": f"dial tcp {INSIDE}"}
+        async with answering(503, json.dumps(status)) as url:
+
+            async def load() -> KubeAccess:
+                return KubeAccess(server=url)
+
+            changed = asyncio.Event()
+            async with Session(load) as session:
+                usage = ResourceMetrics(session, lambda: ["shop"], Options(), lambda _: changed.set(), Metrics())
+                with structlog.testing.capture_logs() as logged:
+                    task = asyncio.create_task(usage.run())
+                    async with asyncio.timeout(20):
+                        await changed.wait()
+                    task.cancel()
+                    await asyncio.gather(task, return_exceptions=True)
+                with pytest.raises(ScaleUnread) as caught:
+                    await ScaleReader(session).read("/apis/apps/v1/x/scale", None, None)
+        assert usage.samples("shop").error == "503 ServiceUnavailable (no answer so far)"
+        assert INSIDE in str(logged)
+        assert "503 ServiceUnavailable" in caught.value.public
+        assert is_public(caught.value.public)
+
+    @pytest.mark.parametrize("reason", [INSIDE, "", "a" * 100])
+    def test_a_reason_that_is_no_word_is_not_repeated(self, reason: str) -> None:
+        error = from_answer(502, json.dumps({"kind": "Status", "reason": reason, "message": INSIDE}).encode())
+        assert isinstance(error, ApiStatusError)
+        assert error.public in {"HTTP 502", "502 ServerError"}
+
+
+class TestUsersInAddresses:
+    @pytest.mark.parametrize(
+        ("text", "shown"),
+        [
+            ("cannot reach http://me:hush@host:80/a", "cannot reach http://host:80/a"),
+            ("https://me:hu@sh@host, http://hush@b", "https://host, http://b"),
+            ("mail me@host", "mail me@host"),
+            ("http://host/a@b", "http://host/a@b"),
+        ],
+    )
+    def test_no_error_shows_them(self, text: str, shown: str) -> None:
+        assert without_user(text) == shown
+        assert str(SourceError(text)) == shown
+
+    @pytest.mark.parametrize(
+        "url", ["ftp://me:hush@host", "http://me:hush@host", "http://host?token=hush", "//a:hush@b"]
+    )
+    @pytest.mark.parametrize(
+        "document",
+        ["prometheus: {{servers: [{{name: a, url: '{}'}}]}}", "registries: [{{type: HTTP, name: a, url: '{}'}}]"],
+    )
+    def test_no_fault_of_the_settings_shows_them(self, document: str, url: str) -> None:
+        with pytest.raises(SettingsError) as caught:
+            parse(document.format(url))
+        assert "hush" not in str(caught.value)
