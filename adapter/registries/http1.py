@@ -11,7 +11,7 @@ LARGEST_HEAD = 64 * 1024
 """Bytes; of a chunked body's trailers as well."""
 LONGEST_LINE = 4096
 """Bytes of the line before a chunk."""
-MOST_CHUNKS = 4096
+MOST_CHUNKS = 1000
 """Chunks that a body may have beyond one for each SMALLEST_CHUNK bytes: each costs a moment."""
 SMALLEST_CHUNK = 64
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from adapter.apiserver.answers import Answers
 from adapter.apiserver.routes import Kind, route
@@ -15,6 +16,7 @@ from adapter.apiserver.status import StatusError
 from adapter.kube.selectors import parse
 from adapter.load.pods import PodState
 from adapter.snapshot import Picture, Snapshot
+from adapter.usage.series import Series
 from tests.apiserver.asking import CUSTOM, EXTERNAL, ask
 from tests.apiserver.conftest import StubScales
 from tests.apiserver.pictures import NOW, measured, pod, query, reading, series, snapshot, view
@@ -32,6 +34,10 @@ class Labels(dict[str, str]):
         return super().get(key, default)
 
 
+def labelled(one: Series) -> Series:
+    return structs.replace(one, labels=Labels(one.labels))
+
+
 def with_pods(number: int) -> Snapshot:
     """Policies of two pods each, and a query with a series of each pod."""
     pods = [pod(f"p{index}", labels=Labels(app=f"web-{index // 2}")) for index in range(number)]
@@ -44,13 +50,15 @@ def with_pods(number: int) -> Snapshot:
         )
         for first in range(0, number, 2)
     ]
-    by_pod = [replace(found, labels=Labels(found.labels)) for found in (series(1, pod=each.name) for each in pods)]
+    by_pod = [
+        series_replace(found, labels=Labels(found.labels)) for found in (series(1, pod=each.name) for each in pods)
+    ]
     return snapshot(*views, queries=[query("requests", *by_pod)], pods=pods)
 
 
 def with_series(number: int) -> Snapshot:
     found = (series(1, queue=f"q{index}") for index in range(number))
-    return snapshot(queries=[query("depth", *(replace(one, labels=Labels(one.labels)) for one in found), by_pod=False)])
+    return snapshot(queries=[query("depth", *map(labelled, found), by_pod=False)])
 
 
 async def looks(picture: Snapshot, target: str, again: str) -> int:

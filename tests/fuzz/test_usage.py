@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
+from adapter.answer_budget import Body
 from adapter.kube.slices import Slices
 from adapter.load.quantity import QuantityError
 from adapter.usage import answers, promql, resource_metrics, wire
@@ -62,9 +63,12 @@ def prometheus(body: bytes) -> int:
 
     async def sort() -> int:
         slices = Slices()
-        found = await wire.samples(body, slices)
+        found: list[wire.Sample] = []
+        await wire.read_samples(Body(body), found.append, slices)
         dates = answers.Dates(inputs(QUERY), question, 1.7e9)
-        await dates.read(found, slices)
+        for sample in found:
+            dates.add(sample)
+            await slices.breathe()
         answer = await answers.answer(question, found, dates, 1.7e9, slices)
         answer.of("shop", 90.0)
         return sum(map(len, answer.series.values()))
@@ -82,7 +86,7 @@ def prometheus(body: bytes) -> int:
 def metrics_server(body: bytes) -> int:
     """How many pods the answer has; 0 where it is refused in words."""
     try:
-        found = in_steps(lambda: resource_metrics.decode_usages(body))
+        found = in_steps(lambda: resource_metrics.decode_usages(Body(body)))
     except UsageError as error:
         str(error)
         return 0

@@ -100,11 +100,12 @@ def questions(count: int) -> list[Request]:
     return [Request("GET", f"/{number}") for number in range(count)]
 
 
-async def ask(pool: Pool, requests: Sequence[Request]) -> list[RawReply | RegistryError]:
-    async def read(_: int, reply: RawReply) -> RawReply:
-        return reply
+async def as_it_is(_: int, reply: RawReply) -> RawReply:
+    return reply
 
-    return await pool.ask(requests, read)
+
+async def ask(pool: Pool, requests: Sequence[Request]) -> list[RawReply | RegistryError]:
+    return await pool.ask(requests, as_it_is)
 
 
 def bodies(outcomes: list[RawReply | RegistryError]) -> list[str]:
@@ -302,13 +303,16 @@ async def test_with_an_answer_too_many_nothing_of_that_connection_is_believed() 
 async def test_when_time_ends_what_was_answered_is_kept_and_the_rest_is_late_or_was_not_asked() -> None:
     hanging = b"HTTP/1.1 200 OK\r\n"
     async with serving(lambda _, path: hanging if int(path[1:]) >= 2 else reply(path), seconds=5) as (pool, server):
-        found = await pool.ask_for(0.2, questions(2 + CONNECTIONS + 3))
-        assert [one.body for one in found[:2] if isinstance(one, RawReply)] == [b"/0", b"/1"]
+        answers = await pool.ask_for(0.2, questions(2 + CONNECTIONS + 3), as_it_is)
+        found = answers.outcomes
+        assert [one.body.whole() for one in found[:2] if isinstance(one, RawReply)] == [b"/0", b"/1"]
         assert found[2 : 2 + CONNECTIONS] == [Unanswered.LATE] * CONNECTIONS
         assert found[2 + CONNECTIONS :] == [Unanswered.NOT_ASKED] * 3
+        assert answers.seconds.keys() == {0, 1}
     assert server.losses == 0  # what is cut off is no sign of a registry that restarted
 
 
 async def test_a_server_that_answers_nothing_in_time_has_not_failed_yet() -> None:
     async with serving(lambda _, __: b"HTTP/1.1 200 OK\r\n", seconds=5) as (pool, _):
-        assert await pool.ask_for(0.1, questions(2)) == [Unanswered.LATE] * 2
+        answers = await pool.ask_for(0.1, questions(2), as_it_is)
+        assert (answers.outcomes, answers.seconds) == ([Unanswered.LATE] * 2, {})

@@ -18,6 +18,7 @@ from adapter.kube.errors import ApiStatusError, ScaleUnread, from_answer
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
 from adapter.load.spec import Query
+from adapter.places import Claim
 from adapter.registries.hub import Registries
 from adapter.registries.probe import look
 from adapter.registries.roster import ServiceKey
@@ -125,7 +126,7 @@ class TestRegistries:
         """The error that the policy's roster carries."""
         changed = asyncio.Event()
         registries = Registries([settings], lambda _: changed.set(), time.time, Metrics())
-        registries.watch([KEY])
+        registries.watch([Claim("shop", ("2026",), KEY)])
         task = asyncio.create_task(registries.run())
         async with asyncio.timeout(20):
             await changed.wait()

@@ -10,6 +10,7 @@ import pytest
 from multidict import CIMultiDict
 
 from adapter import settings
+from adapter.answer_budget import MIB, Body, Limit
 from adapter.assessor.entries import decode_hpa, decode_policy
 from adapter.decoding import DEEPEST, Decoder, shallow
 from adapter.faults import Fault, FaultyDocument
@@ -94,21 +95,25 @@ def test_a_refusal_that_is_nested_deep_or_no_utf8_is_a_refusal(token: str) -> No
     assert from_answer(503, written({"kind": "Status", "message": mark(token)})).code == 503
 
 
+def _applications(document: Any) -> eureka_wire.Applications:
+    return eureka_wire.Applications(Body(written(document)))
+
+
 @pytest.mark.parametrize("token", UNREADABLE)
 async def test_answers_of_registries_and_sources_that_are_nested_deep_or_no_utf8_are_refused(token: str) -> None:
     with pytest.raises(msgspec.MsgspecError):
-        eureka_wire.applications(written({"applications": {"apps__hashcode": mark(token), "more": mark(token)}}))
+        list(_applications({"applications": {"apps__hashcode": mark(token), "more": mark(token)}}))
     with pytest.raises(WrongRegistryAnswer):
         await consul_wire.instances(
-            written([{"Node": {"ID": mark(token)}}]), "http://c", pod_name_key="", warning_is_out=False
+            Body(written([{"Node": {"ID": mark(token)}}])), "http://c", pod_name_key="", warning_is_out=False
         )
-    reply = RawReply(200, b"", written({"code": mark(token), "info": mark(token)}))
+    reply = RawReply(200, b"", Body(written({"code": mark(token), "info": mark(token)})))
     with pytest.raises(WrongRegistryAnswer):
         await polaris_wire.answer(reply, "http://p", "shop", "default")
     with pytest.raises(UsageError):
         raise wire.refusal(500, written({"status": "error", "error": mark(token)}))
     with pytest.raises(UsageError):
-        await resource_metrics.decode_usages(written({"items": mark(token)}))
+        await resource_metrics.decode_usages(Body(written({"items": mark(token)})))
 
 
 @pytest.mark.parametrize("depth", range(930, 990, 4))
@@ -198,7 +203,7 @@ def test_a_rule_of_dubbo_that_pairs_thousands_of_applications_and_services_is_to
 )
 def test_http_with_numbers_or_chunks_without_end_is_refused(answer: bytes) -> None:
     with pytest.raises(WrongRegistryAnswer):
-        in_a_step(lambda: Reader().feed(answer))
+        in_a_step(lambda: Reader(Limit(32 * MIB)).feed(answer))
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from structlog.testing import capture_logs
 
+from adapter.places import Claim
 from adapter.registries.book import Book
 from adapter.registries.hub import Registries, source
 from adapter.registries.origin import origin
@@ -178,15 +179,15 @@ async def test_settings_that_name_a_registry_whose_extra_is_missing_say_which_an
     changed = asyncio.Event()
     registries = Registries((zookeeper,), lambda _: changed.set(), lambda: 0.0, Metrics())
     running = asyncio.create_task(registries.run())
-    registries.watch([key])
+    registries.watch([Claim("shop", ("2026",), key)])
     await asyncio.wait_for(changed.wait(), 5)
     roster = registries.roster(key)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert roster is not None
     assert not roster.valid
-    assert "needs the extra zookeeper, which is not installed" in roster.error
-    assert "name it in EXTRAS when the image is built, or install effective-load[zookeeper]" in roster.error
+    assert "needs the extra zookeeper, which is not installed" in (roster.error or "")
+    assert "name it in EXTRAS when the image is built, or install effective-load[zookeeper]" in (roster.error or "")
 
 
 async def test_without_its_extra_nacos_is_polled_and_the_log_says_why(without: Callable[[str], None]) -> None:
