@@ -8,7 +8,6 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import structs
 
 from adapter.apiserver.answers import Answers
 from adapter.apiserver.routes import Kind, route
@@ -35,7 +34,7 @@ class Labels(dict[str, str]):
 
 
 def labelled(one: Series) -> Series:
-    return structs.replace(one, labels=Labels(one.labels))
+    return msgspec.structs.replace(one, labels=Labels(one.labels))
 
 
 def with_pods(number: int) -> Snapshot:
@@ -50,9 +49,7 @@ def with_pods(number: int) -> Snapshot:
         )
         for first in range(0, number, 2)
     ]
-    by_pod = [
-        series_replace(found, labels=Labels(found.labels)) for found in (series(1, pod=each.name) for each in pods)
-    ]
+    by_pod = [labelled(series(1, pod=each.name)) for each in pods]
     return snapshot(*views, queries=[query("requests", *by_pod)], pods=pods)
 
 
