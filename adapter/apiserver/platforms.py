@@ -31,7 +31,9 @@ class Platforms:
         if self._registries is None:
             raise status.not_found("no registry takes a platform's word here")
         document = await _read(content)
-        refusal = self._registries.tell(asked.resource, asked.name, asked.namespace, asked.registry_group, document)
+        refusal = await self._registries.tell(
+            asked.resource, asked.name, asked.namespace, asked.registry_group, document
+        )
         if refusal is not None:
             code, sentence = refusal
             raise _REFUSALS[code](sentence)

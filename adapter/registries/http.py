@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 from typing import NamedTuple
 
+from adapter.answer_budget import Body
 from adapter.kube.backoff import Backoff
 from adapter.load.roster import Roster
 from adapter.outbound import Access
@@ -55,6 +56,7 @@ class HttpSource:
         self._turns = Turns(settings.interval_seconds, lambda: book.followed_for)
         self._etags = Tags(book.clock)
         self._holds_until: dict[ServiceKey, float] = {}
+        self._telling = asyncio.Lock()
         self._pool, self._late_pool = (
             Pool(
                 settings.url,
@@ -149,7 +151,7 @@ class HttpSource:
         try:
             if reply.status != HTTPStatus.OK:
                 raise _refused(reply)
-            document = await wire.document_in_slices(reply.body)
+            document = await wire.document(reply.body)
         except RegistryError as error:
             raise error.at(self._settings.url) from error
         return _Answered(document, (reply.header(b"etag") or b"").decode("latin-1"))
@@ -180,16 +182,22 @@ class HttpSource:
 
     # --- told ---
 
-    def tell(self, key: ServiceKey, body: bytes) -> None:
+    async def tell(self, key: ServiceKey, body: bytes) -> None:
         """Take the platform's word about a service. Raises RegistryError where it cannot be taken."""
-        found = wire.document(body)
-        if found.ttl_seconds is None:
-            raise WrongRegistryAnswer("the document has no ttlSeconds: say for how long it holds")
+        async with self._telling:  # a long document is read in slices, and shall not be overtaken by a later one
+            found = await wire.document(Body(body))
+            if found.ttl_seconds is None:
+                raise WrongRegistryAnswer("the document has no ttlSeconds: say for how long it holds")
+            self._take(key, found)
+
+    def _take(self, key: ServiceKey, found: wire.Document) -> None:
+        if key not in self._book.keys:
+            raise UnknownService("no policy follows this service any more; it is not kept")
         self._hear(key, found)
         if trouble := self._book.trouble(key):
             raise RegistryFailing(trouble.sentence, public=trouble.public)
         self._etags.drop([key])  # what is answered next is a word of its own
-        self._holds_until[key] = self._book.clock() + found.ttl_seconds
+        self._holds_until[key] = self._book.clock() + (found.ttl_seconds or 0.0)
 
     async def _keep(self) -> None:
         """Confirm what was told while it holds, and forget it then."""

@@ -65,18 +65,7 @@ _many = Decoder(list[Told]).decode
 _ARRAY = array("instances")
 
 
-def document(body: bytes) -> Document:
-    """The document. Raises WrongRegistryAnswer, with what is wrong and where."""
-    steps = _steps(body)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: Document = end.value
-            return found
-
-
-async def document_in_slices(body: Body) -> Document:
+async def document(body: Body) -> Document:
     """The document, which may be long. Raises WrongRegistryAnswer, with what is wrong and where."""
     slices, steps = Slices(), _steps(body)
     while True:
@@ -88,7 +77,7 @@ async def document_in_slices(body: Body) -> Document:
         await slices.breathe()
 
 
-def _steps(body: Body | bytes) -> Generator[None, None, Document]:
+def _steps(body: Body) -> Generator[None, None, Document]:
     """Read a document in short steps."""
     told: list[Told] = []
     found = None

@@ -102,7 +102,7 @@ class Registries:
         connection = self._connections.get(key.registry)
         return connection.source.roster(key) if connection is not None else None
 
-    def tell(
+    async def tell(
         self, registry: str, service: str, namespace: str, group: str, document: bytes
     ) -> tuple[HTTPStatus, str] | None:
         """Take a platform's own word about a service; where it is not taken, the status and the sentence to answer."""
@@ -118,7 +118,7 @@ class Registries:
                 f"no policy follows service {str(key)!r} of registry {registry}; it is not kept",
             )
         try:
-            connection.source.tell(key, document)
+            await connection.source.tell(key, document)
         except RegistryFailing as error:
             return HTTPStatus.CONFLICT, error.public
         except RegistryError as error:

@@ -194,11 +194,7 @@ async def polaris(body: bytes) -> tuple[Instance, ...]:
 
 
 async def platform(body: bytes) -> tuple[Instance, ...]:
-    try:
-        http_wire.document(body)
-    except RegistryError as error:
-        str(error)
-    return (await http_wire.document_in_slices(Body(body))).instances
+    return (await http_wire.document(Body(body))).instances
 
 
 async def curator(body: bytes) -> tuple[Instance, ...]:
