@@ -119,9 +119,11 @@ async def _retire(server: asyncio.Server) -> None:
     loop = asyncio.get_running_loop()
     for listening in server.sockets:
         loop.remove_reader(listening.fileno())
-    for _ in range(_TURNS):
-        await asyncio.sleep(0)
-    server.close()
+    try:
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+    finally:
+        server.close()
 
 
 async def _settled(newcomers: list[TlsConnection]) -> None:
