@@ -61,6 +61,13 @@ class TlsConnection(SSLProtocol):
         self._leave()
         super().connection_lost(exc)
 
+    def eof_received(self) -> bool | None:
+        """Let the HTTP connection end also where asyncio would tell it later, because it does not read now."""
+        stays = super().eof_received()
+        if self._http.line is not None:
+            self._http.eof_received()
+        return stays
+
     def _leave(self) -> None:
         self._newcomers.discard(self)
         self.settled.set()
