@@ -61,7 +61,7 @@ class TlsConnection(SSLProtocol):
         self._leave()
         super().connection_lost(exc)
 
-    def eof_received(self) -> bool | None:
+    def eof_received(self) -> bool | None:  # type: ignore[override]  # typeshed: None; asyncio: whether it stays open
         """Let the HTTP connection end also where asyncio would tell it later, because it does not read now."""
         stays = super().eof_received()
         if self._http.line is not None:
