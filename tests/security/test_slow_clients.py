@@ -17,6 +17,7 @@ from adapter.inbound.connections import (
     HEAD_SECONDS,
     IDLE_SECONDS,
     STALL_SECONDS,
+    Connection,
     Connections,
     Limits,
 )
@@ -192,6 +193,24 @@ async def test_who_hangs_up_before_the_answers_writes_nothing_into_the_log(
         while set(service.server._http.connections) - before:  # noqa: ASYNC110 - until the last answer is given up
             await asyncio.sleep(0.01)
     assert [record for record in caplog.records if record.name == "asyncio"] == []
+    drop(wire)
+
+
+async def test_who_hangs_up_while_the_connection_is_closed_does_not_keep_it_from_being_ended(service: Service) -> None:
+    before = set(service.server._http.connections)
+    wire = await opened(service)
+    assert await asked(wire, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    (connection,) = set(service.server._http.connections) - before
+    assert isinstance(connection, Connection)
+    assert connection.line is not None
+    connection.line.pause_reading()  # so that the client's agreement does not come
+    connection.line.close()
+    connection.eof_received()
+    connection.abort()
+    assert await is_ended(wire)
+    async with asyncio.timeout(PATIENCE):
+        while connection in service.server._http.connections:  # noqa: ASYNC110 - told in a later turn
+            await asyncio.sleep(0)
     drop(wire)
 
 
