@@ -123,6 +123,13 @@ class Connection(web.RequestHandler):
         super().connection_lost(exc)
         self._requests.close()
 
+    def eof_received(self) -> None:
+        """Answer nothing more: what is written now is lost, and asyncio logs each time that it is."""
+        line = self.line
+        if line is not None and not line.is_closing():  # TLS that is closed twice could not be aborted any more
+            line.resume_reading()  # TLS that is paused would not close either
+            self.force_close()
+
     def abort(self) -> None:
         """End the connection now, whatever its client does."""
         self._held = b""

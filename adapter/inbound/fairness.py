@@ -19,7 +19,7 @@ class FairQueue:
     """Runs one step per turn of the event loop, addresses in rotation, and leaves most of the loop's time to others.
 
     Whatever unknown clients send, a known one waits for one short step of theirs, and a client for one step of each
-    other address. Steps do not raise.
+    other address. A step that raises costs nobody else a turn.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -52,8 +52,13 @@ class FairQueue:
             self._scheduled = False
             return
         began = self._clock()
-        self._run_one()
-        self._spent += self._clock() - began
+        try:
+            self._run_one()
+        finally:  # an error is for the log; the queue goes on
+            self._spent += self._clock() - began
+            self._go_on()
+
+    def _go_on(self) -> None:
         if self._spent < _BURST_SECONDS:
             self._loop.call_soon(self._turn)
         else:

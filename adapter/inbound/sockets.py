@@ -18,7 +18,13 @@ def listening(address: str, port: int) -> socket.socket:
 
 
 async def take(listening: socket.socket, protocol: Callable[[], asyncio.BaseProtocol]) -> asyncio.Server:
-    """Take connections from this socket, which the server closes with itself."""
-    server = await asyncio.get_running_loop().create_server(protocol, sock=listening, backlog=_ACCEPTED)
+    """Take connections from this socket, which the server closes with itself; cancelled meanwhile, this closes it."""
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(protocol, sock=listening, backlog=_ACCEPTED, start_serving=False)
+    try:
+        await server.start_serving()
+    except BaseException:
+        server.close()
+        raise
     listening.listen(_BACKLOG)  # asyncio has one number for both, and would take 512 connections in one turn
     return server

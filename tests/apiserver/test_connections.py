@@ -229,6 +229,30 @@ async def test_the_port_stays_through_changes_and_is_free_at_the_end(
         await asyncio.open_connection("127.0.0.1", port)
 
 
+async def test_whenever_a_change_is_cancelled_no_socket_stays_open(
+    protocols: Connections, context: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[socket.socket] = []
+    dup = socket.socket.dup
+
+    def seen(one: socket.socket) -> socket.socket:
+        opened.append(dup(one))
+        return opened[-1]
+
+    monkeypatch.setattr(socket.socket, "dup", seen)
+    for turns in range(12):
+        listener = Listener("127.0.0.1", 0)
+        await listener.serve(protocols, context, "a")
+        change = asyncio.create_task(listener.serve(protocols, context, "b"))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        change.cancel()
+        await asyncio.gather(change, return_exceptions=True)
+        listener.close()
+        await asyncio.sleep(0)
+        assert [one.fileno() for one in opened] == [-1] * len(opened), f"cancelled after {turns} turns"
+
+
 async def test_a_port_that_is_taken_is_an_error_at_once(protocols: Connections, context: ssl.SSLContext) -> None:
     first, second = Listener("127.0.0.1", 0), Listener("127.0.0.1", 0)
     await first.serve(protocols, context, "")

@@ -171,6 +171,24 @@ async def test_addresses_go_in_rotation_one_step_a_turn() -> None:
     await queue.wait("again")
 
 
+async def test_a_step_that_fails_stops_nobody_elses() -> None:
+    """The error is for the log; a queue that stood still would keep out the kubelet until the process is restarted."""
+    queue, errors, done = FairQueue(clock=lambda: 0.0), list[object](), list[str]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context["exception"]))
+    failure = ValueError("made to fail")
+
+    def fail() -> None:
+        raise failure
+
+    queue.put("one", fail)
+    queue.put("other", lambda: done.append("other"))
+    await turns(10)
+    assert (errors, done) == ([failure], ["other"])
+    queue.put("one", lambda: done.append("one"))
+    await turns(10)
+    assert done == ["other", "one"]
+
+
 async def test_strangers_leave_most_of_the_loop_to_others() -> None:
     queue, spent = FairQueue(), 0.0
 

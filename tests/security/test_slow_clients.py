@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import socket
 import time
 from collections.abc import AsyncIterator
 
@@ -16,6 +17,7 @@ from adapter.inbound.connections import (
     HEAD_SECONDS,
     IDLE_SECONDS,
     STALL_SECONDS,
+    Connection,
     Connections,
     Limits,
 )
@@ -26,7 +28,7 @@ from tests.apiserver import pictures
 from tests.apiserver.asking import POLICY
 from tests.apiserver.cluster import Cluster
 from tests.apiserver.conftest import HPA, Service, pem, running
-from tests.security.wires import asked, connected, drop, is_ended, opened, within
+from tests.security.wires import PATIENCE, asked, connected, drop, is_ended, opened, within
 
 SHORT = 0.3
 LONG = 3600.0
@@ -171,6 +173,45 @@ async def test_an_answer_that_nobody_reads_is_given_up(limits: Limits) -> None:
     drop((reader, writer))
     server.close()
     await connections.finish(1)
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize("half", [False, True])
+async def test_who_hangs_up_before_the_answers_writes_nothing_into_the_log(
+    service: Service, proxy: trustme.LeafCert, caplog: pytest.LogCaptureFixture, is_known: bool, half: bool
+) -> None:
+    """Each answer that could not go out any more was a line: a hundred of them for one packet."""
+    before = set(service.server._http.connections)
+    wire = await opened(service, proxy if is_known else None)
+    wire[1].write(100 * b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    await within(wire[0].readexactly(1))
+    if half:
+        wire[1].transport.get_extra_info("socket").shutdown(socket.SHUT_WR)
+    else:
+        wire[1].close()
+    async with asyncio.timeout(PATIENCE):
+        while set(service.server._http.connections) - before:  # noqa: ASYNC110 - until the last answer is given up
+            await asyncio.sleep(0.01)
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
+    drop(wire)
+
+
+async def test_who_hangs_up_while_the_connection_is_closed_does_not_keep_it_from_being_ended(service: Service) -> None:
+    before = set(service.server._http.connections)
+    wire = await opened(service)
+    assert await asked(wire, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    (connection,) = set(service.server._http.connections) - before
+    assert isinstance(connection, Connection)
+    assert connection.line is not None
+    connection.line.pause_reading()  # so that the client's agreement does not come
+    connection.line.close()
+    connection.eof_received()
+    connection.abort()
+    assert await is_ended(wire)
+    async with asyncio.timeout(PATIENCE):
+        while connection in service.server._http.connections:  # noqa: ASYNC110 - told in a later turn
+            await asyncio.sleep(0)
+    drop(wire)
 
 
 async def test_the_telemetry_port_has_the_same_limits() -> None:

@@ -121,6 +121,12 @@ async def test_a_users_certificate_never_counts_as_the_front_proxys(service: Ser
     assert (spec["user"], spec["groups"]) == (name, ["system:authenticated"])
 
 
+async def test_a_user_with_hundreds_of_groups_in_the_certificate_is_answered(service: Service, users: Holder) -> None:
+    holder = users.issue("jane", [f"team-{index:03}-of-the-cluster" for index in range(150)])
+    assert len(holder.pem) > 6 * 1024
+    assert await answered(service, holder) == b"200"
+
+
 async def test_the_right_of_a_user_is_reviewed_and_refused(service: Service, users: Holder) -> None:
     service.cluster.may = lambda spec: spec["user"] != "jane"
     assert await answered(service, users.issue("jane")) == b"403"
