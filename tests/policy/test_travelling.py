@@ -197,7 +197,7 @@ MANY_SAMPLES = {str(number): {"at": "2026-01-01T12:00:00Z", "value": "1"} for nu
     "data",
     [
         {"pods": {f"u{index}": {"lastSample": MANY_SAMPLES} for index in range(400)}},
-        {"departed": {f"u{index}": {"lastSample": dict.fromkeys(MANY_SAMPLES, {})} for index in range(200)}},
+        {"departed": {f"u{index}": {"lastSample": {key: {} for key in MANY_SAMPLES}} for index in range(200)}},
         {"pods": {f"u{index}": {"ahead": MANY_SAMPLES} for index in range(400)}},
     ],
     ids=["samples of pods", "samples of departed pods", "samples dated ahead"],
