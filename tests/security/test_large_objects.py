@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from adapter.assessor.entries import decode_hpa
 from adapter.assessor.views import MOST_REQUIREMENTS_OF_A_TARGET
 from adapter.kube.pods import PodDecoder
 from adapter.kube.targets import BUILT_IN, TargetObject, target_decoder
@@ -72,6 +73,19 @@ def test_a_pod_with_as_much_as_anybody_writes_is_read_whole() -> None:
     found = PodDecoder()(pod(0, labels=labels, containers=[container(n, ports=ports) for n in range(100)]))
     assert found.labels == labels
     assert [len(one.ports) for one in found.containers] == [1000] * 100
+
+
+def test_of_an_hpa_with_a_metrics_selector_of_a_megabyte_nothing_of_that_is_kept() -> None:
+    """100 of them were 0.8 GB."""
+    labels = {f"k{number}": "v" for number in range(60_000)}
+    metric = {"name": "desired_replicas", "selector": {"matchLabels": labels}}
+    asked = {
+        "type": "External",
+        "external": {"metric": metric, "target": {"type": "AverageValue", "averageValue": "1"}},
+    }
+    spec = {"scaleTargetRef": {"kind": "Deployment", "name": "web"}, "maxReplicas": 5, "metrics": [asked]}
+    found = decode_hpa(json.dumps({"metadata": {"name": "web", "namespace": "shop"}, "spec": spec}).encode())
+    assert [one.match_labels for one in found.metrics] == [{}]
 
 
 TARGETS = {
