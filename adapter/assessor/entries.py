@@ -9,6 +9,7 @@ import msgspec
 
 from adapter.decoding import Decoder
 from adapter.faults import FaultyDocument
+from adapter.kube.objects import some_labels
 from adapter.load.spec import Policy
 from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.policy.objects import PolicyMetadata, PolicyObject
@@ -62,7 +63,7 @@ def decode_policy(body: bytes | msgspec.Raw) -> PolicyEntry:
         name=metadata.name,
         uid=metadata.uid,
         generation=metadata.generation,
-        labels=metadata.labels or {},
+        labels=some_labels(metadata.labels),
         policy=policy,
         fault=fault,
         memory=memory,

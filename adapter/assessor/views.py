@@ -29,6 +29,9 @@ from adapter.snapshot import WATCH_SILENT, Key, PolicyView, Problem
 
 log = structlog.get_logger(__name__)
 
+MOST_REQUIREMENTS_OF_A_TARGET = 32
+"""Every pod is held against each of them at every look, so this bounds what a look costs. Workloads have a handful."""
+
 
 class Inputs(Protocol):
     """Where samples, rosters and targets come from; everything answers from memory at once."""
@@ -116,7 +119,8 @@ class Views:
             return view
         if scale is None:
             message = (
-                f"{link.ref.kind} {link.ref.name} has no usable scale: the paths of its scale subresource lead nowhere"
+                f"{link.ref.kind} {link.ref.name} has no usable scale: the paths of its scale subresource lead "
+                "nowhere, or its selector is none that is read"
             )
             return replace(view, problem=Problem(503, "ServiceUnavailable", message))
         return self._assessed(key, view, link, target, scale)
@@ -163,6 +167,9 @@ class Views:
         if not selector_text:
             raise SelectorError("its scale has no selector, so its pods cannot be told")
         selector = parse_selector(selector_text)
+        if (asked := len(selector.requirements)) > MOST_REQUIREMENTS_OF_A_TARGET:
+            most = f"at most {MOST_REQUIREMENTS_OF_A_TARGET} are read"
+            raise SelectorError(f"its selector has {asked} requirements; {most}, so select the pods by fewer")
         pods: Iterable[Pod]
         if owns_its_pods(ref.kind):
             pods = self._world.pods.owned(ref.namespace, ref.name)

@@ -3,6 +3,7 @@
 What is absent has a default.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -17,6 +18,15 @@ Quantity = str | int | float
 
 class _Narrow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pass
+
+
+MOST_LABELS = 1024
+"""Of an object with more labels none are kept: the API server admits a hundred times as many."""
+
+
+def some_labels(labels: Mapping[str, str] | None) -> Mapping[str, str]:
+    """An object's labels; none where they are too many."""
+    return labels if labels and len(labels) <= MOST_LABELS else {}
 
 
 class OwnerReference(_Narrow, frozen=True):

@@ -3,7 +3,7 @@
 import functools
 import re
 import sys
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -21,6 +21,13 @@ MARK_ANNOTATION = "effective-load.io/deletion-cost-set"
 """By it the companion knows the deletion costs that it set itself; `true` or absent."""
 _TEMPLATE_HASHES = ("pod-template-hash", "rollouts-pod-template-hash")
 _SHARED_AT_MOST = 4096
+_SHARED_BYTES = 4 * 1024 * 1024
+_LONGEST_SHARED = 8 * 1024
+_LONGEST = 64 * 1024
+"""Bytes of a pod's labels, owners, or a container's resources or ports. The API server admits 1.5 MB of each, of which
+the objects take ten times as much memory; nobody writes a hundredth of that but to do harm."""
+_MOST = 256
+"""Containers of a pod, and readiness gates."""
 
 _NULL = msgspec.Raw(b"null")
 _COST = re.compile(r"0|-?[1-9][0-9]{0,9}", re.ASCII)
@@ -132,7 +139,8 @@ class PodDecoder:
 
     What pods of one template have in common stands in the same bytes, which are read once.
 
-    Lenient where the API is: what is absent has a default, a quantity or time that cannot be read is left out.
+    Lenient where the API is: what is absent has a default, a quantity or time that cannot be read is left out. So is
+    what is far larger than anybody needs (`_LONGEST`, `_MOST`): such a pod has no labels, or no known containers.
     `endpoint_serving` stays None: it is not in the Pod. A pod without a creation time counts as made at the epoch.
     Raises msgspec.MsgspecError for what is no Pod.
     """
@@ -146,7 +154,8 @@ class PodDecoder:
         wire = _DECODER.decode(body)
         meta, spec, status = wire.metadata, wire.spec, wire.status
         conditions = {condition.type: condition for condition in status.conditions or ()}
-        labels = self._labels.once(bytes(meta.labels), _labels)
+        labels, owners = _bounded(meta.labels), _bounded(meta.owner_references)
+        named = self._labels.once(labels, _labels, len(labels))
         return Pod(
             namespace=sys.intern(meta.namespace),
             name=meta.name,
@@ -164,9 +173,9 @@ class PodDecoder:
             ips=_ips(status),
             host_ip=sys.intern(status.host_ip or ""),
             host_network=bool(spec.host_network),
-            owner=self._owners.once(bytes(meta.owner_references), _owner),
-            template_hash=labels.template_hash,
-            labels=labels.labels,
+            owner=self._owners.once(owners, _owner, len(owners)),
+            template_hash=named.template_hash,
+            labels=named.labels,
             containers=self._run(spec, status),
             pod_requests=_amounts(spec.resources.requests if spec.resources else None),
             pod_limits=_amounts(spec.resources.limits if spec.resources else None),
@@ -174,29 +183,39 @@ class PodDecoder:
 
     def _run(self, spec: _Spec, status: _Status) -> tuple[Container, ...]:
         """Regular containers, and init containers that keep running beside them (restartPolicy Always)."""
+        if len(spec.containers or ()) > _MOST or len(spec.init_containers or ()) > _MOST:
+            return ()
         states = {one.name: one.state or _NO_STATE for one in status.container_statuses or ()}
         made = [_sight(one, states) for one in spec.containers or ()]
         if spec.init_containers:
             states = {one.name: one.state or _NO_STATE for one in status.init_container_statuses or ()}
             made += [_sight(one, states) for one in spec.init_containers if one.restart_policy == "Always"]
-        return self._containers.once(tuple(made), _seen)
+        return self._containers.once(tuple(made), _seen, sum(map(_length, made)))
 
 
 class _Shared(Generic[V]):
-    """Values made once for equal keys; forgets all of them when it has grown too large, which costs only memory."""
+    """Values made once for equal keys; forgets all of them when they have grown too large, which costs only memory.
+
+    Large ones are not kept at all: whoever writes one pod again and again would fill memory with them.
+    """
 
     def __init__(self) -> None:
         self._known: dict[Any, V] = {}
+        self._bytes = 0
 
-    def once(self, key: K, make: Callable[[K], V]) -> V:
-        """The value of this key."""
+    def once(self, key: K, make: Callable[[K], V], length: int) -> V:
+        """The value of this key, which is so many bytes long."""
         try:
             return self._known[key]
         except KeyError:
-            if len(self._known) >= _SHARED_AT_MOST:
+            value = make(key)
+        if length <= _LONGEST_SHARED:
+            if len(self._known) >= _SHARED_AT_MOST or self._bytes + length > _SHARED_BYTES:
                 self._known.clear()
-            value = self._known[key] = make(key)
-            return value
+                self._bytes = 0
+            self._known[key] = value
+            self._bytes += length
+        return value
 
 
 class _Labels(NamedTuple):
@@ -218,6 +237,15 @@ class _Sight(NamedTuple):
 _NONE: Mapping[str, int] = {}
 _NO_GATES: Mapping[str, bool] = {}
 _NO_STATE = _State()
+
+
+def _bounded(body: msgspec.Raw) -> bytes:
+    """A piece of JSON; null where it is too long to be read."""
+    return bytes(body if len(memoryview(body)) <= _LONGEST else _NULL)
+
+
+def _length(sight: _Sight) -> int:
+    return len(sight.name) + len(sight.image) + len(sight.resources) + len(sight.ports)
 
 
 def _labels(body: bytes) -> _Labels:
@@ -249,10 +277,10 @@ def _cost(text: str) -> int:
     return cost if -(2**31) <= (cost := int(text)) < 2**31 else 0
 
 
-def _gates(gates: Iterable[_Gate] | None, conditions: Mapping[str, WireCondition]) -> Mapping[str, bool]:
+def _gates(gates: Sequence[_Gate] | None, conditions: Mapping[str, WireCondition]) -> Mapping[str, bool]:
     if not gates:
         return _NO_GATES
-    return {gate.condition_type: _is_true(conditions.get(gate.condition_type)) for gate in gates}
+    return {gate.condition_type: _is_true(conditions.get(gate.condition_type)) for gate in gates[:_MOST]}
 
 
 def _ips(status: _Status) -> tuple[str, ...]:
@@ -265,7 +293,7 @@ def _sight(spec: _ContainerSpec, states: Mapping[str, _State]) -> _Sight:
     state = states.get(spec.name)
     running = None if state is None else state.running is not None
     crash_looping = state is not None and state.waiting is not None and state.waiting.reason == "CrashLoopBackOff"
-    return _Sight(spec.name, spec.image, bytes(spec.resources), bytes(spec.ports), running, crash_looping)
+    return _Sight(spec.name, spec.image, _bounded(spec.resources), _bounded(spec.ports), running, crash_looping)
 
 
 def _seen(sights: Iterable[_Sight]) -> tuple[Container, ...]:

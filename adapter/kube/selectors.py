@@ -12,7 +12,7 @@ bounded: reading the largest takes 3 ms. Selectors of workloads have a handful o
 import functools
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -148,9 +148,14 @@ def canonical(text: str) -> str:
 
 
 def from_label_selector(
-    match_labels: Mapping[str, str] | None, match_expressions: Iterable[tuple[str, str, Iterable[str]]] = ()
+    match_labels: Mapping[str, str] | None, match_expressions: Iterable[tuple[str, str, Collection[str]]] = ()
 ) -> Selector:
     """A metav1.LabelSelector: labels, and (key, In | NotIn | Exists | DoesNotExist, values). Raises SelectorError."""
+    match_expressions = tuple(match_expressions)
+    listed = sum(len(values) for _, _, values in match_expressions)
+    if len(match_labels or ()) + len(match_expressions) > MOST_REQUIREMENTS or listed > MOST_VALUES:
+        most = f"{MOST_REQUIREMENTS} requirements and {MOST_VALUES} values"
+        raise SelectorError(f"the selector has more than {most}, and no more are read")
     found = {Requirement(key, Operator.IN, (value,)) for key, value in (match_labels or {}).items()}
     for key, operator, values in match_expressions:
         if operator not in _EXPRESSIONS:

@@ -8,7 +8,7 @@ import msgspec
 
 from adapter.decoding import Decoder
 from adapter.kube import selectors
-from adapter.kube.objects import AnyObject, Condition
+from adapter.kube.objects import AnyObject, Condition, some_labels
 from adapter.kube.times import known_time
 from adapter.load.spec import Scale, Target
 
@@ -84,7 +84,7 @@ def _target_object(found: AnyObject, api_version: str, kind: str, paths: ScalePa
             progressing=progressing.reason,
             progressing_since=known_time(progressing.last_update_time or progressing.last_transition_time),
         ),
-        labels=meta.labels or {},
+        labels=some_labels(meta.labels),
         scale=watched_scale(found, paths),
     )
 

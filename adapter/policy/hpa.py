@@ -23,7 +23,7 @@ POLICY_LABEL = "policy"
 _EFFECTIVE = "effective_"
 _AMBIGUOUS = "AmbiguousSelector"
 _MOST = 200
-"""Of metrics, conditions and policies: none has as many, and more would take long to read."""
+"""Of metrics, conditions, policies and labels: none has as many, and more would take long to read."""
 _LARGEST = 2**31 - 1
 _ADMITTED = 3 * 2**20
 """The longest text that an object of the API server can carry: its request is bounded."""
@@ -234,7 +234,7 @@ def _metric(form: Form) -> HpaMetric | None:
         kind=kind,
         name=identifier.text("name", required="the metric's name"),
         described=_described(source) if kind is MetricKind.OBJECT else None,
-        match_labels=_texts(labels) if isinstance(labels, Mapping) else {},
+        match_labels=_texts(labels) if isinstance(labels, Mapping) and len(labels) <= _MOST else {},
         target=target,
         aim=aim,
     )

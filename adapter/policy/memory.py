@@ -9,7 +9,7 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
-from adapter.faults import Fault, FaultyDocument, path_of, shorten
+from adapter.faults import Fault, FaultyDocument, foremost, path_of, shorten
 from adapter.load.memory import AheadSample, Departed, LastSample, Memory, PodMemory, Replacement, SampleMemory
 from adapter.load.quantity import NANO, QuantityError, nano_text, parse
 from adapter.load.roster import Instance, Roster
@@ -62,14 +62,14 @@ def dump_roster(roster: Roster) -> dict[str, Any]:
 
 
 def load(data: object, at: tuple[str | int, ...] = ("memory",), *, strict: bool = True) -> Memory:
-    """The memory from JSON data. Raises RecollectionError with every fault; `at` is the path that faults start with.
+    """The memory from JSON data. Raises RecollectionError with the foremost faults; `at` is the path they start with.
 
     Unless `strict`, keys that are not known are passed over: another version may have written them.
     """
     reader = Reader(strict=strict)
     memory = reader.memory(data, at)
     if reader.faults:
-        raise RecollectionError(reader.faults)
+        raise RecollectionError(foremost(reader.faults))
     return memory
 
 

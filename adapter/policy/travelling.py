@@ -16,6 +16,7 @@ from adapter.load.memory import Memory, PodMemory, SampleMemory
 from adapter.load.roster import Instance, Roster
 from adapter.policy import memory as recollection
 from adapter.policy.memory import RecollectionError
+from adapter.policy.parse import MOST_METRICS
 
 MOST_PODS = 200
 MOST_REGISTERED = 5000
@@ -90,18 +91,22 @@ def load(data: Mapping[str, Any]) -> Memory:
 def _refuse_more_than_is_written(data: Mapping[str, Any]) -> None:
     """Raises RecollectionError where reading would take long: `dump` writes no more."""
     last = data.get("lastValid")
-    sizes = {
-        "pods": (data.get("pods"), 2 * MOST_PODS),
-        "departed": (data.get("departed"), MOST_PODS),
-        "ahead": (data.get("ahead"), 0),
-        "lastValid.instances": (last.get("instances") if isinstance(last, Mapping) else None, 0),
-        REGISTERED: (data.get(REGISTERED), MOST_REGISTERED),
-    }
-    for key, (value, most) in sizes.items():
-        if isinstance(value, Mapping | list) and len(value) > most:
-            raise RecollectionError(
-                [Fault(f"memory.{key}", None, f"has {len(value)} items; at most {most} are written")]
-            )
+    _at_most(data.get("pods"), 2 * MOST_PODS, "pods")
+    _at_most(data.get("departed"), MOST_PODS, "departed")
+    _at_most(data.get("ahead"), 0, "ahead")
+    _at_most(last.get("instances") if isinstance(last, Mapping) else None, 0, "lastValid.instances")
+    _at_most(data.get(REGISTERED), MOST_REGISTERED, REGISTERED)
+    for key in ("pods", "departed"):
+        pods = data.get(key)
+        for uid, pod in pods.items() if isinstance(pods, Mapping) else ():
+            if isinstance(pod, Mapping):
+                _at_most(pod.get("lastSample"), MOST_METRICS, f"{key}.{uid}.lastSample")
+                _at_most(pod.get("ahead"), 0, f"{key}.{uid}.ahead")
+
+
+def _at_most(value: object, most: int, key: str) -> None:
+    if isinstance(value, Mapping | list) and len(value) > most:
+        raise RecollectionError([Fault(f"memory.{key}", None, f"has {len(value)} items; at most {most} are written")])
 
 
 def _told(memory: Memory, last: Roster, pods: Mapping[str, PodMemory]) -> Roster:

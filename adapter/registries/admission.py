@@ -10,7 +10,7 @@ from adapter.registries.roster import ServiceKey
 from adapter.settings_registries import AllowedServices, ConsulRegistry, NacosRegistry, PolarisRegistry, Registry
 
 _GROUPED = "@@"
-"""Nacos takes `group@@service` for a service's name, whatever group stands beside it."""
+"""Nacos takes `group@@service` for a service's name, whatever group stands beside it, and ends a group at the first."""
 
 
 class Choice(NamedTuple):
@@ -77,7 +77,7 @@ class Admission:
         if rules is None:
             rules = tuple(one for one in settings.allow if _matches(namespace, one.namespaces))
             self._rules[settings.name, namespace] = rules
-        if isinstance(settings, NacosRegistry) and (_GROUPED in key.service or _GROUPED in key.group):
+        if isinstance(settings, NacosRegistry) and (_GROUPED in key.service or _GROUPED in f"{key.group}@"):
             return False
         registry_namespace, group = _place(settings, key)
         return any(

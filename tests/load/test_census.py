@@ -1,5 +1,6 @@
 """What is kept from one look to the next changes no answer: all of it is as if it had been worked out anew."""
 
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -175,6 +176,24 @@ def test_between_two_samples_no_pod_is_classified_again() -> None:
     assert service.memory.census is last is not None
     service.pods[0] = replace(service.pods[0], deleting=True)
     assert service.look(service.memory).memory.census is not last
+
+
+def test_metrics_that_a_policy_no_longer_has_leave_nothing_behind() -> None:
+    service = Service(policy(), pods=[pod("a"), pod("b")])
+    for number in range(20):
+        service.rule = policy(replace(cpu("1200m", "400m"), name=f"edit-{number}"))
+        service.memory = service.look(service.memory).memory
+    assert service.memory.census is not None
+    assert set(service.memory.census.rows) == {"edit-19"}
+
+
+def test_a_policy_that_is_only_read_again_leaves_the_census_as_it_is() -> None:
+    service = Service(policy(registry=REGISTRY), pods=[pod("a", ip="10.0.0.1")], roster=roster("10.0.0.1"))
+    for _ in range(3):
+        service.memory = service.look(service.memory).memory
+    last = service.memory.census
+    service.rule = deepcopy(service.rule)
+    assert service.look(service.memory).memory.census is last is not None
 
 
 @st.composite

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -12,7 +13,7 @@ from adapter.load.membership import classify, trouble
 from adapter.load.memory import LastSample, Memory, PodMemory, SampleMemory
 from adapter.load.pods import PodState
 from adapter.policy import travelling
-from adapter.policy.memory import RecollectionError
+from adapter.policy.memory import Reader, RecollectionError
 from tests.load.registering import Registering, service, those
 from tests.load.world import NOW, cpu, pod, policy, roster, see, usage
 
@@ -187,3 +188,30 @@ def test_a_pod_that_plainly_serves_is_remembered_by_its_uid_alone() -> None:
     shop.answer()
     data = travelling.dump(shop.memory)
     assert (data["pods"], data["registered"]) == ({}, ["uid-p0"])
+
+
+MANY_SAMPLES = {str(number): {"at": "2026-01-01T12:00:00Z", "value": "1"} for number in range(60)}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"pods": {f"u{index}": {"lastSample": MANY_SAMPLES} for index in range(400)}},
+        {"departed": {f"u{index}": {"lastSample": {key: {} for key in MANY_SAMPLES}} for index in range(200)}},
+        {"pods": {f"u{index}": {"ahead": MANY_SAMPLES} for index in range(400)}},
+    ],
+    ids=["samples of pods", "samples of departed pods", "samples dated ahead"],
+)
+def test_samples_of_more_metrics_than_a_policy_has_are_refused_before_they_are_read(data: dict[str, object]) -> None:
+    with (
+        patch.object(Reader, "time", side_effect=AssertionError("it is read")),
+        pytest.raises(RecollectionError, match=r"u0\.(lastSample|ahead): has 60 items; at most \d+ are written"),
+    ):
+        travelling.load(data)
+
+
+def test_of_many_faults_of_a_status_only_the_first_are_told() -> None:
+    data = {"pods": {f"u{index}": {"seen": "never", "outSince": "x"} for index in range(400)}}
+    with pytest.raises(RecollectionError, match="and 700 more faults") as caught:
+        travelling.load(data)
+    assert len(caught.value.faults) == 101

@@ -158,6 +158,7 @@ def test_a_mark_is_not_put_beside_a_cost_of_somebody_elses(cluster: Confined, a_
         (lambda path: ("PATCH", f"{path}/resize", {"metadata": {"labels": {"a": "b"}}}), "UPDATE of pods/resize"),
         (lambda path: ("POST", f"{path}/eviction", eviction(path)), "CREATE of pods/eviction"),
         (lambda path: ("POST", f"{path}/binding", bound(path)), "CREATE of pods/binding"),
+        (lambda path: ("POST", f"{path.rsplit('/', 2)[0]}/bindings", bound(path)), "CREATE of bindings"),
         (lambda path: ("GET", f"{path}/exec?command=sh", None), "CONNECT of pods/exec"),
         (lambda path: ("GET", f"{path}/proxy/", None), "CONNECT of pods/proxy"),
         (lambda path: ("POST", path.rpartition("/")[0], pod(path.split("/")[4], "new")), "CREATE of pods"),

@@ -108,6 +108,7 @@ async def test_new_rules_hold_at_once_and_do_not_end_the_connection(stand: Stand
         (NACOS, {"groups": ["SHOP_*"]}, ("web", "", "shop_eu"), False),
         (NACOS, {"groups": ["SHOP"]}, ("PAY@@web", "", "SHOP"), False),
         (NACOS, {"groups": ["SHOP*"]}, ("web", "", "SHOP@@x"), False),
+        (NACOS, {"groups": ["SHOP?"]}, ("web", "", "SHOP@"), False),  # SHOP@@@web is @web of SHOP
         (NACOS, {"services": ["com.shop.*"]}, ("Com.shop.web", "", ""), False),
         (
             PolarisRegistry(name="one", type="Polaris", servers=("http://p:8090",)),
