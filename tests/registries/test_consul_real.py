@@ -416,8 +416,11 @@ class TestOutages:
                 followed.source.watch(keys)
 
                 def errors() -> list[str]:
-                    rosters = [followed.source.roster(key) for key in keys]
-                    return [one.error or "" if one else "nothing yet" for one in rosters]
+                    asked = [key for key in keys if followed.source.roster(key) is not None]
+                    troubles = [followed.source._book.trouble(key) for key in asked]
+                    return [one.sentence if one else "" for one in troubles] + ["nothing yet"] * (
+                        len(keys) - len(asked)
+                    )
 
                 await followed.until(lambda: "nothing yet" not in errors())
                 assert sum(not error for error in errors()) >= 2

@@ -59,8 +59,8 @@ class Followed:
     @property
     def error(self) -> str:
         """Why the last answer is not valid, or none came since; empty where all is well."""
-        found = self.source.roster(self.key)
-        return found.error or "" if found is not None else ""
+        trouble = self.book.trouble(self.key)
+        return trouble.sentence if trouble is not None else ""
 
     @property
     def listed(self) -> int:
