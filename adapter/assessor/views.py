@@ -18,6 +18,7 @@ from adapter.load.matching import owned_by, owns_its_pods
 from adapter.load.memory import Memory
 from adapter.load.pipeline import assess
 from adapter.load.pods import Pod
+from adapter.load.recollection import without_registry
 from adapter.load.roster import Roster
 from adapter.load.samples import QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Policy, Query, Scale, Target
@@ -72,7 +73,8 @@ class Views:
         self._world = world
         self._inputs = inputs
         self._now = now
-        self._memories: dict[Key, tuple[str, Memory]] = {}
+        self._memories: dict[Key, tuple[Policy, Memory]] = {}
+        """With the policy as it was when they were made."""
 
     def view(self, key: Key) -> PolicyView | None:
         """The policy as it stands now; None where it no longer exists."""
@@ -143,13 +145,15 @@ class Views:
             self._now(),
             target=target,
         )
-        self._memories[key] = (link.policy.uid, assessment.memory)
+        self._memories[key] = (link.policy, assessment.memory)
         return replace(view, assessment=assessment)
 
     def _memory(self, key: Key, policy: Policy) -> Memory:
         """What is remembered of this very policy, by this process or else by its status, where another left it."""
-        uid, memory = self._memories.get(key, ("", Memory()))
-        return memory if uid == policy.uid else replace(self._left_behind(key), looking_since=self._now())
+        before, memory = self._memories.get(key, (None, Memory()))
+        if before is None or before.uid != policy.uid:
+            return replace(self._left_behind(key), looking_since=self._now())
+        return memory if service_of(before) == service_of(policy) else without_registry(memory)
 
     def _left_behind(self, key: Key) -> Memory:
         """The memory in the policy's status. One that cannot be read is none: what is not known decides nothing."""

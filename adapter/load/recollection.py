@@ -70,6 +70,26 @@ def after_roster(
     )
 
 
+def without_registry(memory: Memory) -> Memory:
+    """The memory for a policy that names another service now: nothing that was said of the other one holds for it."""
+    return replace(
+        memory,
+        pods={
+            uid: replace(known, seen=None, absent_since=None, absent_count=0, by_absence=False)
+            for uid, known in memory.pods.items()
+        },
+        ever_in_roster=False,
+        roster_at=None,
+        last_valid=None,
+        rosters=0,
+        rosters_since=None,
+        empty_since=None,
+        roster_total=None,
+        reconnected_at=None,
+        hold_until=None,
+    )
+
+
 def _as_before(before: Mapping[str, PodMemory], after: Mapping[str, PodMemory]) -> Mapping[str, PodMemory]:
     """The pods' memories, as the same object where none has changed: the census of the last look holds on then."""
     same = len(before) == len(after) and all(before.get(uid) is known for uid, known in after.items())

@@ -58,6 +58,7 @@ class FakeInputs:
     refusal: str = ""
     silent: str | None = None
     listed: Roster | None = None
+    service: str = "web-service"
 
     def find(self, ref: TargetRef) -> Found | str:
         assert ref.namespace == "shop"
@@ -79,7 +80,7 @@ class FakeInputs:
         return self.listed
 
     def registry_refusal(self, service: ServiceKey, namespace: str) -> str:
-        assert (service.registry, service.service, namespace) == ("prod-nacos", "web-service", "shop")
+        assert (service.registry, service.service, namespace) == ("prod-nacos", self.service, "shop")
         return self.refusal
 
     def endpoint_serving(self, namespace: str, pod: str, uid: str) -> bool | None:

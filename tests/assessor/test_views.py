@@ -144,6 +144,23 @@ def test_the_registrys_roster_is_what_pods_are_judged_by(stand: Stand) -> None:
     assert view.assessment.counts == {PodState.SERVING: 3, PodState.PULLED_OUT: 2}
 
 
+def test_what_one_service_was_said_to_have_is_not_expected_of_another(stand: Stand) -> None:
+    """A policy that is edited to a wrong service: its pods are doubtful, as under a new policy, and not absent."""
+    stand.inputs.listed = Roster(at=stand.now, instances=tuple(Instance(pod_name=f"web-{i}") for i in range(5)))
+    stand.world.policy_changed(None, entry(registry=NACOS))
+    stand.view()
+    stand.world.policy_changed(entry(registry=NACOS), entry(registry=replace(NACOS, service="com.shop.wrong")))
+    stand.inputs.service = "com.shop.wrong"
+    states: set[PodState] = set()
+    for _ in range(6):
+        stand.now += 20
+        stand.inputs.listed = Roster(at=stand.now, instances=(Instance(pod_name="other-0"),))
+        view = stand.view()
+        assert view.assessment is not None
+        states |= {reading.state for reading in view.assessment.pods}
+    assert states == {PodState.DOUBTFUL}
+
+
 def test_kubernetes_is_a_registry_that_needs_no_settings(stand: Stand) -> None:
     stand.world.policy_changed(None, entry(registry=Registry(name="kubernetes")))
     assert desired(stand.view()) == 7
