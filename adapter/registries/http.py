@@ -14,7 +14,6 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 from adapter.answer_budget import Body
-from adapter.kube.backoff import Backoff
 from adapter.load.roster import Roster
 from adapter.outbound import Access
 from adapter.registries import http_wire as wire
@@ -34,8 +33,6 @@ from adapter.registries.tags import Tags
 from adapter.registries.turns import Turns
 from adapter.settings_registries import HttpRegistry
 
-LONGEST_PAUSE = 5.0
-"""Seconds between questions to a platform that cannot be reached."""
 CONFIRM_SECONDS = 5.0
 """How often what was told is looked at: whether it still holds."""
 
@@ -88,8 +85,7 @@ class HttpSource:
         try:
             async with asyncio.TaskGroup() as tasks:
                 if self._settings.url:
-                    tasks.create_task(self._poll())
-                    tasks.create_task(self._poll_late())
+                    tasks.create_task(self._turns.follow(self._look))
                 if self._settings.push:
                     tasks.create_task(self._keep())
         finally:
@@ -98,29 +94,8 @@ class HttpSource:
 
     # --- asked ---
 
-    async def _poll(self) -> None:
-        backoff = Backoff()
-        while True:
-            began = asyncio.get_running_loop().time()
-            if await self._look(self._turns.take(), self._pool, late=False):
-                backoff.reset()
-                await self._turns.rest(began)
-            else:
-                await asyncio.sleep(min(backoff.next(), LONGEST_PAUSE))
-
-    async def _poll_late(self) -> None:
-        """Ask about what was not answered in time, with all the time there is."""
-        backoff = Backoff()
-        while True:
-            if await self._look(await self._turns.take_late(), self._late_pool, late=True):
-                backoff.reset()
-            else:
-                await asyncio.sleep(min(backoff.next(), LONGEST_PAUSE))
-
-    async def _look(self, keys: Sequence[ServiceKey], pool: Pool, *, late: bool) -> bool:
+    async def _look(self, keys: Sequence[ServiceKey], late: bool) -> bool:
         """Ask about these services, and write down what is answered. False where the platform cannot be asked."""
-        if not keys:
-            return True
         # Those that failed come last: where the platform never answers for some, the others do not wait for them.
         keys = sorted(keys, key=lambda key: self._book.trouble(key) is not None)
         tags = [self._etags.of(key) for key in keys]
@@ -132,6 +107,7 @@ class HttpSource:
             return await self._read(reply, has_tag=bool(tags[index]))
 
         try:
+            pool = self._late_pool if late else self._pool
             outcomes = await self._turns.ask(pool, keys, questions, read, late=late)
         except RegistryError as error:
             self._book.failed(error)

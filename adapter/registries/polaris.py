@@ -9,11 +9,9 @@ Polaris 1.18 keeps every answer of a stream in memory until the stream ends.
 one of that address.
 """
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from adapter.kube.backoff import Backoff
 from adapter.kube.slices import Slices
 from adapter.load.roster import Roster
 from adapter.outbound import Access
@@ -27,9 +25,6 @@ from adapter.registries.roster import ServiceKey
 from adapter.registries.tags import Tags
 from adapter.registries.turns import Turns
 from adapter.settings_registries import PolarisRegistry
-
-LONGEST_PAUSE = 5.0
-"""Seconds between questions to a Polaris that cannot be reached."""
 
 
 class _Refused(NamedTuple):
@@ -66,37 +61,14 @@ class PolarisSource:
     async def run(self) -> None:
         """Follow the services until cancelled."""
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._poll())
-                tasks.create_task(self._poll_late())
+            await self._turns.follow(self._look)
         finally:
             for pool in self._pools.values():
                 pool.close()
             self._pools.clear()
 
-    async def _poll(self) -> None:
-        backoff = Backoff()
-        while True:
-            began = asyncio.get_running_loop().time()
-            if await self._look(self._turns.take(), late=False):
-                backoff.reset()
-                await self._turns.rest(began)
-            else:
-                await asyncio.sleep(min(backoff.next(), LONGEST_PAUSE))
-
-    async def _poll_late(self) -> None:
-        """Ask for what was not answered in time, with all the time there is."""
-        backoff = Backoff()
-        while True:
-            if await self._look(await self._turns.take_late(), late=True):
-                backoff.reset()
-            else:
-                await asyncio.sleep(min(backoff.next(), LONGEST_PAUSE))
-
-    async def _look(self, keys: Sequence[ServiceKey], *, late: bool) -> bool:
+    async def _look(self, keys: Sequence[ServiceKey], late: bool) -> bool:
         """Ask for these services, and write down what is answered. False where Polaris cannot be asked."""
-        if not keys:
-            return True
         # Those that failed come last: where Polaris never answers for some, the others do not wait for them.
         keys = sorted(keys, key=lambda key: self._book.trouble(key) is not None)
         try:

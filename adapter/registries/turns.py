@@ -7,10 +7,11 @@ What is not answered in time is late, and asked about beside the others, which w
 import asyncio
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain, zip_longest
 from typing import TypeVar
 
+from adapter.kube.backoff import Backoff
 from adapter.registries.errors import RegistryError
 from adapter.registries.http1 import Request
 from adapter.registries.pool import Answers, Pool, Read, Unanswered
@@ -26,6 +27,11 @@ LATE_TOGETHER = 8
 """How many late ones are: as many as there are connections, for each may take as long as an answer may."""
 PATIENCE_SECONDS = 0.5
 """So long answers are waited for at least before they are late."""
+LONGEST_PAUSE = 5.0
+"""Seconds between questions to a server that cannot be reached."""
+
+Look = Callable[[Sequence[ServiceKey], bool], Awaitable[bool]]
+"""Asks about services, late ones or others, and writes down what is answered; False where nobody can be asked."""
 
 
 class Turns:
@@ -49,6 +55,31 @@ class Turns:
         self._late_news = asyncio.Event()
         self._answered_at = -math.inf
         """When a question was answered in time (the loop's time)."""
+
+    async def follow(self, look: Look) -> None:
+        """Have services looked at as their turns come, late ones beside the others, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._in_turn(look))
+            tasks.create_task(self._when_late(look))
+
+    async def _in_turn(self, look: Look) -> None:
+        backoff = Backoff()
+        while True:
+            began = asyncio.get_running_loop().time()
+            keys = self.take()
+            if not keys or await look(keys, False):
+                backoff.reset()
+                await self.rest(began)
+            else:
+                await asyncio.sleep(min(backoff.next(), LONGEST_PAUSE))
+
+    async def _when_late(self, look: Look) -> None:
+        backoff = Backoff()
+        while True:
+            if await look(await self.take_late(), True):
+                backoff.reset()
+            else:
+                await asyncio.sleep(min(backoff.next(), LONGEST_PAUSE))
 
     @property
     def patience(self) -> float:
