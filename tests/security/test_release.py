@@ -161,9 +161,14 @@ def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Takes a package away from this process, with our modules that need it."""
 
     def take(package: str) -> None:
+        known = dict(sys.modules)
         for name in [
             name for name in sys.modules if re.match(rf"adapter\.registries\.(zookeeper|nacos)|{package}\b", name)
         ]:
+            parent, _, child = name.rpartition(".")
+            if parent in known and hasattr(known[parent], child):
+                # An import sets it, too: what is put back afterwards has to be the module that all others have.
+                monkeypatch.setattr(known[parent], child, known[name])
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, package, None)
 
