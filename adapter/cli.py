@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from adapter.faults import FaultyDocument
+from adapter.runtime.faults import FaultyDocument
 from adapter.telemetry.metrics import package_version
 
 OK, FAILED, INVALID, NO_DECISION = 0, 1, 2, 3
@@ -136,7 +136,8 @@ def _decide(parsed: argparse.Namespace) -> int:
 
 def _text(file: str) -> str:
     """The text of a file or of standard input; never more is read than the largest document has."""
-    from adapter import document, plain
+    from adapter import document
+    from adapter.runtime import plain
 
     with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as opened:
         content = opened.read(plain.LARGEST_BYTES + 1)

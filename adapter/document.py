@@ -12,9 +12,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from adapter import plain
-from adapter.decoding import Decoder
-from adapter.faults import Fault, FaultyDocument, foremost, path_of
 from adapter.kube.objects import EndpointSlice, decode_scale
 from adapter.kube.pods import PodDecoder
 from adapter.kube.selectors import SelectorError
@@ -35,6 +32,9 @@ from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.policy.parse import parse_policy
 from adapter.policy.times import seconds_of
 from adapter.registries.kubernetes import endpoints_serving
+from adapter.runtime import plain
+from adapter.runtime.decoding import Decoder
+from adapter.runtime.faults import Fault, FaultyDocument, foremost, path_of
 from adapter.usage.errors import PromqlError
 from adapter.usage.promql import inputs
 from adapter.usage.resource_metrics import decode_usage, seconds

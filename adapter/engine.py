@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import structlog
 
-from adapter.answer_budget import ANSWERS, MIB
 from adapter.assessor.entries import PolicyEntry, decode_hpa, decode_policy
 from adapter.assessor.freshness import Freshness, KindKey
 from adapter.assessor.marks import Marks
@@ -31,6 +30,7 @@ from adapter.policy.hpa import Hpa
 from adapter.registries.hub import Registries
 from adapter.registries.kubernetes import Endpoints, decode_listing
 from adapter.registries.roster import ServiceKey, service_of
+from adapter.runtime.answer_budget import ANSWERS, MIB
 from adapter.settings import Settings, SettingsError, SettingsFile, needs_restart
 from adapter.snapshot import Key, Neighbours, Picture, QueryView
 from adapter.telemetry import logs

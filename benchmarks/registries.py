@@ -26,10 +26,10 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import TypeAdapter
 
 from adapter.engine import YOUNG
-from adapter.places import Claim
 from adapter.registries.hub import Registries
 from adapter.registries.roster import FRESH_SECONDS, ServiceKey
-from adapter.settings_registries import Registry
+from adapter.runtime.places import Claim
+from adapter.settings.registries import Registry
 from adapter.telemetry import logs
 from adapter.telemetry.metrics import Metrics
 from benchmarks.processes import cpu_seconds, memory

@@ -13,7 +13,7 @@ from pydantic_core import PydanticUndefined
 
 from adapter import settings
 from adapter.settings import RESTART, Settings
-from adapter.settings_base import Section, models_in, type_of
+from adapter.settings.base import Section, models_in, type_of
 from adapter.telemetry.metrics import Metrics
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -21,7 +21,7 @@ from adapter.apiserver.status import StatusError, TooEarlyError, unauthorized, u
 from adapter.apiserver.trust import NO_TRUST, Peer, Trust
 from adapter.apiserver.words import RawHeaders, Words
 from adapter.kube.errors import KubeError
-from adapter.kube.flight import SingleFlight
+from adapter.runtime.single_flight import SingleFlight
 from adapter.telemetry.metrics import Metrics
 
 _log = structlog.get_logger(__name__)

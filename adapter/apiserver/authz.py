@@ -17,7 +17,7 @@ from adapter.apiserver.routes import Attributes
 from adapter.apiserver.rulings import Question, Ruling, Rulings
 from adapter.apiserver.status import StatusError, unauthorized, unavailable
 from adapter.kube.errors import KubeError
-from adapter.kube.flight import SingleFlight
+from adapter.runtime.single_flight import SingleFlight
 from adapter.telemetry.metrics import Metrics
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import msgspec
 
 from adapter.apiserver.routes import CUSTOM, EXTERNAL
-from adapter.kube.times import format_time
+from adapter.runtime.times import format_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from adapter.decoding import Decoder
-from adapter.faults import FaultyDocument
 from adapter.kube.objects import some_labels
 from adapter.load.spec import Policy
 from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.policy.objects import PolicyMetadata, PolicyObject
 from adapter.policy.parse import parse_policy
+from adapter.runtime.decoding import Decoder
+from adapter.runtime.faults import FaultyDocument
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

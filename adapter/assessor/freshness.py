@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from adapter.assessor.world import TargetRef
 from adapter.kube.errors import Forbidden, KubeError, NotFound
-from adapter.kube.times import format_time
+from adapter.runtime.times import format_time
 from adapter.telemetry.metrics import Metrics
 
 K = TypeVar("K")

@@ -9,14 +9,14 @@ import structlog
 
 from adapter.assessor.freshness import KindKey, KindWatches, silence
 from adapter.assessor.world import TargetRef
-from adapter.kube.backoff import Backoff
 from adapter.kube.errors import KubeError, NotFound
 from adapter.kube.reflector import Reflector
 from adapter.kube.resources import Resource, Resources
 from adapter.kube.session import Session
 from adapter.kube.targets import TargetObject, target_decoder
-from adapter.places import Claim, places
 from adapter.policy.references import kind_faults
+from adapter.runtime.backoff import Backoff
+from adapter.runtime.places import Claim, places
 from adapter.telemetry.metrics import Metrics
 
 log = structlog.get_logger(__name__)

@@ -10,8 +10,6 @@ import structlog
 from adapter.assessor.entries import PolicyEntry
 from adapter.assessor.targets import Found
 from adapter.assessor.world import Link, TargetRef, World
-from adapter.decoding import decode
-from adapter.faults import Fault
 from adapter.kube.selectors import SelectorError
 from adapter.kube.selectors import parse as parse_selector
 from adapter.load.matching import owned_by, owns_its_pods
@@ -26,6 +24,8 @@ from adapter.policy import travelling
 from adapter.policy.memory import RecollectionError
 from adapter.policy.references import reference_faults
 from adapter.registries.roster import ServiceKey, service_of
+from adapter.runtime.decoding import decode
+from adapter.runtime.faults import Fault
 from adapter.snapshot import WATCH_SILENT, Key, PolicyView, Problem
 
 log = structlog.get_logger(__name__)

@@ -10,7 +10,7 @@ import structlog
 from adapter.assessor.marks import Marks
 from adapter.kube.labelindex import OwnersByLabels
 from adapter.kube.podstore import Pods
-from adapter.kube.slices import turn
+from adapter.runtime.slices import turn
 from adapter.snapshot import Key, Picture, PodsMetricTarget, PolicyView, QueryView, TargetKey
 from adapter.telemetry.metrics import Metrics
 

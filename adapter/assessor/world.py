@@ -10,9 +10,9 @@ from adapter.assessor.podindex import PodIndex, owners
 from adapter.load.matching import owns_its_pods
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy
-from adapter.places import Claim
 from adapter.policy.hpa import Hpa
 from adapter.registries.roster import ServiceKey, service_of
+from adapter.runtime.places import Claim
 from adapter.snapshot import Key, Neighbours, PodsMetricTarget, TargetKey
 
 K = TypeVar("K")

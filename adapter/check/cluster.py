@@ -8,8 +8,6 @@ from typing import TypeVar
 
 import msgspec
 
-from adapter.decoding import Decoder, decode
-from adapter.faults import FaultyDocument
 from adapter.kube.errors import KubeError, MalformedAnswer
 from adapter.kube.objects import Condition
 from adapter.kube.paths import collection
@@ -25,6 +23,8 @@ from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.policy.objects import PolicyObject
 from adapter.policy.parse import parse_policy
 from adapter.policy.references import reference_faults
+from adapter.runtime.decoding import Decoder, decode
+from adapter.runtime.faults import FaultyDocument
 
 _HPAS = ("autoscaling/v2", "horizontalpodautoscalers")
 _POLICIES = ("effective-load.io/v1alpha1", "watermarkpolicies")

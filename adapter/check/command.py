@@ -24,7 +24,7 @@ from adapter.registries.admission import Admission
 from adapter.registries.probe import Look, look
 from adapter.registries.roster import ServiceKey, service_of
 from adapter.settings import Settings
-from adapter.settings_registries import Registry
+from adapter.settings.registries import Registry
 
 
 class Unusable(Exception):  # noqa: N818  an error is called what happened

@@ -15,7 +15,7 @@ from adapter.registries.book import Trouble
 from adapter.registries.probe import Look
 from adapter.registries.roster import ServiceKey
 from adapter.registries.rows import row
-from adapter.settings_registries import Registry
+from adapter.settings.registries import Registry
 
 PROBE = "effective-load-check"
 """The service that a registry is asked about where nobody names one: that it is not known is an answer too."""

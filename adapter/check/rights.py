@@ -6,9 +6,9 @@ from typing import NamedTuple
 import msgspec
 
 from adapter.check.report import Section
-from adapter.decoding import decode
 from adapter.kube.errors import KubeError, MalformedAnswer
 from adapter.kube.session import Session
+from adapter.runtime.decoding import decode
 
 NEEDED = (
     ("", "pods"),

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from adapter.check.cluster import Named
 from adapter.check.report import Kind, Section, is_well
 from adapter.kube.objects import Condition
-from adapter.outbound import Access, Client, OutboundError
 from adapter.policy.times import seconds_of
+from adapter.runtime.outbound import Access, Client, OutboundError
 
 OLD_SECONDS = 180.0
 """A status is written anew every two minutes; one that is older than this is no longer written."""

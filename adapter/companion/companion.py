@@ -14,12 +14,12 @@ from adapter.companion.notifier import Notifier
 from adapter.companion.situation import Past, Situation, ToleranceField
 from adapter.companion.watching import Watched, look
 from adapter.companion.writer import Writer
-from adapter.kube.backoff import Backoff
 from adapter.kube.errors import Forbidden, KubeError
 from adapter.kube.lease import Lease
 from adapter.kube.session import Session
 from adapter.load.pipeline import decide
 from adapter.policy.hpa import Hpa
+from adapter.runtime.backoff import Backoff
 from adapter.settings import Companion as CompanionSettings
 from adapter.snapshot import WATCH_SILENT, Key, Neighbours, Picture, Problem
 from adapter.telemetry.metrics import Metrics

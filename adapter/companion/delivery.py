@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from adapter.companion.messages import Message
-from adapter.settings_notifications import Severity
+from adapter.settings.notifications import Severity
 
 Send = Callable[[str, str, str, Severity], bool]
 """Sends (address, title, body, severity); whether it was taken. Blocks."""

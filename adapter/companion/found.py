@@ -6,11 +6,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from adapter.companion.situation import Past, Written
-from adapter.decoding import Decoder
 from adapter.kube.errors import MalformedAnswer
 from adapter.kube.paths import collection
 from adapter.kube.session import Session
 from adapter.policy.times import seconds_of
+from adapter.runtime.decoding import Decoder
 from adapter.snapshot import Key
 
 PAGE = 500

@@ -7,10 +7,10 @@ import msgspec
 
 from adapter.companion.actions import AskTolerance, WireHpa
 from adapter.companion.situation import ToleranceField
-from adapter.decoding import Decoder
 from adapter.kube.errors import MalformedAnswer
 from adapter.kube.paths import collection, path
 from adapter.policy.managers import OWN
+from adapter.runtime.decoding import Decoder
 
 HPAS = ("autoscaling/v2", "horizontalpodautoscalers")
 APPLY = "application/apply-patch+yaml"

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from adapter.companion.remembered import Notice
-from adapter.kube.times import format_time
-from adapter.settings_notifications import RateLimit, Route, Severity
+from adapter.runtime.times import format_time
+from adapter.settings.notifications import RateLimit, Route, Severity
 from adapter.snapshot import Key
 
 K = TypeVar("K")

@@ -13,7 +13,7 @@ from adapter.load.explanation import why
 from adapter.load.membership import ALL_WOULD_BE_OUT, GUARDED_ABSENCE
 from adapter.load.pods import PodState
 from adapter.load.sentences import metric_errors
-from adapter.settings_notifications import Severity, Topic
+from adapter.settings.notifications import Severity, Topic
 
 CONDITION = "RoutesKnown"
 FEWEST_OUT = 2

@@ -19,7 +19,7 @@ from adapter.companion.remembered import Notice
 from adapter.kube.lease import Lease
 from adapter.kube.session import Session
 from adapter.settings import Companion
-from adapter.settings_notifications import Route, Severity
+from adapter.settings.notifications import Route, Severity
 from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
 

@@ -5,11 +5,11 @@ from fnmatch import fnmatchcase
 import msgspec
 import structlog
 
-from adapter.decoding import Decoder
 from adapter.kube.errors import KubeError
 from adapter.kube.paths import path
 from adapter.kube.session import Session
-from adapter.settings_notifications import Production
+from adapter.runtime.decoding import Decoder
+from adapter.settings.notifications import Production
 
 KNOWN_SECONDS = 300.0
 """So long a namespace is not asked again, whether it had answered or not."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from adapter.settings_notifications import Severity, Topic
+from adapter.settings.notifications import Severity, Topic
 
 
 class Asked(NamedTuple):

@@ -22,12 +22,12 @@ from adapter.companion.actions import (
 from adapter.companion.deletion_cost import LOWEST
 from adapter.companion.hpas import APPLY, MERGE, Hpas
 from adapter.companion.patience import Patience
-from adapter.decoding import Decoder
 from adapter.kube.errors import ApiStatusError, Conflict, Forbidden, KubeError, MalformedAnswer, NotFound
 from adapter.kube.paths import collection, path
 from adapter.kube.pods import DELETION_COST_ANNOTATION, MARK_ANNOTATION
 from adapter.kube.session import Session
 from adapter.policy.managers import OWN
+from adapter.runtime.decoding import Decoder
 from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
 

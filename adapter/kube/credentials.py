@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from adapter.kube.errors import CredentialsError
-from adapter.kube.times import parse_time
+from adapter.runtime.times import parse_time
 
 IN_CLUSTER_SECONDS = 60.0
 """How often the service account's token file is read again; the kubelet replaces it well before it expires."""

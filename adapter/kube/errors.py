@@ -27,8 +27,8 @@ import re
 
 import msgspec
 
-from adapter.decoding import decode
-from adapter.source_errors import SourceError, without_user
+from adapter.runtime.decoding import decode
+from adapter.runtime.source_errors import SourceError, without_user
 
 _SHOWN = 300
 _REASON = re.compile(r"[A-Za-z]{1,64}", re.ASCII)

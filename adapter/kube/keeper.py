@@ -6,7 +6,7 @@ import structlog
 
 from adapter.kube.credentials import Access, Load
 from adapter.kube.errors import KubeError
-from adapter.kube.flight import SingleFlight
+from adapter.runtime.single_flight import SingleFlight
 
 _AFTER_REFUSAL_SECONDS = 5.0
 _AFTER_FAILURE_SECONDS = 10.0

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from adapter.kube.selectors import Operator, Requirement, Selector
-from adapter.kube.slices import Slices
+from adapter.runtime.slices import Slices
 
 MOST_SHAPES = 16
 """So many shapes of selectors an index is kept for; of more, the one that was not used for longest goes."""

@@ -16,10 +16,10 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
-from adapter.decoding import Decoder
 from adapter.kube.errors import Conflict, KubeError, NotFound
 from adapter.kube.paths import collection, path
 from adapter.kube.session import Session
+from adapter.runtime.decoding import Decoder
 
 DURATION_SECONDS = 10
 """A lease that was not renewed for so long may be taken."""

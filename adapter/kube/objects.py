@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from adapter.decoding import Decoder
 from adapter.kube import selectors
 from adapter.load.spec import Scale
+from adapter.runtime.decoding import Decoder
 
 Quantity = str | int | float
 """A quantity as it stands on the wire; hand-written documents also hold bare numbers."""

@@ -8,12 +8,12 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from adapter.decoding import Decoder
 from adapter.kube.objects import Condition as WireCondition
 from adapter.kube.objects import OwnerReference, Quantity
-from adapter.kube.times import known_time
 from adapter.load import quantity
 from adapter.load.pods import Condition, Container, Owner, Pod
+from adapter.runtime.decoding import Decoder
+from adapter.runtime.times import known_time
 
 PULLED_OUT_ANNOTATION = "effective-load.io/pulled-out"
 DELETION_COST_ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"

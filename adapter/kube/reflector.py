@@ -13,8 +13,6 @@ from typing import Generic, TypeVar
 import msgspec
 import structlog
 
-from adapter.decoding import Decoder, TooDeepError, shallow
-from adapter.kube.backoff import Backoff
 from adapter.kube.errors import (
     ApiStatusError,
     CredentialsError,
@@ -32,7 +30,9 @@ from adapter.kube.errors import (
     from_answer,
 )
 from adapter.kube.session import LARGEST_ANSWER, Session
-from adapter.kube.slices import Slices, spare_what_lives
+from adapter.runtime.backoff import Backoff
+from adapter.runtime.decoding import Decoder, TooDeepError, shallow
+from adapter.runtime.slices import Slices, spare_what_lives
 from adapter.telemetry.metrics import Metrics
 
 T = TypeVar("T")

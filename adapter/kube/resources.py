@@ -6,14 +6,14 @@ from typing import TypeVar
 
 import msgspec
 
-from adapter.decoding import decode
 from adapter.kube.errors import Forbidden, KubeError, MalformedAnswer, NotFound, UnknownKind
-from adapter.kube.flight import SingleFlight
 from adapter.kube.objects import ApiGroupList, ApiResource, ApiResourceList, CustomResourceDefinition
 from adapter.kube.paths import collection, group_version, path
 from adapter.kube.session import Session
 from adapter.kube.targets import BUILT_IN, ScalePaths
 from adapter.policy.references import kind_faults
+from adapter.runtime.decoding import decode
+from adapter.runtime.single_flight import SingleFlight
 
 T = TypeVar("T")
 

@@ -7,10 +7,10 @@ import msgspec
 from cachetools import TTLCache
 
 from adapter.kube.errors import KubeError, MalformedAnswer, ScaleUnread
-from adapter.kube.flight import SingleFlight
 from adapter.kube.objects import decode_scale
 from adapter.kube.session import Session
 from adapter.load.spec import Scale
+from adapter.runtime.single_flight import SingleFlight
 from adapter.telemetry.metrics import Metrics
 
 DEADLINE_SECONDS = 0.5

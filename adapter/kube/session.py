@@ -10,7 +10,12 @@ from typing import NamedTuple, Self
 import aiohttp
 from yarl import URL
 
-from adapter.answer_budget import (
+from adapter.kube import credentials
+from adapter.kube.clock import ServerClock
+from adapter.kube.credentials import Access, Load
+from adapter.kube.errors import KubeError, TimedOut, TooLarge, Unreachable, from_answer
+from adapter.kube.keeper import Keeper
+from adapter.runtime.answer_budget import (
     ANSWERS,
     MIB,
     SEGMENT_BYTES,
@@ -21,12 +26,7 @@ from adapter.answer_budget import (
     Limit,
     read_body,
 )
-from adapter.connector import Connector, words
-from adapter.kube import credentials
-from adapter.kube.clock import ServerClock
-from adapter.kube.credentials import Access, Load
-from adapter.kube.errors import KubeError, TimedOut, TooLarge, Unreachable, from_answer
-from adapter.kube.keeper import Keeper
+from adapter.runtime.connector import Connector, words
 from adapter.telemetry.metrics import Metrics, package_version
 
 _CONNECT_SECONDS = 10.0

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from adapter.decoding import Decoder
 from adapter.kube import selectors
 from adapter.kube.objects import AnyObject, Condition, some_labels
-from adapter.kube.times import known_time
 from adapter.load.spec import Scale, Target
+from adapter.runtime.decoding import Decoder
+from adapter.runtime.times import known_time
 
 
 @dataclass(frozen=True, slots=True)

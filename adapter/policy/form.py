@@ -5,8 +5,8 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Any, TypeVar
 
-from adapter.faults import Fault, closest
 from adapter.load.quantity import QuantityError, parse, parse_nano
+from adapter.runtime.faults import Fault, closest
 
 Choice = TypeVar("Choice", bound=StrEnum)
 

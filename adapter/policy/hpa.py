@@ -6,7 +6,6 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import NamedTuple
 
-from adapter.faults import Fault
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, HpaTolerance
 from adapter.policy.form import LONGEST, Form
@@ -14,6 +13,7 @@ from adapter.policy.managers import Managers, read_managers
 from adapter.policy.objects import PolicyError, Source, as_mapping
 from adapter.policy.parse import API_VERSION, KIND
 from adapter.policy.times import seconds_of
+from adapter.runtime.faults import Fault
 
 DESIRED = "desired_replicas"
 """The metric that is the replica count."""

@@ -9,11 +9,11 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
-from adapter.faults import Fault, FaultyDocument, foremost, path_of, shorten
 from adapter.load.memory import AheadSample, Departed, LastSample, Memory, PodMemory, Replacement, SampleMemory
 from adapter.load.quantity import NANO, QuantityError, nano_text, parse
 from adapter.load.roster import Instance, Roster
 from adapter.policy.times import seconds_of
+from adapter.runtime.faults import Fault, FaultyDocument, foremost, path_of, shorten
 
 _TIMES = {
     "seen", "absentSince", "outSince", "doubtSince", "rosterAt", "rostersSince", "emptySince", "reconnectedAt",

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from adapter.decoding import decode
-from adapter.faults import Fault, FaultyDocument
+from adapter.runtime.decoding import decode
+from adapter.runtime.faults import Fault, FaultyDocument
 
 Source = Mapping[str, Any] | bytes | msgspec.Raw | msgspec.Struct
 """An object as it comes: from a file, off the wire, or decoded narrowly by another room."""

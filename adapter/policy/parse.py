@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from enum import StrEnum
 from fractions import Fraction
 
-from adapter.faults import Fault
 from adapter.load.membership import KUBERNETES
 from adapter.load.quantity import NANO, QuantityError, parse
 from adapter.load.spec import (
@@ -32,6 +31,7 @@ from adapter.policy import pacing
 from adapter.policy.form import Form, percent_as_quantity
 from adapter.policy.objects import PolicyError, Source, as_mapping
 from adapter.policy.times import seconds_of
+from adapter.runtime.faults import Fault
 
 GROUP = "effective-load.io"
 API_VERSION = f"{GROUP}/v1alpha1"

@@ -7,7 +7,7 @@ at most one slash: `%61pps/v1` and `apps?x=1/v1` are admitted.
 import re
 from collections.abc import Iterator
 
-from adapter.faults import Fault
+from adapter.runtime.faults import Fault
 
 LONGEST = 253
 """Characters of a group or a name."""

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from adapter.faults import Fault, path_of
 from adapter.load.memory import Memory, PodMemory, SampleMemory
 from adapter.load.roster import Instance, Roster
 from adapter.policy import memory as recollection
 from adapter.policy.memory import RecollectionError
 from adapter.policy.parse import MOST_METRICS
+from adapter.runtime.faults import Fault, path_of
 
 MOST_PODS = 200
 MOST_REGISTERED = 5000

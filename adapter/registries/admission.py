@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from adapter.places import Claim, places
 from adapter.registries.roster import ServiceKey
-from adapter.settings_registries import AllowedServices, ConsulRegistry, NacosRegistry, PolarisRegistry, Registry
+from adapter.runtime.places import Claim, places
+from adapter.settings.registries import AllowedServices, ConsulRegistry, NacosRegistry, PolarisRegistry, Registry
 
 _GROUPED = "@@"
 """Nacos takes `group@@service` for a service's name, whatever group stands beside it, and ends a group at the first."""

@@ -12,7 +12,7 @@ RegistryError               any failure of a registry; its text is for operators
 
 # ruff: noqa: N818 - an error is called what happened
 
-from adapter.source_errors import SourceError
+from adapter.runtime.source_errors import SourceError
 
 
 class RegistryError(SourceError):

@@ -8,15 +8,15 @@ from typing import NamedTuple
 import structlog
 
 from adapter.load.roster import Roster
-from adapter.places import Claim
 from adapter.registries.admission import Admission, Choice
 from adapter.registries.book import Book
 from adapter.registries.errors import MissingExtra, RegistryError, RegistryFailing
-from adapter.registries.http import HttpSource
+from adapter.registries.http.source import HttpSource
 from adapter.registries.origin import origin
 from adapter.registries.roster import OnChange, RosterSource, ServiceKey
 from adapter.registries.rows import row
-from adapter.settings_registries import (
+from adapter.runtime.places import Claim
+from adapter.settings.registries import (
     ConsulRegistry,
     EurekaRegistry,
     HttpRegistry,
@@ -217,23 +217,23 @@ def source(settings: Registry, book: Book) -> RosterSource:
     """The source that speaks the registry's protocol. Modules are loaded when first needed: some need extras."""
     match settings:
         case NacosRegistry():
-            from adapter.registries.nacos import NacosSource
+            from adapter.registries.nacos.source import NacosSource
 
             return NacosSource(settings, book)
         case EurekaRegistry():
-            from adapter.registries.eureka import EurekaSource
+            from adapter.registries.eureka.source import EurekaSource
 
             return EurekaSource(settings, book)
         case ConsulRegistry():
-            from adapter.registries.consul import ConsulSource
+            from adapter.registries.consul.source import ConsulSource
 
             return ConsulSource(settings, book)
         case ZooKeeperRegistry():
-            from adapter.registries.zookeeper import ZooKeeperSource
+            from adapter.registries.zookeeper.source import ZooKeeperSource
 
             return ZooKeeperSource(settings, book)
         case PolarisRegistry():
-            from adapter.registries.polaris import PolarisSource
+            from adapter.registries.polaris.source import PolarisSource
 
             return PolarisSource(settings, book)
         case HttpRegistry():

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from adapter.decoding import Decoder
 from adapter.kube.objects import EndpointSlice
+from adapter.runtime.decoding import Decoder
 
 
 class _Copy(NamedTuple):

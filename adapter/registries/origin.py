@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from adapter.settings_registries import (
+from adapter.settings.registries import (
     EurekaRegistry,
     HttpRegistry,
     NacosRegistry,

@@ -5,8 +5,6 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from adapter.answer_budget import MIB, AnswerTooLarge, Limit
-from adapter.outbound import Answer, Client, OutboundError, Reply
 from adapter.registries.errors import (
     NotAllowed,
     NotAuthenticated,
@@ -15,7 +13,9 @@ from adapter.registries.errors import (
     RegistryUnreachable,
     WrongRegistryAnswer,
 )
-from adapter.settings_registries import ConsulRegistry, EurekaRegistry, HttpRegistry, NacosRegistry, PolarisRegistry
+from adapter.runtime.answer_budget import MIB, AnswerTooLarge, Limit
+from adapter.runtime.outbound import Answer, Client, OutboundError, Reply
+from adapter.settings.registries import ConsulRegistry, EurekaRegistry, HttpRegistry, NacosRegistry, PolarisRegistry
 
 T = TypeVar("T")
 

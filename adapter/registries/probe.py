@@ -11,7 +11,7 @@ from adapter.registries.errors import MissingExtra
 from adapter.registries.hub import source
 from adapter.registries.origin import origin
 from adapter.registries.roster import ServiceKey
-from adapter.settings_registries import HttpRegistry, Registry
+from adapter.settings.registries import HttpRegistry, Registry
 from adapter.telemetry.metrics import Metrics
 
 MARGIN_SECONDS = 1.0

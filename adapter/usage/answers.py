@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from adapter.kube.slices import Slices
 from adapter.load.quantity import QuantityError, parse_number
 from adapter.load.samples import Point, QuerySamples
+from adapter.runtime.slices import Slices
 from adapter.usage.errors import WrongAnswer
 from adapter.usage.promql import INPUT_LABEL, Inputs
 from adapter.usage.questions import Question

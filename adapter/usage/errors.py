@@ -11,7 +11,7 @@ PromqlError                 an expression this room will not send (a ValueError:
 
 # ruff: noqa: N818 - an error is called what happened
 
-from adapter.source_errors import SourceError
+from adapter.runtime.source_errors import SourceError
 
 
 class UsageError(SourceError):

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from adapter.kube.slices import Slices
 from adapter.load.samples import QuerySamples
 from adapter.load.spec import Query
+from adapter.runtime.slices import Slices
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.answers import Answer, Dates, answer, release

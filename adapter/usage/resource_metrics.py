@@ -14,14 +14,14 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from adapter.answer_budget import MIB, Body, Limit
-from adapter.decoding import Decoder
 from adapter.kube.errors import ApiStatusError, KubeError, TimedOut
 from adapter.kube.paths import collection
-from adapter.kube.slices import Slices
 from adapter.load.quantity import NANO, QuantityError, parse_nano
 from adapter.load.samples import PodUsage, ResourceSamples
-from adapter.pieces import Uncut, array, pieces
+from adapter.runtime.answer_budget import MIB, Body, Limit
+from adapter.runtime.decoding import Decoder
+from adapter.runtime.pieces import Uncut, array, pieces
+from adapter.runtime.slices import Slices
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.errors import WrongAnswer
 from adapter.usage.outage import pause

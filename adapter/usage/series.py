@@ -7,8 +7,8 @@ import msgspec
 
 from adapter.kube.labelindex import LabelIndex, Shape
 from adapter.kube.selectors import Selector
-from adapter.kube.slices import Slices
 from adapter.load.samples import Point
+from adapter.runtime.slices import Slices
 
 _MOST_SELECTORS = 64
 

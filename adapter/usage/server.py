@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from prometheus_client import Histogram
 
-from adapter.answer_budget import MIB, AnswerTooLarge, Limit
-from adapter.kube.slices import Slices
-from adapter.outbound import AT_ONCE, Access, Client, OutboundError
+from adapter.runtime.answer_budget import MIB, AnswerTooLarge, Limit
+from adapter.runtime.outbound import AT_ONCE, Access, Client, OutboundError
+from adapter.runtime.slices import Slices
 from adapter.settings import PrometheusServer
 from adapter.usage.errors import SourceUnreachable, UsageError, WrongAnswer
 from adapter.usage.outage import Outage

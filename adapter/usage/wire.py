@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
-from adapter.answer_budget import Body
-from adapter.decoding import Decoder
-from adapter.kube.slices import Slices
-from adapter.pieces import Uncut, array, pieces
+from adapter.runtime.answer_budget import Body
+from adapter.runtime.decoding import Decoder
+from adapter.runtime.pieces import Uncut, array, pieces
+from adapter.runtime.slices import Slices
 from adapter.usage.errors import QueryRejected, SourceFailing, UsageError, WrongAnswer
 
 _SHOWN = 200

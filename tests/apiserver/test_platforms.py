@@ -14,10 +14,10 @@ import trustme
 from adapter.apiserver import platforms
 from adapter.apiserver.server import ServerOptions
 from adapter.kube.session import Session
-from adapter.places import Claim
 from adapter.registries.hub import Registries
 from adapter.registries.roster import ServiceKey
-from adapter.settings_registries import HttpRegistry
+from adapter.runtime.places import Claim
+from adapter.settings.registries import HttpRegistry
 from adapter.telemetry.metrics import Metrics
 from tests.apiserver import pictures
 from tests.apiserver.cluster import REVIEWS, Cluster

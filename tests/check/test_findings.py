@@ -11,7 +11,7 @@ from adapter.load.roster import Instance, Roster
 from adapter.registries.book import Trouble
 from adapter.registries.probe import Look
 from adapter.registries.roster import ServiceKey
-from adapter.settings_registries import ConsulRegistry, HttpRegistry
+from adapter.settings.registries import ConsulRegistry, HttpRegistry
 from tests.load.world import NOW, REGISTRY, TARGET, pod
 
 KEY = ServiceKey("main", "web", "prod", "blue")

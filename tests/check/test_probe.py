@@ -11,7 +11,7 @@ from adapter.registries import probe
 from adapter.registries.book import Book
 from adapter.registries.errors import NotAllowed, RegistryUnreachable
 from adapter.registries.roster import ServiceKey
-from adapter.settings_registries import ConsulRegistry, HttpRegistry, Registry
+from adapter.settings.registries import ConsulRegistry, HttpRegistry, Registry
 
 WEB, CART = ServiceKey("main", "web"), ServiceKey("main", "cart")
 LISTED = [Instance(ip="10.0.0.1", port=8080)]

@@ -13,7 +13,7 @@ from adapter.check import watches
 from adapter.check.cluster import Named, Status
 from adapter.check.report import Section
 from adapter.kube.objects import Condition
-from adapter.kube.times import format_time
+from adapter.runtime.times import format_time
 from tests.cluster.processes import free_ports
 from tests.load.world import NOW, cpu, policy
 

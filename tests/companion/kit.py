@@ -11,7 +11,7 @@ from adapter.load.pods import Pod
 from adapter.load.samples import Samples
 from adapter.load.spec import Bounds, Policy, Target
 from adapter.settings import Companion
-from adapter.settings_notifications import Notifications, Route
+from adapter.settings.notifications import Notifications, Route
 from adapter.snapshot import Key, PolicyView
 from tests.load.world import NOW, TARGET, cpu, policy, same, scale, see, usage
 

@@ -12,7 +12,7 @@ from adapter.companion.notifier import Notifier
 from adapter.companion.remembered import Notice
 from adapter.kube.errors import Unreachable
 from adapter.settings import Companion
-from adapter.settings_notifications import Notifications, Production, Route, Severity, Topic
+from adapter.settings.notifications import Notifications, Production, Route, Severity, Topic
 from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
 from tests.load.world import NOW

@@ -13,7 +13,7 @@ import requests
 from adapter.companion import delivery
 from adapter.companion.delivery import Delivery, NoLibraryError
 from adapter.companion.messages import Message
-from adapter.settings_notifications import Route, Severity, Topic
+from adapter.settings.notifications import Route, Severity, Topic
 from tests.companion.receivers import hook, mailbox
 from tests.companion.telling import KEY, Sent, Stand, in_threads, notice, notifying, telling
 from tests.load.world import NOW

@@ -8,7 +8,7 @@ from adapter.companion.actions import Notify, Outcome
 from adapter.companion.situation import Past, Situation, Written
 from adapter.load.spec import Bounds
 from adapter.settings import Companion
-from adapter.settings_notifications import Notifications, Route, Severity, Topic
+from adapter.settings.notifications import Notifications, Route, Severity, Topic
 from tests.companion.kit import HEARD, ROUTE, RULE, Leader, situation, topics
 from tests.companion.test_versions import NEW, OLD, of
 from tests.load.world import NOW, REGISTRY, out, roster, same

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-from adapter import document, plain
+from adapter import document
 from adapter.cli import INVALID
 from adapter.policy import travelling
 from adapter.policy.memory import RecollectionError
+from adapter.runtime import plain
 
 ROOT = Path(__file__).parent.parent.parent
 VECTORS = ROOT / "tests" / "vectors"

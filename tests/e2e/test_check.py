@@ -14,7 +14,7 @@ import yaml
 
 from adapter.check import watches
 from adapter.check.report import Verdict
-from adapter.kube.times import format_time
+from adapter.runtime.times import format_time
 from tests.cluster.adapter import AdapterProcess
 from tests.cluster.workloads import Workloads, cpu_watermarks, external_metric, target_metric
 from tests.e2e.registries import Platform, platform

@@ -8,7 +8,7 @@ from prometheus_client.exposition import generate_latest
 
 from adapter.assessor import targets
 from adapter.kube import reflector
-from adapter.kube.backoff import Backoff
+from adapter.runtime.backoff import Backoff
 from tests.engine.kit import Service, Stand, running, standing, until
 
 WEB = Service("shop", "web", "deployments", "cpu")

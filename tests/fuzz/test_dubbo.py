@@ -6,8 +6,8 @@ from urllib.parse import quote
 import pytest
 from hypothesis import strategies as st
 
-from adapter.registries import zookeeper_layouts
-from adapter.registries.zookeeper_rules import LARGEST_RULE, applied, documents, overrides
+from adapter.registries.zookeeper import layouts as zookeeper_layouts
+from adapter.registries.zookeeper.rules import LARGEST_RULE, applied, documents, overrides
 from tests.fuzz.kit import fuzz, in_a_step
 from tests.fuzz.spoil import TEXTS, each_place, spoilt
 

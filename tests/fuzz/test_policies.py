@@ -8,12 +8,12 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
-from adapter.decoding import decode
-from adapter.faults import Fault, FaultyDocument, foremost
 from adapter.load import schedule
 from adapter.policy import travelling
 from adapter.policy.hpa import parse_hpa
 from adapter.policy.parse import parse_policy
+from adapter.runtime.decoding import decode
+from adapter.runtime.faults import Fault, FaultyDocument, foremost
 from tests.fuzz.kit import STEP_SECONDS, fuzz, in_a_step, uncached
 from tests.fuzz.spoil import STRANGE, TEXTS, each_place, places, spoilt
 from tests.fuzz.test_kubernetes import HPA

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
-from adapter.answer_budget import Body
-from adapter.kube.slices import Slices
 from adapter.load.quantity import QuantityError
+from adapter.runtime.answer_budget import Body
+from adapter.runtime.slices import Slices
 from adapter.usage import answers, promql, resource_metrics, wire
 from adapter.usage.errors import PromqlError, UsageError
 from adapter.usage.promql import INPUT_LABEL, inputs

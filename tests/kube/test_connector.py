@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import trustme
 
-from adapter import outbound
 from adapter.kube.credentials import Access
 from adapter.kube.errors import TimedOut
 from adapter.kube.session import Session
+from adapter.runtime import outbound
 from adapter.telemetry.metrics import Metrics
 
 

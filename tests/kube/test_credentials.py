@@ -19,7 +19,7 @@ from adapter.kube import credentials
 from adapter.kube.credentials import Access, TlsContexts, choose
 from adapter.kube.errors import CredentialsError
 from adapter.kube.keeper import Keeper
-from adapter.kube.times import format_time
+from adapter.runtime.times import format_time
 
 SERVER = "https://10.0.0.1:6443"
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from adapter.kube.labelindex import MOST_SHAPES, LabelIndex, OwnersByLabels
 from adapter.kube.podstore import Pods
 from adapter.kube.selectors import Selector, parse
-from adapter.kube.slices import Slices
 from adapter.load.pods import Pod
+from adapter.runtime.slices import Slices
 
 keys = st.sampled_from(["app", "tier", "size"])
 some = st.sampled_from(["a", "b", "1", "7"])

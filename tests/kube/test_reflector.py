@@ -11,12 +11,12 @@ import structlog
 from aiohttp import web
 
 from adapter.kube import reflector as module
-from adapter.kube.backoff import Backoff
 from adapter.kube.credentials import Access
 from adapter.kube.errors import CredentialsError, NotFound
 from adapter.kube.reflector import Reflector
 from adapter.kube.session import Session
-from adapter.kube.slices import Slices
+from adapter.runtime.backoff import Backoff
+from adapter.runtime.slices import Slices
 from adapter.telemetry.metrics import Metrics
 from tests.kube.fake import COLLECTION, FakeApi, Watch, cut_short, status, text
 

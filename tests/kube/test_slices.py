@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 
-from adapter.kube.slices import Slices, turn
+from adapter.runtime.slices import Slices, turn
 
 
 class Passes:

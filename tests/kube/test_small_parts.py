@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.kube.backoff import Backoff
 from adapter.kube.clock import ServerClock
-from adapter.kube.flight import SingleFlight
-from adapter.kube.slices import spare_what_lives
-from adapter.kube.times import TimeError, format_time, known_time, parse_time
+from adapter.runtime.backoff import Backoff
+from adapter.runtime.single_flight import SingleFlight
+from adapter.runtime.slices import spare_what_lives
+from adapter.runtime.times import TimeError, format_time, known_time, parse_time
 
 
 class Hands:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from adapter import plain
+from adapter.runtime import plain
 from tests.literal import model, states, usage
 from tests.literal.compare import Case, difference, reduced
 from tests.literal.generator import sequence

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from adapter.settings import Settings
-from adapter.settings_registries import HttpRegistry, NacosRegistry, Registry
+from adapter.settings.registries import HttpRegistry, NacosRegistry, Registry
 from tests.manifests.rendering import Object
 
 PLACEHOLDER = "192.0.2.0/24"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from adapter.faults import Fault, FaultyDocument, closest, path_of, shorten
 from adapter.policy.form import Form, percent_as_quantity
+from adapter.runtime.faults import Fault, FaultyDocument, closest, path_of, shorten
 
 
 class Colour(StrEnum):

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from adapter.faults import Fault
 from adapter.kube.objects import AnyObject
 from adapter.load.quantity import NANO
 from adapter.load.spec import (
@@ -29,6 +28,7 @@ from adapter.load.spec import (
 )
 from adapter.policy.objects import PolicyError, PolicyObject
 from adapter.policy.parse import parse_policy
+from adapter.runtime.faults import Fault
 from tests.policy.conftest import PolicyApi
 from tests.policy.strategies import specs
 from tests.policy.wrong import CPU, LUNCH, MEMORY, NACOS, RPS, metric, policy

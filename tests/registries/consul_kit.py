@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any
 
 from adapter.load.roster import Roster
-from adapter.registries.consul import ConsulSource
+from adapter.registries.consul.source import ConsulSource
 from adapter.registries.roster import ServiceKey
-from adapter.settings_registries import ConsulRegistry
+from adapter.settings.registries import ConsulRegistry
 from tests.registries.servers.consul import Consul
 from tests.registries.trust import Clock, Ears, Service, book
 

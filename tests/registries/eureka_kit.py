@@ -11,9 +11,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from adapter.load.roster import Roster
-from adapter.registries.eureka import EurekaSource
+from adapter.registries.eureka.source import EurekaSource
 from adapter.registries.roster import ServiceKey
-from adapter.settings_registries import EurekaRegistry
+from adapter.settings.registries import EurekaRegistry
 from tests.registries.servers.eureka import EurekaServer
 from tests.registries.trust import Clock, Ears, Service, book
 

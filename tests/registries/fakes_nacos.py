@@ -20,8 +20,8 @@ import grpc.aio  # type: ignore[import-untyped]
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from adapter.registries.nacos_wire import Payload, decode, encode
-from adapter.settings_registries import NacosRegistry
+from adapter.registries.nacos.wire import Payload, decode, encode
+from adapter.settings.registries import NacosRegistry
 from tests.cluster.processes import free_ports
 
 SECRET_KEY = "sk"

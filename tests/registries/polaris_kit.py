@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from adapter.load.roster import Roster
-from adapter.registries.polaris import PolarisSource
+from adapter.registries.polaris.source import PolarisSource
 from adapter.registries.roster import ServiceKey
-from adapter.settings_registries import PolarisRegistry
+from adapter.settings.registries import PolarisRegistry
 from tests.registries.servers.polaris import Polaris
 from tests.registries.trust import Clock, Ears, Service, book
 

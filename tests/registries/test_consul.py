@@ -14,9 +14,8 @@ from multidict import CIMultiDict
 
 from adapter.load.pods import PodState
 from adapter.load.roster import Instance
-from adapter.outbound import Reply
-from adapter.registries import consul as source_module
-from adapter.registries import consul_wire as wire
+from adapter.registries.consul import source as source_module
+from adapter.registries.consul import wire
 from adapter.registries.errors import (
     NotAllowed,
     NotAuthenticated,
@@ -24,6 +23,7 @@ from adapter.registries.errors import (
     RegistryFailing,
     WrongRegistryAnswer,
 )
+from adapter.runtime.outbound import Reply
 from tests.registries.consul_kit import Followed, following
 
 Document = dict[str, Any]

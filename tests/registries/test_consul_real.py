@@ -12,7 +12,7 @@ import pytest
 import trustme
 
 from adapter.load.pods import PodState
-from adapter.registries import consul as source_module
+from adapter.registries.consul import source as source_module
 from tests.registries.consul_kit import Followed, following, register_pods
 from tests.registries.servers.consul import Consul
 

@@ -11,13 +11,13 @@ from blockbuster import blockbuster_ctx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.answer_budget import Body
 from adapter.load.pods import PodState
-from adapter.registries import eureka as source_module
-from adapter.registries.eureka import LONGEST_GAP_SECONDS, RELIST_SECONDS
-from adapter.registries.eureka_state import CACHED_SECONDS, EVICTION_SECONDS, RegistryCopy
-from adapter.registries.eureka_wire import Applications, Registration, entries, registrations
+from adapter.registries.eureka import source as source_module
+from adapter.registries.eureka.source import LONGEST_GAP_SECONDS, RELIST_SECONDS
+from adapter.registries.eureka.state import CACHED_SECONDS, EVICTION_SECONDS, RegistryCopy
+from adapter.registries.eureka.wire import Applications, Registration, entries, registrations
 from adapter.registries.roster import ServiceKey
+from adapter.runtime.answer_budget import Body
 from tests.registries.eureka_kit import REGISTRY, FakeEureka, Followed, following, hash_of, instance, raw
 from tests.registries.trust import Clock
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from adapter.load.pods import PodState
-from adapter.registries import eureka as source_module
-from adapter.registries import eureka_state
+from adapter.registries.eureka import source as source_module
+from adapter.registries.eureka import state as eureka_state
 from tests.cluster.pki import Authority
 from tests.registries.eureka_kit import Followed, following, register_pods
 from tests.registries.servers import eureka as servers

@@ -15,13 +15,13 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from adapter.answer_budget import Body
 from adapter.load.roster import Roster
 from adapter.registries.errors import RegistryError, WrongRegistryAnswer
-from adapter.registries.http import HttpSource
-from adapter.registries.http_wire import document
+from adapter.registries.http.source import HttpSource
+from adapter.registries.http.wire import document
 from adapter.registries.roster import ServiceKey
-from adapter.settings_registries import HttpRegistry
+from adapter.runtime.answer_budget import Body
+from adapter.settings.registries import HttpRegistry
 from tests.registries.trust import Clock, Ears, Service, book
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -8,12 +8,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from adapter.load.roster import Instance, Roster
-from adapter.places import Claim
 from adapter.registries import hub
 from adapter.registries.book import Book
 from adapter.registries.hub import Registries
 from adapter.registries.roster import RosterSource, ServiceKey
-from adapter.settings_registries import AllowedServices, ConsulRegistry, Registry, ZooKeeperRegistry
+from adapter.runtime.places import Claim
+from adapter.settings.registries import AllowedServices, ConsulRegistry, Registry, ZooKeeperRegistry
 from adapter.telemetry.metrics import Metrics
 from tests.registries.trust import Ears
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from adapter.load.roster import Roster
-from adapter.registries.nacos import NacosSource
+from adapter.registries.nacos.source import NacosSource
 from adapter.registries.roster import ServiceKey
-from adapter.settings_registries import NacosRegistry
+from adapter.settings.registries import NacosRegistry
 from tests.registries.fakes_nacos import SECRET_KEY, FakeNacos, host
 from tests.registries.trust import Clock, Ears, book
 
@@ -196,7 +196,7 @@ class TestAdministratorsViews:
     async def test_a_page_that_does_not_hold_all_is_no_answer(
         self, old_nacos: FakeNacos, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("adapter.registries.nacos_http.PAGE_SIZE", 1)
+        monkeypatch.setattr("adapter.registries.nacos.http.PAGE_SIZE", 1)
         old_nacos.put(host(0), host(1))
         async with following(polling(old_nacos, admin=True)) as world:
             await world.until_error("the answer is incomplete")
@@ -314,7 +314,7 @@ class TestAccess:
         self, version: int, password: Password, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Nacos 3.1 answers it with HTTP 500, and every error bears a date."""
-        monkeypatch.setattr("adapter.kube.backoff.FIRST_SECONDS", 0.001)
+        monkeypatch.setattr("adapter.runtime.backoff.FIRST_SECONDS", 0.001)
         async with FakeNacos(version) as nacos, FakeNacos(version) as other:
             nacos.users = {"reader": "right"}
             password.write("wrong")

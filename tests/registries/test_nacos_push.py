@@ -11,10 +11,10 @@ import grpc  # type: ignore[import-untyped]
 import pytest
 import trustme
 
-from adapter.registries import nacos_push
-from adapter.registries.nacos_grpc import target
+from adapter.registries.nacos import push as nacos_push
+from adapter.registries.nacos.grpc import target
 from adapter.registries.roster import ServiceKey
-from adapter.settings_registries import NacosRegistry, RegistryTls
+from adapter.settings.registries import NacosRegistry, RegistryTls
 from tests.registries.fakes_nacos import FakeNacos, host
 from tests.registries.test_nacos import SHOP, Password, World, following, password
 
@@ -312,7 +312,7 @@ class TestLoss:
     async def test_without_the_extra_services_are_polled(
         self, nacos: FakeNacos, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setitem(__import__("sys").modules, "adapter.registries.nacos_push", None)
+        monkeypatch.setitem(__import__("sys").modules, "adapter.registries.nacos.push", None)
         async with following(nacos.settings()) as world:
             await world.until_listed("web-0", "web-1")
             nacos.put(host(1))

@@ -20,7 +20,7 @@ import pytest
 import trustme
 
 from adapter.load.pods import PodState
-from adapter.settings_registries import NacosRegistry, RegistryTls
+from adapter.settings.registries import NacosRegistry, RegistryTls
 from tests.registries.servers.polaris import Polaris
 from tests.registries.test_nacos import SHOP, World, following
 from tests.registries.test_nacos_push import eventually

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from adapter.load.pods import PodState
-from adapter.registries import nacos_push
+from adapter.registries.nacos import push as nacos_push
 from tests.registries.fakes_nacos import FakeNacos, host
 from tests.registries.test_nacos import SHOP, Password, World, following, password, polling
 from tests.registries.test_nacos_push import eventually, subscribed

@@ -7,8 +7,6 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from adapter.answer_budget import Limit
-from adapter.outbound import Access, Client, Reply
 from adapter.registries.errors import (
     NotAllowed,
     NotAuthenticated,
@@ -18,6 +16,8 @@ from adapter.registries.errors import (
     WrongRegistryAnswer,
 )
 from adapter.registries.peers import Peers, refusal, send
+from adapter.runtime.answer_budget import Limit
+from adapter.runtime.outbound import Access, Client, Reply
 
 A, B, C = "http://a", "http://b", "http://c"
 

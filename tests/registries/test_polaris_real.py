@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import trustme
 
-from adapter.registries.polaris import PolarisSource
+from adapter.registries.polaris.source import PolarisSource
 from adapter.registries.roster import ServiceKey
-from adapter.settings_registries import PolarisRegistry
+from adapter.settings.registries import PolarisRegistry
 from tests.registries.polaris_kit import Pods, following
 from tests.registries.servers.polaris import Polaris
 from tests.registries.trust import Clock, Ears, book

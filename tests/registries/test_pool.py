@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from adapter.answer_budget import MIB, Limit
-from adapter.outbound import Access
 from adapter.registries.errors import RegistryError, RegistryUnreachable, WrongRegistryAnswer
-from adapter.registries.http1 import LARGEST_HEAD, RawReply, Request
-from adapter.registries.pool import CONNECTIONS, Pool, Unanswered
+from adapter.registries.polling.http1 import LARGEST_HEAD, RawReply, Request
+from adapter.registries.polling.pool import CONNECTIONS, Pool, Unanswered
+from adapter.runtime.answer_budget import MIB, Limit
+from adapter.runtime.outbound import Access
 
 Answering = Callable[[int, str], bytes]
 """The bytes for the n-th request on a connection, and its path. Empty: the server hangs up instead."""

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from adapter.registries.peers import words
 from adapter.registries.probe import look
 from adapter.registries.roster import ServiceKey
-from adapter.settings_registries import Registry
+from adapter.settings.registries import Registry
 
 KEY = ServiceKey("main", "shop")
 SETTINGS: TypeAdapter[Registry] = TypeAdapter(Registry)

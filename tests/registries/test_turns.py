@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
+from adapter.registries.polling.turns import STEPS, TOGETHER, Turns
 from adapter.registries.roster import ServiceKey
-from adapter.registries.turns import STEPS, TOGETHER, Turns
 
 
 def keys(count: int) -> list[ServiceKey]:

@@ -6,7 +6,7 @@ from urllib.parse import quote
 import pytest
 
 from adapter.load.roster import Instance
-from adapter.registries.zookeeper_layouts import Registration, curator, newest, provider
+from adapter.registries.zookeeper.layouts import Registration, curator, newest, provider
 from tests.registries.zookeeper_kit import APPLICATION, SPRING, document
 
 URL = "dubbo://10.0.0.7:20880/com.shop.Order?application=shop&interface=com.shop.Order&timestamp=1700000000123"

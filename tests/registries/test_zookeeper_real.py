@@ -13,8 +13,8 @@ import trustme
 from blockbuster import blockbuster_ctx
 from kazoo.security import make_acl, make_digest_acl  # type: ignore[import-untyped]
 
-from adapter.registries import zookeeper as source_module
 from adapter.registries.roster import ServiceKey
+from adapter.registries.zookeeper import source as source_module
 from tests.registries.servers.zookeeper import ZooKeeper
 from tests.registries.zookeeper_kit import (
     APPLICATION,

@@ -5,8 +5,8 @@ from urllib.parse import quote
 import pytest
 
 from adapter.load.roster import Instance
-from adapter.registries.zookeeper_layouts import Registration, provider
-from adapter.registries.zookeeper_rules import LARGEST_RULE, Rules, applied, documents, overrides, subject
+from adapter.registries.zookeeper.layouts import Registration, provider
+from adapter.registries.zookeeper.rules import LARGEST_RULE, Rules, applied, documents, overrides, subject
 
 PROVIDER = "dubbo://10.0.0.7:20880/com.shop.Order?application=shop&interface=com.shop.Order"
 

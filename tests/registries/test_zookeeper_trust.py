@@ -10,9 +10,9 @@ import pytest
 from kazoo.security import make_digest_acl  # type: ignore[import-untyped]
 
 from adapter.load.pods import PodState
-from adapter.registries import zookeeper as source_module
-from adapter.registries import zookeeper_readers as readers_module
 from adapter.registries.roster import ServiceKey
+from adapter.registries.zookeeper import readers as readers_module
+from adapter.registries.zookeeper import source as source_module
 from tests.registries.servers.zookeeper import ZooKeeper
 from tests.registries.zookeeper_kit import INTERFACE, LAYOUTS, RULES, SPRING, Followed, Pods, following
 

@@ -12,8 +12,8 @@ from urllib.parse import quote
 from adapter.load.pods import PodState
 from adapter.load.roster import Roster
 from adapter.registries.roster import ServiceKey
-from adapter.registries.zookeeper import ZooKeeperSource
-from adapter.settings_registries import ZooKeeperRegistry
+from adapter.registries.zookeeper.source import ZooKeeperSource
+from adapter.settings.registries import ZooKeeperRegistry
 from tests.registries.servers.zookeeper import ZooKeeper
 from tests.registries.trust import Clock, Ears, Service, book
 

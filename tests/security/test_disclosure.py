@@ -18,14 +18,14 @@ from adapter.kube.errors import ApiStatusError, ScaleUnread, from_answer
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
 from adapter.load.spec import Query
-from adapter.places import Claim
 from adapter.registries.hub import Registries
 from adapter.registries.probe import look
 from adapter.registries.roster import ServiceKey
+from adapter.runtime.places import Claim
+from adapter.runtime.source_errors import SourceError, without_user
 from adapter.settings import ResourceMetrics as Options
 from adapter.settings import SettingsError, parse
-from adapter.settings_registries import Registry
-from adapter.source_errors import SourceError, without_user
+from adapter.settings.registries import Registry
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.prometheus import Prometheus
 from adapter.usage.resource_metrics import ResourceMetrics

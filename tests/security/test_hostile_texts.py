@@ -10,10 +10,7 @@ import pytest
 from multidict import CIMultiDict
 
 from adapter import settings
-from adapter.answer_budget import MIB, Body, Limit
 from adapter.assessor.entries import decode_hpa, decode_policy
-from adapter.decoding import DEEPEST, Decoder, shallow
-from adapter.faults import Fault, FaultyDocument
 from adapter.kube import selectors
 from adapter.kube.errors import from_answer
 from adapter.kube.objects import decode_scale
@@ -21,15 +18,22 @@ from adapter.kube.pods import PodDecoder
 from adapter.kube.reflector import Reflector
 from adapter.kube.session import Session
 from adapter.kube.targets import BUILT_IN, TargetObject, target_decoder
-from adapter.outbound import Reply
 from adapter.policy import travelling
 from adapter.policy.managers import read_managers
 from adapter.policy.memory import RecollectionError
 from adapter.policy.parse import parse_policy
-from adapter.registries import consul_wire, eureka_wire, nacos_wire, polaris_wire, zookeeper_layouts
+from adapter.registries.consul import wire as consul_wire
 from adapter.registries.errors import WrongRegistryAnswer
-from adapter.registries.http1 import LARGEST_HEAD, RawReply, Reader
-from adapter.registries.zookeeper_rules import LARGEST_RULE, MOST_RULES, documents
+from adapter.registries.eureka import wire as eureka_wire
+from adapter.registries.nacos import wire as nacos_wire
+from adapter.registries.polaris import wire as polaris_wire
+from adapter.registries.polling.http1 import LARGEST_HEAD, RawReply, Reader
+from adapter.registries.zookeeper import layouts as zookeeper_layouts
+from adapter.registries.zookeeper.rules import LARGEST_RULE, MOST_RULES, documents
+from adapter.runtime.answer_budget import MIB, Body, Limit
+from adapter.runtime.decoding import DEEPEST, Decoder, shallow
+from adapter.runtime.faults import Fault, FaultyDocument
+from adapter.runtime.outbound import Reply
 from adapter.settings import SettingsError
 from adapter.usage import promql, resource_metrics, wire
 from adapter.usage.errors import PromqlError, UsageError

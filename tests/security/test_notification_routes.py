@@ -6,7 +6,7 @@ import pytest
 
 from adapter.companion.remembered import Notice
 from adapter.settings import SettingsError, parse
-from adapter.settings_notifications import RateLimit, Route, Severity, Topic
+from adapter.settings.notifications import RateLimit, Route, Severity, Topic
 from adapter.snapshot import Key
 from tests.companion.telling import Sent, Stand, notice, notifying, telling
 

@@ -7,13 +7,13 @@ import pytest
 
 from adapter.check.command import Wanted, _services
 from adapter.load.spec import Registry as Named
-from adapter.places import Claim, places
-from adapter.registries import consul_wire
 from adapter.registries.admission import Admission
+from adapter.registries.consul import wire as consul_wire
 from adapter.registries.errors import RegistryError
 from adapter.registries.roster import ServiceKey
-from adapter.registries.zookeeper_readers import fault_of
-from adapter.settings_registries import (
+from adapter.registries.zookeeper.readers import fault_of
+from adapter.runtime.places import Claim, places
+from adapter.settings.registries import (
     AllowedServices,
     HttpRegistry,
     NacosRegistry,

@@ -11,10 +11,10 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from adapter.registries.http import HttpSource
-from adapter.registries.polaris import PolarisSource
+from adapter.registries.http.source import HttpSource
+from adapter.registries.polaris.source import PolarisSource
 from adapter.registries.roster import RosterSource, ServiceKey
-from adapter.settings_registries import HttpRegistry, PolarisRegistry
+from adapter.settings.registries import HttpRegistry, PolarisRegistry
 from tests.registries.test_http import said
 from tests.registries.test_polaris import LIST
 from tests.registries.trust import book

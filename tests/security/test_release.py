@@ -19,12 +19,12 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from structlog.testing import capture_logs
 
-from adapter.places import Claim
 from adapter.registries.book import Book
 from adapter.registries.hub import Registries, source
 from adapter.registries.origin import origin
 from adapter.registries.roster import ServiceKey
-from adapter.settings_registries import ConsulRegistry, NacosRegistry, ZooKeeperRegistry
+from adapter.runtime.places import Claim
+from adapter.settings.registries import ConsulRegistry, NacosRegistry, ZooKeeperRegistry
 from adapter.telemetry.metrics import Metrics
 
 ROOT = Path(__file__).parents[2]
@@ -197,7 +197,7 @@ async def test_settings_that_name_a_registry_whose_extra_is_missing_say_which_an
 
 async def test_without_its_extra_nacos_is_polled_and_the_log_says_why(without: Callable[[str], None]) -> None:
     without("grpc")
-    from adapter.registries.nacos import NacosSource
+    from adapter.registries.nacos.source import NacosSource
 
     nacos = NacosRegistry(name="main", type="Nacos", servers=("http://127.0.0.1:9",))
     book = Book("main", lambda _: None, lambda: 0.0, Metrics(), origin(nacos))

@@ -9,9 +9,9 @@ from yarl import URL
 
 from adapter.assessor import targets
 from adapter.kube import resources
-from adapter.kube.backoff import Backoff
 from adapter.kube.errors import UnsafePath
 from adapter.kube.paths import collection, path
+from adapter.runtime.backoff import Backoff
 from tests.engine.cluster import Object
 from tests.engine.kit import DESIRED, Service, Stand, running, standing, until
 

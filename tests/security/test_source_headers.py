@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from adapter.kube.slices import Slices
-from adapter.outbound import LARGEST_SECRET, Access, credentials
-from adapter.registries.http import _access as registry_access
+from adapter.registries.http.source import _access as registry_access
+from adapter.runtime.outbound import LARGEST_SECRET, Access, credentials
+from adapter.runtime.slices import Slices
 from adapter.settings import SettingsError, parse
-from adapter.settings_registries import HttpRegistry
+from adapter.settings.registries import HttpRegistry
 from adapter.usage.errors import SourceUnreachable
 from adapter.usage.server import Server
 from tests.usage.fakes import FakePrometheus

@@ -3,7 +3,7 @@
 import pytest
 
 from adapter.settings import SettingsError, parse
-from adapter.settings_notifications import Severity, Topic
+from adapter.settings.notifications import Severity, Topic
 
 
 def route(**changes: object) -> str:

@@ -3,7 +3,7 @@
 import pytest
 
 from adapter.settings import SettingsError, parse
-from adapter.settings_registries import ConsulRegistry, HttpRegistry, NacosRegistry, ZooKeeperRegistry
+from adapter.settings.registries import ConsulRegistry, HttpRegistry, NacosRegistry, ZooKeeperRegistry
 
 
 def faults(*registries: str) -> dict[str, str]:

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.kube.selectors import parse
-from adapter.kube.slices import Slices
 from adapter.load.quantity import NANO, QuantityError, parse_number
 from adapter.load.samples import Point, QuerySamples
+from adapter.runtime.slices import Slices
 from adapter.usage.answers import Answer, Dates, _nano, answer
 from adapter.usage.errors import WrongAnswer
 from adapter.usage.promql import inputs

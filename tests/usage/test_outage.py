@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from adapter.answer_budget import Body
 from adapter.kube.errors import Unreachable
-from adapter.outbound import AT_ONCE
+from adapter.runtime.answer_budget import Body
+from adapter.runtime.outbound import AT_ONCE
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
 from adapter.usage import prometheus as module

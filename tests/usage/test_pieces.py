@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.answer_budget import Body
-from adapter.pieces import array, pieces
+from adapter.runtime.answer_budget import Body
+from adapter.runtime.pieces import array, pieces
 
 NASTY = st.sampled_from(
     ['"items":[{"metadata":', '},{"metadata":', "]}]", '"]}]}', "\\", '\\"', "{", "}", "]", ",", "é", "\u2028", "\n"]

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.answer_budget import Body
 from adapter.kube.errors import Forbidden, KubeError, NotFound, ServerError, TimedOut, Unreachable
 from adapter.load.quantity import NANO, QuantityError, parse_nano
 from adapter.load.samples import PodUsage, ResourceSamples
+from adapter.runtime.answer_budget import Body
 from adapter.settings import ResourceMetrics as Options
 from adapter.telemetry.metrics import Metrics
 from adapter.usage import resource_metrics

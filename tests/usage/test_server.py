@@ -14,8 +14,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from blockbuster import blockbuster_ctx
 
-from adapter import outbound
-from adapter.kube.slices import Slices
+from adapter.runtime import outbound
+from adapter.runtime.slices import Slices
 from adapter.settings import BasicAuth, PrometheusServer
 from adapter.usage.errors import QueryRejected, SourceFailing, SourceUnreachable, UsageError, WrongAnswer
 from adapter.usage.server import AT_ONCE, Server

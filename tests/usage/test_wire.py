@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapter.answer_budget import Body
-from adapter.kube.slices import Slices
+from adapter.runtime.answer_budget import Body
+from adapter.runtime.slices import Slices
 from adapter.usage.errors import QueryRejected, SourceFailing, WrongAnswer
 from adapter.usage.wire import Sample, read_samples, refusal
 

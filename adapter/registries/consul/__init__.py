@@ -1,0 +1,1 @@
+"""Consul: blocking queries on a service's health."""

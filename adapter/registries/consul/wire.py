@@ -1,0 +1,192 @@
+"""What Consul says over HTTP: entries of its health endpoint, its headers, and its refusals in sentences for people."""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+from urllib.parse import quote
+
+import msgspec
+
+from adapter.load.roster import Instance
+from adapter.registries.errors import NotAllowed, NotAuthenticated, RegistryError, RegistryFailing, WrongRegistryAnswer
+from adapter.registries.peers import refusal
+from adapter.runtime.answer_budget import Body
+from adapter.runtime.decoding import Decoder
+from adapter.runtime.outbound import Answer, Reply
+from adapter.runtime.pieces import Uncut, array, pieces
+from adapter.runtime.slices import Slices
+
+CONSUL = "consul"
+"""The service under which every server of Consul lists itself."""
+CRITICAL = "CRITICAL"
+"""The status of a registration with a check that fails, or that has not run yet."""
+POD_NAME = "pod-name"
+POD_UID = "pod-uid"
+POD_NAMESPACE = "k8s-namespace"
+"""Metadata keys under which consul-k8s says which pod it registered."""
+
+_OK = 200
+_NODE_MAINTENANCE = "_node_maintenance"
+_SERVICE_MAINTENANCE = "_service_maintenance:"
+_LONGEST_INDEX = 20  # digits of an unsigned integer of 64 bits
+_LAN = ("lan_ipv4", "lan_ipv6")
+
+
+class _Address(msgspec.Struct, rename="pascal"):
+    address: str = ""
+    port: int = 0
+
+
+class _Weights(msgspec.Struct, rename="pascal"):
+    passing: int = 1
+    warning: int = 1
+
+
+class _Node(msgspec.Struct, rename="pascal"):
+    id: str = msgspec.field(default="", name="ID")
+    address: str = ""
+
+
+class _Service(msgspec.Struct, rename="pascal"):
+    address: str = ""
+    port: int = 0
+    weights: _Weights = msgspec.field(default_factory=_Weights)
+    meta: Mapping[str, str] | None = None
+    tagged_addresses: Mapping[str, _Address] | None = None
+
+
+class _Check(msgspec.Struct, rename="pascal"):
+    id: str = msgspec.field(name="CheckID")
+    status: str
+
+
+class _Entry(msgspec.Struct, rename="pascal"):
+    node: _Node
+    service: _Service
+    checks: list[_Check]
+
+
+class _Server(msgspec.Struct, rename="pascal"):
+    node: _Node
+
+
+_ARRAY = array("")
+_ENTRIES = Decoder(list[_Entry])
+_SERVERS = Decoder(list[_Server])
+
+
+class Headers(NamedTuple):
+    """What the headers of an answer say of it.
+
+    `revision`: how new it is; 0 where the header is lacking or no number. `filtered`: the token may not see all of it.
+    `default_deny`: what no token allows is hidden, and of a request without a token nothing tells that.
+    """
+
+    revision: int
+    filtered: bool
+    default_deny: bool
+
+
+def path(service: str) -> str:
+    """Where the instances of a service are listed with their checks, whatever their health."""
+    if service in {"", ".", ".."}:
+        raise RegistryError(f"{service!r} cannot be the name of a service; write it as it is called in Consul")
+    return f"/v1/health/service/{quote(service, safe='')}"
+
+
+def headers(reply: Reply | Answer, server: str) -> Headers:
+    """What the headers say. Raises RegistryError for a status that is no answer, and for a server without a leader."""
+    if reply.status != _OK:
+        raise _refused(reply.plain if isinstance(reply, Answer) else reply, server)
+    found = reply.headers
+    streamed = found.get("X-Consul-Query-Backend") == "streaming"  # what is streamed says "false" at all times
+    if found.get("X-Consul-KnownLeader") == "false" and not streamed:
+        raise RegistryFailing(f"{server}: this Consul server knows no leader; look after the cluster's quorum")
+    index = found.get("X-Consul-Index", "")
+    return Headers(
+        revision=int(index) if index.isdecimal() and len(index) <= _LONGEST_INDEX else 0,
+        filtered=found.get("X-Consul-Results-Filtered-By-ACLs") == "true",
+        default_deny=found.get("X-Consul-Default-ACL-Policy") == "deny",
+    )
+
+
+async def instances(body: Body, server: str, *, pod_name_key: str, warning_is_out: bool) -> tuple[Instance, ...]:
+    """The registrations of a service, one for each LAN address of each. Raises WrongRegistryAnswer."""
+    slices = Slices()
+    found: list[Instance] = []
+    try:
+        for piece in pieces(body, _ARRAY):
+            for entry in _ENTRIES.decode(piece.text):
+                found.extend(_instances(entry, pod_name_key, warning_is_out))
+            await slices.breathe()
+    except (msgspec.MsgspecError, UnicodeDecodeError, Uncut) as error:
+        raise _not_consul(server, error) from error
+    return tuple(found)
+
+
+def server_ids(body: bytes, server: str) -> frozenset[str]:
+    """The ids of the nodes that Consul's own servers run on. Raises WrongRegistryAnswer."""
+    try:
+        return frozenset(one.node.id for one in _SERVERS.decode(body))
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise _not_consul(server, error) from error
+
+
+def _instances(entry: _Entry, pod_name_key: str, warning_is_out: bool) -> Iterator[Instance]:
+    service, status = entry.service, _status(entry.checks)
+    meta = service.meta or {}
+    for ip, port in _addresses(entry):
+        yield Instance(
+            ip=ip,
+            port=port or None,
+            healthy=status == "PASSING" or (status == "WARNING" and not warning_is_out),
+            weight=_weight(service.weights, status),
+            status=status,
+            pod_uid=meta.get(POD_UID, ""),
+            pod_name=meta.get(pod_name_key or POD_NAME, ""),
+            pod_namespace=meta.get(POD_NAMESPACE, ""),
+            metadata=meta,
+        )
+
+
+def _addresses(entry: _Entry) -> Iterator[tuple[str, int]]:
+    """The address that was registered, and those of the other family. The virtual and WAN ones are nobody's own."""
+    own = entry.service.address or entry.node.address
+    yield own, entry.service.port
+    for name, tagged in (entry.service.tagged_addresses or {}).items():
+        if name in _LAN and tagged.address not in {"", own}:
+            yield tagged.address, tagged.port or entry.service.port
+
+
+def _status(checks: list[_Check]) -> str:
+    """Consul's own aggregate: maintenance of node or service beats critical, that beats warning.
+
+    The check `serfHealth` of a node counts like any other. It takes all pods of an agent out at once, truly so: Consul
+    gives their addresses to nobody then. Where that would be every pod, it is doubt (`load.membership`).
+    """
+    if any(check.id == _NODE_MAINTENANCE or check.id.startswith(_SERVICE_MAINTENANCE) for check in checks):
+        return "MAINTENANCE"
+    statuses = {check.status for check in checks}
+    return CRITICAL if "critical" in statuses else "WARNING" if "warning" in statuses else "PASSING"
+
+
+def _weight(weights: _Weights, status: str) -> float | None:
+    # A registration that names its passing weight only has a warning weight of 0, which is nobody's wish.
+    return (weights.warning or None) if status == "WARNING" else weights.passing
+
+
+def _refused(reply: Reply, server: str) -> RegistryError:
+    error = refusal(reply)
+    if reply.status in {401, 403}:
+        if b"ACL not found" in reply.body:
+            unknown = "Consul does not know the token in tokenFile"
+            return NotAuthenticated(f"{server}: {error}; {unknown}", public=error.public)
+        advice = "give the token service:read on the service and node:read"
+        return NotAllowed(f"{server}: {error}; {advice}", public=error.public)
+    if reply.status == 429:
+        advice = "let each client have more connections than there are services (limits.http_max_conns_per_client)"
+        return error.at(server, advice)
+    return error.at(server)
+
+
+def _not_consul(server: str, error: Exception) -> WrongRegistryAnswer:
+    return WrongRegistryAnswer(f"{server}: the answer is not what Consul's health endpoint gives: {error}")

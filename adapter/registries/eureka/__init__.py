@@ -1,0 +1,1 @@
+"""Eureka: the whole registry, then deltas."""

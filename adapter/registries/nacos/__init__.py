@@ -1,0 +1,1 @@
+"""Nacos: lists by HTTP, and pushes by gRPC."""

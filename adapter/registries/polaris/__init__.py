@@ -1,0 +1,1 @@
+"""Polaris: services by its HTTP discovery."""

@@ -1,0 +1,203 @@
+"""HTTP/1.1 as far as small questions to one server need it: requests as bytes, and answers read as they come."""
+
+import re
+from typing import NamedTuple
+
+from adapter.registries.errors import WrongRegistryAnswer
+from adapter.runtime.answer_budget import SEGMENT_BYTES, AnswerTooLarge, Body, Limit
+from adapter.runtime.outbound import Reply
+
+LARGEST_HEAD = 64 * 1024
+"""Bytes; of a chunked body's trailers as well."""
+LONGEST_LINE = 4096
+"""Bytes of the line before a chunk."""
+MOST_CHUNKS = 1000
+"""Chunks that a body may have beyond one for each SMALLEST_CHUNK bytes: each costs a moment."""
+SMALLEST_CHUNK = 64
+
+_END = b"\r\n"
+_END_OF_HEAD = b"\r\n\r\n"
+_DIGITS = 18
+_BODILESS = {204, 304}
+_CHUNK_LENGTH = re.compile(rb"([0-9a-fA-F]{1,16})[ \t]*(?:;|$)")
+
+
+class Request(NamedTuple):
+    """A question: `target` is what follows the server's address, path and query."""
+
+    method: str
+    target: str
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+
+    def written(self, head: str, prefix: str) -> bytes:
+        """Its bytes. `head`: the lines that all requests share; `prefix`: the path of the server's address."""
+        own = "".join(f"{name}: {value}\r\n" for name, value in self.headers)
+        length = f"Content-Length: {len(self.body)}\r\n" if self.body else ""
+        path = f"{prefix}{self.target}"
+        first = f"{self.method} {path if path.startswith('/') else f'/{path}'} HTTP/1.1\r\n"
+        return f"{first}{head}{own}{length}\r\n".encode("latin-1") + self.body
+
+
+class RawReply(NamedTuple):
+    """An answer of whatever status; `head` is its status line and headers."""
+
+    status: int
+    head: bytes
+    body: Body
+
+    def header(self, name: bytes) -> bytes | None:
+        """A header's value; None where it is not there. `name` in lower case."""
+        at = self.head.lower().find(b"\r\n%b:" % name)
+        if at < 0:
+            return None
+        begin = at + len(name) + 3
+        end = self.head.find(_END, begin)
+        return self.head[begin : end if end >= 0 else None].strip()
+
+    @property
+    def plain(self) -> Reply:
+        """As other clients give answers, with the headers that a refusal is told by."""
+        location = self.header(b"location")
+        headers = {"Location": location.decode("latin-1")} if location is not None else {}
+        return Reply(self.status, headers, self.body.start(SEGMENT_BYTES))
+
+
+class Reader:
+    """Reads one answer of a limited size; `feed` raises WrongRegistryAnswer for what is none."""
+
+    def __init__(self, limit: Limit) -> None:
+        self._limit = limit
+        self._buffer = bytearray()
+        """What came and is not read yet."""
+        self._head: RawReply | None = None
+        self._length: int | None = None
+        """Bytes of the body; None where it comes in chunks."""
+        self._body = Body()
+        self._chunks = 0
+        self._left = 0
+        """Bytes of a chunk, with the end behind it, that have not come yet."""
+
+    @property
+    def expected(self) -> int:
+        """How large the body is at least, as far as it is known."""
+        return self._length if self._length is not None else len(self._body) + self._left
+
+    @property
+    def is_sized(self) -> bool:
+        """Whether it is known how large the body is."""
+        return self._length is not None
+
+    def feed(self, data: bytes) -> RawReply | None:
+        """The answer once it is whole, which must be all that there is; None before."""
+        searched = len(self._buffer)
+        self._buffer += data
+        if self._head is None:
+            self._head = self._read_head(max(0, searched - len(_END_OF_HEAD)))
+        if self._head is None:
+            return None
+        if not (self._read_chunks() if self._length is None else self._read_body(self._length)):
+            return None
+        if self._buffer:
+            raise SurplusAnswer("the server sent more than was asked for; nothing of what it said with it is believed")
+        return self._head._replace(body=self._body)
+
+    def _read_head(self, searched: int) -> RawReply | None:
+        end = self._buffer.find(_END_OF_HEAD, searched)
+        if end < 0:
+            if len(self._buffer) > LARGEST_HEAD:
+                raise WrongRegistryAnswer("the answer's headers are too long: this is no HTTP server")
+            return None
+        head = bytes(self._buffer[:end])
+        del self._buffer[: end + len(_END_OF_HEAD)]
+        reply = RawReply(_status(head), head, self._body)
+        self._length = _length(reply)
+        self._check(self._length or 0)
+        return reply
+
+    def _check(self, size: int) -> None:
+        try:
+            self._limit.check(size)
+        except AnswerTooLarge as error:
+            raise WrongRegistryAnswer(str(error), public=error.public) from error
+
+    def _take(self, size: int) -> int:
+        """Move so many bytes at most to the body; how many."""
+        part = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        self._body.append(part)
+        return len(part)
+
+    def _read_body(self, length: int) -> bool:
+        self._take(length - len(self._body))
+        return len(self._body) == length
+
+    def _read_chunks(self) -> bool:
+        """Read on in a chunked body; whether it is whole. Trailers are passed over."""
+        while True:
+            if self._left > len(_END):
+                self._left -= self._take(self._left - len(_END))
+            if self._left:
+                if self._left > len(_END) or len(self._buffer) < len(_END):
+                    return False
+                if self._buffer[: len(_END)] != _END:
+                    raise WrongRegistryAnswer("the answer's chunks cannot be read")
+                del self._buffer[: len(_END)]
+                self._left = 0
+            line = self._buffer.find(_END, 0, LONGEST_LINE)
+            if line < 0:
+                if len(self._buffer) >= LONGEST_LINE:
+                    raise WrongRegistryAnswer("the answer's chunks cannot be read")
+                return False
+            length = _chunk_length(bytes(self._buffer[:line]))
+            if not length:
+                return self._read_trailers(line)
+            del self._buffer[: line + len(_END)]
+            self._begin_chunk(length)
+
+    def _begin_chunk(self, length: int) -> None:
+        self._check(len(self._body) + length)
+        self._left = length + len(_END)
+        self._chunks += 1
+        if self._chunks > MOST_CHUNKS + len(self._body) // SMALLEST_CHUNK:
+            raise WrongRegistryAnswer(f"the answer comes in chunks of less than {SMALLEST_CHUNK} bytes")
+
+    def _read_trailers(self, last: int) -> bool:
+        # An empty line ends the last chunk, after trailers where there are any.
+        end = self._buffer.find(_END_OF_HEAD, last)
+        if end < 0:
+            if len(self._buffer) > LARGEST_HEAD:
+                raise WrongRegistryAnswer("the answer's trailers are too long")
+            return False
+        del self._buffer[: end + len(_END_OF_HEAD)]
+        return True
+
+
+class SurplusAnswer(WrongRegistryAnswer):
+    """More came over a connection than was asked for: nobody knows which answer is to which question."""
+
+
+def _status(head: bytes) -> int:
+    parts = head.split(_END, 1)[0].split(b" ", 2)
+    if len(parts) < 2 or not parts[0].startswith(b"HTTP/1.") or not (len(parts[1]) == 3 and parts[1].isdigit()):
+        raise WrongRegistryAnswer("the answer is not HTTP/1.1")
+    return int(parts[1])
+
+
+def _length(reply: RawReply) -> int | None:
+    """Bytes of the body; None where it comes in chunks."""
+    if reply.status in _BODILESS:
+        return 0
+    if (reply.header(b"transfer-encoding") or b"").lower() == b"chunked":
+        return None
+    length = reply.header(b"content-length")
+    if length is None or not length.isdigit() or len(length) > _DIGITS:
+        raise WrongRegistryAnswer("the answer does not say how long it is")
+    return int(length)
+
+
+def _chunk_length(line: bytes) -> int:
+    found = _CHUNK_LENGTH.match(line)
+    if found is None:
+        raise WrongRegistryAnswer("the answer's chunks cannot be read")
+    return int(found[1], 16)

@@ -1,0 +1,1 @@
+"""ZooKeeper: instances as nodes, in the layouts of Dubbo, Curator and Spring Cloud."""

@@ -1,0 +1,270 @@
+"""HTTP to servers that are not this cluster's API server: credentials from files, TLS, deadlines, limits.
+
+OutboundError               no usable answer; its text is for operators, `public` for all
+└── Unreachable             connection, TLS, deadline, files with credentials that cannot be read
+
+AnswerTooLarge (adapter.runtime.answer_budget): the answer is larger than its source's limit.
+"""
+
+# ruff: noqa: N818 - an error is called what happened
+
+import asyncio
+import base64
+import contextlib
+import os
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+
+from adapter.runtime.answer_budget import ANSWERS, MIB, AnswerBudget, Body, Lease, Limit, discard_body, read_body
+from adapter.runtime.connector import Connector, words
+from adapter.runtime.source_errors import SourceError, connection_fault
+
+AT_ONCE = 8
+"""Requests under way at a time, for each client."""
+LARGEST_ANSWER = 32 * MIB
+"""Bytes of an answer, unpacked, where the settings say nothing else."""
+LARGEST_SECRET = 16 * 1024
+"""Bytes of a file with a secret: servers take no longer header."""
+UNREADABLE_CREDENTIALS = "the adapter's credentials for it cannot be read"
+
+_Stamp = tuple[tuple[int, ...], ...]
+
+
+class OutboundError(SourceError):
+    """Base of what can go wrong on the way to another server and back."""
+
+
+class Unreachable(OutboundError):
+    """The server gave no answer, or not all of it."""
+
+    summary = "cannot be reached"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How to prove who asks, and whom to believe. Files are read again when they change; empty: not used.
+
+    `secret_headers` and `header_files` are header names with the files that hold their values: those of the protocol,
+    and those that the settings name under `headerFiles`. `ca` is the PEM text of CAs, instead of `ca_file`.
+    """
+
+    username: str = ""
+    password_file: str = ""
+    bearer_token_file: str = ""
+    ca_file: str = ""
+    ca: str = field(default="", repr=False)
+    cert_file: str = ""
+    key_file: str = ""
+    insecure_skip_verify: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secret_headers: Mapping[str, str] = field(default_factory=dict)
+    header_files: Mapping[str, str] = field(default_factory=dict)
+
+
+class Reply(NamedTuple):
+    """An answer of whatever status; `headers` are case-insensitive."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Answer(NamedTuple):
+    """As a reply, its body still in segments."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: Body
+
+    @property
+    def plain(self) -> Reply:
+        """The reply, for bodies that are small or refusals."""
+        return Reply(self.status, self.headers, self.body.whole())
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    stamp: _Stamp
+    headers: Mapping[str, str]
+    tls: ssl.SSLContext | None
+
+
+class Client:
+    """Sends requests with the credentials of one access. Must be made where an event loop runs.
+
+    `timeout` is the usual deadline of a request, in seconds; `at_once` bounds the connections, `limit` each answer.
+    Large answers are read when `budget` has room for one of this `source`.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        *,
+        timeout: float,
+        source: str = "",
+        at_once: int = AT_ONCE,
+        limit: Limit = Limit(LARGEST_ANSWER),  # noqa: B008  it cannot be changed
+        budget: AnswerBudget = ANSWERS,
+    ) -> None:
+        self._access = access
+        self._timeout = timeout
+        self._source = source or f"client {id(self)}"
+        self._limit = limit
+        self._budget = budget
+        self._opened: _Opened | None = None
+        self._http = aiohttp.ClientSession(
+            connector=Connector(limit=at_once),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            # Only what is always there to unpack with: aiohttp would offer more where more is installed.
+            headers={"Accept": "application/json", "Accept-Encoding": "gzip"},
+        )
+
+    @contextlib.asynccontextmanager
+    async def answer(
+        self,
+        method: str,
+        url: str,
+        *,
+        deadline: float | None = None,
+        headers: Mapping[str, str] | None = None,
+        keep: bool = True,
+        **content: Any,
+    ) -> AsyncIterator[Answer]:
+        """Send a request and read the whole answer, which the budget counts until this context ends.
+
+        `content` goes to aiohttp as it is: `params`, `data`, `json`. `deadline` (seconds) covers all of it; redirects
+        are not followed. Without `keep` the body is read past, and is empty. Raises OutboundError and AnswerTooLarge.
+        """
+        async with self._budget.lease(self._source) as lease:
+            yield await self._read(lease, method, url, deadline or self._timeout, headers or {}, keep, content)
+
+    async def send(self, method: str, url: str, **more: Any) -> Reply:
+        """As `answer`, for answers that are small, or of which little is kept."""
+        async with self.answer(method, url, **more) as reply:
+            return reply.plain
+
+    async def _read(
+        self,
+        lease: Lease,
+        method: str,
+        url: str,
+        seconds: float,
+        headers: Mapping[str, str],
+        keep: bool,
+        content: Mapping[str, Any],
+    ) -> Answer:
+        try:
+            async with asyncio.timeout(seconds):
+                opened = await self._credentials(secure=url.startswith("https:"))
+                request = self._http.request(
+                    method,
+                    url,
+                    headers={**opened.headers, **headers},
+                    ssl=opened.tls or True,
+                    allow_redirects=False,
+                    **content,
+                )
+                async with request as response:
+                    if not keep:
+                        await discard_body(response, self._limit)
+                    body = await read_body(response, self._limit, lease) if keep else Body()
+                    return Answer(response.status, response.headers, body)
+        except TimeoutError as error:
+            raise Unreachable(lease.late(seconds), public="timed out") from error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise Unreachable(words(error), public=connection_fault(error)) from error
+
+    async def _credentials(self, *, secure: bool) -> _Opened:
+        known = self._opened
+        if known is None or known.stamp or (secure and known.tls is None):
+            self._opened = known = await asyncio.to_thread(_open, self._access, known, secure)
+        return known
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.close()
+
+
+def tls_context(access: Access) -> ssl.SSLContext:
+    """The TLS context of an access. Reads files. Raises OSError (ssl.SSLError among them)."""
+    context = ssl.create_default_context(cafile=access.ca_file or None, cadata=access.ca or None)
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # the CAs of managed clouds lack key identifiers
+    if access.cert_file:
+        context.load_cert_chain(access.cert_file, access.key_file or None)
+    if access.insecure_skip_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def secret(file: str) -> str:
+    """A secret from its file, without the white space around it. Raises OSError, and ValueError for one too large."""
+    with Path(file).open("rb") as opened:
+        content = opened.read(LARGEST_SECRET + 1)
+    if len(content) > LARGEST_SECRET:
+        raise ValueError(f"{file} is larger than {LARGEST_SECRET >> 10} KiB; write the value alone into it")
+    return content.decode().strip()
+
+
+def _open(access: Access, known: _Opened | None, secure: bool) -> _Opened:
+    """Credentials and TLS from their files, read again where one has changed. Reads files: not for the event loop."""
+    files = (access.password_file, access.bearer_token_file, access.ca_file, access.cert_file, access.key_file)
+    more = (*access.secret_headers.values(), *access.header_files.values())
+    try:
+        stamp = tuple(_stamp(file) for file in (*files, *more) if file)
+        if known is not None and known.stamp == stamp and (known.tls is not None or not secure):
+            return known
+        return _Opened(stamp, credentials(access), tls_context(access) if secure else None)
+    except OSError as error:
+        where = f" {error.filename}" if error.filename else ""
+        raise _unusable(f"cannot use{where}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise _unusable("a file with a secret is no UTF-8 text") from error
+    except ValueError as error:
+        raise _unusable(str(error)) from error
+
+
+def _unusable(why: str) -> Unreachable:
+    return Unreachable(f"credentials: {why}", public=UNREADABLE_CREDENTIALS)
+
+
+def _stamp(file: str) -> tuple[int, ...]:
+    status = os.stat(file)  # noqa: PTH116  as short as Path's, and follows a Secret's symlinks just so
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def credentials(access: Access) -> dict[str, str]:
+    """The request headers of an access. Reads files. Raises OSError, and ValueError for what fits in no header."""
+    headers = dict(access.headers)
+    if access.username:
+        pair = f"{access.username}:{secret(access.password_file) if access.password_file else ''}"
+        headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+    elif access.bearer_token_file:
+        headers["Authorization"] = f"Bearer {secret(access.bearer_token_file)}"
+    for name, file in access.secret_headers.items():
+        headers[name] = secret(file)
+    for name, file in access.header_files.items():
+        headers[name] = _header_value(name, file)
+    return headers
+
+
+def _header_value(name: str, file: str) -> str:
+    where = f"headerFiles, {name}"
+    try:
+        value = secret(file)
+    except OSError as error:
+        raise ValueError(f"{where}: cannot use {file}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{where}: {file} is no UTF-8 text; write the value alone into it") from error
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
+    if not value or not value.isascii() or not value.isprintable():
+        # The value is not shown: it may be a secret.
+        fault = "is empty" if not value else "holds more than one line of printable ASCII characters"
+        raise ValueError(f"{where}: {file} {fault}; write the header's value alone into it")
+    return value
