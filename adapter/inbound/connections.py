@@ -29,9 +29,9 @@ CLOSE_SECONDS = 5.0
 _SWEEP_SECONDS = 1.0
 _LINGER_SECONDS = 1.0
 
-NEWCOMERS = 128
+NEWCOMERS = 96
 """TLS handshakes under way."""
-STRANGERS = 256
+STRANGERS = 192
 """Connections of unknown clients."""
 HELD_BYTES = 4 * 1024 * 1024
 """What unfinished and unanswered requests of all unknown clients may cost in memory."""

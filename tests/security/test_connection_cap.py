@@ -143,7 +143,7 @@ async def test_the_telemetry_port_has_a_cap_of_its_own() -> None:
 
 
 def test_there_is_room_for_more_than_who_should_come() -> None:
-    assert LIMITS.strangers >= 256
+    assert LIMITS.strangers >= 128
     assert LIMITS.newcomers >= 64
 
 
