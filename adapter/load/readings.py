@@ -115,8 +115,9 @@ def _assess_columns(
     scales = Scales(band, mean, is_share=metric.of is not None)
     departed = departed_load(memory, metric.name, _began(counted))
     readings: list[Reading] = []
+    young = _young(standings, columns)
     for order in _orders(scales, _doubts(scales, standings, columns)):
-        tally = scales.tally([columns.serving], _young(standings, columns), departed)
+        tally = scales.tally([columns.serving], young, departed)
         readings += readings_of(policy, band, standings.worth, tally, order)
     everyone = scales.tally(counted)
     running = scales.tally([*counted, _with_samples(columns.others)])
