@@ -27,7 +27,7 @@ demo: $(STAMP)  ## A local control plane, a workload, a pull-out: what the HPA d
 	$(BIN)/python -m demo $(DEMO_ARGS)
 
 test: $(STAMP)  ## Every test, the real control plane and the real registries included
-	$(BIN)/python -m tests.build
+	$(BIN)/python -m harness.build
 	$(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadscope $(PYTEST_ARGS)
 
 test-unit: $(STAMP)  ## The tests that need no server

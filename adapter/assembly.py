@@ -11,15 +11,14 @@ from typing import Any, Protocol
 
 import structlog
 
-from adapter.apiserver.manager import TlsOptions
 from adapter.apiserver.server import ApiServer, ServerOptions
+from adapter.apiserver.serving.certificate_manager import TlsOptions
 from adapter.companion.companion import Companion
 from adapter.engine import Engine
 from adapter.kube.lease import Lease
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
-from adapter.settings import Server as ServerSettings
-from adapter.settings import Settings, load
+from adapter.settings import ServerSettings, Settings, load
 from adapter.telemetry import logs
 from adapter.telemetry import server as telemetry
 from adapter.telemetry.metrics import Metrics

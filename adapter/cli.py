@@ -137,12 +137,12 @@ def _decide(parsed: argparse.Namespace) -> int:
 def _text(file: str) -> str:
     """The text of a file or of standard input; never more is read than the largest document has."""
     from adapter import document
-    from adapter.runtime import plain
+    from adapter.runtime import document_text
 
     with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as opened:
-        content = opened.read(plain.LARGEST_BYTES + 1)
-    if len(content) > plain.LARGEST_BYTES:
-        raise document.DocumentError([plain.too_large()])
+        content = opened.read(document_text.LARGEST_BYTES + 1)
+    if len(content) > document_text.LARGEST_BYTES:
+        raise document.DocumentError([document_text.too_large()])
     return content.decode()
 
 

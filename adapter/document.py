@@ -17,7 +17,7 @@ from adapter.kube.pods import PodDecoder
 from adapter.kube.selectors import SelectorError
 from adapter.kube.selectors import parse as parse_selector
 from adapter.kube.targets import TargetObject, target_decoder
-from adapter.load.assessment import Assessment, Decision, MetricAssessment, Outcome, PodReading
+from adapter.load.assessment import Assessment, Decision, MetricAssessment, Outcome, PodAssessment
 from adapter.load.explanation import explain
 from adapter.load.matching import owned_by
 from adapter.load.memory import Memory
@@ -27,12 +27,12 @@ from adapter.load.quantity import QuantityError, milli_text, nano_text, parse_nu
 from adapter.load.roster import Roster
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Policy, Query, Scale, Target
-from adapter.policy import memory as recollection
+from adapter.policy import memory_json as recollection
 from adapter.policy.hpa import Hpa, parse_hpa
-from adapter.policy.parse import parse_policy
 from adapter.policy.times import seconds_of
+from adapter.policy.watermark_policy import parse_policy
 from adapter.registries.kubernetes import endpoints_serving
-from adapter.runtime import plain
+from adapter.runtime import document_text
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.faults import Fault, FaultyDocument, foremost, path_of
 from adapter.usage.errors import PromqlError
@@ -80,8 +80,8 @@ class Document:
 def read(text: str) -> Document:
     """Read one YAML or JSON document. Raises DocumentError with every fault in it."""
     try:
-        data = plain.read(text)
-    except plain.TextError as error:
+        data = document_text.read(text)
+    except document_text.TextError as error:
         raise DocumentError(foremost(error.faults), _TITLE) from error
     if not isinstance(data, Mapping):
         raise DocumentError([Fault("", data, f"must be a mapping with {', '.join(_REQUIRED)}")])
@@ -111,7 +111,7 @@ def answer(document: Document) -> dict[str, Any]:
     }
 
 
-def _pod(reading: PodReading) -> dict[str, Any]:
+def _pod(reading: PodAssessment) -> dict[str, Any]:
     known = {
         "name": reading.pod.name,
         "state": reading.state.value,
@@ -256,7 +256,7 @@ class _Reading:
     def _times_of(self, found: object, at: tuple[str | int, ...]) -> None:
         """Fault the times of an object that cannot be read: the cluster's own never are, and here they would count."""
         for place in _TIMES:
-            for path, value in plain.values_at(found, place, at):
+            for path, value in document_text.values_at(found, place, at):
                 if value not in ("", None) and seconds_of(value) is None:
                     self._reader.time(value, path)
 

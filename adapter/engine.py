@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 import structlog
 
-from adapter.assessor.entries import PolicyEntry, decode_hpa, decode_policy
-from adapter.assessor.freshness import Freshness, KindKey
-from adapter.assessor.marks import Marks
-from adapter.assessor.rows import rows
-from adapter.assessor.targets import Found, Targets
-from adapter.assessor.views import Views, unassessed
-from adapter.assessor.worker import Worker
-from adapter.assessor.world import Link, TargetRef, World
+from adapter.evaluation.decode import PolicyEntry, decode_hpa, decode_policy
+from adapter.evaluation.delay_queue import DelayQueue
+from adapter.evaluation.evaluator import Evaluator, unassessed
+from adapter.evaluation.freshness import Freshness, KindKey
+from adapter.evaluation.object_index import Link, ObjectIndex, TargetRef
+from adapter.evaluation.policy_metrics import policy_rows
+from adapter.evaluation.targets import ResolvedTarget, Targets
+from adapter.evaluation.worker import Worker
 from adapter.kube.paths import collection
 from adapter.kube.pods import PodDecoder
 from adapter.kube.reflector import Reflector
@@ -27,16 +27,16 @@ from adapter.load.roster import Roster
 from adapter.load.samples import QuerySamples, ResourceSamples
 from adapter.load.spec import Policy, Query
 from adapter.policy.hpa import Hpa
-from adapter.registries.hub import Registries
 from adapter.registries.kubernetes import Endpoints, decode_listing
+from adapter.registries.manager import RegistryManager
 from adapter.registries.roster import ServiceKey, service_of
 from adapter.runtime.answer_budget import ANSWERS, MIB
 from adapter.settings import Settings, SettingsError, SettingsFile, needs_restart
-from adapter.snapshot import Key, Neighbours, Picture, QueryView
+from adapter.snapshot import Key, Neighbours, QueryView, SnapshotStore
 from adapter.telemetry import logs
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.prometheus import NamedQueryResult, Prometheus
-from adapter.usage.questions import Wanted
+from adapter.usage.query_catalog import Wanted
 from adapter.usage.resource_metrics import ResourceMetrics
 
 log = structlog.get_logger(__name__)
@@ -64,11 +64,11 @@ class Engine:
         self._settings = settings
         self._session = session
         self._metrics = metrics
-        self.picture = Picture()
+        self.picture = SnapshotStore()
         self.on_settings: Callable[[Settings], None] = _nobody
-        self._marks = Marks(asyncio.get_running_loop().time)
+        self._marks = DelayQueue(asyncio.get_running_loop().time)
         self._links_changed = asyncio.Event()
-        self._world = World(self._marks.mark, self._links_changed.set, partial(self._marks.mark, soon=True))
+        self._world = ObjectIndex(self._marks.mark, self._links_changed.set, partial(self._marks.mark, soon=True))
         namespaces = settings.kubernetes.namespaces
         self._endpoints = Endpoints(self._world.endpoint_changed)
         self._feeds = self._reflectors(namespaces)
@@ -92,14 +92,14 @@ class Engine:
             clock=session.now,
             metrics=metrics,
         )
-        self.registries = Registries(settings.registries, self._world.roster_changed, session.now, metrics)
+        self.registries = RegistryManager(settings.registries, self._world.roster_changed, session.now, metrics)
         inputs = _Inputs(
             self._targets, self._freshness, self._usage, self._prometheus, self._endpoints, self.registries
         )
-        self._views = Views(self._world, inputs, session.now)
+        self._views = Evaluator(self._world, inputs, session.now)
         self._worker = Worker(self._marks, self.picture, self._views.view, metrics)
         metrics.registry_rows = self.registries.rows
-        metrics.policy_rows = lambda: rows(self.picture.current, session.now())
+        metrics.policy_rows = lambda: policy_rows(self.picture.current, session.now())
 
     def _reflectors(self, namespaces: Iterable[str]) -> list[Reflector[Any]]:
         tolerance = Fraction(self._settings.kubernetes.hpa_tolerance)
@@ -311,10 +311,10 @@ class _Inputs:
         usage: ResourceMetrics,
         prometheus: Prometheus,
         endpoints: Endpoints,
-        registries: Registries,
+        registries: RegistryManager,
     ) -> None:
         self._registries = registries
-        self.find: Callable[[TargetRef], Found | str] = targets.find
+        self.find: Callable[[TargetRef], ResolvedTarget | str] = targets.find
         self.silence: Callable[[str, TargetRef | None], str | None] = freshness.policy
         self.resources: Callable[[str], ResourceSamples] = usage.samples
         self.query: Callable[[Query, str, str], QuerySamples] = prometheus.samples

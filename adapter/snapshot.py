@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from adapter.kube.labelindex import OwnersByLabels
-from adapter.kube.podstore import Pods
+from adapter.kube.label_index import OwnersByLabels
+from adapter.kube.pod_store import Pods
 from adapter.load.assessment import Assessment
 from adapter.load.spec import Bounds, Policy, Scale, Target
 from adapter.usage.series import SeriesList
@@ -115,7 +115,7 @@ class Snapshot:
     synced: bool = False
 
 
-class Picture:
+class SnapshotStore:
     """Holds the current snapshot; `swap` replaces it. Readers take `current` once per request.
 
     `forget` is called when a snapshot goes, for whoever keeps what was made of it: an old one holds a lot of memory.

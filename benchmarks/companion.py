@@ -13,11 +13,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from adapter.companion.posting import CONTROLLER
+from adapter.companion.writes.event_body import CONTROLLER
 from adapter.settings import Settings
 from benchmarks.processes import cpu_seconds, memory
 from benchmarks.stage import Stage
-from tests.cluster.companion import CompanionProcess, companion_kubeconfig, reset_lease
+from harness.companion import CompanionProcess, companion_kubeconfig, reset_lease
 
 RESULTS = Path(__file__).parent / "results" / "companion.json"
 LIMIT_PER_SECOND = 20

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from adapter.apiserver import certificates, tls
+from adapter.apiserver.serving import certificates, tls
 
 HEADERS = {"Content-Type": "application/json", "Server": "constant"}
 BODY = b'{"kind":"MetricValueList","value":"0","padding":"' + 330 * b"." + b'"}'

@@ -13,13 +13,13 @@ import statistics
 import time
 from dataclasses import replace
 
-from adapter.apiserver.answers import Answers
+from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.routes import Kind, Route, route
 from adapter.load.pods import Pod
-from adapter.snapshot import Picture, Snapshot
+from adapter.snapshot import Snapshot, SnapshotStore
+from harness.snapshots import NOW, measured, pod, query, reading, series, snapshot, view
 from tests.apiserver.asking import CUSTOM, EXTERNAL
 from tests.apiserver.conftest import StubScales
-from tests.apiserver.pictures import NOW, measured, pod, query, reading, series, snapshot, view
 
 _AT_ONCE = 10  # the clock of processor time is coarse
 REQUESTS = {
@@ -46,7 +46,7 @@ def scene(size: int) -> Snapshot:
     return snapshot(*views, queries=[query("requests", *by_pod), query("depth", *depth, by_pod=False)], pods=pods)
 
 
-async def cost(picture: Picture, answers: Answers, asked: Route, requests: int) -> float:
+async def cost(picture: SnapshotStore, answers: MetricsProvider, asked: Route, requests: int) -> float:
     """Milliseconds of processor time of one request, the median."""
     times = []
     for _ in range(max(3, requests // _AT_ONCE)):
@@ -63,9 +63,9 @@ async def cost(picture: Picture, answers: Answers, asked: Route, requests: int) 
 async def measure(sizes: list[int], requests: int) -> None:
     pictures = []
     for size in sizes:
-        picture = Picture()
+        picture = SnapshotStore()
         picture.swap(scene(size))
-        pictures.append((picture, Answers(picture, StubScales(), lambda _: None, lambda: "", lambda: NOW)))
+        pictures.append((picture, MetricsProvider(picture, StubScales(), lambda _: None, lambda: "", lambda: NOW)))
     print(f"{'ms of processor time of one request':48}", *(f"{size:>9,}" for size in sizes), "   ratio")
     for name, target in REQUESTS.items():
         found = [await cost(picture, answers, route(target), requests) for picture, answers in pictures]

@@ -26,17 +26,17 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import TypeAdapter
 
 from adapter.engine import YOUNG
-from adapter.registries.hub import Registries
+from adapter.registries.manager import RegistryManager
 from adapter.registries.roster import FRESH_SECONDS, ServiceKey
-from adapter.runtime.places import Claim
+from adapter.runtime.fair_slots import Claim
 from adapter.settings.registries import Registry
 from adapter.telemetry import logs
 from adapter.telemetry.metrics import Metrics
 from benchmarks.processes import cpu_seconds, memory
-from tests.registries.servers.consul import Consul
-from tests.registries.servers.eureka import EurekaServer
-from tests.registries.servers.polaris import Polaris
-from tests.registries.servers.zookeeper import ZooKeeper
+from harness.registries.consul import Consul
+from harness.registries.eureka import EurekaServer
+from harness.registries.polaris import Polaris
+from harness.registries.zookeeper import ZooKeeper
 
 AIM = 0.02
 """Share of a processor."""
@@ -174,7 +174,7 @@ async def follow(entry: dict[str, Any], services: int, instances: int) -> None:
     logs.configure("error")
     settings: Registry = TypeAdapter(Registry).validate_python({**entry, "name": "main"})
     changed = asyncio.Event()
-    hub = Registries([settings], lambda _: changed.set(), time.time, Metrics())
+    hub = RegistryManager([settings], lambda _: changed.set(), time.time, Metrics())
     keys = [ServiceKey("main", name) for name in _services(services, instances)]
     # Of ten namespaces: one alone has a bound.
     hub.watch(Claim(f"team-{number % 10}", (key.service,), key) for number, key in enumerate(keys))
@@ -192,7 +192,7 @@ async def follow(entry: dict[str, Any], services: int, instances: int) -> None:
     running.cancel()
 
 
-def _known(hub: Registries, keys: list[ServiceKey], instances: int) -> dict[str, float]:
+def _known(hub: RegistryManager, keys: list[ServiceKey], instances: int) -> dict[str, float]:
     rosters = [roster for key in keys if (roster := hub.roster(key)) is not None]
     known = [one for one in rosters if one.valid and not one.error and len(one.instances) == instances]
     oldest = max((time.time() - one.at for one in known), default=0.0)

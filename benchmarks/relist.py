@@ -29,7 +29,7 @@ from typing import Any
 import trustme
 from aiohttp import web
 
-from adapter.kube.credentials import Access, TlsContexts
+from adapter.kube.credentials import ClusterAccess, TlsContexts
 from adapter.kube.pods import PodDecoder
 from adapter.kube.reflector import Reflector
 from adapter.kube.session import Session
@@ -301,8 +301,8 @@ def resident_mib() -> float:
 async def measure(address: dict[str, Any], count: int, steps: Steps) -> dict[str, Any]:
     context = TlsContexts().context(address["ca"], None, None, verify=True)
 
-    async def load() -> Access:
-        return Access(server=address["url"], tls=context)
+    async def load() -> ClusterAccess:
+        return ClusterAccess(server=address["url"], tls=context)
 
     metrics, told = Metrics(), Told()
     before = resident_mib()

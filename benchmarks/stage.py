@@ -17,11 +17,11 @@ from benchmarks import scene, store
 from benchmarks.forwarder import Forwarder
 from benchmarks.load import Plan
 from benchmarks.processes import favour
-from tests.cluster import commands, objects
-from tests.cluster.adapter import ACCOUNT, NAMESPACE, AdapterProcess, account_kubeconfig, install_crds
-from tests.cluster.client import Client, tls_context
-from tests.cluster.controlplane import ControlPlane
-from tests.cluster.processes import Component, free_ports
+from harness import commands, objects
+from harness.adapter import ACCOUNT, NAMESPACE, AdapterProcess, account_kubeconfig, install_crds
+from harness.client import Client, tls_context
+from harness.control_plane import ControlPlane
+from harness.processes import Component, free_ports
 
 ROOT = Path(__file__).resolve().parent.parent
 USAGE_GROUP = "metrics.k8s.io"

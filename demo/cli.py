@@ -21,10 +21,10 @@ from demo.progress import Progress, beating
 from demo.stage import Place, Stage, given_place, own_place, staged
 from demo.story import Style, Teller, closing, tidy
 from demo.timeline import dump, load
-from tests.cluster import binaries
-from tests.cluster.binaries import BuildError
-from tests.cluster.client import ApiError
-from tests.cluster.processes import ComponentError
+from harness import binaries
+from harness.binaries import BuildError
+from harness.client import ApiError
+from harness.processes import ComponentError
 
 ROOT = Path(__file__).resolve().parent.parent
 _SLOWER = 2.5

@@ -12,7 +12,7 @@ from adapter.load.quantity import QuantityError, parse
 from demo.errors import DemoError
 from demo.objects import OURS, STOCK, USAGE, Object
 from demo.sharing import Replica
-from tests.cluster.client import ApiError, Client, condition_true
+from harness.client import ApiError, Client, condition_true
 
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2"
 FIGURES = ("effective_cpu", "raw_cpu", "effective_pods", "pulled_out_pods", "desired_replicas")

@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from adapter.kube.credentials import Access, choose
+from adapter.kube.credentials import ClusterAccess, choose
 from adapter.kube.errors import CredentialsError
 from demo.errors import DemoError
 from demo.objects import KWOK_NODE, OURS, STOCK, USAGE, Object, scaling, workloads
 from demo.observe import CUSTOM, Eye, Look
 from demo.sharing import share, usages
-from tests.cluster import objects
-from tests.cluster.adapter import AdapterProcess, account_kubeconfig, install_crds
-from tests.cluster.client import ApiError, Client
-from tests.cluster.controlplane import ControlPlane
+from harness import objects
+from harness.adapter import AdapterProcess, account_kubeconfig, install_crds
+from harness.client import ApiError, Client
+from harness.control_plane import ControlPlane
 
 Say = Callable[[str], None]
 HPA_SYNC = 3
@@ -69,7 +69,7 @@ def given_place(kubeconfig: Path) -> Iterator[Place]:
         client.close()
 
 
-async def _access(kubeconfig: Path) -> Access:
+async def _access(kubeconfig: Path) -> ClusterAccess:
     return await choose(str(kubeconfig))()
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from adapter.policy.hpa import parse_hpa
-from adapter.policy.parse import KIND, parse_policy
+from adapter.policy.watermark_policy import KIND, parse_policy
 from adapter.runtime.faults import FaultyDocument
 from adapter.settings import parse as parse_settings
 from adapter.telemetry.metrics import Metrics

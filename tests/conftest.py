@@ -11,12 +11,12 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
-from tests.cluster import binaries, objects
-from tests.cluster.controlplane import ControlPlane
-from tests.cluster.prometheus import Exporter, Prometheus
-from tests.cluster.wire import Wire
-from tests.cluster.workloads import Workloads
-from tests.registries.servers.polaris import Polaris
+from harness import binaries, objects
+from harness.control_plane import ControlPlane
+from harness.prometheus import Exporter, Prometheus
+from harness.registries.polaris import Polaris
+from harness.wire import Wire
+from harness.workloads import Workloads
 
 hypothesis.settings.register_profile(
     "here",

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from adapter.apiserver.directory import Directory
-from adapter.apiserver.figures import EFFECTIVE, RAW, WHOLE
+from adapter.apiserver.policy_figures import EFFECTIVE, RAW, WHOLE
 from adapter.apiserver.routes import CUSTOM, CUSTOM_VERSIONS, EXTERNAL, EXTERNAL_VERSIONS, PODS, POLICIES
 
 JSON = "application/json"

@@ -17,17 +17,17 @@ from multidict import CIMultiDict
 from prometheus_client import Histogram
 
 from adapter.apiserver import status
-from adapter.apiserver.answers import Answers
-from adapter.apiserver.authn import Authenticator
-from adapter.apiserver.authz import Authorizer
-from adapter.apiserver.connections import Connection
+from adapter.apiserver.authentication.authenticator import Authenticator
+from adapter.apiserver.authentication.identity import Identity
+from adapter.apiserver.authentication.requestheader import NOBODY, Peer
+from adapter.apiserver.authorization.authorizer import Authorizer
 from adapter.apiserver.discovery import JSON, Discovery, Document
 from adapter.apiserver.health import REASONS_PATH, Health, Probe
-from adapter.apiserver.identity import Identity
-from adapter.apiserver.platforms import Platforms
+from adapter.apiserver.provider import MetricsProvider
+from adapter.apiserver.roster_push import RosterPush
 from adapter.apiserver.routes import CUSTOM, EXTERNAL, Attributes, Kind, Route, resolve, route
+from adapter.apiserver.serving.connections import Connection
 from adapter.apiserver.status import StatusError, TooEarlyError
-from adapter.apiserver.trust import NOBODY, Peer
 from adapter.telemetry.metrics import Metrics, package_version
 
 _log = structlog.get_logger(__name__)
@@ -52,10 +52,10 @@ class Handler:
         self,
         authenticator: Authenticator,
         authorizer: Authorizer,
-        answers: Answers,
+        answers: MetricsProvider,
         discovery: Discovery,
         health: Health,
-        platforms: Platforms,
+        platforms: RosterPush,
         metrics: Metrics,
         *,
         external: bool,

@@ -7,25 +7,25 @@ from dataclasses import dataclass
 
 import structlog
 
-from adapter.apiserver import certificates, tls
-from adapter.apiserver.answers import Answers, Decide, Scales
-from adapter.apiserver.authn import Authenticator
-from adapter.apiserver.authz import Authorizer
-from adapter.apiserver.certificates import KeyPair
-from adapter.apiserver.connections import Connections
+from adapter.apiserver.authentication.authenticator import Authenticator
+from adapter.apiserver.authentication.requestheader import Peer, Trust
+from adapter.apiserver.authentication.requestheader_watch import RequestheaderWatch
+from adapter.apiserver.authorization.authorizer import Authorizer
 from adapter.apiserver.discovery import Discovery
 from adapter.apiserver.handler import Handler
 from adapter.apiserver.health import TICK_SECONDS, Check, Health, Heart
-from adapter.apiserver.manager import CertificateManager, TlsOptions
-from adapter.apiserver.platforms import Platforms
 from adapter.apiserver.ports import Api, Registries
+from adapter.apiserver.provider import Decide, LiveScales, MetricsProvider
 from adapter.apiserver.reviews import Reviews
+from adapter.apiserver.roster_push import RosterPush
+from adapter.apiserver.serving import certificates, tls
+from adapter.apiserver.serving.certificate_manager import CertificateManager, TlsOptions
+from adapter.apiserver.serving.certificates import KeyPair
+from adapter.apiserver.serving.connections import Connections
 from adapter.apiserver.status import CertificateError
-from adapter.apiserver.trust import Peer, Trust
-from adapter.apiserver.trustwatch import TrustWatch
 from adapter.inbound.connections import LIMITS, Limits
 from adapter.load.pipeline import decide
-from adapter.snapshot import Key, Picture
+from adapter.snapshot import Key, SnapshotStore
 from adapter.telemetry.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
@@ -56,9 +56,9 @@ class ApiServer:
     def __init__(
         self,
         *,
-        picture: Picture,
+        picture: SnapshotStore,
         session: Api,
-        scales: Scales,
+        scales: LiveScales,
         stale: Callable[[Key], str | None],
         filling: Callable[[], str],
         metrics: Metrics,
@@ -80,7 +80,7 @@ class ApiServer:
         self._served: tuple[KeyPair, str] | None = None
         self._temporary: KeyPair | None = None
         self._heart = Heart(monotonic)
-        self._trust = TrustWatch(session, metrics, self._apply, seconds=options.trust_seconds)
+        self._trust = RequestheaderWatch(session, metrics, self._apply, seconds=options.trust_seconds)
         reviews = Reviews(session)
         self._authenticator = Authenticator(reviews, metrics, wall, monotonic, self._trust.unread)
         self._authorizer = Authorizer(reviews, metrics, monotonic)
@@ -98,7 +98,7 @@ class ApiServer:
             {"authorization": reviews.check, **(warnings or {})},
             clock=monotonic,
         )
-        answers = Answers(picture, scales, stale, filling, session.now, decide=decide)
+        answers = MetricsProvider(picture, scales, stale, filling, session.now, decide=decide)
         self._listener = tls.Listener(options.address, options.port, options.limits)
         handler = Handler(
             self._authenticator,
@@ -106,7 +106,7 @@ class ApiServer:
             answers,
             Discovery(external=options.external),
             health,
-            Platforms(registries),
+            RosterPush(registries),
             metrics,
             external=options.external,
         )

@@ -20,9 +20,9 @@ from adapter.load.membership import KUBERNETES, uses_registry
 from adapter.load.roster import Roster
 from adapter.load.spec import Policy
 from adapter.policy.conformance import Wiring, flaws
-from adapter.registries.admission import Admission
 from adapter.registries.probe import Look, look
 from adapter.registries.roster import ServiceKey, service_of
+from adapter.registries.service_allowlist import ServiceAllowlist
 from adapter.settings import Settings
 from adapter.settings.registries import Registry
 
@@ -188,7 +188,7 @@ def _services(
         key = ServiceKey(wanted.registry, wanted.service, wanted.namespace, wanted.group)
         return {wanted.registry: {key}}
     asked: dict[str, set[ServiceKey]] = {}
-    admission = Admission(registries.values())
+    admission = ServiceAllowlist(registries.values())
     for policy in policies:
         named = service_of(policy)
         if named is not None and not admission.refusal(named, policy.namespace):
@@ -225,7 +225,7 @@ def _may_name_its_service(section: Section, settings: Settings, policy: Policy) 
     service = service_of(policy)
     if service is None:
         return True
-    refusal = Admission(settings.registries).refusal(service, policy.namespace)
+    refusal = ServiceAllowlist(settings.registries).refusal(service, policy.namespace)
     if refusal:
         section.wrong(refusal)
         return False

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from adapter.check.report import Kind, Section
 from adapter.load.matching import Claim, claims
 from adapter.load.membership import out_word_of
-from adapter.load.mismatch import address, why_unmatched
 from adapter.load.pods import Pod
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Registry as PolicyRegistry
 from adapter.load.spec import Target
-from adapter.registries.book import Trouble
+from adapter.load.unmatched import address, why_unmatched
 from adapter.registries.probe import Look
+from adapter.registries.registry_metrics import row
 from adapter.registries.roster import ServiceKey
-from adapter.registries.rows import row
+from adapter.registries.roster_cache import Trouble
 from adapter.settings.registries import Registry
 
 PROBE = "effective-load-check"

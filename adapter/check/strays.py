@@ -6,7 +6,7 @@ from adapter.check.cluster import Named
 from adapter.check.report import Kind, Section
 from adapter.policy.conformance import READ_ONLY, READ_ONLY_PREFIXES
 from adapter.policy.hpa import DESIRED, POLICY_LABEL, Hpa, HpaMetric, MetricKind, Reference
-from adapter.policy.parse import API_VERSION, KIND
+from adapter.policy.watermark_policy import API_VERSION, KIND
 
 _POLICY = Reference(API_VERSION, KIND, "")
 

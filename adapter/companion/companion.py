@@ -6,22 +6,22 @@ from dataclasses import replace
 
 import structlog
 
-from adapter.companion import looking, plan
-from adapter.companion.actions import Action, Outcome, WriteStatus
-from adapter.companion.found import found, reread
-from adapter.companion.lane import Lane
-from adapter.companion.notifier import Notifier
-from adapter.companion.situation import Past, Situation, ToleranceField
-from adapter.companion.watching import Watched, look
-from adapter.companion.writer import Writer
+from adapter.companion import observe, plan
+from adapter.companion.context import Context, State, ToleranceField
+from adapter.companion.notifications.notifier import Notifier
+from adapter.companion.replica_observer import Watched, look
+from adapter.companion.status_reader import found, reread
+from adapter.companion.work_queue import WorkQueue
+from adapter.companion.writes.actions import Action, ActionResult, WriteStatus
+from adapter.companion.writes.writer import Writer
 from adapter.kube.errors import Forbidden, KubeError
 from adapter.kube.lease import Lease
 from adapter.kube.session import Session
 from adapter.load.pipeline import decide
 from adapter.policy.hpa import Hpa
 from adapter.runtime.backoff import Backoff
-from adapter.settings import Companion as CompanionSettings
-from adapter.snapshot import WATCH_SILENT, Key, Neighbours, Picture, Problem
+from adapter.settings import CompanionSettings
+from adapter.snapshot import WATCH_SILENT, Key, Neighbours, Problem, SnapshotStore
 from adapter.telemetry.metrics import Metrics
 
 LOOK_SECONDS = 10.0
@@ -32,7 +32,7 @@ SETTLE_SECONDS = 3.0
 URGENT_AT_ONCE = 8
 """So many policies are acted for at a time where that is urgent; one that hangs takes its 2 s alone."""
 
-Planned = Callable[[Situation], Iterable[Action]]
+Planned = Callable[[Context], Iterable[Action]]
 Turn = Callable[[], Awaitable[None]]
 
 _log = structlog.get_logger(__name__)
@@ -49,7 +49,7 @@ class Companion:
         self,
         session: Session,
         lease: Lease,
-        picture: Picture,
+        picture: SnapshotStore,
         hpa: Callable[[Key], Hpa | None],
         neighbours: Callable[[Key], Neighbours],
         tolerance_seen: Callable[[], bool],
@@ -70,12 +70,12 @@ class Companion:
         self._metrics = metrics
         self._notifier = Notifier(session, lease, lambda: self.settings, metrics)
         self._writer = Writer(session, lease, metrics, self._notifier.take)
-        self._pasts: dict[Key, Past] = {}
+        self._pasts: dict[Key, State] = {}
         self._watched: dict[Key, Watched] = {}
         self._looked_at: dict[Key, float] = {}
         self._leads_since = 0.0
         self._patience = self._writer.patience
-        self._urgent, self._steady = Lane(), Lane()
+        self._urgent, self._steady = WorkQueue(), WorkQueue()
         self._next_turn = 0.0
 
     def changed(self, keys: Iterable[Key]) -> None:
@@ -117,7 +117,7 @@ class Companion:
         self._leads_since = self._session.now()
         try:
             own, self._pasts = self._pasts, await self._inherited()
-            self._pasts |= {key: _resumed(past, self._pasts.get(key, Past())) for key, past in own.items()}
+            self._pasts |= {key: _resumed(past, self._pasts.get(key, State())) for key, past in own.items()}
             self._looked_at.clear()
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(URGENT_AT_ONCE):
@@ -127,14 +127,14 @@ class Companion:
         finally:
             self._metrics.companion_leads.set(0)
 
-    async def _inherited(self) -> dict[Key, Past]:
+    async def _inherited(self) -> dict[Key, State]:
         """What the statuses say, as soon as they can be read: without it conditions would begin anew."""
-        pasts: dict[Key, Past] = {}
+        pasts: dict[Key, State] = {}
         for namespace in tuple(self._namespaces) or ("",):
             pasts |= await self._inherited_in(namespace)
         return pasts
 
-    async def _inherited_in(self, namespace: str) -> dict[Key, Past]:
+    async def _inherited_in(self, namespace: str) -> dict[Key, State]:
         complaint, backoff = "", Backoff()
         while True:
             try:
@@ -158,7 +158,7 @@ class Companion:
             self._steady.add(old, later=True)
             await asyncio.sleep(LOOK_SECONDS / 10)
 
-    async def _work(self, kind: str, lane: Lane, planned: Planned, turn: Turn) -> None:
+    async def _work(self, kind: str, lane: WorkQueue, planned: Planned, turn: Turn) -> None:
         """Plan for whoever is due in the lane, and have it done, for ever. What fails for one policy stops no other."""
         while True:
             async with lane.take() as key:
@@ -180,23 +180,23 @@ class Companion:
                 await self._do(key, action)
         self._patience.done(key, kind)
 
-    def _look(self, situation: Situation) -> Iterable[Action]:
+    def _look(self, situation: Context) -> Iterable[Action]:
         """Note what there is to tell, and give what is urgent. What is to be written of it waits its turn."""
         key, before = situation.key, situation.past
         self._looked_at[key] = asyncio.get_running_loop().time()
-        past = self._pasts[key] = looking.look(situation)
+        past = self._pasts[key] = observe.observe(situation)
         if past.announced is not before.announced or past.noticed is not before.noticed:
             self._steady.add([key])
         return plan.urgent(replace(situation, past=past))
 
     async def _do(self, key: Key, action: Action) -> None:
         outcome = await self._writer.carry_out(action)
-        if outcome is Outcome.NOT_LEADING:
+        if outcome is ActionResult.NOT_LEADING:
             return
-        past, now = self._pasts.get(key, Past()), self._session.now()
-        done = outcome is Outcome.DONE
+        past, now = self._pasts.get(key, State()), self._session.now()
+        done = outcome is ActionResult.DONE
         self._pasts[key] = plan.after(past, action, now) if done else plan.missed(past, action, outcome, now)
-        if isinstance(action, WriteStatus) and outcome in {Outcome.OVERTAKEN, Outcome.FAILED}:
+        if isinstance(action, WriteStatus) and outcome in {ActionResult.OVERTAKEN, ActionResult.FAILED}:
             await self._reread(key)
 
     async def _reread(self, key: Key) -> None:
@@ -207,7 +207,7 @@ class Companion:
             _log.info("a policy's status cannot be read", key=str(key), error=str(error))
         else:
             # The past as it is now: the other lane may have changed it meanwhile.
-            self._pasts[key] = replace(self._pasts.get(key, Past()), written=written)
+            self._pasts[key] = replace(self._pasts.get(key, State()), written=written)
 
     async def _turn(self) -> None:
         """Wait until another write keeps within the limit."""
@@ -216,7 +216,7 @@ class Companion:
         self._next_turn = begin + 1 / self.settings.writes_per_second
         await asyncio.sleep(begin - now)
 
-    def _situation(self, key: Key) -> Situation | None:
+    def _situation(self, key: Key) -> Context | None:
         """The policy as it stands; None where it is gone or not looked at yet. A silent watch's word is left out."""
         view = self._picture.current.policies.get(key)
         if view is None or view.announced or not self._picture.current.synced:
@@ -227,14 +227,14 @@ class Companion:
         now, decision = self._session.now(), None
         if view.assessment is not None and view.scale is not None and view.bounds is not None:
             decision = decide(view.assessment, view.scale, view.bounds, now)
-        return Situation(
+        return Context(
             key=key,
             now=now,
             view=view,
             decision=decision,
             hpa=self._hpa(key) if silent is None else None,
             settings=self.settings,
-            past=self._pasts.get(key, Past()),
+            past=self._pasts.get(key, State()),
             watched=self._watched.get(key),
             leads_since=self._leads_since,
             neighbours=self._neighbours(key),
@@ -247,7 +247,7 @@ class Companion:
         return replace(found, known=True) if found.known is None and self._tolerance_seen() else found
 
 
-def _resumed(own: Past, found: Past) -> Past:
+def _resumed(own: State, found: State) -> State:
     """What is found of a policy, with what this process learnt of others' doing when it led before."""
     return replace(found, raised=own.raised, marking=own.marking, wired=own.wired)
 

@@ -6,42 +6,42 @@ it together stays within `companion.writesPerSecond`.
 
 from collections.abc import Iterator
 
-from adapter.companion import deletion_cost, events, fast_scale_up, notices, status, wiring
-from adapter.companion.actions import (
+from adapter.companion.context import Context, State
+from adapter.companion.features import deletion_cost, events, fast_scale_up, hpa_wiring, notices, status
+from adapter.companion.writes.actions import (
     Action,
+    ActionResult,
     AskTolerance,
     MarkPod,
     Notify,
-    Outcome,
     RaiseScale,
     WireHpa,
     WriteEvent,
     WriteStatus,
 )
-from adapter.companion.situation import Past, Situation
 
 
-def urgent(situation: Situation) -> Iterator[Action]:
+def urgent(situation: Context) -> Iterator[Action]:
     """The actions that wait for nothing else. A feature that is switched off plans nothing."""
     if situation.settings.features.fast_scale_up and not situation.silent:
         yield from fast_scale_up.plan(situation)
     yield from notices.plan(situation)
 
 
-def steady(situation: Situation) -> Iterator[Action]:
+def steady(situation: Context) -> Iterator[Action]:
     """The actions that wait their turn. A feature that is switched off plans nothing."""
     features = situation.settings.features
     if features.deletion_cost and not situation.silent:
         yield from deletion_cost.plan(situation)
     if features.hpa_wiring and not situation.silent:
-        yield from wiring.plan(situation)
+        yield from hpa_wiring.plan(situation)
     if features.status:
         yield from status.plan(situation)
     if features.events:
         yield from events.plan(situation)
 
 
-def after(past: Past, action: Action, now: float) -> Past:
+def after(past: State, action: Action, now: float) -> State:
     """What is remembered once an action was carried out."""
     match action:
         case RaiseScale():
@@ -49,7 +49,7 @@ def after(past: Past, action: Action, now: float) -> Past:
         case MarkPod():
             return deletion_cost.after(past, action, now)
         case AskTolerance() | WireHpa():
-            return wiring.after(past, action, now)
+            return hpa_wiring.after(past, action, now)
         case WriteStatus():
             return status.after(past, action, now)
         case WriteEvent():
@@ -58,7 +58,7 @@ def after(past: Past, action: Action, now: float) -> Past:
             return notices.after(past, action, now)
 
 
-def missed(past: Past, action: Action, outcome: Outcome, now: float) -> Past:
+def missed(past: State, action: Action, outcome: ActionResult, now: float) -> State:
     """What is remembered of an action that was not done."""
     match action:
         case RaiseScale():
@@ -66,7 +66,7 @@ def missed(past: Past, action: Action, outcome: Outcome, now: float) -> Past:
         case MarkPod():
             return deletion_cost.missed(past, action, outcome, now)
         case AskTolerance() | WireHpa():
-            return wiring.missed(past, action, outcome, now)
+            return hpa_wiring.missed(past, action, outcome, now)
         case WriteEvent():
             return events.missed(past, action, outcome, now)
         case WriteStatus() | Notify():

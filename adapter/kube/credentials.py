@@ -32,7 +32,7 @@ _LEAST_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class ClusterAccess:
     """The API server's address and what to show it. `authorization` is the header's value, empty for none.
 
     `lifetime`: seconds until it has to be loaded again, None where only a refusal (401) tells.
@@ -46,7 +46,7 @@ class Access:
     lifetime: float | None = None
 
 
-Load = Callable[[], Awaitable[Access]]
+Load = Callable[[], Awaitable[ClusterAccess]]
 """Loads credentials anew. Raises CredentialsError."""
 
 
@@ -56,7 +56,7 @@ def choose(kubeconfig: str | None) -> Load:
     return lambda: asyncio.to_thread(_chosen, kubeconfig, contexts)
 
 
-def _chosen(kubeconfig: str | None, contexts: "TlsContexts") -> Access:
+def _chosen(kubeconfig: str | None, contexts: "TlsContexts") -> ClusterAccess:
     if _is_in_cluster(kubeconfig):
         return _in_cluster(contexts)
     return _kubeconfig(kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config"), contexts)
@@ -119,7 +119,7 @@ def _is_in_cluster(kubeconfig: str | None) -> bool:
     return kubeconfig is None and bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and _TOKEN_FILE.is_file()
 
 
-def _in_cluster(contexts: TlsContexts) -> Access:
+def _in_cluster(contexts: TlsContexts) -> ClusterAccess:
     package = _package()
     configuration = package.Configuration()
     try:
@@ -131,7 +131,7 @@ def _in_cluster(contexts: TlsContexts) -> Access:
         raise CredentialsError(f"in-cluster credentials: {error}") from error
 
 
-def _kubeconfig(paths: str, contexts: TlsContexts) -> Access:
+def _kubeconfig(paths: str, contexts: TlsContexts) -> ClusterAccess:
     package = _package()
     configuration = package.Configuration()
     try:
@@ -191,11 +191,11 @@ def _lifetime(expires: str | None) -> float | None:
     return max(left - _EARLY_SECONDS, left * 0.8, _LEAST_SECONDS)
 
 
-def _access(configuration: Any, contexts: TlsContexts, lifetime: float | None) -> Access:
+def _access(configuration: Any, contexts: TlsContexts, lifetime: float | None) -> ClusterAccess:
     secure = configuration.host.startswith("https")
     verify = bool(configuration.verify_ssl)
     files = (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
-    return Access(
+    return ClusterAccess(
         server=configuration.host.rstrip("/"),
         authorization=_authorization(configuration.api_key.get("BearerToken", "")),
         tls=contexts.context(*files, verify=verify) if secure else None,

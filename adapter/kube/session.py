@@ -12,9 +12,9 @@ from yarl import URL
 
 from adapter.kube import credentials
 from adapter.kube.clock import ServerClock
-from adapter.kube.credentials import Access, Load
+from adapter.kube.credential_keeper import CredentialKeeper
+from adapter.kube.credentials import ClusterAccess, Load
 from adapter.kube.errors import KubeError, TimedOut, TooLarge, Unreachable, from_answer
-from adapter.kube.keeper import Keeper
 from adapter.runtime.answer_budget import (
     ANSWERS,
     MIB,
@@ -68,7 +68,7 @@ class Session:
     ) -> None:
         self.clock = clock or ServerClock()
         self._budget = budget
-        self._keeper = Keeper(load, self.clock.monotonic)
+        self._keeper = CredentialKeeper(load, self.clock.monotonic)
         self._metrics = metrics or Metrics()
         self._http = aiohttp.ClientSession(
             connector=Connector(limit=0),
@@ -214,7 +214,7 @@ class Session:
         answer.release()
         return await self._send(renewed, question)
 
-    async def _send(self, access: Access, question: "_Question") -> aiohttp.ClientResponse:
+    async def _send(self, access: ClusterAccess, question: "_Question") -> aiohttp.ClientResponse:
         shown = {"Authorization": access.authorization} if access.authorization else {}
         answer = await self._http.request(
             question.method,

@@ -42,7 +42,7 @@ class HeldBy(StrEnum):
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-class PodReading(NamedTuple):
+class PodAssessment(NamedTuple):
     """A pod, its state, and what it was seen to use: metric name → nano-units, only where a fresh sample exists.
 
     `evidence` says what the state rests on, `missing` why a metric has no sample of this pod.
@@ -56,7 +56,7 @@ class PodReading(NamedTuple):
     missing: Mapping[str, str] = _NOTHING
 
 
-class Reading(NamedTuple):
+class Scenario(NamedTuple):
     """One way to see the doubtful pods of one metric: the `inside` most loaded of them in, the others out.
 
     `usage` is what was compared (nano-units); None where nothing could be, and `verdict` is Error: such a reading
@@ -104,7 +104,7 @@ class MetricAssessment:
     raw: Fraction | None = None
     total: bool = False
     total_value: int | None = None
-    readings: tuple[Reading, ...] = ()
+    readings: tuple[Scenario, ...] = ()
     sampled_at: float | None = None
     stale_at: float | None = None
     window: float | None = None
@@ -123,7 +123,7 @@ class Assessment:
     policy: Policy
     target: str
     at: float
-    pods: Sequence[PodReading] = ()
+    pods: Sequence[PodAssessment] = ()
     counts: Mapping[PodState, int] = field(default_factory=dict)
     metrics: tuple[MetricAssessment, ...] = ()
     may_shrink: bool = True
@@ -151,7 +151,7 @@ class Outcome:
     """What one metric proposes: the winning reading, the count it proposes, and how many of it replace others."""
 
     metric: MetricAssessment
-    reading: Reading
+    reading: Scenario
     proposal: int
     replaced: int = 0
     held_by: HeldBy | None = None

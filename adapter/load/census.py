@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import is_
 
-from adapter.load.assessment import PodReading
-from adapter.load.columns import Row
+from adapter.load.assessment import PodAssessment
 from adapter.load.matching import Records
 from adapter.load.membership import Membership, classify, turning_points
 from adapter.load.memory import Memory, PodMemory
 from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Roster
+from adapter.load.sample_columns import Row
 from adapter.load.spec import Policy
 
 _CLOSE_SECONDS = 0.01
@@ -34,13 +34,13 @@ class Census:
     """
 
     membership: Membership
-    readings: tuple[PodReading, ...]
+    readings: tuple[PodAssessment, ...]
     counts: Mapping[PodState, int]
-    serving: Sequence[PodReading]
-    doubtful: Sequence[PodReading]
-    idle: Sequence[PodReading]
-    out: Sequence[PodReading]
-    others: Sequence[PodReading]
+    serving: Sequence[PodAssessment]
+    doubtful: Sequence[PodAssessment]
+    idle: Sequence[PodAssessment]
+    out: Sequence[PodAssessment]
+    others: Sequence[PodAssessment]
     pods: tuple[Pod, ...]
     policy: Policy
     remembered: Mapping[str, PodMemory]
@@ -51,7 +51,7 @@ class Census:
     rows: dict[str, tuple[object, Sequence[Row], Sequence[Row]]] = field(default_factory=dict)
 
     @property
-    def running(self) -> Iterable[PodReading]:
+    def running(self) -> Iterable[PodAssessment]:
         """The pods that are neither terminating nor finished."""
         return (reading for reading in self.readings if reading.state not in _GONE)
 
@@ -80,7 +80,7 @@ def take(policy: Policy, pods: Sequence[Pod], memory: Memory, found: Records, no
     """The census of these pods, from a memory that knows the latest roster, in which the pods were `found`."""
     membership = classify(policy, pods, memory, now, found)
     readings = tuple(_reading(pod, membership) for pod in pods)
-    by_state: dict[PodState, list[PodReading]] = {state: [] for state in PodState}
+    by_state: dict[PodState, list[PodAssessment]] = {state: [] for state in PodState}
     for reading in readings:
         by_state[reading.state].append(reading)
     turns = (at for at in turning_points(policy, pods, memory, found) if at > now - _CLOSE_SECONDS)
@@ -103,6 +103,6 @@ def take(policy: Policy, pods: Sequence[Pod], memory: Memory, found: Records, no
     )
 
 
-def _reading(pod: Pod, membership: Membership) -> PodReading:
+def _reading(pod: Pod, membership: Membership) -> PodAssessment:
     standing = membership.standings[pod.uid]
-    return PodReading(pod=pod, state=standing.state, reason=standing.reason, evidence=standing.evidence)
+    return PodAssessment(pod=pod, state=standing.state, reason=standing.reason, evidence=standing.evidence)

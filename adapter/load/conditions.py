@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from adapter.load.assessment import MetricAssessment, Verdict
 from adapter.load.census import Census
 from adapter.load.memory import Memory
+from adapter.load.memory_updates import replacement_ineffective
+from adapter.load.metric_assessment import Measured
 from adapter.load.pods import PodState
-from adapter.load.readings import Measured
-from adapter.load.recollection import replacement_ineffective
 from adapter.load.roster import Roster
 from adapter.load.sentences import metric_errors, together, without_samples
 from adapter.load.spec import Policy

@@ -12,13 +12,13 @@ from adapter.load.assessment import (
     HeldBy,
     MetricAssessment,
     Outcome,
-    PodReading,
-    Reading,
+    PodAssessment,
+    Scenario,
     Verdict,
 )
+from adapter.load.memory_updates import last_scaled
 from adapter.load.pods import PodState
 from adapter.load.quantity import milli_text, nano_text
-from adapter.load.recollection import last_scaled
 from adapter.load.schedule import limits
 from adapter.load.spec import Average, Bounds, Mode, Policy
 from adapter.load.tolerance import percent_text
@@ -76,7 +76,7 @@ def _pods(assessment: Assessment) -> Iterator[str]:
         yield f"… and {len(strange) - _NAMED_AT_MOST} more pods that do not plainly serve"
 
 
-def _pod(reading: PodReading) -> str:
+def _pod(reading: PodAssessment) -> str:
     evidence = f" ({reading.evidence})" if reading.evidence else ""
     return f"{reading.pod.name} is {reading.state.value}: {reading.reason}{evidence}"
 
@@ -144,7 +144,7 @@ def _proposal(outcome: Outcome, decision: Decision, policy: Policy) -> str:
     return f"{text}: proposes {outcome.proposal} (now {decision.current}){doubt}"
 
 
-def _why_held(reading: Reading) -> str:
+def _why_held(reading: Scenario) -> str:
     gaps = [f"{_many(reading.missing, 'pod')} without a fresh sample"] * bool(reading.missing)
     gaps += [f"{_many(reading.young, 'pod')} that may serve soon"] * bool(reading.young)
     match reading.held:

@@ -10,22 +10,18 @@ from adapter.load.assessment import (
     HeldBy,
     MetricAssessment,
     Outcome,
-    Reading,
+    Scenario,
     Verdict,
 )
 from adapter.load.census import Census, take
-from adapter.load.columns import PodReadings
 from adapter.load.conditions import conditions, distrust
-from adapter.load.deletion import out_goes_first
+from adapter.load.deletion_order import out_goes_first
 from adapter.load.departures import after_departures, after_pull_outs, after_taking_over, forgotten
+from adapter.load.fast_scale_up_hold import overtaken
 from adapter.load.matching import records
 from adapter.load.membership import trouble, uses_registry
 from adapter.load.memory import Memory, PodMemory
-from adapter.load.overtaking import overtaken
-from adapter.load.pacing import Paced, pace, raised
-from adapter.load.pods import Pod, PodState
-from adapter.load.readings import Standings, measure, select
-from adapter.load.recollection import (
+from adapter.load.memory_updates import (
     after_errors,
     after_rollout,
     after_roster,
@@ -41,11 +37,15 @@ from adapter.load.recollection import (
     since_first_step,
     within_reach,
 )
+from adapter.load.metric_assessment import Standings, measure, select
+from adapter.load.metric_value import shape
+from adapter.load.pacing import Paced, pace, raised
+from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Roster
+from adapter.load.sample_columns import PodAssessments
 from adapter.load.samples import Samples
 from adapter.load.schedule import Limits, limits, windows
 from adapter.load.sentences import metric_errors
-from adapter.load.shaping import shape
 from adapter.load.spec import Bounds, Policy, Scale, Target
 from adapter.load.tolerance import settle
 
@@ -87,7 +87,7 @@ def assess(
         policy=policy,
         target=f"{target.kind} {target.name}" if target else policy.hpa,
         at=now,
-        pods=PodReadings(census.readings, columns),
+        pods=PodAssessments(census.readings, columns),
         counts=census.counts,
         metrics=tuple(one.assessment for one in measured),
         may_shrink=_may_shrink(policy, census.counts),
@@ -219,8 +219,8 @@ def _outcomes(assessment: Assessment, current: int, bounds: Bounds) -> tuple[Out
 def _from_zero(metric: MetricAssessment) -> Outcome:
     """Any load of the service asks for one pod."""
     if not metric.total_value:
-        return Outcome(metric=metric, reading=Reading(inside=0, verdict=Verdict.INSIDE), proposal=0)
-    return Outcome(metric=metric, reading=Reading(inside=0, verdict=Verdict.ABOVE, needed=1), proposal=1)
+        return Outcome(metric=metric, reading=Scenario(inside=0, verdict=Verdict.INSIDE), proposal=0)
+    return Outcome(metric=metric, reading=Scenario(inside=0, verdict=Verdict.ABOVE, needed=1), proposal=1)
 
 
 def _error(assessment: Assessment, current: int, best: Outcome | None) -> str | None:
@@ -248,7 +248,7 @@ def _outcome(metric: MetricAssessment, current: int, bounds: Bounds, multiple_of
     """The largest count among all readings; on a tie the reading with the most pods in."""
     proposals = [(*_propose(reading, current, bounds, multiple_of), reading) for reading in metric.readings]
     if not proposals:
-        empty = Reading(inside=0, verdict=Verdict.INSIDE)
+        empty = Scenario(inside=0, verdict=Verdict.INSIDE)
         return Outcome(metric=metric, reading=empty, proposal=current)
     proposal, replaced, reading = max(proposals, key=lambda each: (each[0], each[2].inside))
     most_in = max(each[2].inside for each in proposals)
@@ -257,7 +257,7 @@ def _outcome(metric: MetricAssessment, current: int, bounds: Bounds, multiple_of
     return Outcome(metric=metric, reading=reading, proposal=proposal, replaced=replaced, held_by=held)
 
 
-def _propose(reading: Reading, current: int, bounds: Bounds, multiple_of: int) -> tuple[int, int]:
+def _propose(reading: Scenario, current: int, bounds: Bounds, multiple_of: int) -> tuple[int, int]:
     """The count that one reading proposes, and how many of it stand in for pods that are out."""
     if reading.verdict is Verdict.ABOVE and reading.needed is not None:
         replaced = _replaced(reading, current)
@@ -269,13 +269,13 @@ def _propose(reading: Reading, current: int, bounds: Bounds, multiple_of: int) -
     return _drifted(reading, current, multiple_of), 0
 
 
-def _replaced(reading: Reading, current: int) -> int:
+def _replaced(reading: Scenario, current: int) -> int:
     """How many pods that are out are replaced: no more than the count has room for beside those in and those coming."""
     room = current - reading.n - reading.missing - reading.reserved
     return max(0, min(reading.replaceable, room))
 
 
-def _drifted(reading: Reading, current: int, multiple_of: int) -> int:
+def _drifted(reading: Scenario, current: int, multiple_of: int) -> int:
     """The count after a step inside the band: to the next multiple, and never beyond what the edge would ask for."""
     if reading.drift > 0:
         drifted = _multiple(current + 1, multiple_of)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from adapter.load.assessment import MetricAssessment
-from adapter.load.effective import source_name
+from adapter.load.effective_usage import source_name
 from adapter.load.spec import Policy
 
 _AGE = " (last answer "

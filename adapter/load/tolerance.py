@@ -3,8 +3,8 @@
 from fractions import Fraction
 
 from adapter.load.assessment import HeldBy
+from adapter.load.metric_value import shape
 from adapter.load.pacing import Paced
-from adapter.load.shaping import shape
 from adapter.load.spec import Bounds, HpaTolerance, Scale
 
 

@@ -9,10 +9,10 @@ from typing import NamedTuple
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, HpaTolerance
 from adapter.policy.form import LONGEST, Form
-from adapter.policy.managers import Managers, read_managers
+from adapter.policy.managed_fields import Managers, read_managers
 from adapter.policy.objects import PolicyError, Source, as_mapping
-from adapter.policy.parse import API_VERSION, KIND
 from adapter.policy.times import seconds_of
+from adapter.policy.watermark_policy import API_VERSION, KIND
 from adapter.runtime.faults import Fault
 
 DESIRED = "desired_replicas"

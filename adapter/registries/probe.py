@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from adapter.load.roster import Roster
-from adapter.registries.book import Book, Trouble
 from adapter.registries.errors import MissingExtra
-from adapter.registries.hub import source
+from adapter.registries.manager import source
 from adapter.registries.origin import origin
 from adapter.registries.roster import ServiceKey
+from adapter.registries.roster_cache import RosterCache, Trouble
 from adapter.settings.registries import HttpRegistry, Registry
 from adapter.telemetry.metrics import Metrics
 
@@ -46,7 +46,7 @@ def _servers(settings: Registry) -> list[tuple[str, Registry]]:
 
 async def _look_at(server: str, settings: Registry, keys: Collection[ServiceKey], clock: Callable[[], float]) -> Look:
     told = asyncio.Event()
-    book = Book(settings.name, lambda _: told.set(), clock, Metrics(), origin(settings))
+    book = RosterCache(settings.name, lambda _: told.set(), clock, Metrics(), origin(settings))
     try:
         chosen = source(settings, book)
     except ImportError as error:
@@ -67,7 +67,7 @@ async def _look_at(server: str, settings: Registry, keys: Collection[ServiceKey]
 
 
 async def _until_settled(
-    book: Book, keys: Collection[ServiceKey], running: asyncio.Task[None], told: asyncio.Event
+    book: RosterCache, keys: Collection[ServiceKey], running: asyncio.Task[None], told: asyncio.Event
 ) -> None:
     """Wait until every service was answered for, or is in trouble that lasts."""
     loop = asyncio.get_running_loop()
@@ -89,12 +89,12 @@ async def _end(running: asyncio.Task[None]) -> Trouble | None:
     return None
 
 
-def _valid(book: Book, key: ServiceKey) -> bool:
+def _valid(book: RosterCache, key: ServiceKey) -> bool:
     roster = book.roster(key)
     return roster is not None and roster.valid and not roster.error
 
 
-def _look(server: str, book: Book, keys: Collection[ServiceKey], otherwise: Trouble) -> Look:
+def _look(server: str, book: RosterCache, keys: Collection[ServiceKey], otherwise: Trouble) -> Look:
     known = {key: roster for key in keys if _valid(book, key) and (roster := book.roster(key)) is not None}
     troubles = {key: book.trouble(key) or otherwise for key in keys if key not in known}
     return Look(server=server, rosters=known, troubles=troubles)

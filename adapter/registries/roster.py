@@ -101,7 +101,7 @@ _NEVER_HEARD = Heard(0.0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ledger:
+class AnswerHistory:
     """What is remembered of one registry across its services; every method returns the next ledger.
 
     `watched` are the services that are followed, `heard` their last valid answers, `indexes` the revisions of their
@@ -120,16 +120,16 @@ class Ledger:
             return None
         return sum(heard.count for heard in self.heard.values())
 
-    def watch(self, keys: Iterable[ServiceKey]) -> "Ledger":
+    def watch(self, keys: Iterable[ServiceKey]) -> "AnswerHistory":
         """Follow exactly these services; the others are forgotten."""
         watched = frozenset(keys)
         return replace(self, watched=watched, heard=_only(watched, self.heard), indexes=_only(watched, self.indexes))
 
-    def reconnected(self, at: float) -> "Ledger":
+    def reconnected(self, at: float) -> "AnswerHistory":
         """A connection was made anew, or a restart was seen."""
         return replace(self, reconnected_at=max(at, self.reconnected_at or at))
 
-    def admit(self, key: ServiceKey, answer: Answer) -> tuple["Ledger", Roster]:
+    def admit(self, key: ServiceKey, answer: Answer) -> tuple["AnswerHistory", Roster]:
         """Turn an answer into a roster. One that cannot be trusted becomes an invalid roster that says why.
 
         An index that went back shows that the registry was restarted or restored: that answer is not valid, and the
@@ -147,7 +147,7 @@ class Ledger:
             ledger = replace(ledger, heard={**ledger.heard, key: heard})
         return ledger, _roster(ledger, key, answer, fault)
 
-    def confirm(self, keys: Iterable[ServiceKey], at: float) -> "Ledger":
+    def confirm(self, keys: Iterable[ServiceKey], at: float) -> "AnswerHistory":
         """What was last heard of these services still holds: a connection that would tell of changes is alive."""
         heard = {key: self.heard[key].then(at, self.heard[key].count) for key in keys if key in self.heard}
         return replace(self, heard={**self.heard, **heard})
@@ -171,12 +171,12 @@ class Ledger:
                 yield heard.full_since
 
 
-def valid_roster(ledger: Ledger, key: ServiceKey, answer: Answer) -> Roster:
+def valid_roster(ledger: AnswerHistory, key: ServiceKey, answer: Answer) -> Roster:
     """A valid answer once more, as of the time for which it was confirmed last."""
     return _roster(ledger, key, replace(answer, at=ledger.heard[key].at), "")
 
 
-def _roster(ledger: Ledger, key: ServiceKey, answer: Answer, fault: str) -> Roster:
+def _roster(ledger: AnswerHistory, key: ServiceKey, answer: Answer, fault: str) -> Roster:
     return Roster(
         at=answer.at,
         valid=not fault,

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from adapter.runtime import plain
+from adapter.runtime import document_text
 from adapter.runtime.faults import Fault, FaultyDocument, path_of
 from adapter.settings.base import Mebibytes, Port, Seconds, Section, models_in, type_of
 from adapter.settings.notifications import Notifications, Production
@@ -62,7 +62,7 @@ class Tls(Section):
     """Whether to write the CA into the own APIServices' `caBundle`."""
 
 
-class Server(Section):
+class ServerSettings(Section):
     """The metrics API itself."""
 
     address: str = ""
@@ -75,7 +75,7 @@ class Server(Section):
     """The serving certificate."""
 
 
-class Telemetry(Section):
+class TelemetrySettings(Section):
     """The adapter's own metrics, on a port of their own, without TLS."""
 
     address: str = ""
@@ -103,7 +103,7 @@ class Kubernetes(Section):
     for HPAs that set no tolerance of their own; what they would swallow is not asked of them."""
 
 
-class ResourceMetrics(Section):
+class ResourceMetricsSettings(Section):
     """CPU and memory from metrics.k8s.io."""
 
     interval_seconds: Seconds = 10
@@ -117,7 +117,7 @@ class ResourceMetrics(Section):
     and the last answer counts until it is too old."""
 
 
-class Answers(Section):
+class AnswersSettings(Section):
     """Answers of all sources together."""
 
     max_total_mib: Mebibytes = Field(default=128, alias="maxTotalMiB")
@@ -188,7 +188,7 @@ class NamedQuery(Section):
     samples began later, so that old samples do not shrink a service again and again."""
 
 
-class Prometheus(Section):
+class PrometheusSettings(Section):
     """Any number of Prometheus servers, and the queries they answer."""
 
     inline_queries: bool = False
@@ -217,7 +217,7 @@ class CompanionFeatures(Section):
     back before the policy does, and keep them. It needs the right to patch HPAs."""
 
 
-class Companion(Section):
+class CompanionSettings(Section):
     """The companion, of which one replica leads."""
 
     namespace: str = Field(default_factory=own_namespace, min_length=1)
@@ -240,21 +240,21 @@ class Companion(Section):
 class Settings(Section):
     """The whole file."""
 
-    server: Server = Field(default_factory=Server)
+    server: ServerSettings = Field(default_factory=ServerSettings)
     """The metrics API itself. *Needs a restart.*"""
-    telemetry: Telemetry = Telemetry()
+    telemetry: TelemetrySettings = TelemetrySettings()
     """The adapter's own metrics. *Needs a restart.*"""
     logging: Logging = Logging()
     """What is logged."""
     kubernetes: Kubernetes = Kubernetes()
     """Which part of the cluster is watched, and what its API does not tell. *Needs a restart.*"""
-    resource_metrics: ResourceMetrics = ResourceMetrics()
+    resource_metrics: ResourceMetricsSettings = ResourceMetricsSettings()
     """CPU and memory from metrics.k8s.io."""
-    prometheus: Prometheus = Prometheus()
+    prometheus: PrometheusSettings = PrometheusSettings()
     """Prometheus servers and queries."""
-    answers: Answers = Answers()
+    answers: AnswersSettings = AnswersSettings()
     """Answers of all sources together."""
-    companion: Companion = Field(default_factory=Companion)
+    companion: CompanionSettings = Field(default_factory=CompanionSettings)
     """The companion. *`namespace` and `lease` need a restart.*"""
     registries: tuple[Annotated[Registry, Field(discriminator="type")], ...] = ()
     """Service registries that policies may name."""
@@ -329,8 +329,8 @@ def _read(path: Path) -> bytes:
 
 def _document(text: str) -> Mapping[str, Any]:
     try:
-        document = plain.read(text)
-    except plain.TextError as error:
+        document = document_text.read(text)
+    except document_text.TextError as error:
         raise SettingsError(map(_without_secrets, error.faults), _TITLE) from error
     if document is None:
         return {}

@@ -13,11 +13,11 @@ from adapter.load.spec import Query
 from adapter.runtime.slices import Slices
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
-from adapter.usage.answers import Answer, Dates, answer, release
+from adapter.usage.circuit_breaker import pause
 from adapter.usage.errors import QueryRejected, UsageError
-from adapter.usage.outage import pause
 from adapter.usage.promql import Inputs, dating, inputs
-from adapter.usage.questions import Catalog, Question, Wanted
+from adapter.usage.query_catalog import Catalog, Question, Wanted
+from adapter.usage.query_results import Answer, Dates, answer, release
 from adapter.usage.series import SeriesList
 from adapter.usage.server import Server
 from adapter.usage.wire import Sample

@@ -20,11 +20,11 @@ from adapter.load.quantity import NANO, QuantityError, parse_nano
 from adapter.load.samples import PodUsage, ResourceSamples
 from adapter.runtime.answer_budget import MIB, Body, Limit
 from adapter.runtime.decoding import Decoder
-from adapter.runtime.pieces import Uncut, array, pieces
+from adapter.runtime.json_pieces import Uncut, array, pieces
 from adapter.runtime.slices import Slices
 from adapter.telemetry.metrics import Metrics
+from adapter.usage.circuit_breaker import pause
 from adapter.usage.errors import WrongAnswer
-from adapter.usage.outage import pause
 
 SOURCE = "metrics.k8s.io"
 AT_ONCE = 8

@@ -5,7 +5,7 @@ from typing import overload
 
 import msgspec
 
-from adapter.kube.labelindex import LabelIndex, Shape
+from adapter.kube.label_index import LabelIndex, Shape
 from adapter.kube.selectors import Selector
 from adapter.load.samples import Point
 from adapter.runtime.slices import Slices

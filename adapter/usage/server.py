@@ -10,8 +10,8 @@ from adapter.runtime.answer_budget import MIB, AnswerTooLarge, Limit
 from adapter.runtime.outbound import AT_ONCE, Access, Client, OutboundError
 from adapter.runtime.slices import Slices
 from adapter.settings import PrometheusServer
+from adapter.usage.circuit_breaker import CircuitBreaker
 from adapter.usage.errors import SourceUnreachable, UsageError, WrongAnswer
-from adapter.usage.outage import Outage
 from adapter.usage.wire import Sample, read_samples, refusal
 
 SLOW_AT_ONCE = AT_ONCE - 2
@@ -28,7 +28,7 @@ class Server:
         self.settings = settings
         self.turn = asyncio.Semaphore(AT_ONCE)
         self.slow_turn = asyncio.Semaphore(SLOW_AT_ONCE)
-        self.outage = Outage()
+        self.outage = CircuitBreaker()
         self._url = settings.url.rstrip("/") + "/api/v1/query"
         self._client = Client(
             _access(settings),

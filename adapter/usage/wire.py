@@ -6,7 +6,7 @@ import msgspec
 
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.decoding import Decoder
-from adapter.runtime.pieces import Uncut, array, pieces
+from adapter.runtime.json_pieces import Uncut, array, pieces
 from adapter.runtime.slices import Slices
 from adapter.usage.errors import QueryRejected, SourceFailing, UsageError, WrongAnswer
 

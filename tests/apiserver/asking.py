@@ -4,14 +4,14 @@ from typing import Any
 
 import msgspec
 
-from adapter.apiserver.answers import Answers
+from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.routes import Kind, route
 from adapter.load.assessment import Assessment, Decision, Verdict
-from adapter.load.shaping import shape
+from adapter.load.metric_value import shape
 from adapter.load.spec import Bounds, Scale
-from adapter.snapshot import Picture, Snapshot
+from adapter.snapshot import Snapshot, SnapshotStore
+from harness.snapshots import NOW
 from tests.apiserver.conftest import StubScales
-from tests.apiserver.pictures import NOW
 
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop"
 CUSTOM_V1BETA1 = "/apis/custom.metrics.k8s.io/v1beta1/namespaces/shop"
@@ -44,9 +44,11 @@ async def ask(
     now: float = NOW,
     decide: Any = seven,
 ) -> Any:
-    picture = Picture()
+    picture = SnapshotStore()
     picture.swap(snapshot)
-    answers = Answers(picture, scales or StubScales(), lambda _: stale, lambda: FILLING, lambda: now, decide=decide)
+    answers = MetricsProvider(
+        picture, scales or StubScales(), lambda _: stale, lambda: FILLING, lambda: now, decide=decide
+    )
     asked = route(target)
     assert asked.fault is None, asked.fault
     body = await (answers.external(asked) if asked.kind is Kind.EXTERNAL else answers.custom(asked))

@@ -15,16 +15,16 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from yarl import URL
 
-from adapter.apiserver.manager import TlsOptions
 from adapter.apiserver.ports import Registries
 from adapter.apiserver.server import ApiServer, ServerOptions
-from adapter.kube.credentials import Access
+from adapter.apiserver.serving.certificate_manager import TlsOptions
+from adapter.kube.credentials import ClusterAccess
 from adapter.kube.errors import KubeError
 from adapter.kube.session import Session
 from adapter.load.spec import Scale
-from adapter.snapshot import Picture
+from adapter.snapshot import SnapshotStore
 from adapter.telemetry.metrics import Metrics
-from tests.apiserver import pictures
+from harness import snapshots
 from tests.apiserver.cluster import Cluster
 
 HPA = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
@@ -84,7 +84,7 @@ class Service:
     ) -> None:
         self.cluster = cluster
         self.session = session
-        self.picture = Picture()
+        self.picture = SnapshotStore()
         self.scales = StubScales()
         self.metrics = Metrics()
         self.sentence: str | None = None
@@ -160,8 +160,8 @@ async def session(cluster: Cluster) -> AsyncIterator[Session]:
     async with TestServer(app) as server:
         address = str(server.make_url("")).rstrip("/")
 
-        async def load() -> Access:
-            return Access(server=address)
+        async def load() -> ClusterAccess:
+            return ClusterAccess(server=address)
 
         async with Session(load) as session:
             yield session
@@ -211,7 +211,7 @@ async def service(
     """A ready server with one policy, `shop/checkout`."""
     cluster.trust(pem(front_proxy))
     service = Service(cluster, session, options)
-    service.picture.swap(pictures.snapshot(pictures.view(at=session.now())))
+    service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now())))
     async with running(service):
         await service.ready()
         yield service

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 import trustme
 
-from adapter.apiserver.authz import Authorizer, forbidden
-from adapter.apiserver.identity import Identity
+from adapter.apiserver.authentication.identity import Identity
+from adapter.apiserver.authorization.authorizer import Authorizer, forbidden
 from adapter.apiserver.reviews import Reviews
 from adapter.apiserver.routes import Attributes, route
 from adapter.apiserver.status import StatusError

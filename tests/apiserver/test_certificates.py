@@ -11,11 +11,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapter.apiserver import certificates as cs
-from adapter.apiserver.certificates import DAY, KeyPair, Stock
-from adapter.apiserver.manager import TlsOptions
+from adapter.apiserver.serving import certificates as cs
+from adapter.apiserver.serving.certificate_manager import TlsOptions
+from adapter.apiserver.serving.certificates import DAY, KeyPair, Stock
+from adapter.apiserver.serving.tls import server_context
 from adapter.apiserver.status import CertificateError
-from adapter.apiserver.tls import server_context
 
 NOW = 1_800_000_000.0
 NAMES = TlsOptions(namespace="ns", service="svc").names

@@ -12,13 +12,13 @@ import pytest
 import trustme
 from aiohttp import web
 
-from adapter.apiserver import certificates
-from adapter.apiserver.connections import Connections
+from adapter.apiserver.authentication.requestheader import NOBODY, Peer, Trust, read
 from adapter.apiserver.server import ServerOptions
-from adapter.apiserver.tls import Listener, server_context
-from adapter.apiserver.trust import NOBODY, Peer, Trust, read
+from adapter.apiserver.serving import certificates
+from adapter.apiserver.serving.connections import Connections
+from adapter.apiserver.serving.tls import Listener, server_context
 from adapter.kube.session import Session
-from tests.apiserver import pictures
+from harness import snapshots
 from tests.apiserver.asking import POLICY
 from tests.apiserver.cluster import SECRET, Cluster
 from tests.apiserver.conftest import HPA, Service, as_user, pem, running
@@ -159,7 +159,7 @@ async def test_files_given_are_served_and_reloaded(
     cluster.trust(pem(front_proxy))
     tls = dataclasses.replace(options.tls, certificate=certificate, key=key)
     service = Service(cluster, session, dataclasses.replace(options, tls=tls))
-    service.picture.swap(pictures.snapshot(pictures.view(at=session.now())))
+    service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now())))
     async with running(service):
         await service.ready()
         assert await shown(service, proxy) == first

@@ -9,7 +9,7 @@ import pytest
 from adapter.apiserver.directory import Directory
 from adapter.apiserver.discovery import Discovery, Document
 from adapter.snapshot import Snapshot
-from tests.apiserver.pictures import measured, metric, query, snapshot, view
+from harness.snapshots import measured, metric, query, snapshot, view
 
 CUSTOM, EXTERNAL = "custom.metrics.k8s.io", "external.metrics.k8s.io"
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from adapter.apiserver.status import StatusError
 from adapter.kube.selectors import parse
 from adapter.snapshot import Problem, Snapshot
+from harness.snapshots import NOW, measured, query, series, snapshot, view
 from tests.apiserver.asking import EXTERNAL, ask, items, value
 from tests.apiserver.conftest import StubScales
-from tests.apiserver.pictures import NOW, measured, query, series, snapshot, view
 
 
 async def refused(picture: Snapshot, target: str, **more: object) -> StatusError:

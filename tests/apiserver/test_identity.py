@@ -7,10 +7,10 @@ import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.apiserver.identity import Identity
+from adapter.apiserver.authentication.identity import Identity
+from adapter.apiserver.authentication.identity_headers import IdentityHeaders, RawHeaders
+from adapter.apiserver.authentication.requestheader import NO_TRUST, read
 from adapter.apiserver.status import CertificateError
-from adapter.apiserver.trust import NO_TRUST, read
-from adapter.apiserver.words import RawHeaders, Words
 from tests.apiserver.cluster import REVIEWS, TOKENS, Cluster
 from tests.apiserver.conftest import HPA, Answer, Service, as_user, pem
 
@@ -33,16 +33,16 @@ def raw(*pairs: tuple[str, str]) -> RawHeaders:
     return tuple((name.encode(), value.encode()) for name, value in pairs)
 
 
-def who(words: Words, *pairs: tuple[str, str]) -> Identity | None:
+def who(words: IdentityHeaders, *pairs: tuple[str, str]) -> Identity | None:
     return words.identity(words.said(raw(*pairs)))
 
 
 @pytest.fixture(scope="module")
-def words(front_proxy: trustme.CA) -> Words:
-    return Words(read(config(front_proxy)))
+def words(front_proxy: trustme.CA) -> IdentityHeaders:
+    return IdentityHeaders(read(config(front_proxy)))
 
 
-def test_the_identity_is_user_groups_and_extra(words: Words) -> None:
+def test_the_identity_is_user_groups_and_extra(words: IdentityHeaders) -> None:
     found = who(
         words,
         ("Accept", "*/*"),
@@ -61,24 +61,24 @@ def test_the_identity_is_user_groups_and_extra(words: Words) -> None:
     )
 
 
-def test_the_callers_of_discovery_come_without_a_group_and_are_authenticated(words: Words) -> None:
+def test_the_callers_of_discovery_come_without_a_group_and_are_authenticated(words: IdentityHeaders) -> None:
     found = who(words, ("X-Remote-User", "system:kube-aggregator"))
     assert found == Identity("system:kube-aggregator", "", ("system:authenticated",))
 
 
-def test_a_group_is_not_added_twice(words: Words) -> None:
+def test_a_group_is_not_added_twice(words: IdentityHeaders) -> None:
     found = who(words, ("X-Remote-User", "u"), ("X-Remote-Group", "system:authenticated"))
     assert found is not None
     assert found.groups == ("system:authenticated",)
 
 
-def test_the_anonymous_stay_what_they_are(words: Words) -> None:
+def test_the_anonymous_stay_what_they_are(words: IdentityHeaders) -> None:
     found = who(words, ("X-Remote-User", "system:anonymous"), ("X-Remote-Group", "system:unauthenticated"))
     assert found is not None
     assert found.groups == ("system:unauthenticated",)
 
 
-def test_names_compare_without_case_and_the_first_user_header_with_a_value_counts(words: Words) -> None:
+def test_names_compare_without_case_and_the_first_user_header_with_a_value_counts(words: IdentityHeaders) -> None:
     assert who(words, ("x-user", "second"), ("X-REMOTE-USER", "first")) == Identity(
         "first", "", ("system:authenticated",)
     )
@@ -91,19 +91,19 @@ def test_names_compare_without_case_and_the_first_user_header_with_a_value_count
 
 def test_a_uid_is_taken_only_where_the_proxy_is_known_to_set_it(front_proxy: trustme.CA) -> None:
     pairs = (("X-Remote-User", "u"), ("X-Remote-Uid", "42"))
-    assert who(Words(read(config(front_proxy))), *pairs) == Identity("u", "", ("system:authenticated",))
-    told = Words(read(config(front_proxy, **{"requestheader-uid-headers": '["X-Remote-Uid"]'})))
+    assert who(IdentityHeaders(read(config(front_proxy))), *pairs) == Identity("u", "", ("system:authenticated",))
+    told = IdentityHeaders(read(config(front_proxy, **{"requestheader-uid-headers": '["X-Remote-Uid"]'})))
     assert who(told, *pairs) == Identity("u", "42", ("system:authenticated",))
 
 
 @given(st.lists(st.tuples(st.text(st.characters(codec="ascii")), st.text(st.characters(codec="utf-8"))), max_size=20))
 def test_no_header_whatever_makes_the_reading_fail(pairs: list[tuple[str, str]]) -> None:
-    words = Words(NO_TRUST)
+    words = IdentityHeaders(NO_TRUST)
     assert words.identity(words.said(raw(*pairs))) is None
 
 
 def test_names_without_number_do_not_fill_the_memory(front_proxy: trustme.CA) -> None:
-    words = Words(read(config(front_proxy)))
+    words = IdentityHeaders(read(config(front_proxy)))
     for number in range(6000):
         who(words, (f"X-Remote-Extra-{number}", "v"), ("X-Remote-User", f"u{number}"))
     assert len(words._tells) <= 1024

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.apiserver.answers import Answers
+from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.routes import Kind, route
 from adapter.apiserver.status import StatusError
 from adapter.kube.selectors import parse
 from adapter.load.pods import PodState
-from adapter.snapshot import Picture, Snapshot
+from adapter.snapshot import Snapshot, SnapshotStore
 from adapter.usage.series import Series
+from harness.snapshots import NOW, measured, pod, query, reading, series, snapshot, view
 from tests.apiserver.asking import CUSTOM, EXTERNAL, ask
 from tests.apiserver.conftest import StubScales
-from tests.apiserver.pictures import NOW, measured, pod, query, reading, series, snapshot, view
 
 PODS = f"{CUSTOM}/pods/%2A"
 
@@ -60,9 +60,9 @@ def with_series(number: int) -> Snapshot:
 
 async def looks(picture: Snapshot, target: str, again: str) -> int:
     """How often a label was looked at by the second request, after an assessment that changed nothing."""
-    held = Picture()
+    held = SnapshotStore()
     held.swap(picture)
-    answers = Answers(held, StubScales(), lambda _: None, lambda: "", lambda: NOW)
+    answers = MetricsProvider(held, StubScales(), lambda _: None, lambda: "", lambda: NOW)
 
     async def one(text: str) -> list[Any]:
         asked = route(text)

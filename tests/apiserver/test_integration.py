@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 
-from adapter.apiserver import certificates
-from adapter.apiserver.manager import TlsOptions
 from adapter.apiserver.server import ServerOptions
+from adapter.apiserver.serving import certificates
+from adapter.apiserver.serving.certificate_manager import TlsOptions
 from adapter.kube.session import Session
-from tests.apiserver import pictures
+from harness import objects, snapshots
+from harness.client import Client, Response, tls_context
+from harness.control_plane import ControlPlane
 from tests.apiserver.conftest import Service, running
-from tests.cluster import objects
-from tests.cluster.client import Client, Response, tls_context
-from tests.cluster.controlplane import ControlPlane
 
 pytestmark = pytest.mark.integration
 
@@ -47,8 +46,8 @@ async def service(
 ) -> AsyncIterator[Service]:
     tls = TlsOptions(namespace=registered, api_services=NAMES, round_seconds=0.2)
     service = Service(None, session, dataclasses.replace(options, tls=tls))  # type: ignore[arg-type]  # the real one
-    pods = [pictures.reading("p1", cpu=100)]
-    service.picture.swap(pictures.snapshot(pictures.view(at=session.now(), pods=pods)))
+    pods = [snapshots.reading("p1", cpu=100)]
+    service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now(), pods=pods)))
     async with running(service):
         await service.ready()
         await asyncio.to_thread(register, api_server.client, registered, service.server.port)
@@ -249,7 +248,7 @@ async def test_reasons_are_for_those_whom_the_clusters_own_roles_have_monitor(
     api_server: ControlPlane, service: Service, registered: str
 ) -> None:
     """`system:public-info-viewer` lets everybody get `/readyz`, and no path below it."""
-    service.picture.swap(pictures.snapshot(synced=False))
+    service.picture.swap(snapshots.snapshot(synced=False))
     token = await asyncio.to_thread(api_server.token, registered, "reader")
     tenant = api_server.anonymous(service.server.port, Authorization=f"Bearer {token}")
     for asking, is_told in (

@@ -11,15 +11,15 @@ import aiohttp
 import pytest
 import trustme
 
-from adapter.apiserver import platforms
+from adapter.apiserver import roster_push
 from adapter.apiserver.server import ServerOptions
 from adapter.kube.session import Session
-from adapter.registries.hub import Registries
+from adapter.registries.manager import RegistryManager
 from adapter.registries.roster import ServiceKey
-from adapter.runtime.places import Claim
+from adapter.runtime.fair_slots import Claim
 from adapter.settings.registries import HttpRegistry
 from adapter.telemetry.metrics import Metrics
-from tests.apiserver import pictures
+from harness import snapshots
 from tests.apiserver.cluster import REVIEWS, Cluster
 from tests.apiserver.conftest import Answer, Service, pem, running
 
@@ -64,7 +64,7 @@ async def service(
     cluster.trust(pem(front_proxy))
     cluster.tokens["good"] = PLATFORM
     service = Service(cluster, session, options, listener)
-    service.picture.swap(pictures.snapshot(pictures.view(at=session.now())))
+    service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now())))
     async with running(service):
         await service.ready()
         yield service
@@ -118,16 +118,16 @@ async def test_a_refusal_is_a_status(service: Service, listener: Listener, code:
 
 
 async def test_a_document_that_is_too_large_is_not_taken(service: Service, listener: Listener) -> None:
-    answer = await put(service, body=io.BytesIO(b"x" * (platforms.LARGEST_DOCUMENT + 1)))
+    answer = await put(service, body=io.BytesIO(b"x" * (roster_push.LARGEST_DOCUMENT + 1)))
     assert (answer.status, answer.message) == (413, "the document is larger than 1 MiB")
     assert listener.told == []
-    assert (await put(service, body=io.BytesIO(b"x" * platforms.LARGEST_DOCUMENT))).status == 204
+    assert (await put(service, body=io.BytesIO(b"x" * roster_push.LARGEST_DOCUMENT))).status == 204
 
 
 async def test_a_document_that_does_not_come_is_not_waited_for(
     service: Service, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(platforms, "READ_SECONDS", 0.05)
+    monkeypatch.setattr(roster_push, "READ_SECONDS", 0.05)
     forever = asyncio.Event()
 
     async def slowly() -> AsyncIterator[bytes]:
@@ -154,7 +154,7 @@ async def test_a_server_without_registries_takes_no_word(
     cluster.trust(pem(front_proxy))
     cluster.tokens["good"] = PLATFORM
     async with running(Service(cluster, session, options)) as service:
-        service.picture.swap(pictures.snapshot(pictures.view(at=session.now())))
+        service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now())))
         await service.ready()
         assert (await put(service)).status == 404
 
@@ -166,7 +166,7 @@ class Hub:
         self.changed = asyncio.Event()
         listens = HttpRegistry(name="own", type="HTTP", push=True)
         asks = HttpRegistry(name="asked", type="HTTP", url="http://127.0.0.1:1", interval_seconds=60)
-        self.registries = Registries([listens, asks], lambda _: self.changed.set(), lambda: 1000.0, Metrics())
+        self.registries = RegistryManager([listens, asks], lambda _: self.changed.set(), lambda: 1000.0, Metrics())
         self.key = ServiceKey("own", "shop", "prod")
         keys = (self.key, ServiceKey("asked", "shop"))
         self.registries.watch(Claim("shop", (key.registry,), key) for key in keys)

@@ -12,11 +12,11 @@ from yarl import URL
 
 from adapter.apiserver.server import ServerOptions
 from adapter.kube.session import Session
-from tests.apiserver import pictures
+from harness import snapshots
+from harness.client import Client
+from harness.control_plane import ControlPlane
+from harness.workloads import until
 from tests.apiserver.conftest import Service, running
-from tests.cluster.client import Client
-from tests.cluster.controlplane import ControlPlane
-from tests.cluster.workloads import until
 from tests.manifests.rendering import MANIFESTS, documents
 
 pytestmark = pytest.mark.integration
@@ -78,7 +78,7 @@ async def telling(
 ) -> AsyncIterator[Callable[[str, str], Awaitable[int]]]:
     """A server, and what puts a roster to a path with a token: the status of its answer."""
     service = Service(None, session, options, listener)  # type: ignore[arg-type]  # the real cluster
-    service.picture.swap(pictures.snapshot(pictures.view(at=session.now())))
+    service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now())))
     async with running(service), aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as client:
 
         async def put(path: str, token: str) -> int:

@@ -12,8 +12,7 @@ from adapter.load.pods import PodState
 from adapter.load.quantity import parse
 from adapter.load.spec import Capacity
 from adapter.snapshot import Problem, Snapshot
-from tests.apiserver.asking import CUSTOM, PODS, ask, items
-from tests.apiserver.pictures import (
+from harness.snapshots import (
     NOW,
     asks,
     measured,
@@ -26,6 +25,7 @@ from tests.apiserver.pictures import (
     snapshot,
     view,
 )
+from tests.apiserver.asking import CUSTOM, PODS, ask, items
 
 OUT = PodState.PULLED_OUT
 

@@ -12,6 +12,7 @@ from adapter.load.pods import PodState
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, Scale
 from adapter.snapshot import PolicyView, Problem, Snapshot
+from harness.snapshots import NOW, SCALE_PATH, measured, metric, reading, snapshot, view
 from tests.apiserver.asking import (
     CUSTOM,
     CUSTOM_V1BETA1,
@@ -26,7 +27,6 @@ from tests.apiserver.asking import (
     value,
 )
 from tests.apiserver.conftest import StubScales
-from tests.apiserver.pictures import NOW, SCALE_PATH, measured, metric, reading, snapshot, view
 
 
 def shop() -> Snapshot:
@@ -305,13 +305,13 @@ async def test_a_listing_of_counts_reads_every_scale() -> None:
 
 
 async def test_a_swapped_picture_is_answered_from_at_once() -> None:
-    from adapter.apiserver.answers import Answers
+    from adapter.apiserver.provider import MetricsProvider
     from adapter.apiserver.routes import route
-    from adapter.snapshot import Picture
+    from adapter.snapshot import SnapshotStore
 
-    picture = Picture()
+    picture = SnapshotStore()
     picture.swap(shop())
-    answers = Answers(picture, StubScales(), lambda _: None, lambda: FILLING, lambda: NOW)
+    answers = MetricsProvider(picture, StubScales(), lambda _: None, lambda: FILLING, lambda: NOW)
     before = await answers.custom(route(f"{POLICY}/effective_cpu"))
     picture.swap(snapshot(view(assessments=[measured(usage=2)])))
     after = await answers.custom(route(f"{POLICY}/effective_cpu"))

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.adapter import AdapterProcess, account_kubeconfig, install_crds, manifests
-from tests.cluster.controlplane import ControlPlane
-from tests.cluster.workloads import until
+from harness.adapter import AdapterProcess, account_kubeconfig, install_crds, manifests
+from harness.control_plane import ControlPlane
+from harness.workloads import until
 
 pytestmark = pytest.mark.integration
 

@@ -9,10 +9,10 @@ from typing import Self
 
 import pytest
 
-from tests.cluster.adapter import AdapterProcess, install_crds
-from tests.cluster.client import Client, Object, Response
-from tests.cluster.controlplane import ControlPlane
-from tests.cluster.workloads import Workloads, cpu_watermarks, until
+from harness.adapter import AdapterProcess, install_crds
+from harness.client import Client, Object, Response
+from harness.control_plane import ControlPlane
+from harness.workloads import Workloads, cpu_watermarks, until
 
 pytestmark = pytest.mark.integration
 

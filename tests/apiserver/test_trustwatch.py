@@ -5,9 +5,9 @@ import asyncio
 import pytest
 import trustme
 
+from adapter.apiserver.authentication.requestheader import Trust
+from adapter.apiserver.authentication.requestheader_watch import RequestheaderWatch
 from adapter.apiserver.status import CertificateError
-from adapter.apiserver.trust import Trust
-from adapter.apiserver.trustwatch import TrustWatch
 from adapter.kube.errors import NotFound
 from adapter.kube.session import Session
 from adapter.telemetry.metrics import Metrics
@@ -24,7 +24,7 @@ class Follower:
         self.enough = 0
         self.done = asyncio.Event()
         self.metrics = Metrics()
-        self.watch = TrustWatch(session, self.metrics, self.applied.append, seconds=5, sleep=self._sleep)
+        self.watch = RequestheaderWatch(session, self.metrics, self.applied.append, seconds=5, sleep=self._sleep)
 
     async def _sleep(self, seconds: float) -> None:
         self.slept.append(seconds)

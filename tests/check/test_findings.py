@@ -8,9 +8,9 @@ from adapter.check.findings import LISTED, PROBE, matching, registry_section, se
 from adapter.check.report import Kind, Section, as_data, is_well, lines
 from adapter.load.pods import Pod
 from adapter.load.roster import Instance, Roster
-from adapter.registries.book import Trouble
 from adapter.registries.probe import Look
 from adapter.registries.roster import ServiceKey
+from adapter.registries.roster_cache import Trouble
 from adapter.settings.registries import ConsulRegistry, HttpRegistry
 from tests.load.world import NOW, REGISTRY, TARGET, pod
 

@@ -8,21 +8,21 @@ import pytest
 
 from adapter.load.roster import Instance, Roster
 from adapter.registries import probe
-from adapter.registries.book import Book
 from adapter.registries.errors import NotAllowed, RegistryUnreachable
 from adapter.registries.roster import ServiceKey
+from adapter.registries.roster_cache import RosterCache
 from adapter.settings.registries import ConsulRegistry, HttpRegistry, Registry
 
 WEB, CART = ServiceKey("main", "web"), ServiceKey("main", "cart")
 LISTED = [Instance(ip="10.0.0.1", port=8080)]
 
-Play = Callable[[Book, str], Awaitable[None]]
+Play = Callable[[RosterCache, str], Awaitable[None]]
 
 
 class Played:
     """A source whose connection is a function of the test's own."""
 
-    def __init__(self, settings: Registry, book: Book, play: Play) -> None:
+    def __init__(self, settings: Registry, book: RosterCache, play: Play) -> None:
         assert not isinstance(settings, HttpRegistry)
         [self._server] = settings.servers
         self._book, self._play = book, play
@@ -54,7 +54,7 @@ def settings(*servers: str, seconds: float = 5) -> ConsulRegistry:
 
 
 async def test_every_server_is_asked_by_itself(plays: Callable[[Play], None]) -> None:
-    async def play(book: Book, server: str) -> None:
+    async def play(book: RosterCache, server: str) -> None:
         if server == "http://b":
             book.failed(RegistryUnreachable("http://b: refused"))
         else:
@@ -71,7 +71,7 @@ async def test_every_server_is_asked_by_itself(plays: Callable[[Play], None]) ->
 
 
 async def test_an_error_that_does_not_last_is_none(plays: Callable[[Play], None]) -> None:
-    async def play(book: Book, _server: str) -> None:
+    async def play(book: RosterCache, _server: str) -> None:
         book.failed(RegistryUnreachable("no push"))
         await asyncio.sleep(0)
         book.heard(WEB, LISTED)
@@ -82,7 +82,7 @@ async def test_an_error_that_does_not_last_is_none(plays: Callable[[Play], None]
 
 
 async def test_services_stand_for_themselves(plays: Callable[[Play], None]) -> None:
-    async def play(book: Book, _server: str) -> None:
+    async def play(book: RosterCache, _server: str) -> None:
         book.heard(WEB, LISTED)
         book.failed(NotAllowed("cart is not yours"), [CART])
 
@@ -95,7 +95,7 @@ async def test_services_stand_for_themselves(plays: Callable[[Play], None]) -> N
 
 
 async def test_an_answer_that_is_not_valid_says_why(plays: Callable[[Play], None]) -> None:
-    async def play(book: Book, _server: str) -> None:
+    async def play(book: RosterCache, _server: str) -> None:
         book.heard(WEB, [], filtered=True)
 
     plays(play)
@@ -104,7 +104,7 @@ async def test_an_answer_that_is_not_valid_says_why(plays: Callable[[Play], None
 
 
 async def test_silence_ends_with_the_settings_timeout(plays: Callable[[Play], None]) -> None:
-    async def play(_book: Book, _server: str) -> None:
+    async def play(_book: RosterCache, _server: str) -> None:
         await asyncio.Event().wait()
 
     plays(play)
@@ -116,7 +116,7 @@ async def test_silence_ends_with_the_settings_timeout(plays: Callable[[Play], No
 
 
 async def test_a_source_that_breaks_is_our_fault_and_said_so(plays: Callable[[Play], None]) -> None:
-    async def play(_book: Book, _server: str) -> None:
+    async def play(_book: RosterCache, _server: str) -> None:
         raise LookupError("oops")
 
     plays(play)
@@ -125,7 +125,7 @@ async def test_a_source_that_breaks_is_our_fault_and_said_so(plays: Callable[[Pl
 
 
 async def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def source(_settings: Registry, _book: Book) -> Played:
+    def source(_settings: Registry, _book: RosterCache) -> Played:
         raise ImportError("No module named 'kazoo'")
 
     monkeypatch.setattr(probe, "source", source)

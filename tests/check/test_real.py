@@ -10,9 +10,9 @@ import yaml
 
 from adapter import cli
 from adapter.telemetry import logs
-from tests.cluster.processes import free_ports
-from tests.registries.servers.consul import Consul
-from tests.registries.servers.polaris import Polaris
+from harness.processes import free_ports
+from harness.registries.consul import Consul
+from harness.registries.polaris import Polaris
 
 pytestmark = [pytest.mark.integration, pytest.mark.builds("consul")]
 

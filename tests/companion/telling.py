@@ -6,12 +6,12 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, cast
 
-from adapter.companion import delivery
-from adapter.companion.actions import Notify
-from adapter.companion.notifier import Notifier
-from adapter.companion.remembered import Notice
+from adapter.companion.notifications import delivery
+from adapter.companion.notifications.notifier import Notifier
+from adapter.companion.state import Notice
+from adapter.companion.writes.actions import Notify
 from adapter.kube.errors import Unreachable
-from adapter.settings import Companion
+from adapter.settings import CompanionSettings
 from adapter.settings.notifications import Notifications, Production, Route, Severity, Topic
 from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
@@ -29,7 +29,7 @@ class Stand:
         self.labels: dict[str, str] | None = {}
         self.asked = 0
         self.metrics = Metrics()
-        self.settings = Companion()
+        self.settings = CompanionSettings()
         self.counts: dict[tuple[str, str], float] = {}
         self._ended = asyncio.Event()
 
@@ -52,7 +52,7 @@ class Stand:
 
     def configure(self, *routes: Route, production: Production | None = None, queue: int = 200) -> None:
         notifications = Notifications(cluster="north", routes=routes, queue=queue)
-        self.settings = Companion(notifications=notifications, production=production or Production())
+        self.settings = CompanionSettings(notifications=notifications, production=production or Production())
 
     def count(self, result: str, route: str = "oncall") -> float:
         """How many notifications of a route ended so."""

@@ -11,14 +11,14 @@ from structlog.testing import capture_logs
 
 from adapter.companion import companion as module
 from adapter.companion import plan
-from adapter.companion.actions import Action, MarkPod, RaiseScale, WriteStatus
 from adapter.companion.companion import Companion
-from adapter.companion.situation import Situation
-from adapter.companion.status import status_of
+from adapter.companion.context import Context
+from adapter.companion.features.status import status_of
+from adapter.companion.writes.actions import Action, MarkPod, RaiseScale, WriteStatus
 from adapter.kube.lease import Lease
 from adapter.kube.session import Session
-from adapter.settings import Companion as CompanionSettings
-from adapter.snapshot import Key, Picture, Snapshot
+from adapter.settings import CompanionSettings
+from adapter.snapshot import Key, Snapshot, SnapshotStore
 from adapter.telemetry.metrics import Metrics
 from tests.companion.kit import situation
 from tests.kube.fake import FakeApi, status
@@ -51,7 +51,7 @@ class Case:
         self.api, self.metrics = api, Metrics()
         self.staleness: str | None = None
         self.lease = Leading()
-        self.picture = Picture()
+        self.picture = SnapshotStore()
         self.arrived: list[tuple[float, str]] = []
         self.hangs: set[str] = set()
         self.companion = Companion(
@@ -127,11 +127,11 @@ async def make() -> AsyncIterator[Callable[..., Case]]:
         await asyncio.gather(*running, return_exceptions=True)
 
 
-def _write(case: Situation) -> Iterator[Action]:
+def _write(case: Context) -> Iterator[Action]:
     yield WriteStatus(key=case.key, uid="u", status={})
 
 
-def _nothing(_: Situation) -> Iterator[Action]:
+def _nothing(_: Context) -> Iterator[Action]:
     yield from ()
 
 
@@ -140,7 +140,7 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The policies that are looked at, by name and in order, while nothing of them is urgent."""
     names: list[str] = []
 
-    def urgent(case: Situation) -> Iterator[Action]:
+    def urgent(case: Context) -> Iterator[Action]:
         names.append(case.key.name)
         return _nothing(case)
 
@@ -174,7 +174,7 @@ async def test_what_happened_to_a_policy_does_not_wait_until_all_others_were_loo
     looked: list[str] = []
     last = Key("shop", "p199")
 
-    def urgent(case: Situation) -> Iterator[Action]:
+    def urgent(case: Context) -> Iterator[Action]:
         if not looked:
             companion.companion.changed([last])
         looked.append(case.key.name)
@@ -235,7 +235,7 @@ async def test_an_urgent_write_that_hangs_does_not_hold_up_another_one(
 async def test_a_policy_whose_plan_breaks_stops_no_other_and_is_counted(
     make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def planned(case: Situation) -> Iterator[Action]:
+    def planned(case: Context) -> Iterator[Action]:
         if case.key.name == "p001":
             raise RuntimeError("it broke")
         return _write(case)
@@ -250,7 +250,7 @@ async def test_a_policy_whose_plan_breaks_stops_no_other_and_is_counted(
 async def test_a_plan_that_breaks_each_time_is_tried_again_later_and_said_once(
     make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch, looked: list[str]
 ) -> None:
-    def steady(_: Situation) -> Iterator[Action]:
+    def steady(_: Context) -> Iterator[Action]:
         raise RuntimeError("it broke")
 
     monkeypatch.setattr(plan, "steady", steady)
@@ -283,9 +283,9 @@ async def test_what_may_be_outdated_is_neither_shown_nor_acted_on_and_is_said(
     make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.05)
-    seen: list[Situation] = []
+    seen: list[Context] = []
 
-    def urgent(one: Situation) -> Iterator[Action]:
+    def urgent(one: Context) -> Iterator[Action]:
         seen.append(one)
         return _nothing(one)
 
@@ -321,11 +321,11 @@ async def test_what_is_done_while_a_status_is_read_again_is_not_forgotten(
     raised: list[str] = []
     looked: list[Key] = []
 
-    def steady(case: Situation) -> Iterator[Action]:
+    def steady(case: Context) -> Iterator[Action]:
         looked.append(case.key)
         return _write(case)
 
-    def urgent(case: Situation) -> Iterator[Action]:
+    def urgent(case: Context) -> Iterator[Action]:
         if asked.is_set() and case.past.raised.at is None:
             yield RaiseScale(key=case.key, path="/scale", target="t", current=4, to=5)
 
@@ -360,7 +360,7 @@ async def test_what_could_not_be_done_for_want_of_the_lease_is_tried_again_and_n
 ) -> None:
     planned: list[Any] = []
 
-    def steady(case: Situation) -> Iterator[Action]:
+    def steady(case: Context) -> Iterator[Action]:
         planned.append(case.past.marking)
         yield MarkPod(key=case.key, namespace="shop", pod="web-1", uid="u1", first=True)
 
@@ -387,7 +387,7 @@ async def test_what_others_have_in_their_hands_is_still_known_when_the_lease_is_
 ) -> None:
     known: list[Any] = []
 
-    def steady(case: Situation) -> Iterator[Action]:
+    def steady(case: Context) -> Iterator[Action]:
         known.append(case.past.marking.foreign.keys())
         if not case.past.marking.foreign:
             yield MarkPod(key=case.key, namespace="shop", pod="web-1", uid="u1", first=True)

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from adapter.companion.course import FRESH_SECONDS
-from adapter.companion.remembered import Step
-from adapter.companion.situation import Raised
+from adapter.companion.context import Raised
+from adapter.companion.replica_history import FRESH_SECONDS
+from adapter.companion.state import Scaling
 from adapter.load.spec import Bounds
 from tests.companion.kit import Leader, situation
 from tests.load.world import NOW, TARGET
@@ -14,7 +14,7 @@ def by_hpa(at: float) -> Bounds:
     return Bounds(minimum=1, maximum=100, last_scale=at)
 
 
-def last(leader: Leader) -> Step | None:
+def last(leader: Leader) -> Scaling | None:
     return leader.past.course.last
 
 
@@ -40,7 +40,7 @@ def test_for_the_hpas_word_is_waited_a_moment_and_no_longer() -> None:
     leader.look(situation(current=6, now=NOW + 2))
     assert last(leader) is None
     leader.look(situation(current=6, now=NOW + 5))
-    assert last(leader) == Step(1, NOW + 2, 4, 6, "", "")
+    assert last(leader) == Scaling(1, NOW + 2, 4, 6, "", "")
 
 
 def test_one_scaling_of_the_hpa_is_put_down_to_it_once() -> None:

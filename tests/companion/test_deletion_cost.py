@@ -5,19 +5,20 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.companion import deletion_cost, plan
-from adapter.companion.actions import MarkPod, Outcome
-from adapter.companion.deletion_cost import LOWEST
-from adapter.companion.situation import Finding, Past, Situation
+from adapter.companion import plan
+from adapter.companion.context import Context, PolicyCondition, State
+from adapter.companion.features import deletion_cost
+from adapter.companion.features.deletion_cost import LOWEST
+from adapter.companion.writes.actions import ActionResult, MarkPod
 from adapter.load.pods import Owner, Pod
 from adapter.load.spec import Mode, Policy, PulledOut, Scale, Target
-from adapter.settings import Companion, CompanionFeatures
+from adapter.settings import CompanionFeatures, CompanionSettings
 from adapter.snapshot import Key, PolicyView
 from tests.load.world import NOW, REGISTRY, TARGET, cpu, out, pod, policy, see, usage
 
 KEY = Key("shop", "web")
 FIRST = replace(policy(cpu("1200m", "400m")), pulled_out=PulledOut(delete_first=True))
-SWITCHED_ON = Companion(features=CompanionFeatures(deletion_cost=True))
+SWITCHED_ON = CompanionSettings(features=CompanionFeatures(deletion_cost=True))
 
 
 def marked(name: str, cost: int = LOWEST) -> Pod:
@@ -29,21 +30,21 @@ def left_marked(name: str) -> Pod:
     return pod(name, deletion_cost=LOWEST, marked=True)
 
 
-def situation(pods: Sequence[Pod], rule: Policy = FIRST, target: Target | None = TARGET) -> Situation:
+def situation(pods: Sequence[Pod], rule: Policy = FIRST, target: Target | None = TARGET) -> Context:
     assessment, decision = see(
         rule, list(pods), usage(dict.fromkeys([one.name for one in pods], "800m")), target=target
     )
     at = Scale(replicas=len(pods), status_replicas=len(pods), selector="app=web")
     view = PolicyView(policy=rule, target=target, scale=at, assessment=assessment)
-    return Situation(key=KEY, now=NOW, view=view, decision=decision, hpa=None, settings=SWITCHED_ON, past=Past())
+    return Context(key=KEY, now=NOW, view=view, decision=decision, hpa=None, settings=SWITCHED_ON, past=State())
 
 
-def planned(case: Situation) -> dict[str, bool]:
+def planned(case: Context) -> dict[str, bool]:
     """Which pods are written for: True where they are marked, False where unmarked."""
     return {one.pod: one.first for one in deletion_cost.plan(case)}
 
 
-def finding(case: Situation) -> Finding | None:
+def finding(case: Context) -> PolicyCondition | None:
     return next(deletion_cost.findings(case), None)
 
 
@@ -102,7 +103,7 @@ def test_only_pods_of_a_deployment_are_marked(kind: str) -> None:
     pods = [replace(one, owner=owner) for one in (pod("web-0"), out("web-1"))]
     case = situation(pods, target=replace(TARGET, kind=kind))
     assert planned(case) == {}
-    assert finding(case) == Finding(
+    assert finding(case) == PolicyCondition(
         "DeletedFirst",
         False,
         "NoDeployment",
@@ -111,9 +112,9 @@ def test_only_pods_of_a_deployment_are_marked(kind: str) -> None:
 
 
 def test_switched_off_nothing_is_written() -> None:
-    case = replace(situation([pod("web-0"), out("web-1"), marked("web-2")]), settings=Companion())
+    case = replace(situation([pod("web-0"), out("web-1"), marked("web-2")]), settings=CompanionSettings())
     assert not [one for one in (*plan.urgent(case), *plan.steady(case)) if isinstance(one, MarkPod)]
-    found = finding(replace(situation([pod("web-0"), out("web-1")]), settings=Companion()))
+    found = finding(replace(situation([pod("web-0"), out("web-1")]), settings=CompanionSettings()))
     assert found is not None
     assert (found.is_true, found.reason) == (False, "SwitchedOff")
 
@@ -121,7 +122,7 @@ def test_switched_off_nothing_is_written() -> None:
 def test_marks_that_are_left_behind_where_it_is_switched_off_are_told() -> None:
     pods = [left_marked("web-0"), *(marked(f"web-{n}") for n in range(1, 5))]
     for rule in (FIRST, replace(FIRST, pulled_out=PulledOut())):
-        found = finding(replace(situation(pods, rule), settings=Companion()))
+        found = finding(replace(situation(pods, rule), settings=CompanionSettings()))
         assert found is not None
         assert (found.is_true, found.reason) == (False, "MarksLeft")
         assert "web-0, web-1, web-2 and 2 more bear its marks" in found.message
@@ -170,19 +171,21 @@ def test_a_mark_that_somebody_wrote_over_is_not_renewed(cost: int) -> None:
 def test_a_cost_that_shows_to_be_foreign_only_when_it_is_written_is_left_alone_for_ten_minutes() -> None:
     case = situation([pod("web-0"), out("web-1"), out("web-2")])
     action = next(deletion_cost.plan(case))
-    past = plan.missed(Past(), action, Outcome.OVERTAKEN, NOW - 599)
+    past = plan.missed(State(), action, ActionResult.OVERTAKEN, NOW - 599)
     assert planned(replace(case, past=past)) == {"web-2": True}
     found = finding(replace(case, past=past))
     assert found is not None
     assert found.reason == "ForeignCost"
-    past = plan.missed(Past(), action, Outcome.OVERTAKEN, NOW - 600)
+    past = plan.missed(State(), action, ActionResult.OVERTAKEN, NOW - 600)
     assert planned(replace(case, past=past)) == {"web-1": True, "web-2": True}
 
 
 def test_what_was_found_foreign_long_ago_is_forgotten() -> None:
     case = situation([pod("web-0"), out("web-1"), out("web-2")])
     first, second = deletion_cost.plan(case)
-    past = plan.missed(plan.missed(Past(), first, Outcome.OVERTAKEN, NOW - 600), second, Outcome.OVERTAKEN, NOW)
+    past = plan.missed(
+        plan.missed(State(), first, ActionResult.OVERTAKEN, NOW - 600), second, ActionResult.OVERTAKEN, NOW
+    )
     assert list(past.marking.foreign) == [second.uid]
 
 
@@ -191,16 +194,16 @@ def test_what_was_found_foreign_long_ago_is_forgotten() -> None:
     [situation([pod("web-0"), out("web-1")]), situation([pod("web-0"), left_marked("web-1")])],
     ids=["a mark that somebody takes away", "a mark that is not the companion's"],
 )
-def test_what_shows_no_effect_is_not_written_again_for_ten_minutes(case: Situation) -> None:
+def test_what_shows_no_effect_is_not_written_again_for_ten_minutes(case: Context) -> None:
     (action,) = deletion_cost.plan(case)
-    past = plan.after(Past(), action, NOW)
+    past = plan.after(State(), action, NOW)
     assert planned(replace(case, past=past, now=NOW + 599)) == {}
     assert planned(replace(case, past=past, now=NOW + 600)) == {"web-1": action.first}
 
 
 def test_a_pod_that_comes_and_goes_is_marked_and_unmarked_each_time() -> None:
     gone, back = situation([pod("web-0"), out("web-1")]), situation([pod("web-0"), left_marked("web-1")])
-    past = Past()
+    past = State()
     for case in (gone, back, gone, back):
         (action,) = deletion_cost.plan(replace(case, past=past))
         assert action.first is (case is gone)
@@ -210,7 +213,7 @@ def test_a_pod_that_comes_and_goes_is_marked_and_unmarked_each_time() -> None:
 def test_what_was_written_long_ago_is_forgotten() -> None:
     case = situation([pod("web-0"), out("web-1"), out("web-2")])
     first, second = deletion_cost.plan(case)
-    past = plan.after(plan.after(Past(), first, NOW - 600), second, NOW)
+    past = plan.after(plan.after(State(), first, NOW - 600), second, NOW)
     assert list(past.marking.done) == [second.uid]
 
 
@@ -244,7 +247,7 @@ def test_while_no_pod_is_out_there_is_nothing_to_say() -> None:
 def test_where_the_right_for_it_lacks_it_says_so_until_a_pod_was_marked() -> None:
     case = situation([pod("web-0"), out("web-1")])
     action = next(deletion_cost.plan(case))
-    past = plan.missed(Past(), action, Outcome.REFUSED, NOW)
+    past = plan.missed(State(), action, ActionResult.REFUSED, NOW)
     found = finding(replace(case, past=past))
     assert found is not None
     assert (found.is_true, found.reason) == (False, "Forbidden")

@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 import requests
 
-from adapter.companion import delivery
-from adapter.companion.delivery import Delivery, NoLibraryError
-from adapter.companion.messages import Message
+from adapter.companion.notifications import delivery
+from adapter.companion.notifications.delivery import Delivery, NoLibraryError
+from adapter.companion.notifications.messages import Message
 from adapter.settings.notifications import Route, Severity, Topic
 from tests.companion.receivers import hook, mailbox
 from tests.companion.telling import KEY, Sent, Stand, in_threads, notice, notifying, telling

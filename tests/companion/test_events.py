@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from adapter.companion import modes, posting
-from adapter.companion.actions import Outcome, WriteEvent
-from adapter.companion.events import MOST_PER_HOUR, SCALINGS_PER_HOUR, SERIES_SECONDS, STEADY_SECONDS
-from adapter.companion.situation import Situation
+from adapter.companion.context import Context
+from adapter.companion.features import modes
+from adapter.companion.features.events import MOST_PER_HOUR, SCALINGS_PER_HOUR, SERIES_SECONDS, STEADY_SECONDS
+from adapter.companion.writes import event_body
+from adapter.companion.writes.actions import ActionResult, WriteEvent
 from adapter.load.spec import Bounds, Mode
-from adapter.settings import Companion, CompanionFeatures
+from adapter.settings import CompanionFeatures, CompanionSettings
 from adapter.snapshot import Key, Problem
 from tests.companion.kit import KEY, RULE, Leader, situation
 from tests.load.world import NOW
@@ -19,12 +20,12 @@ from tests.load.world import NOW
 SCALED = Bounds(minimum=1, maximum=100, last_scale=NOW + 1)
 
 
-def blind(at: float, **changes: Any) -> Situation:
+def blind(at: float, **changes: Any) -> Context:
     """No pod has a sample."""
     return situation(None, now=NOW + at, **changes)
 
 
-def seeing(at: float, **changes: Any) -> Situation:
+def seeing(at: float, **changes: Any) -> Context:
     return situation(now=NOW + at, **changes)
 
 
@@ -37,7 +38,7 @@ def test_a_scaling_is_told_once_with_its_reason() -> None:
 
 
 def test_an_hpa_that_is_gone_is_told_of_once_by_the_condition_ready() -> None:
-    def gone(at: float) -> Situation:
+    def gone(at: float) -> Context:
         case = seeing(at)
         missing = Problem(
             404, "NotFound", "HorizontalPodAutoscaler web, that WatermarkPolicy web names, does not exist"
@@ -83,7 +84,7 @@ def test_what_repeats_within_ten_minutes_is_one_series_and_written_once_a_minute
     troubles = [action.series for action in written if action.subject.reason == "InputsMissing"]
     assert len({series.name for series in troubles}) == 1
     assert [series.count for series in troubles] == list(range(1, 11))
-    first, *others = [posting.writing(action) for action in written if action.subject.reason == "InputsMissing"]
+    first, *others = [event_body.writing(action) for action in written if action.subject.reason == "InputsMissing"]
     assert first.method == "POST"
     assert {write.method for write in others} == {"PATCH"}
     assert others[-1].body["series"]["count"] == 10
@@ -143,7 +144,7 @@ def test_a_service_that_scales_all_the_time_does_not_keep_its_trouble_from_being
 def test_an_event_that_could_not_be_written_is_tried_again_under_the_same_name() -> None:
     leader = Leader()
     leader.look(situation("2400m"))
-    leader.outcome = Outcome.FAILED
+    leader.outcome = ActionResult.FAILED
     names = [
         action.series.name
         for at in (2, 12)
@@ -157,7 +158,7 @@ def test_an_event_that_could_not_be_written_is_tried_again_under_the_same_name()
 def test_an_event_that_is_there_already_is_not_tried_again() -> None:
     leader = Leader()
     leader.look(situation("2400m"))
-    leader.outcome = Outcome.OVERTAKEN
+    leader.outcome = ActionResult.OVERTAKEN
     assert len(leader.events(seeing(2, current=8, bounds=SCALED))) == 1
     assert leader.events(seeing(12, current=8, bounds=SCALED)) == []
 
@@ -165,9 +166,9 @@ def test_an_event_that_is_there_already_is_not_tried_again() -> None:
 def test_an_event_that_was_not_tried_for_want_of_the_lease_is_still_to_be_written() -> None:
     leader = Leader()
     leader.look(situation("2400m"))
-    leader.outcome = Outcome.NOT_LEADING
+    leader.outcome = ActionResult.NOT_LEADING
     assert len(leader.events(seeing(2, current=8, bounds=SCALED))) == 1
-    leader.outcome = Outcome.DONE
+    leader.outcome = ActionResult.DONE
     assert len(leader.events(seeing(12, current=8, bounds=SCALED))) == 1
 
 
@@ -177,12 +178,12 @@ def test_what_repeats_an_event_that_somebody_deleted_is_an_event_of_its_own() ->
     def pausings(at: float) -> list[tuple[str, int]]:
         leader.look(seeing(at))
         found = [one for one in leader.look(seeing(at + 1, rule=paused)) if isinstance(one, WriteEvent)]
-        return [(posting.writing(one).method, one.series.count) for one in found if one.subject.reason == "Paused"]
+        return [(event_body.writing(one).method, one.series.count) for one in found if one.subject.reason == "Paused"]
 
     assert pausings(0) == [("POST", 1)]
-    leader.outcome = Outcome.OVERTAKEN
+    leader.outcome = ActionResult.OVERTAKEN
     assert pausings(100) == [("PATCH", 2)]
-    leader.outcome = Outcome.DONE
+    leader.outcome = ActionResult.DONE
     assert pausings(200) == [("POST", 1)]
 
 
@@ -191,7 +192,7 @@ def test_an_event_has_a_name_that_the_api_takes_also_where_the_policys_is_as_lon
     leader.look(seeing(0, key=Key("shop", name)))
     paused = seeing(1, key=Key("shop", name), rule=replace(RULE, mode=Mode.PAUSED))
     (action,) = [one for one in leader.look(paused) if isinstance(one, WriteEvent)]
-    made = posting.writing(action).body["metadata"]["name"]
+    made = event_body.writing(action).body["metadata"]["name"]
     assert len(made) <= 253
     assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", made)
 
@@ -235,13 +236,13 @@ def test_a_hold_that_ends_is_told_of() -> None:
 
 
 def test_switched_off_nothing_is_told() -> None:
-    leader, off = Leader(), Companion(features=CompanionFeatures(events=False))
+    leader, off = Leader(), CompanionSettings(features=CompanionFeatures(events=False))
     leader.look(situation("2400m", settings=off))
     assert leader.events(seeing(2, current=8, bounds=SCALED, settings=off)) == []
 
 
 def test_switched_on_later_what_was_before_is_not_told() -> None:
-    leader, off = Leader(), Companion(features=CompanionFeatures(events=False))
+    leader, off = Leader(), CompanionSettings(features=CompanionFeatures(events=False))
     leader.look(situation("2400m", settings=off))
     leader.look(seeing(2, current=8, bounds=SCALED, settings=off))
     assert leader.events(seeing(9, current=8, bounds=SCALED)) == []
@@ -251,7 +252,7 @@ def test_an_event_is_about_the_policy_and_names_the_target() -> None:
     leader = Leader()
     leader.look(situation("2400m"))
     (action,) = [one for one in leader.look(seeing(2, current=8, bounds=SCALED)) if isinstance(one, WriteEvent)]
-    write = posting.writing(action)
+    write = event_body.writing(action)
     assert write.path == "/apis/events.k8s.io/v1/namespaces/shop/events"
     assert write.body["regarding"] == {
         "apiVersion": "effective-load.io/v1alpha1",

@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 
-from adapter.companion import fast_scale_up, plan
-from adapter.companion.actions import Outcome, RaiseScale
-from adapter.companion.situation import Past, Raised, Situation
-from adapter.companion.watching import Watched, look
+from adapter.companion import plan
+from adapter.companion.context import Context, Raised, State
+from adapter.companion.features import fast_scale_up
+from adapter.companion.replica_observer import Watched, look
+from adapter.companion.writes.actions import ActionResult, RaiseScale
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, HpaTolerance, Mode, Policy
-from adapter.policy.budget import Change
 from adapter.policy.hpa import Hpa, HpaMetric, MetricKind, Pace, PacePolicy, Reference, TargetKind
-from adapter.settings import Companion, CompanionFeatures
+from adapter.policy.scale_up_limit import Change
+from adapter.settings import CompanionFeatures, CompanionSettings
 from adapter.snapshot import Key, PolicyView
 from tests.load.world import NOW, TARGET, cpu, pod, policy, scale, see, usage
 
@@ -33,7 +34,7 @@ DESIRED = HpaMetric(
 EXTERNAL = replace(DESIRED, kind=MetricKind.EXTERNAL, described=None, match_labels={"policy": "web"})
 FREE = Pace(tolerance=Fraction(0), stabilization=0, select="Max", policies=(PacePolicy("Percent", 900, 60),))
 LONG_AGO = NOW - 3600.0
-SWITCHED_ON = Companion(features=CompanionFeatures(fast_scale_up=True))
+SWITCHED_ON = CompanionSettings(features=CompanionFeatures(fast_scale_up=True))
 
 
 def hpa(up: Pace = FREE, *, bounds: Bounds | None = None, **changes: Any) -> Hpa:
@@ -63,7 +64,7 @@ def situation(
     seen: Watched | None = None,
     current: int | None = None,
     **changes: Any,
-) -> Situation:
+) -> Context:
     """Four pods that each carry twice what they should: eight are wanted."""
     followed = above or hpa()
     names = [f"web-{n}" for n in range(pods)]
@@ -74,21 +75,21 @@ def situation(
     view = PolicyView(
         policy=rule, target=TARGET, scale_path=PATH, scale=at, bounds=followed.bounds, assessment=assessment
     )
-    base = Situation(
+    base = Context(
         key=KEY,
         now=NOW,
         view=view,
         decision=decision,
         hpa=followed,
         settings=SWITCHED_ON,
-        past=Past(),
+        past=State(),
         watched=seen or watched(pods),
         leads_since=LONG_AGO,
     )
     return replace(base, **changes)
 
 
-def raised_to(case: Situation) -> int | None:
+def raised_to(case: Context) -> int | None:
     """The count that it is raised to, None where it is left to the HPA."""
     found = list(fast_scale_up.plan(case))
     assert len(found) <= 1
@@ -104,7 +105,7 @@ def test_it_waits_for_nothing_else() -> None:
 
 
 def test_switched_off_nothing_is_raised() -> None:
-    case = replace(situation(), settings=Companion())
+    case = replace(situation(), settings=CompanionSettings())
     assert not [one for one in plan.urgent(case) if isinstance(one, RaiseScale)]
 
 
@@ -274,7 +275,7 @@ def test_one_to_thirteen_is_ten_at_once_and_thirteen_after_300_seconds() -> None
 
 @pytest.mark.parametrize(("ago", "expected"), [(14.9, None), (15.0, 8)])
 def test_a_target_is_raised_once_in_15_seconds(ago: float, expected: int | None) -> None:
-    assert raised_to(replace(situation(), past=Past(raised=Raised(at=NOW - ago)))) == expected
+    assert raised_to(replace(situation(), past=State(raised=Raised(at=NOW - ago)))) == expected
 
 
 @pytest.mark.parametrize(("led_for", "expected"), [(5.0, None), (11.0, 8)])
@@ -298,19 +299,19 @@ RAISE = RaiseScale(key=KEY, path=PATH, target="target", current=4, to=8)
 
 
 def test_a_raise_is_remembered() -> None:
-    assert plan.after(Past(), RAISE, NOW).raised == Raised(at=NOW, to=RAISE.to)
+    assert plan.after(State(), RAISE, NOW).raised == Raised(at=NOW, to=RAISE.to)
 
 
 def test_one_without_an_answer_may_have_been_made() -> None:
-    assert plan.missed(Past(), RAISE, Outcome.FAILED, NOW).raised.at == NOW
+    assert plan.missed(State(), RAISE, ActionResult.FAILED, NOW).raised.at == NOW
 
 
 def test_one_that_came_too_late_may_be_made_again_at_once() -> None:
-    assert plan.missed(Past(), RAISE, Outcome.OVERTAKEN, NOW) == Past()
+    assert plan.missed(State(), RAISE, ActionResult.OVERTAKEN, NOW) == State()
 
 
 def test_where_the_right_for_it_lacks_a_condition_says_so_until_it_is_there() -> None:
-    past = plan.missed(Past(), RAISE, Outcome.REFUSED, NOW)
+    past = plan.missed(State(), RAISE, ActionResult.REFUSED, NOW)
     (found,) = fast_scale_up.findings(replace(situation(), past=past))
     assert (found.is_true, found.reason) == (False, "Forbidden")
     (mended,) = fast_scale_up.findings(replace(situation(), past=plan.after(past, RAISE, NOW)))
@@ -326,7 +327,7 @@ def test_a_policy_that_may_be_raised_fast_says_so() -> None:
 
 
 def test_a_policy_that_asks_for_what_is_switched_off_says_so() -> None:
-    (found,) = fast_scale_up.findings(replace(situation(), settings=Companion()))
+    (found,) = fast_scale_up.findings(replace(situation(), settings=CompanionSettings()))
     assert (found.is_true, found.reason) == (False, "SwitchedOff")
     assert "companion.features.fastScaleUp" in found.message
 

@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from adapter.companion.lane import Lane
-from adapter.companion.patience import LONGEST_SECONDS, Patience
+from adapter.companion.keyed_backoff import LONGEST_SECONDS, KeyedBackoff
+from adapter.companion.work_queue import WorkQueue
 from adapter.snapshot import Key
 
 A, B, C = (Key("shop", name) for name in "abc")
 
 
-async def drained(lane: Lane, count: int) -> list[Key]:
+async def drained(lane: WorkQueue, count: int) -> list[Key]:
     """So many as are taken one after the other; there is no further one."""
     taken = []
     for _ in range(count):
@@ -24,14 +24,14 @@ async def drained(lane: Lane, count: int) -> list[Key]:
 
 
 async def test_each_is_taken_once_however_often_it_was_asked_for_in_the_order_of_asking() -> None:
-    lane = Lane()
+    lane = WorkQueue()
     lane.add([A, B])
     lane.add([A, C, B])
     assert await drained(lane, 3) == [A, B, C]
 
 
 async def test_one_that_is_asked_for_while_it_is_worked_on_comes_again_after_that() -> None:
-    lane = Lane()
+    lane = WorkQueue()
     lane.add([A])
     async with lane.take() as key:
         assert key == A
@@ -46,14 +46,14 @@ async def test_one_that_is_asked_for_while_it_is_worked_on_comes_again_after_tha
 
 
 async def test_what_may_wait_comes_after_what_may_not_and_once_only() -> None:
-    lane = Lane()
+    lane = WorkQueue()
     lane.add([A, B], later=True)
     lane.add([C, B])
     assert await drained(lane, 3) == [C, B, A]
 
 
 async def test_nobody_takes_what_was_dropped() -> None:
-    lane = Lane()
+    lane = WorkQueue()
     lane.add([A, B])
     lane.add([A], later=True)
     lane.drop(A)
@@ -66,7 +66,7 @@ async def test_nobody_takes_what_was_dropped() -> None:
 
 
 async def test_whoever_waits_is_woken() -> None:
-    lane = Lane()
+    lane = WorkQueue()
 
     async def take() -> Key:
         async with lane.take() as key:
@@ -80,7 +80,7 @@ async def test_whoever_waits_is_woken() -> None:
 
 
 def test_what_is_refused_waits_twice_as_long_each_time_up_to_five_minutes() -> None:
-    patience, now, waits = Patience(), 0.0, []
+    patience, now, waits = KeyedBackoff(), 0.0, []
     for _ in range(12):
         patience.refused(A, "WriteStatus", "Forbidden", now)
         began = now
@@ -91,7 +91,7 @@ def test_what_is_refused_waits_twice_as_long_each_time_up_to_five_minutes() -> N
 
 
 def test_a_refusal_is_news_once_and_again_for_another_reason_or_after_success() -> None:
-    patience = Patience()
+    patience = KeyedBackoff()
     assert [patience.refused(A, "x", reason, 0) for reason in ("Forbidden", "Forbidden", "TimedOut")] == [
         True, False, True,
     ]  # fmt: skip
@@ -101,7 +101,7 @@ def test_a_refusal_is_news_once_and_again_for_another_reason_or_after_success() 
 
 
 def test_others_do_not_wait_for_it_and_nothing_is_kept_of_policies_that_are_gone() -> None:
-    patience = Patience()
+    patience = KeyedBackoff()
     patience.refused(A, "x", "Forbidden", 0)
     assert patience.may(A, "y", 0)
     assert patience.may(B, "x", 0)

@@ -3,11 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
-from adapter.companion import notices, plan
-from adapter.companion.actions import Notify, Outcome
-from adapter.companion.situation import Past, Situation, Written
+from adapter.companion import plan
+from adapter.companion.context import Context, State, Written
+from adapter.companion.features import notices
+from adapter.companion.writes.actions import ActionResult, Notify
 from adapter.load.spec import Bounds
-from adapter.settings import Companion
+from adapter.settings import CompanionSettings
 from adapter.settings.notifications import Notifications, Route, Severity, Topic
 from tests.companion.kit import HEARD, ROUTE, RULE, Leader, situation, topics
 from tests.companion.test_versions import NEW, OLD, of
@@ -16,7 +17,7 @@ from tests.load.world import NOW, REGISTRY, out, roster, same
 SMALL = Bounds(minimum=1, maximum=4)
 
 
-def at(seconds: float, load: str | None = "800m", **changes: Any) -> Situation:
+def at(seconds: float, load: str | None = "800m", **changes: Any) -> Context:
     return situation(load, now=NOW + seconds, **changes)
 
 
@@ -32,7 +33,7 @@ def test_a_scaling_is_told_with_from_to_and_why() -> None:
 
 
 def test_where_nobody_listens_nothing_is_noted() -> None:
-    leader, silent = Leader(), Companion()
+    leader, silent = Leader(), CompanionSettings()
     leader.look(situation("2400m", settings=silent))
     leader.look(at(9, None, current=8, settings=silent))
     assert leader.notices(at(99, None, current=8, settings=silent)) == []
@@ -42,7 +43,7 @@ def test_where_nobody_listens_nothing_is_noted() -> None:
 def test_who_begins_to_listen_is_not_told_what_was() -> None:
     leader = Leader()
     for seconds, count in ((0, 4), (2, 6), (9, 6)):
-        leader.look(at(seconds, current=count, settings=Companion()))
+        leader.look(at(seconds, current=count, settings=CompanionSettings()))
     assert leader.notices(at(19, current=6)) == []
 
 
@@ -179,9 +180,9 @@ def test_what_was_told_stands_in_the_status_and_a_new_leader_does_not_tell_it_ag
 
 
 def test_what_another_leader_told_stands_in_the_status_also_before_the_first_look() -> None:
-    past = Past(written=Written(status={"notified": ["atMaximum"]}, at=NOW))
+    past = State(written=Written(status={"notified": ["atMaximum"]}, at=NOW))
     assert notices.told(at(0, past=past)) == ["atMaximum"]
-    assert notices.told(at(0, past=past, settings=Companion())) == []
+    assert notices.told(at(0, past=past, settings=CompanionSettings())) == []
 
 
 def test_a_new_leader_tells_that_data_are_back_which_another_one_told_were_lost() -> None:
@@ -192,10 +193,10 @@ def test_a_new_leader_tells_that_data_are_back_which_another_one_told_were_lost(
 def test_what_was_not_handed_on_is_handed_on_later() -> None:
     leader = Leader()
     leader.look(situation("2400m"))
-    leader.outcome = Outcome.OVERTAKEN
+    leader.outcome = ActionResult.OVERTAKEN
     leader.look(at(9, current=8))
     leader.look(at(13, current=8))
-    leader.outcome = Outcome.DONE
+    leader.outcome = ActionResult.DONE
     assert topics(leader.notices(at(23, current=8))) == ["scaled"]
 
 
@@ -209,14 +210,14 @@ def test_it_is_told_by_the_routes_that_the_policy_names() -> None:
 
 def test_telling_waits_for_no_write() -> None:
     leader = Leader()
-    leader.outcome = Outcome.FAILED
+    leader.outcome = ActionResult.FAILED
     leader.look(at(0, pods=[out("a"), out("b"), *same(1, None)[0]]))
     seen = replace(at(1), past=leader.past)
     assert any(isinstance(action, Notify) for action in plan.urgent(seen))
 
 
 def test_a_route_that_the_settings_do_not_know_is_a_condition() -> None:
-    settings = Companion(notifications=Notifications(routes=(ROUTE,)))
+    settings = CompanionSettings(notifications=Notifications(routes=(ROUTE,)))
     (finding,) = notices.findings(situation(rule=replace(RULE, notify=("oncall", "nobody")), settings=settings))
     assert (finding.type, finding.is_true, finding.reason) == ("RoutesKnown", False, "UnknownRoute")
     assert "names nobody," in finding.message
@@ -227,7 +228,7 @@ def test_a_route_that_the_settings_do_not_know_is_a_condition() -> None:
 
 def test_a_route_that_is_kept_for_other_namespaces_is_no_route_for_this_policy() -> None:
     kept = Route(name="live", urls=("json://localhost",), namespaces=("prod-*",))
-    settings = Companion(notifications=Notifications(routes=(ROUTE, kept)))
+    settings = CompanionSettings(notifications=Notifications(routes=(ROUTE, kept)))
     (finding,) = notices.findings(situation(rule=replace(RULE, notify=("oncall", "live")), settings=settings))
     assert (finding.type, finding.is_true, finding.reason) == ("RoutesKnown", False, "RouteNotForNamespace")
     assert finding.message == "notify names live, which the settings keep for other namespaces"

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from adapter.companion.notifier import STALE_SECONDS, Notifier
+from adapter.companion.notifications.notifier import STALE_SECONDS, Notifier
 from adapter.settings.notifications import Production, RateLimit, Route, Severity, Topic
 from adapter.snapshot import Key
 from tests.companion.telling import Sent, Stand, in_threads, notice, notifying, telling

@@ -5,8 +5,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from adapter.companion.actions import Action, MarkPod, Notify, Outcome, RaiseScale
-from adapter.companion.writer import Writer
+from adapter.companion.writes.actions import Action, ActionResult, MarkPod, Notify, RaiseScale
+from adapter.companion.writes.writer import Writer
 from adapter.kube.errors import Conflict, Forbidden, NotFound, TimedOut
 from adapter.kube.session import Response, Session
 from adapter.snapshot import Key
@@ -57,7 +57,7 @@ class Server:
         return Response(200, {}, b"{}")
 
 
-async def carried_out(server: Server, action: Action = RAISE, leader: Leader | None = None) -> Outcome:
+async def carried_out(server: Server, action: Action = RAISE, leader: Leader | None = None) -> ActionResult:
     return await Writer(cast(Session, server), leader or Leader(), Metrics(), nobody).carry_out(action)
 
 
@@ -67,7 +67,7 @@ def nobody(_notice: Notify) -> None:
 
 async def test_a_scale_is_written_over_the_version_that_was_read() -> None:
     server = Server()
-    assert await carried_out(server) is Outcome.DONE
+    assert await carried_out(server) is ActionResult.DONE
     ((method, path, body, _),) = server.writes
     assert (method, path) == ("PUT", PATH)
     assert body == server.scale | {"spec": {"replicas": 8}}
@@ -76,12 +76,12 @@ async def test_a_scale_is_written_over_the_version_that_was_read() -> None:
 
 @pytest.mark.parametrize("server", [Server(5), Server(3), Server(None), Server(uid="uid-2")])
 async def test_a_scale_that_is_no_more_as_it_was_planned_for_is_left_alone(server: Server) -> None:
-    assert await carried_out(server) is Outcome.OVERTAKEN
+    assert await carried_out(server) is ActionResult.OVERTAKEN
     assert server.writes == []
 
 
-@pytest.mark.parametrize(("looks", "outcome"), [(0, Outcome.NOT_LEADING), (1, Outcome.OVERTAKEN)])
-async def test_who_leads_no_more_writes_nothing(looks: int, outcome: Outcome) -> None:
+@pytest.mark.parametrize(("looks", "outcome"), [(0, ActionResult.NOT_LEADING), (1, ActionResult.OVERTAKEN)])
+async def test_who_leads_no_more_writes_nothing(looks: int, outcome: ActionResult) -> None:
     server = Server()
     assert await carried_out(server, leader=Leader(looks)) is outcome
     assert server.writes == []
@@ -90,25 +90,25 @@ async def test_who_leads_no_more_writes_nothing(looks: int, outcome: Outcome) ->
 @pytest.mark.parametrize(
     ("fault", "outcome"),
     [
-        (Conflict(409, "Conflict", "changed"), Outcome.OVERTAKEN),
-        (NotFound(404, "NotFound", "gone"), Outcome.OVERTAKEN),
-        (Forbidden(403, "Forbidden", "no"), Outcome.REFUSED),
-        (TimedOut("no answer"), Outcome.FAILED),
+        (Conflict(409, "Conflict", "changed"), ActionResult.OVERTAKEN),
+        (NotFound(404, "NotFound", "gone"), ActionResult.OVERTAKEN),
+        (Forbidden(403, "Forbidden", "no"), ActionResult.REFUSED),
+        (TimedOut("no answer"), ActionResult.FAILED),
     ],
 )
-async def test_a_write_that_fails_is_told_by_what_became_of_it(fault: Exception, outcome: Outcome) -> None:
+async def test_a_write_that_fails_is_told_by_what_became_of_it(fault: Exception, outcome: ActionResult) -> None:
     assert await carried_out(Server(fault=fault)) is outcome
 
 
 async def test_an_answer_that_is_no_scale_is_a_failure() -> None:
     server = Server()
     server.scale = cast(dict[str, Any], ["nonsense"])
-    assert await carried_out(server) is Outcome.FAILED
+    assert await carried_out(server) is ActionResult.FAILED
 
 
 async def test_a_mark_is_applied_without_force_to_this_very_pod() -> None:
     server = Server()
-    assert await carried_out(server, MARK) is Outcome.DONE
+    assert await carried_out(server, MARK) is ActionResult.DONE
     ((method, path, body, params),) = server.writes
     assert (method, path) == ("PATCH", POD)
     assert params == {"fieldManager": "effective-load-companion"}
@@ -122,5 +122,5 @@ async def test_a_mark_is_applied_without_force_to_this_very_pod() -> None:
 async def test_a_mark_is_taken_away_by_applying_nothing() -> None:
     server = Server()
     unmark = MarkPod(key=KEY, namespace="shop", pod="web-1", uid="uid-web-1", first=False)
-    assert await carried_out(server, unmark) is Outcome.DONE
+    assert await carried_out(server, unmark) is ActionResult.DONE
     assert server.writes[0][2]["metadata"]["annotations"] == {}

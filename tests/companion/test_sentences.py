@@ -8,8 +8,9 @@ from fractions import Fraction
 
 import pytest
 
-from adapter.companion import looking, status
-from adapter.companion.situation import Past, Situation
+from adapter.companion import observe
+from adapter.companion.context import Context, State
+from adapter.companion.features import status
 from adapter.load.explanation import explain, headline
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod
@@ -122,7 +123,7 @@ PODS = {
 }
 
 
-def situations() -> Iterator[Situation]:
+def situations() -> Iterator[Context]:
     """Everything that may fail, with everything else that may."""
     rules, pods = RULES.values(), PODS.values()
     for rule, those, heard, asked, roster in itertools.product(
@@ -132,17 +133,17 @@ def situations() -> Iterator[Situation]:
             yield _situation(rule, those, Samples(resources=heard, queries=asked), roster, current)
 
 
-def _situation(rule: Policy, pods: list[Pod], samples: Samples, roster: Roster | None, current: int) -> Situation:
+def _situation(rule: Policy, pods: list[Pod], samples: Samples, roster: Roster | None, current: int) -> Context:
     bounds = Bounds(minimum=0, maximum=100)
     memory = Memory(error_since=NOW - 600)
     assessment, decision = see(
         rule, pods, samples, current=current, bounds=bounds, listed=roster if rule.registry else None, memory=memory
     )
     view = PolicyView(policy=rule, target=TARGET, scale=scale(current), bounds=bounds, assessment=assessment)
-    return Situation(key=KEY, now=NOW, view=view, decision=decision, hpa=None, settings=HEARD, past=Past())
+    return Context(key=KEY, now=NOW, view=view, decision=decision, hpa=None, settings=HEARD, past=State())
 
 
-def sentences(case: Situation) -> Iterator[str]:
+def sentences(case: Context) -> Iterator[str]:
     """Every sentence that is made of a case."""
     assessment, decision = case.view.assessment, case.decision
     assert assessment is not None
@@ -156,8 +157,8 @@ def sentences(case: Situation) -> Iterator[str]:
     yield from explain(assessment, decision, case.view.bounds, NOW)
     if decision.error is not None:
         yield HPA + decision.error
-    later = replace(case, now=NOW + 61, past=looking.look(case))
-    yield from (notice.text for notice in looking.look(later).noticed.due)
+    later = replace(case, now=NOW + 61, past=observe.observe(case))
+    yield from (notice.text for notice in observe.observe(later).noticed.due)
 
 
 def test_no_sentence_says_a_thing_twice() -> None:
@@ -192,6 +193,6 @@ def test_a_source_that_fails_several_metrics_is_named_once() -> None:
 def test_people_are_told_of_lost_data_in_the_same_words() -> None:
     samples = Samples(resources=RESOURCES["down"], queries=QUERIES["well"])
     case = _situation(RULES["plain"], PODS["ready"], samples, None, 4)
-    later = replace(case, now=NOW + 61, past=looking.look(case))
-    (lost,) = [one.text for one in looking.look(later).noticed.due if one.topic.value == "dataLost"]
+    later = replace(case, now=NOW + 61, past=observe.observe(case))
+    (lost,) = [one.text for one in observe.observe(later).noticed.due if one.topic.value == "dataLost"]
     assert lost.startswith("metric cpu, metric memory: metrics.k8s.io: 503 ServiceUnavailable")

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.companion import status
-from adapter.companion.actions import WriteStatus
-from adapter.companion.found import written
-from adapter.companion.situation import Past, Situation, Written
+from adapter.companion.context import Context, State, Written
+from adapter.companion.features import status
+from adapter.companion.status_reader import written
+from adapter.companion.writes.actions import WriteStatus
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, Capacity, Metric, Mode, Resource
 from adapter.policy.hpa import Hpa, Reference
@@ -22,7 +22,7 @@ from tests.companion.kit import KEY, RULE, situation
 from tests.load.world import NOW, out, pod, policy, usage
 
 
-def planned(case: Situation) -> list[WriteStatus]:
+def planned(case: Context) -> list[WriteStatus]:
     return list(status.plan(case))
 
 
@@ -32,7 +32,7 @@ def hpa() -> Hpa:
     return Hpa(namespace="shop", name="web", target=target, bounds=Bounds(minimum=1, maximum=100))
 
 
-def later(case: Situation, seconds: float, before: WriteStatus) -> Situation:
+def later(case: Context, seconds: float, before: WriteStatus) -> Context:
     """The same case after this was written and so much time."""
     past = status.after(case.past, before, case.now)
     return replace(case, past=past, now=case.now + seconds)
@@ -74,7 +74,7 @@ def test_a_problem_of_the_policy_is_its_decision_and_what_was_remembered_stays()
         case,
         view=replace(case.view, assessment=None, problem=Problem(404, "NotFound", "the HPA does not exist")),
         decision=None,
-        past=Past(written=Written(status=remembered, at=None)),
+        past=State(written=Written(status=remembered, at=None)),
     )
     (action,) = planned(case)
     assert (action.status["verdict"], action.status["decision"]) == ("Error", "the HPA does not exist")
@@ -157,14 +157,14 @@ def test_the_same_is_not_written_again_before_two_minutes() -> None:
 def test_usage_that_moves_within_the_band_is_no_news() -> None:
     (first,) = planned(situation("800m"))
     moved = situation("900m", now=NOW + 30)
-    assert planned(replace(moved, past=status.after(Past(), first, NOW))) == []
+    assert planned(replace(moved, past=status.after(State(), first, NOW))) == []
 
 
 def test_news_is_written_but_not_within_ten_seconds() -> None:
     (first,) = planned(situation("800m"))
     news = situation("1500m", now=NOW + 9.9)
-    assert planned(replace(news, past=status.after(Past(), first, NOW))) == []
-    (second,) = planned(replace(news, now=NOW + 10, past=status.after(Past(), first, NOW)))
+    assert planned(replace(news, past=status.after(State(), first, NOW))) == []
+    (second,) = planned(replace(news, now=NOW + 10, past=status.after(State(), first, NOW)))
     assert second.status["desired"] == 5
     assert second.over == first.status["assessedAt"]
 
@@ -172,7 +172,7 @@ def test_news_is_written_but_not_within_ten_seconds() -> None:
 def test_a_condition_is_as_old_as_its_status_whoever_leads() -> None:
     (first,) = planned(situation("800m"))
     found = json.loads(msgspec.json.encode(first.status))
-    taken_over = Past(written=written(found, NOW + 1))
+    taken_over = State(written=written(found, NOW + 1))
     (second,) = planned(replace(situation("1500m", now=NOW + 500), past=taken_over))
     assert _since(second.status, "Ready") == _since(first.status, "Ready")
     (third,) = planned(replace(situation(None, now=NOW + 600), past=taken_over))
@@ -186,7 +186,7 @@ def _since(found: Any, kind: str) -> str:
 def test_a_new_leader_does_not_write_again_what_was_written_a_moment_ago() -> None:
     case = situation("800m")
     (first,) = planned(case)
-    taken_over = Past(written=written(json.loads(msgspec.json.encode(first.status)), NOW + 1))
+    taken_over = State(written=written(json.loads(msgspec.json.encode(first.status)), NOW + 1))
     assert planned(replace(case, now=NOW + 30, past=taken_over)) == []
 
 
@@ -198,8 +198,8 @@ def test_a_status_of_no_known_time_is_written_anew(at: object) -> None:
 def test_a_status_of_a_time_to_come_is_written_over_as_one_of_now() -> None:
     found = written({"assessedAt": "2999-01-01T00:00:00Z"}, NOW)
     case = situation("800m")
-    assert planned(replace(case, past=Past(written=found))) == []
-    (action,) = planned(replace(case, past=Past(written=found), now=NOW + 10))
+    assert planned(replace(case, past=State(written=found))) == []
+    (action,) = planned(replace(case, past=State(written=found), now=NOW + 10))
     assert action.over == "2999-01-01T00:00:00Z"
 
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from adapter.companion import versions
-from adapter.companion.situation import Finding
+from adapter.companion.context import PolicyCondition
+from adapter.companion.features import versions
 from adapter.load.pods import Container, Pod
 from adapter.load.roster import Instance
 from adapter.load.spec import Target
-from adapter.settings import Companion
+from adapter.settings import CompanionSettings
 from tests.companion.kit import HEARD, RULE, Leader, situation
 from tests.load.world import NOW, REGISTRY, TARGET, pod, roster, same
 
@@ -25,14 +25,18 @@ def of(revision: str, count: int, *, age: float = 3600.0, image: str = "", **cha
     ]
 
 
-def found(pods: list[Pod], *, target: Target = TARGET, settings: Companion = HEARD, **changes: Any) -> Finding:
+def found(
+    pods: list[Pod], *, target: Target = TARGET, settings: CompanionSettings = HEARD, **changes: Any
+) -> PolicyCondition:
     case = situation(pods=pods, target=target, settings=settings, **changes)
     (finding,) = versions.findings(case)
     return finding
 
 
 def test_pods_of_one_template_are_consistent() -> None:
-    assert found(of(NEW, 3)) == Finding("VersionsConsistent", True, "OneVersion", "the serving pods run one version")
+    assert found(of(NEW, 3)) == PolicyCondition(
+        "VersionsConsistent", True, "OneVersion", "the serving pods run one version"
+    )
 
 
 def test_two_templates_that_serve_side_by_side_for_long_are_named_with_their_counts() -> None:
@@ -127,7 +131,7 @@ def test_an_images_tag(image: str, tag: str) -> None:
 
 def test_how_long_is_a_matter_of_the_settings() -> None:
     pods = of(OLD, 1) + of(NEW, 1, age=120.0)
-    assert found(pods, settings=Companion(version_mismatch_seconds=60)).reason == "VersionMismatch"
+    assert found(pods, settings=CompanionSettings(version_mismatch_seconds=60)).reason == "VersionMismatch"
 
 
 def test_it_is_a_condition_of_the_status() -> None:

@@ -7,18 +7,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from adapter.companion import plan, wiring
-from adapter.companion.actions import AskTolerance, Outcome, WireHpa
-from adapter.companion.hpas import Hpas
-from adapter.companion.situation import Finding, Past, Situation, ToleranceField
-from adapter.companion.status import status_of
+from adapter.companion import plan
+from adapter.companion.context import Context, PolicyCondition, State, ToleranceField
+from adapter.companion.features import hpa_wiring
+from adapter.companion.features.status import status_of
+from adapter.companion.writes.actions import ActionResult, AskTolerance, WireHpa
+from adapter.companion.writes.hpa_writer import HpaWriter
 from adapter.kube.errors import MalformedAnswer
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, HpaTolerance, HpaWiring, Mode, Policy
-from adapter.policy.guard import wanted
+from adapter.policy.guarded_behavior import wanted
 from adapter.policy.hpa import Hpa, HpaMetric, MetricKind, Pace, PacePolicy, Reference, TargetKind
-from adapter.policy.managers import OWN, Managers
-from adapter.settings import Companion, CompanionFeatures
+from adapter.policy.managed_fields import OWN, Managers
+from adapter.settings import CompanionFeatures, CompanionSettings
 from adapter.snapshot import Key, Neighbours, PolicyView
 from tests.load.world import NOW, cpu, policy, same, see, usage
 
@@ -26,7 +27,7 @@ KEY = Key("shop", "web")
 TENTH = HpaTolerance(Fraction(1, 10), Fraction(1, 10))
 ENFORCED = policy(cpu("1200m", "400m"), hpa_wiring=HpaWiring.ENFORCE, uid="rule")
 REPORTED = replace(ENFORCED, hpa_wiring=HpaWiring.REPORT)
-SWITCHED_ON = Companion(features=CompanionFeatures(hpa_wiring=True))
+SWITCHED_ON = CompanionSettings(features=CompanionFeatures(hpa_wiring=True))
 KNOWN = ToleranceField(known=True, asked_at=NOW + 1e9)
 DESIRED = HpaMetric(
     kind=MetricKind.OBJECT,
@@ -66,31 +67,31 @@ SET = replace(
 WRITE = WireHpa(key=KEY, hpa="web", uid="above", version="7", behavior=BEHAVIOR)
 
 
-def situation(hpa: Hpa | None = PLAIN, rule: Policy = ENFORCED, **changes: Any) -> Situation:
+def situation(hpa: Hpa | None = PLAIN, rule: Policy = ENFORCED, **changes: Any) -> Context:
     pods, loads = same(4, "800m")
     bounds = hpa.bounds if hpa is not None else Bounds(maximum=9)
     assessment, decision = see(rule, pods, usage(loads), bounds=bounds)
     view = PolicyView(policy=rule, bounds=bounds, assessment=assessment)
-    base = Situation(
+    base = Context(
         key=KEY,
         now=NOW,
         view=view,
         decision=decision,
         hpa=hpa,
         settings=SWITCHED_ON,
-        past=Past(),
+        past=State(),
         tolerance_field=KNOWN,
     )
     return replace(base, **changes)
 
 
-def finding(case: Situation) -> Finding:
-    (found,) = wiring.findings(case)
+def finding(case: Context) -> PolicyCondition:
+    (found,) = hpa_wiring.findings(case)
     assert found.type == "HPAConformant"
     return found
 
 
-def past(case: Situation, seconds: float, **changes: Any) -> Situation:
+def past(case: Context, seconds: float, **changes: Any) -> Context:
     """The same some time after its actions were carried out, and what the watch then shows."""
     memory = case.past
     for action in plan.steady(case):
@@ -99,29 +100,29 @@ def past(case: Situation, seconds: float, **changes: Any) -> Situation:
     return replace(case, past=memory, now=case.now + seconds, **changes)
 
 
-def undone(case: Situation, seconds: float, version: str = "9") -> Situation:
+def undone(case: Context, seconds: float, version: str = "9") -> Context:
     hpa = replace(PLAIN, resource_version=version, managers=Managers(last="argocd-controller"))
     return past(case, seconds, hpa=hpa)
 
 
 class TestSetting:
     def test_all_of_it_is_set_at_once(self) -> None:
-        assert list(wiring.plan(situation())) == [WRITE]
+        assert list(hpa_wiring.plan(situation())) == [WRITE]
 
     def test_it_is_planned_only_where_the_feature_is_on(self) -> None:
         assert WRITE in list(plan.steady(situation()))
-        assert WRITE not in list(plan.steady(situation(settings=Companion())))
+        assert WRITE not in list(plan.steady(situation(settings=CompanionSettings())))
 
     def test_a_report_sets_nothing(self) -> None:
-        assert list(wiring.plan(situation(rule=REPORTED))) == []
+        assert list(hpa_wiring.plan(situation(rule=REPORTED))) == []
 
     def test_a_policy_that_only_observes_changes_nothing(self) -> None:
-        assert list(wiring.plan(situation(rule=replace(ENFORCED, mode=Mode.OBSERVE)))) == []
-        assert list(wiring.plan(situation(rule=replace(ENFORCED, mode=Mode.PAUSED)))) == [WRITE]
+        assert list(hpa_wiring.plan(situation(rule=replace(ENFORCED, mode=Mode.OBSERVE)))) == []
+        assert list(hpa_wiring.plan(situation(rule=replace(ENFORCED, mode=Mode.PAUSED)))) == [WRITE]
 
     def test_nothing_is_set_where_it_is_so(self) -> None:
-        assert list(wiring.plan(situation(SET))) == []
-        assert finding(situation(SET)) == Finding(
+        assert list(hpa_wiring.plan(situation(SET))) == []
+        assert finding(situation(SET)) == PolicyCondition(
             "HPAConformant", True, "Conformant", "HPA web sets the count that is decided"
         )
 
@@ -133,22 +134,22 @@ class TestSetting:
         assert "HPA web is left as it is" in found.message
 
     def test_nothing_is_set_on_an_hpa_that_asks_another_policy_or_has_two(self) -> None:
-        assert list(wiring.plan(situation(replace(PLAIN, metrics=())))) == []
-        assert list(wiring.plan(situation(neighbours=Neighbours(policies=("old",))))) == []
+        assert list(hpa_wiring.plan(situation(replace(PLAIN, metrics=())))) == []
+        assert list(hpa_wiring.plan(situation(neighbours=Neighbours(policies=("old",))))) == []
 
     def test_no_tolerance_is_set_where_there_is_no_such_field(self) -> None:
-        (action,) = wiring.plan(situation(tolerance_field=replace(KNOWN, known=False)))
+        (action,) = hpa_wiring.plan(situation(tolerance_field=replace(KNOWN, known=False)))
         assert isinstance(action, WireHpa)
         assert {"tolerance"}.isdisjoint({*action.behavior["scaleUp"], *action.behavior["scaleDown"]})
 
     def test_what_was_set_is_repaired_long_after(self) -> None:
         case = past(situation(), 90_000, hpa=replace(PLAIN, resource_version="9"))
-        (action,) = wiring.plan(case)
-        assert wiring.after(case.past, action, case.now).wired.times == 1
+        (action,) = hpa_wiring.plan(case)
+        assert hpa_wiring.after(case.past, action, case.now).wired.times == 1
 
     def test_a_policy_that_is_paced_anew_is_not_waited_with(self) -> None:
         case = past(situation(), 5, hpa=replace(SET, bounds=Bounds(minimum=1, maximum=200)))
-        (action,) = wiring.plan(case)
+        (action,) = hpa_wiring.plan(case)
         assert isinstance(action, WireHpa)
         assert action.behavior["scaleUp"]["policies"][0]["value"] == 200
 
@@ -159,7 +160,7 @@ class TestOthers:
 
     def test_what_they_own_is_left_to_them_and_told(self) -> None:
         case = situation(self.owned("scaleUp.tolerance", tolerance=Fraction(1, 20)))
-        (action,) = wiring.plan(case)
+        (action,) = hpa_wiring.plan(case)
         assert isinstance(action, WireHpa)
         assert "tolerance" not in action.behavior["scaleUp"]
         assert finding(case).reason == "WiringConflict"
@@ -173,18 +174,18 @@ class TestOthers:
 
     def test_what_the_companion_owns_itself_is_repaired(self) -> None:
         ours = replace(PLAIN, managers=Managers(owners={"scaleUp.tolerance": (OWN,)}))
-        assert list(wiring.plan(situation(ours))) == [WRITE]
+        assert list(hpa_wiring.plan(situation(ours))) == [WRITE]
 
 
 class TestWar:
     def test_a_write_that_the_watch_has_not_shown_yet_is_nobodys_undoing(self) -> None:
         case = past(situation(), 1)
-        assert list(wiring.plan(case)) == []
+        assert list(hpa_wiring.plan(case)) == []
         assert finding(case).reason == "Tolerance"
 
     def test_who_undoes_it_is_named_and_not_fought(self) -> None:
         case = undone(situation(), 5)
-        assert list(wiring.plan(case)) == []
+        assert list(hpa_wiring.plan(case)) == []
         found = finding(case)
         assert found.reason == "WiringUndone"
         assert "what was set of HPA web (scaleUp.tolerance" in found.message
@@ -195,14 +196,16 @@ class TestWar:
         case, waits = situation(), []
         for version in range(9, 15):
             case = undone(case, 0, str(version))
-            waits.append(next(s for s in range(0, 200_000, 600) if list(wiring.plan(replace(case, now=case.now + s)))))
+            waits.append(
+                next(s for s in range(0, 200_000, 600) if list(hpa_wiring.plan(replace(case, now=case.now + s))))
+            )
             case = replace(case, now=case.now + waits[-1])
         assert waits == [600, 3600, 21_600, 86_400, 86_400, 86_400]
 
     def test_a_day_of_a_write_every_five_seconds_costs_four_writes(self) -> None:
         case, writes = situation(), 0
         for step in range(86_400 // 5):
-            writes += len(list(wiring.plan(case)))
+            writes += len(list(hpa_wiring.plan(case)))
             case = undone(case, 5, str(100 + step))
         assert writes == 4
 
@@ -210,41 +213,41 @@ class TestWar:
 class TestMissing:
     def test_a_write_that_was_overtaken_waits_ten_seconds(self) -> None:
         case = situation()
-        memory = plan.missed(case.past, WRITE, Outcome.OVERTAKEN, NOW)
-        assert list(wiring.plan(replace(case, past=memory, now=NOW + 9))) == []
-        assert list(wiring.plan(replace(case, past=memory, now=NOW + 10))) == [WRITE]
+        memory = plan.missed(case.past, WRITE, ActionResult.OVERTAKEN, NOW)
+        assert list(hpa_wiring.plan(replace(case, past=memory, now=NOW + 9))) == []
+        assert list(hpa_wiring.plan(replace(case, past=memory, now=NOW + 10))) == [WRITE]
 
     def test_a_lacking_right_is_told_until_it_is_there(self) -> None:
         case = situation()
-        memory = plan.missed(case.past, WRITE, Outcome.REFUSED, NOW)
+        memory = plan.missed(case.past, WRITE, ActionResult.REFUSED, NOW)
         assert finding(replace(case, past=memory)).reason == "WiringRefused"
         again = plan.after(memory, WRITE, NOW + 60)
         assert not again.wired.refused
 
     def test_a_lacking_right_is_told_no_more_once_others_set_all_there_was(self) -> None:
-        memory = plan.missed(Past(), WRITE, Outcome.REFUSED, NOW)
+        memory = plan.missed(State(), WRITE, ActionResult.REFUSED, NOW)
         assert finding(situation(SET, past=memory)).is_true
 
     def test_a_feature_that_is_off_is_told_where_it_is_asked_for(self) -> None:
-        assert finding(situation(settings=Companion())).reason == "WiringOff"
-        assert finding(situation(rule=REPORTED, settings=Companion())).reason == "Tolerance"
+        assert finding(situation(settings=CompanionSettings())).reason == "WiringOff"
+        assert finding(situation(rule=REPORTED, settings=CompanionSettings())).reason == "Tolerance"
 
     def test_without_an_hpa_there_is_nothing_to_say(self) -> None:
-        assert list(wiring.findings(situation(None))) == []
-        assert list(wiring.plan(situation(None))) == []
+        assert list(hpa_wiring.findings(situation(None))) == []
+        assert list(hpa_wiring.plan(situation(None))) == []
 
 
 class TestTolerance:
     def test_it_is_asked_first_once_in_ten_minutes(self) -> None:
         asks = [AskTolerance(key=KEY, hpa="web")]
-        assert list(wiring.plan(situation(rule=REPORTED, tolerance_field=ToleranceField()))) == asks
+        assert list(hpa_wiring.plan(situation(rule=REPORTED, tolerance_field=ToleranceField()))) == asks
         old = ToleranceField(known=True, asked_at=NOW - 600)
-        assert list(wiring.plan(situation(rule=REPORTED, tolerance_field=old))) == asks
+        assert list(hpa_wiring.plan(situation(rule=REPORTED, tolerance_field=old))) == asks
         asked = ToleranceField(asked_at=NOW - 599)
-        assert list(wiring.plan(situation(rule=REPORTED, tolerance_field=asked))) == []
+        assert list(hpa_wiring.plan(situation(rule=REPORTED, tolerance_field=asked))) == []
 
     def test_an_hpa_that_has_one_cannot_tell(self) -> None:
-        assert list(wiring.plan(situation(SET, tolerance_field=ToleranceField()))) == []
+        assert list(hpa_wiring.plan(situation(SET, tolerance_field=ToleranceField()))) == []
 
     async def test_the_answer_tells(self) -> None:
         sent: list[tuple[str, dict[str, str]]] = []
@@ -254,7 +257,7 @@ class TestTolerance:
             sent.append((path, params))
             return msgspec.json.encode({"spec": {"behavior": kept}})
 
-        hpas = Hpas(patch, lambda: NOW)
+        hpas = HpaWriter(patch, lambda: NOW)
         await hpas.ask_tolerance(AskTolerance(key=KEY, hpa="web"))
         assert hpas.tolerance == ToleranceField(known=True, asked_at=NOW)
         assert sent[0][0] == "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web"
@@ -268,7 +271,7 @@ class TestTolerance:
         async def patch(*_: object) -> bytes:
             return b"<html>"
 
-        hpas = Hpas(patch, lambda: NOW)
+        hpas = HpaWriter(patch, lambda: NOW)
         with pytest.raises(MalformedAnswer):
             await hpas.ask_tolerance(AskTolerance(key=KEY, hpa="web"))
         assert hpas.tolerance == ToleranceField(asked_at=NOW)

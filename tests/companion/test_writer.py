@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from adapter.companion.actions import Outcome, WriteStatus
-from adapter.companion.writer import Writer
+from adapter.companion.writes.actions import ActionResult, WriteStatus
+from adapter.companion.writes.writer import Writer
 from adapter.kube.session import Session
 from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
@@ -58,7 +58,7 @@ async def case() -> AsyncIterator[Case]:
 
 
 async def test_a_status_replaces_the_one_that_is_known_of_the_policy_that_is_known(case: Case) -> None:
-    assert await case.writer.carry_out(ACTION) is Outcome.DONE
+    assert await case.writer.carry_out(ACTION) is ActionResult.DONE
     assert case.arrived == [
         [
             {"op": "test", "path": "/metadata/uid", "value": "u1"},
@@ -76,36 +76,36 @@ async def test_where_there_was_none_no_status_is_expected(case: Case) -> None:
 
 async def test_nothing_is_written_by_whoever_does_not_lead(case: Case) -> None:
     case.leadership.leads = False
-    assert await case.writer.carry_out(ACTION) is Outcome.NOT_LEADING
+    assert await case.writer.carry_out(ACTION) is ActionResult.NOT_LEADING
     assert case.arrived == []
 
 
 @pytest.mark.parametrize(
     ("code", "reason", "outcome"),
     [
-        (403, "Forbidden", Outcome.REFUSED),
-        (409, "Conflict", Outcome.OVERTAKEN),
-        (422, "Invalid", Outcome.FAILED),
-        (500, "InternalError", Outcome.FAILED),
-        (413, "RequestEntityTooLarge", Outcome.FAILED),
+        (403, "Forbidden", ActionResult.REFUSED),
+        (409, "Conflict", ActionResult.OVERTAKEN),
+        (422, "Invalid", ActionResult.FAILED),
+        (500, "InternalError", ActionResult.FAILED),
+        (413, "RequestEntityTooLarge", ActionResult.FAILED),
     ],
 )
-async def test_how_it_ended_is_told_and_counted(case: Case, code: int, reason: str, outcome: Outcome) -> None:
+async def test_how_it_ended_is_told_and_counted(case: Case, code: int, reason: str, outcome: ActionResult) -> None:
     case.api.answers[PATH] = status(code, reason)
     assert await case.writer.carry_out(ACTION) is outcome
     assert case.counted(reason) == 1
-    assert case.writer.may(ACTION) is (outcome is Outcome.OVERTAKEN)
+    assert case.writer.may(ACTION) is (outcome is ActionResult.OVERTAKEN)
 
 
 async def test_a_reason_that_is_no_word_is_not_counted_by_its_text(case: Case) -> None:
     case.api.answers[PATH] = status(403, "image web:v1.2.3 is not allowed in shop")
-    assert await case.writer.carry_out(ACTION) is Outcome.REFUSED
+    assert await case.writer.carry_out(ACTION) is ActionResult.REFUSED
     assert case.counted("Forbidden") == 1
 
 
 async def test_a_policy_that_is_gone_is_no_failure(case: Case) -> None:
     del case.api.answers[PATH]
-    assert await case.writer.carry_out(ACTION) is Outcome.OVERTAKEN
+    assert await case.writer.carry_out(ACTION) is ActionResult.OVERTAKEN
     assert case.writer.may(ACTION)
 
 
@@ -121,7 +121,7 @@ async def test_a_right_that_lacks_is_logged_once(case: Case) -> None:
 async def test_an_answer_that_does_not_come_is_given_up_within_the_time_that_a_leader_has(case: Case) -> None:
     case.let_go.clear()
     began = asyncio.get_running_loop().time()
-    assert await case.writer.carry_out(ACTION) is Outcome.FAILED
+    assert await case.writer.carry_out(ACTION) is ActionResult.FAILED
     assert 1.9 < asyncio.get_running_loop().time() - began < 2.5
     case.let_go.set()
 

@@ -18,8 +18,8 @@ from demo.reasons import Reasoner
 from demo.stage import Place
 from demo.story import Rescale, Teller
 from demo.timeline import dump, load
-from tests.cluster import binaries
-from tests.cluster.binaries import BuildError
+from harness import binaries
+from harness.binaries import BuildError
 from tests.demo.test_play import FakeStage
 from tests.demo.test_stage import kubeconfig
 from tests.demo.world import look, pods, pulled_out_story

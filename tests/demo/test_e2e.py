@@ -9,9 +9,9 @@ from demo.curve import Chapter, Curve
 from demo.objects import OURS, STOCK
 from demo.stage import SETTINGS, given_place
 from demo.timeline import load
-from tests.cluster.adapter import AdapterProcess, install_crds
-from tests.cluster.client import Client
-from tests.cluster.controlplane import ControlPlane
+from harness.adapter import AdapterProcess, install_crds
+from harness.client import Client
+from harness.control_plane import ControlPlane
 
 pytestmark = pytest.mark.e2e
 

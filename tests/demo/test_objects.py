@@ -6,10 +6,10 @@ import kubernetes_validate
 import pytest
 
 from adapter.policy.hpa import parse_hpa
-from adapter.policy.parse import parse_policy
+from adapter.policy.watermark_policy import parse_policy
 from demo.objects import HIGH, OURS, PODS_AT_FIRST, STOCK, manifests, scaling, workloads
-from tests.cluster.adapter import install_crds
-from tests.cluster.controlplane import ControlPlane
+from harness.adapter import install_crds
+from harness.control_plane import ControlPlane
 
 
 def by_name(kind: str, **more: Any) -> dict[str, Any]:

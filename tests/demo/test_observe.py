@@ -11,7 +11,7 @@ from demo.errors import DemoError
 from demo.objects import OURS, STOCK, Object
 from demo.observe import Eye, replica
 from demo.sharing import Replica
-from tests.cluster.client import ApiError, Client, Response
+from harness.client import ApiError, Client, Response
 from tests.demo.world import look, pod, pod_metrics, pods
 
 

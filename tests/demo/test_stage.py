@@ -10,8 +10,8 @@ import pytest
 from demo.errors import DemoError
 from demo.objects import KWOK_NODE, OURS, PULLED_OUT, STOCK, USAGE, Object
 from demo.stage import Place, Stage, client_of, fit, given_place, require_tolerance, staged
-from tests.cluster.client import ApiError, Client, Response
-from tests.cluster.controlplane import ControlPlane
+from harness.client import ApiError, Client, Response
+from harness.control_plane import ControlPlane
 from tests.demo.world import look, pod, pods
 
 

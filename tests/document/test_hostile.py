@@ -12,9 +12,9 @@ import yaml
 
 from adapter import document
 from adapter.cli import INVALID
-from adapter.policy import travelling
-from adapter.policy.memory import RecollectionError
-from adapter.runtime import plain
+from adapter.policy import status_memory
+from adapter.policy.memory_json import RecollectionError
+from adapter.runtime import document_text
 
 ROOT = Path(__file__).parent.parent.parent
 VECTORS = ROOT / "tests" / "vectors"
@@ -151,7 +151,7 @@ def test_a_key_twice_is_named_in_json_and_in_yaml() -> None:
 
 
 def test_a_key_that_a_merge_brings_too_is_no_fault() -> None:
-    assert plain.read("a: &a {x: 1, y: 2}\nb: {<<: *a, x: 3}\nc: {<<: [{x: 9}, *a]}") == {
+    assert document_text.read("a: &a {x: 1, y: 2}\nb: {<<: *a, x: 3}\nc: {<<: [{x: 9}, *a]}") == {
         "a": {"x": 1, "y": 2},
         "b": {"x": 3, "y": 2},
         "c": {"x": 9, "y": 2},
@@ -160,11 +160,11 @@ def test_a_key_that_a_merge_brings_too_is_no_fault() -> None:
 
 def test_yaml_is_read_as_the_usual_loader_reads_it() -> None:
     for file in VECTORS.rglob("[0-9]*.yaml"):
-        assert plain.read(file.read_text()) == yaml.safe_load(file.read_text()), file
+        assert document_text.read(file.read_text()) == yaml.safe_load(file.read_text()), file
     text = (
         "[1, -2, 0x1f, 0o7, 017, 1_000, 12:30, 1.5, .5, 1e3, 1.e+3, .inf, yes, No, ~, null, '', \"1\", '~', !!str 5, a]"
     )
-    assert plain.read(text) == yaml.safe_load(text)
+    assert document_text.read(text) == yaml.safe_load(text)
 
 
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -207,7 +207,9 @@ LONG = f"a: &a {'x' * 1_000_000}\nb: [{', '.join(['*a'] * 5000)}]"
         pytest.param("a: " + "x" * 300_000, "a: 'xxxxxxxxxxxxxxxxxxxx…': has 300000 characters", id="a long text"),
         pytest.param("[]", "[]: must be a mapping", id="a list"),
         pytest.param("[" + "0," * 600_000 + "0]", "holds more than 500000 values", id="many values"),
-        pytest.param("x" * (plain.LARGEST_BYTES + 1), "the document is larger than 16 MiB", id="a large document"),
+        pytest.param(
+            "x" * (document_text.LARGEST_BYTES + 1), "the document is larger than 16 MiB", id="a large document"
+        ),
         pytest.param("a: [" + "x, " * 2_000_000 + "]", "holds more than 200000 values", id="many YAML values"),
     ],
 )
@@ -299,7 +301,7 @@ def test_a_thousand_pods_as_json_are_read_as_json() -> None:
 )  # fmt: skip
 def test_a_garbage_memory_in_a_status_is_a_recollection_error(status: dict[str, Any]) -> None:
     with pytest.raises(RecollectionError):
-        travelling.load(status)
+        status_memory.load(status)
 
 
 def decide(text: bytes, *more: str) -> subprocess.CompletedProcess[bytes]:
@@ -313,7 +315,7 @@ def decide(text: bytes, *more: str) -> subprocess.CompletedProcess[bytes]:
         pytest.param(BOMB.encode(), "aliases counted as often", id="alias bomb"),
         pytest.param(b"[" * 5000 + b"]" * 5000, "nested more than", id="brackets"),
         pytest.param(b"\xff\xfe", "cannot be read", id="no UTF-8"),
-        pytest.param(b"\xc3" * (plain.LARGEST_BYTES + 9), "larger than 16 MiB", id="too large"),
+        pytest.param(b"\xc3" * (document_text.LARGEST_BYTES + 9), "larger than 16 MiB", id="too large"),
     ],
 )
 def test_the_command_ends_with_2_and_a_sentence(text: bytes, sentence: str) -> None:

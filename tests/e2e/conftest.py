@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.adapter import AdapterProcess, account_kubeconfig, install_crds, manifests
-from tests.cluster.companion import DEFAULT_RIGHTS, CompanionProcess, companion_kubeconfig, reset_lease
-from tests.cluster.controlplane import ControlPlane
+from harness.adapter import AdapterProcess, account_kubeconfig, install_crds, manifests
+from harness.companion import DEFAULT_RIGHTS, CompanionProcess, companion_kubeconfig, reset_lease
+from harness.control_plane import ControlPlane
 
 FAST: dict[str, Any] = {"resourceMetrics": {"intervalSeconds": 2}}
 """So that a test waits for metrics-server only, not for the adapter's own interval on top."""

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from adapter.usage.promql import INPUT_LABEL
-from tests.cluster.workloads import Workloads
+from harness.workloads import Workloads
 
 LOOPBACK = "127.0.0.1"
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tests.cluster.prometheus import Exporter, Prometheus
-from tests.cluster.workloads import Workloads
+from harness.prometheus import Exporter, Prometheus
+from harness.workloads import Workloads
 
 PULLED_OUT = "effective-load.io/pulled-out"
 

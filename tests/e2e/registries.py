@@ -9,10 +9,10 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
-from tests.registries.servers.consul import Consul
-from tests.registries.servers.eureka import EurekaServer
-from tests.registries.servers.polaris import Polaris
-from tests.registries.servers.zookeeper import ZooKeeper
+from harness.registries.consul import Consul
+from harness.registries.eureka import EurekaServer
+from harness.registries.polaris import Polaris
+from harness.registries.zookeeper import ZooKeeper
 
 PORT = 8080
 INTERVAL = 1.0

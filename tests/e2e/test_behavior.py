@@ -2,9 +2,9 @@
 
 from itertools import pairwise
 
-from adapter.policy.budget import Change, highest
 from adapter.policy.hpa import Pace, PacePolicy
-from tests.cluster.workloads import Workloads, until
+from adapter.policy.scale_up_limit import Change, highest
+from harness.workloads import Workloads, until
 from tests.e2e.conftest import MakeAdapter
 from tests.e2e.course import Course, Numbers
 from tests.e2e.kit import query_watermarks

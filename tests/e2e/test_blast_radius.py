@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster import objects
-from tests.cluster.adapter import MANIFESTS, NAMESPACE
-from tests.cluster.client import condition_true
-from tests.cluster.controlplane import ControlPlane
-from tests.cluster.prometheus import Exporter, Prometheus
-from tests.cluster.workloads import Workloads, until
+from harness import objects
+from harness.adapter import MANIFESTS, NAMESPACE
+from harness.client import condition_true
+from harness.control_plane import ControlPlane
+from harness.prometheus import Exporter, Prometheus
+from harness.workloads import Workloads, until
 from tests.e2e.conftest import MakeAdapter, MakeCompanion
 from tests.e2e.kit import Load, prometheus_settings, query_watermarks
 

@@ -15,8 +15,8 @@ import yaml
 from adapter.check import watches
 from adapter.check.report import Verdict
 from adapter.runtime.times import format_time
-from tests.cluster.adapter import AdapterProcess
-from tests.cluster.workloads import Workloads, cpu_watermarks, external_metric, target_metric
+from harness.adapter import AdapterProcess
+from harness.workloads import Workloads, cpu_watermarks, external_metric, target_metric
 from tests.e2e.registries import Platform, platform
 
 pytestmark = pytest.mark.builds("consul")

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.adapter import NAMESPACE, AdapterProcess
-from tests.cluster.companion import LEASE_PATH, CompanionProcess, companion_kubeconfig
-from tests.cluster.controlplane import ControlPlane
-from tests.cluster.prometheus import Exporter, Prometheus
-from tests.cluster.workloads import Workloads, until
+from harness.adapter import NAMESPACE, AdapterProcess
+from harness.companion import LEASE_PATH, CompanionProcess, companion_kubeconfig
+from harness.control_plane import ControlPlane
+from harness.prometheus import Exporter, Prometheus
+from harness.registries.consul import Consul
+from harness.workloads import Workloads, until
 from tests.e2e.conftest import MakeAdapter, MakeCompanion
 from tests.e2e.kit import Load, prometheus_settings, query_watermarks
-from tests.registries.servers.consul import Consul
 
 CALM = {way: {"selectPolicy": "Disabled", "tolerance": "0"} for way in ("scaleUp", "scaleDown")}
 FAILOVER_SECONDS = 15

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import objects
-from tests.cluster.adapter import AdapterProcess, account_kubeconfig, install_crds
-from tests.cluster.companion import CompanionProcess, companion_kubeconfig, reset_lease
-from tests.cluster.controlplane import ControlPlane
-from tests.cluster.workloads import Workloads, until
+from harness import objects
+from harness.adapter import AdapterProcess, account_kubeconfig, install_crds
+from harness.companion import CompanionProcess, companion_kubeconfig, reset_lease
+from harness.control_plane import ControlPlane
+from harness.workloads import Workloads, until
 from tests.e2e.course import Course, Numbers
 from tests.e2e.kit import query_watermarks
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.client import Client, Object
-from tests.cluster.companion import CompanionProcess
-from tests.cluster.controlplane import ControlPlane
-from tests.cluster.prometheus import Exporter, Prometheus
-from tests.cluster.workloads import Workloads, until
+from harness.client import Client, Object
+from harness.companion import CompanionProcess
+from harness.control_plane import ControlPlane
+from harness.prometheus import Exporter, Prometheus
+from harness.workloads import Workloads, until
 from tests.e2e.conftest import MakeAdapter, MakeCompanion
 from tests.e2e.kit import PULLED_OUT, Load, prometheus_settings, query_watermarks
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import objects
-from tests.cluster.adapter import AdapterProcess, account_kubeconfig, install_crds, merged
-from tests.cluster.client import Object, query
-from tests.cluster.companion import CompanionProcess, companion_kubeconfig, reset_lease
-from tests.cluster.controlplane import ControlPlane
-from tests.cluster.kwok import READY_AFTER
-from tests.cluster.prometheus import Exporter, Prometheus
-from tests.cluster.workloads import Workloads, policy_metric, until
+from harness import objects
+from harness.adapter import AdapterProcess, account_kubeconfig, install_crds, merged
+from harness.client import Object, query
+from harness.companion import CompanionProcess, companion_kubeconfig, reset_lease
+from harness.control_plane import ControlPlane
+from harness.kwok import READY_AFTER
+from harness.prometheus import Exporter, Prometheus
+from harness.workloads import Workloads, policy_metric, until
 from tests.e2e.conftest import MakeAdapter, MakeCompanion
 from tests.e2e.kit import Load, prometheus_settings, query_watermarks
 

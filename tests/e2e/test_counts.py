@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.cluster.adapter import AdapterProcess
-from tests.cluster.prometheus import Exporter, Prometheus
-from tests.cluster.workloads import Workloads, cpu_watermarks, memory_watermarks, pods_metric
+from harness.adapter import AdapterProcess
+from harness.prometheus import Exporter, Prometheus
+from harness.workloads import Workloads, cpu_watermarks, memory_watermarks, pods_metric
 from tests.e2e.conftest import MakeAdapter
 from tests.e2e.kit import PULLED_OUT, Load, prometheus_settings, query_watermarks
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.adapter import AdapterProcess
-from tests.cluster.client import ApiError, Client, condition_true
-from tests.cluster.prometheus import Exporter, Prometheus
-from tests.cluster.workloads import (
+from harness.adapter import AdapterProcess
+from harness.client import ApiError, Client, condition_true
+from harness.prometheus import Exporter, Prometheus
+from harness.workloads import (
     Workloads,
     external_metric,
     pods_metric,

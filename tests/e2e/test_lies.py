@@ -1,8 +1,8 @@
 """What sources say that is not so, or not so any more, and that must not shrink a service."""
 
-from tests.cluster.adapter import AdapterProcess
-from tests.cluster.prometheus import Exporter, Prometheus
-from tests.cluster.workloads import Workloads, cpu_watermarks
+from harness.adapter import AdapterProcess
+from harness.prometheus import Exporter, Prometheus
+from harness.workloads import Workloads, cpu_watermarks
 from tests.e2e.conftest import MakeAdapter
 from tests.e2e.kit import Load, prometheus_settings, query_watermarks
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import objects
-from tests.cluster.adapter import NAMESPACE
-from tests.cluster.companion import reset_lease
-from tests.cluster.controlplane import ControlPlane
-from tests.cluster.prometheus import Exporter, Prometheus
-from tests.cluster.workloads import Workloads, until
+from harness import objects
+from harness.adapter import NAMESPACE
+from harness.companion import reset_lease
+from harness.control_plane import ControlPlane
+from harness.prometheus import Exporter, Prometheus
+from harness.workloads import Workloads, until
 from tests.e2e.conftest import MakeAdapter, MakeCompanion
 from tests.e2e.kit import Load, prometheus_settings, query_watermarks
 from tests.manifests.rendering import MANIFESTS, Object, render

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.cluster.controlplane import ControlPlane
-from tests.cluster.prometheus import Exporter, Prometheus
-from tests.cluster.workloads import Workloads, cpu_watermarks, until
+from harness.control_plane import ControlPlane
+from harness.prometheus import Exporter, Prometheus
+from harness.workloads import Workloads, cpu_watermarks, until
 from tests.e2e.conftest import MakeAdapter
 from tests.e2e.kit import query_watermarks
 from tests.e2e.registries import Platform, platform

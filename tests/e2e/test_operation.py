@@ -4,9 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.cluster.adapter import ROOT, AdapterProcess
-from tests.cluster.prometheus import Exporter, Prometheus
-from tests.cluster.workloads import Workloads, until
+from harness.adapter import ROOT, AdapterProcess
+from harness.prometheus import Exporter, Prometheus
+from harness.workloads import Workloads, until
 from tests.e2e.conftest import MakeAdapter
 from tests.e2e.kit import Load, prometheus_settings, query_watermarks
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.prometheus import Exporter, Prometheus
-from tests.cluster.workloads import Workloads, until
+from harness.prometheus import Exporter, Prometheus
+from harness.workloads import Workloads, until
 from tests.e2e.conftest import MakeAdapter
 from tests.e2e.kit import Load, prometheus_settings, query_watermarks
 from tests.e2e.registries import OnNacos, Platform, platform

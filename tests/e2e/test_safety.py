@@ -1,8 +1,8 @@
 """Whatever fails, nothing moves; and the HPA's condition says why."""
 
-from tests.cluster.controlplane import ControlPlane
-from tests.cluster.prometheus import Exporter, Prometheus
-from tests.cluster.workloads import Workloads, cpu_watermarks
+from harness.control_plane import ControlPlane
+from harness.prometheus import Exporter, Prometheus
+from harness.workloads import Workloads, cpu_watermarks
 from tests.e2e.conftest import MakeAdapter
 from tests.e2e.kit import Load, prometheus_settings, query_watermarks
 

@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.cluster import objects
-from tests.cluster.adapter import AdapterProcess
-from tests.cluster.client import query, tls_context
-from tests.cluster.controlplane import ControlPlane
-from tests.cluster.wire import Wire
-from tests.cluster.workloads import Workloads, cpu_watermarks, until
+from harness import objects
+from harness.adapter import AdapterProcess
+from harness.client import query, tls_context
+from harness.control_plane import ControlPlane
+from harness.wire import Wire
+from harness.workloads import Workloads, cpu_watermarks, until
 from tests.e2e.kit import PULLED_OUT
 
 NAMESPACE = "wire"

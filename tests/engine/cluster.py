@@ -12,7 +12,7 @@ from typing import Any, Self
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from adapter.kube.credentials import Access
+from adapter.kube.credentials import ClusterAccess
 from tests.kube.fake import Watch
 from tests.usage.fakes import raw
 
@@ -87,9 +87,9 @@ class Cluster:
         assert self._server is not None
         await self._server.close()
 
-    async def load(self) -> Access:
+    async def load(self) -> ClusterAccess:
         assert self._server is not None
-        return Access(server=str(self._server.make_url("/")).rstrip("/"))
+        return ClusterAccess(server=str(self._server.make_url("/")).rstrip("/"))
 
     # -- objects
 

@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from adapter.apiserver.answers import Answers
+from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.routes import route
 from adapter.apiserver.status import StatusError
 from adapter.engine import Engine
@@ -72,7 +72,7 @@ class Stand:
     metrics: Metrics
     proms: dict[str, FakePrometheus]
     platforms: dict[str, Platform]
-    answers: Answers
+    answers: MetricsProvider
     services: list[Service] = field(default_factory=list)
 
     def add(self, service: Service) -> None:
@@ -149,7 +149,7 @@ async def standing(**settings: Any) -> AsyncIterator[Stand]:
         engine = Engine(_settings(proms, urls, settings), session, metrics)
         scales = ScaleReader(session, metrics)
         stack.push_async_callback(scales.close)
-        answers = Answers(engine.picture, scales, engine.stale, engine.filling, session.now)
+        answers = MetricsProvider(engine.picture, scales, engine.stale, engine.filling, session.now)
         yield Stand(cluster, session, engine, metrics, proms, platforms, answers)
 
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from adapter.assessor import worker
+from adapter.evaluation import worker
 from adapter.kube import reflector
 from tests.engine.inputs import INPUTS
 from tests.engine.kit import DESIRED, SERVICES, Stand, running, standing, until

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from prometheus_client.exposition import generate_latest
 
-from adapter.assessor import targets
+from adapter.evaluation import targets
 from adapter.kube import reflector
 from adapter.runtime.backoff import Backoff
 from tests.engine.kit import Service, Stand, running, standing, until

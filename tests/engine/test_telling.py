@@ -6,13 +6,13 @@ from typing import Any, cast
 
 import pytest
 
-from adapter.assessor import worker
 from adapter.companion import companion as module
-from adapter.companion import status
 from adapter.companion.companion import Companion
+from adapter.companion.features import status
+from adapter.evaluation import worker
 from adapter.kube import reflector
 from adapter.kube.lease import Lease
-from adapter.settings import Companion as CompanionSettings
+from adapter.settings import CompanionSettings
 from tests.companion.test_companion import Leading
 from tests.engine.inputs import INPUTS
 from tests.engine.kit import SERVICES, Service, Stand, running, standing, until

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
-from adapter.assessor.entries import decode_hpa, decode_policy
+from adapter.evaluation.decode import decode_hpa, decode_policy
 from adapter.kube import lease, resources
 from adapter.kube.errors import KubeError, from_answer
 from adapter.kube.objects import CustomResourceDefinition, EndpointSlice, decode_scale

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import strategies as st
 
 from adapter.load import schedule
-from adapter.policy import travelling
+from adapter.policy import status_memory
 from adapter.policy.hpa import parse_hpa
-from adapter.policy.parse import parse_policy
+from adapter.policy.watermark_policy import parse_policy
 from adapter.runtime.decoding import decode
 from adapter.runtime.faults import Fault, FaultyDocument, foremost
 from tests.fuzz.kit import STEP_SECONDS, fuzz, in_a_step, uncached
@@ -134,7 +134,7 @@ def hpa(body: bytes) -> bool:
 
 
 def memory(body: bytes) -> bool:
-    return judged(lambda: travelling.dump(travelling.load(decode(body, dict[str, Any]))), MEMORY_SECONDS)
+    return judged(lambda: status_memory.dump(status_memory.load(decode(body, dict[str, Any]))), MEMORY_SECONDS)
 
 
 DOCUMENTS = {"policy": (policy, POLICY), "hpa": (hpa, HPA), "memory": (memory, MEMORY)}
@@ -173,7 +173,7 @@ def nested(depth: int, *, mapping: bool) -> Any:
 @pytest.mark.parametrize("kind", DOCUMENTS)
 def test_values_nested_as_deep_as_python_holds_them_are_faults(kind: str, mapping: bool) -> None:
     _, document = DOCUMENTS[kind]
-    parse = {"policy": parse_policy, "hpa": parse_hpa, "memory": travelling.load}[kind]
+    parse = {"policy": parse_policy, "hpa": parse_hpa, "memory": status_memory.load}[kind]
     for depth in (70, 400, 900, 950, 990, 5_000, 100_000):
         value = nested(depth, mapping=mapping)
         for path in places(document):

@@ -16,18 +16,18 @@ from adapter.registries.consul import wire as consul_wire
 from adapter.registries.errors import RegistryError
 from adapter.registries.eureka import wire as eureka_wire
 from adapter.registries.eureka.state import RegistryCopy
+from adapter.registries.failover import refusal, words
 from adapter.registries.http import wire as http_wire
 from adapter.registries.nacos import grpc as nacos_grpc
 from adapter.registries.nacos import push as nacos_push
 from adapter.registries.nacos import wire as nacos_wire
 from adapter.registries.nacos.http import ADMIN, CLIENT
-from adapter.registries.peers import refusal, words
 from adapter.registries.polaris import wire as polaris_wire
 from adapter.registries.polling.http1 import RawReply, Reader
 from adapter.registries.zookeeper import layouts as zookeeper_layouts
 from adapter.runtime.answer_budget import Body, Limit
+from adapter.runtime.json_pieces import Uncut
 from adapter.runtime.outbound import Reply
-from adapter.runtime.pieces import Uncut
 from tests.fuzz.kit import fuzz, in_a_step, in_steps
 from tests.fuzz.spoil import TEXTS, each_place, spoilt
 

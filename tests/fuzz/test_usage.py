@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from adapter.load.quantity import QuantityError
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.slices import Slices
-from adapter.usage import answers, promql, resource_metrics, wire
+from adapter.usage import promql, query_results, resource_metrics, wire
 from adapter.usage.errors import PromqlError, UsageError
 from adapter.usage.promql import INPUT_LABEL, inputs
-from adapter.usage.questions import Question
+from adapter.usage.query_catalog import Question
 from tests.fuzz.kit import fuzz, in_a_step, in_steps, uncached
 from tests.fuzz.spoil import TEXTS, TOKENS, each_place, mark, spoilt, written
 
@@ -65,11 +65,11 @@ def prometheus(body: bytes) -> int:
         slices = Slices()
         found: list[wire.Sample] = []
         await wire.read_samples(Body(body), found.append, slices)
-        dates = answers.Dates(inputs(QUERY), question, 1.7e9)
+        dates = query_results.Dates(inputs(QUERY), question, 1.7e9)
         for sample in found:
             dates.add(sample)
             await slices.breathe()
-        answer = await answers.answer(question, found, dates, 1.7e9, slices)
+        answer = await query_results.answer(question, found, dates, 1.7e9, slices)
         answer.of("shop", 90.0)
         return sum(map(len, answer.series.values()))
 
@@ -191,7 +191,7 @@ def test_a_query_as_long_as_a_policys_may_be_is_no_long_step(piece: str, frame: 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_texts_for_numbers_and_durations_are_read_or_refused_at_once(text: str) -> None:
-    for read in (answers._nano, resource_metrics._nano):
+    for read in (query_results._nano, resource_metrics._nano):
         try:
             assert in_a_step(lambda read=read: read(text)) >= 0
         except QuantityError as error:

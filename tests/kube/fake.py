@@ -9,7 +9,7 @@ from typing import Any, Self
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from adapter.kube.credentials import Access
+from adapter.kube.credentials import ClusterAccess
 
 COLLECTION = "/api/v1/pods"
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -120,8 +120,8 @@ class FakeApi:
         assert self._server is not None
         return str(self._server.make_url("/")).rstrip("/")
 
-    async def load(self) -> Access:
-        return Access(server=self.url)
+    async def load(self) -> ClusterAccess:
+        return ClusterAccess(server=self.url)
 
     async def watch(self) -> Watch:
         """The next watch that a client opens."""

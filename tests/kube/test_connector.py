@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from adapter.kube.credentials import Access
+from adapter.kube.credentials import ClusterAccess
 from adapter.kube.errors import TimedOut
 from adapter.kube.session import Session
 from adapter.runtime import outbound
@@ -62,8 +62,8 @@ async def test_a_session_leaves_no_connection_on_which_a_request_was_given_up(
     context = ssl.create_default_context()
     authority.configure_trust(context)
 
-    async def load() -> Access:
-        return Access(server=mute.url, tls=context)
+    async def load() -> ClusterAccess:
+        return ClusterAccess(server=mute.url, tls=context)
 
     async with Session(load, metrics=metrics) as session:
         with pytest.raises(TimedOut):

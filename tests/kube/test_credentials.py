@@ -16,9 +16,9 @@ import trustme
 import yaml
 
 from adapter.kube import credentials
-from adapter.kube.credentials import Access, TlsContexts, choose
+from adapter.kube.credential_keeper import CredentialKeeper
+from adapter.kube.credentials import ClusterAccess, TlsContexts, choose
 from adapter.kube.errors import CredentialsError
-from adapter.kube.keeper import Keeper
 from adapter.runtime.times import format_time
 
 SERVER = "https://10.0.0.1:6443"
@@ -315,11 +315,11 @@ def test_the_context_is_built_anew_only_when_a_file_s_content_changes(ca_file: P
 class Loader:
     """Loads one after the other: an Access, or an error."""
 
-    def __init__(self, *results: Access | Exception) -> None:
+    def __init__(self, *results: ClusterAccess | Exception) -> None:
         self.results = list(results)
         self.loaded = 0
 
-    async def __call__(self) -> Access:
+    async def __call__(self) -> ClusterAccess:
         result = self.results[min(self.loaded, len(self.results) - 1)]
         self.loaded += 1
         if isinstance(result, Exception):
@@ -330,11 +330,11 @@ class Loader:
 class TestKeeper:
     def setup_method(self) -> None:
         self.now = 1000.0
-        self.one, self.two = Access(server="one", lifetime=60.0), Access(server="two", lifetime=60.0)
+        self.one, self.two = ClusterAccess(server="one", lifetime=60.0), ClusterAccess(server="two", lifetime=60.0)
 
-    def keeper(self, *results: Access | Exception) -> Keeper:
+    def keeper(self, *results: ClusterAccess | Exception) -> CredentialKeeper:
         self.loader = Loader(*results)
-        return Keeper(self.loader, lambda: self.now)
+        return CredentialKeeper(self.loader, lambda: self.now)
 
     async def test_what_is_fresh_is_not_loaded_again(self) -> None:
         keeper = self.keeper(self.one, self.two)
@@ -386,11 +386,11 @@ class TestKeeper:
         assert await keeper.renew(self.two) is self.one
 
     async def test_a_load_that_hangs_ends_with_the_keeper(self) -> None:
-        async def load() -> Access:
+        async def load() -> ClusterAccess:
             await asyncio.Event().wait()
             return self.one
 
-        keeper = Keeper(load, lambda: self.now)
+        keeper = CredentialKeeper(load, lambda: self.now)
         waiting = asyncio.create_task(keeper.current())
         await asyncio.sleep(0)
         await keeper.close()

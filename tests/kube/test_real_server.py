@@ -24,8 +24,8 @@ from adapter.kube.session import Session
 from adapter.kube.targets import TargetObject, target_decoder
 from adapter.load.spec import Scale
 from adapter.telemetry.metrics import Metrics
-from tests.cluster import objects
-from tests.cluster.controlplane import ControlPlane
+from harness import objects
+from harness.control_plane import ControlPlane
 
 pytestmark = [pytest.mark.integration, pytest.mark.builds("etcd", "kube-apiserver")]
 

@@ -11,7 +11,7 @@ import structlog
 from aiohttp import web
 
 from adapter.kube import reflector as module
-from adapter.kube.credentials import Access
+from adapter.kube.credentials import ClusterAccess
 from adapter.kube.errors import CredentialsError, NotFound
 from adapter.kube.reflector import Reflector
 from adapter.kube.session import Session
@@ -487,7 +487,7 @@ class TestTrouble:
         tries = 0
         enough = asyncio.Event()
 
-        async def load() -> Access:
+        async def load() -> ClusterAccess:
             nonlocal tries
             tries += 1
             if tries == 5:

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from adapter.kube import errors
 from adapter.kube.clock import ServerClock
-from adapter.kube.credentials import Access
+from adapter.kube.credentials import ClusterAccess
 from adapter.kube.session import Session
 from adapter.telemetry.metrics import Metrics
 from tests.kube.fake import Answer, FakeApi, Watch, cut_short, hang_up, status, text
@@ -27,10 +27,10 @@ class Tokens:
         self.names = list(names)
         self.loaded = 0
 
-    async def __call__(self) -> Access:
+    async def __call__(self) -> ClusterAccess:
         name = self.names[min(self.loaded, len(self.names) - 1)]
         self.loaded += 1
-        return Access(server=self.api.url, authorization=f"Bearer {name}")
+        return ClusterAccess(server=self.api.url, authorization=f"Bearer {name}")
 
 
 def accepts(token: str) -> Answer:
@@ -124,8 +124,8 @@ class TestTrouble:
             held.bind(("127.0.0.1", 0))
             url = f"http://127.0.0.1:{held.getsockname()[1]}"
 
-            async def load() -> Access:
-                return Access(server=url)
+            async def load() -> ClusterAccess:
+                return ClusterAccess(server=url)
 
             async with Session(load, metrics=metrics) as session:
                 with pytest.raises(errors.Unreachable, match=f"GET {PATH}: "):
@@ -136,8 +136,8 @@ class TestTrouble:
             free.bind(("127.0.0.1", 0))
             where = f"127.0.0.1:{free.getsockname()[1]}"
 
-        async def load() -> Access:
-            return Access(server=f"https://{where}", tls=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+        async def load() -> ClusterAccess:
+            return ClusterAccess(server=f"https://{where}", tls=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
 
         said = set()
         for _ in range(2):
@@ -174,8 +174,8 @@ class TestTrouble:
         never.set()
 
     async def test_an_address_that_is_none_is_unreachable(self, metrics: Metrics) -> None:
-        async def load() -> Access:
-            return Access(server="http://127.0.0.1:99999")
+        async def load() -> ClusterAccess:
+            return ClusterAccess(server="http://127.0.0.1:99999")
 
         async with Session(load, metrics=metrics) as session:
             with pytest.raises(errors.Unreachable):

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from adapter.runtime import plain
+from adapter.runtime import document_text
 from tests.literal import model, states, usage
 from tests.literal.compare import Case, difference, reduced
 from tests.literal.generator import sequence
@@ -101,7 +101,7 @@ def test_the_documents_reach_every_line_of_the_literal_implementation() -> None:
 
 
 def given(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = plain.read((VECTORS / f"{name}.yaml").read_text())
+    found: dict[str, Any] = document_text.read((VECTORS / f"{name}.yaml").read_text())
     return found
 
 

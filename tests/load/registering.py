@@ -5,8 +5,8 @@ from dataclasses import replace
 from adapter.load.matching import canonical_ip
 from adapter.load.membership import Membership, classify, trouble
 from adapter.load.memory import Memory
+from adapter.load.memory_updates import after_roster, after_states
 from adapter.load.pods import Pod, PodState
-from adapter.load.recollection import after_roster, after_states
 from adapter.load.roster import Roster
 from adapter.load.spec import Policy
 from tests.load.world import NOW, REGISTRY, pod, policy, roster

@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapter.load import doubts
+from adapter.load import scenarios
 from adapter.load.assessment import Assessment, MetricAssessment
-from adapter.load.columns import Column, read, rows
-from adapter.load.doubts import Worth, readings_of
-from adapter.load.effective import Gauge, Meter
+from adapter.load.effective_usage import Meter, PodSample
 from adapter.load.memory import Memory
+from adapter.load.metric_assessment import band_of
 from adapter.load.pipeline import assess, decide
 from adapter.load.pods import Condition, Pod, PodState
-from adapter.load.readings import band_of
 from adapter.load.roster import Instance, Roster
+from adapter.load.sample_columns import Column, read, rows
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
+from adapter.load.scenarios import Worth, scenarios_of
 from adapter.load.spec import Average, Bounds, Capacity, Converge, Metric, Policy, Query, Resource
-from adapter.load.tally import Doubt, Tally
+from adapter.load.totals import Doubt, Totals
 from tests.load.world import BOUNDS, NOW, REGISTRY, TARGET, cpu, nano, pod, policy, roster, scale
 
 OF_LIMIT = Resource(name="cpu", of=Capacity.LIMIT)
@@ -158,7 +158,7 @@ def test_samples_that_are_read_as_plain_ones_are_as_the_rules_have_them(rule: Po
         assert (found.newest, found.ahead, found.zeros) == (wanted.newest, wanted.ahead, wanted.zeros)
 
 
-def _uid(gauge: Gauge) -> str:
+def _uid(gauge: PodSample) -> str:
     return gauge.pod.uid
 
 
@@ -232,16 +232,16 @@ def test_readings_that_are_left_out_win_at_no_replica_count(
     worth = Worth(out=away, replaceable=min(away, 2), reserved=away // 2)
 
     def outcomes() -> list[tuple[object, ...]]:
-        tally = Tally(usage=sum(nano(f"{load}m") for load in serving), n=len(serving), weight=len(serving),
+        tally = Totals(usage=sum(nano(f"{load}m") for load in serving), n=len(serving), weight=len(serving),
                       young=young, young_weight=young, young_fill=young * nano("1212m"))  # fmt: skip
-        readings = tuple(readings_of(rule, band, worth, tally, doubtful))
+        readings = tuple(scenarios_of(rule, band, worth, tally, doubtful))
         metric = MetricAssessment(name="cpu", readings=readings)
         there = Assessment(policy=rule, target="web", at=NOW, counts={PodState.SERVING: 1}, metrics=(metric,))
         found = decide(there, scale(current), Bounds(minimum=minimum, maximum=99), NOW)
         return [(one.reading, one.proposal, one.replaced, one.held_by) for one in found.outcomes]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(doubts, "_that_may_win", lambda steps: list(range(len(steps))))
+        patch.setattr(scenarios, "_that_may_win", lambda steps: list(range(len(steps))))
         of_all = outcomes()
     assert outcomes() == of_all
 

@@ -5,8 +5,8 @@ from fractions import Fraction
 
 import pytest
 
-from adapter.load.assessment import HeldBy, MetricAssessment, PodReading
-from adapter.load.effective import Gauge, Meter, is_young
+from adapter.load.assessment import HeldBy, MetricAssessment, PodAssessment
+from adapter.load.effective_usage import Meter, PodSample, is_young
 from adapter.load.memory import NO_SAMPLES, LastSample, Memory
 from adapter.load.pods import Condition, Container, Pod
 from adapter.load.quantity import NANO, nano_text
@@ -38,7 +38,7 @@ def container(name: str, *, running: bool | None = True, **limits: str) -> Conta
     return Container(name, limits={resource: nano(limit) for resource, limit in limits.items()}, running=running)
 
 
-def gauge(metric: Metric, one: Pod, samples: Samples, remembered: dict[str, LastSample], now: float) -> Gauge:
+def gauge(metric: Metric, one: Pod, samples: Samples, remembered: dict[str, LastSample], now: float) -> PodSample:
     seen = last_samples({one.uid: remembered}).get(metric.name, NO_SAMPLES)
     return Meter(metric, samples, now).gauge(one, seen)
 
@@ -446,6 +446,6 @@ def test_a_pod_says_what_it_uses_and_what_it_lacks() -> None:
     both = policy(cpu(), replace(RPS, name="rps"))
     samples = usage({"web-0": "1200m"})
     assessment, _ = see(both, [pod()], samples)
-    reading: PodReading = assessment.pods[0]
+    reading: PodAssessment = assessment.pods[0]
     assert {name: nano_text(value) for name, value in reading.usage.items()} == {"cpu": "1200m"}
     assert reading.missing == {"rps": "no sample"}

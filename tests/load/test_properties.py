@@ -8,8 +8,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from adapter.load.assessment import HeldBy, Verdict
+from adapter.load.metric_value import shape
 from adapter.load.pods import PodState
-from adapter.load.shaping import shape
 from adapter.load.spec import Average, Bounds, Capacity, Converge, Mode, Resource
 from tests.load.scenarios import DOUBTS, HIGH, LOW, As, Kinds, One, Scenario, loads, scenarios, subsets
 from tests.load.world import BOUNDS, REGISTRY, cpu, policy

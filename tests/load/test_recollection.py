@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.load.assessment import PodReading
+from adapter.load.assessment import PodAssessment
 from adapter.load.memory import LastSample, Memory, PodMemory, Replacement
-from adapter.load.pods import Pod, PodState
-from adapter.load.recollection import (
+from adapter.load.memory_updates import (
     after_errors,
     after_rollout,
     after_roster,
@@ -19,6 +18,7 @@ from adapter.load.recollection import (
     rolling_out,
     since_first_step,
 )
+from adapter.load.pods import Pod, PodState
 from adapter.load.samples import Samples
 from adapter.load.spec import Registry, Target
 from tests.load.world import (
@@ -209,8 +209,8 @@ class TestRollouts:
         assert later.desired == 6
 
 
-def readings(*pods: Pod, **states: PodState) -> list[PodReading]:
-    return [PodReading(pod=p, state=states.get(p.name, PodState.SERVING), reason="") for p in pods]
+def readings(*pods: Pod, **states: PodState) -> list[PodAssessment]:
+    return [PodAssessment(pod=p, state=states.get(p.name, PodState.SERVING), reason="") for p in pods]
 
 
 class TestReplacing:

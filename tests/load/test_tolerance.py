@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from adapter.load.assessment import Decision, HeldBy
 from adapter.load.explanation import explain
 from adapter.load.memory import Memory
+from adapter.load.metric_value import shape
 from adapter.load.pacing import Paced
 from adapter.load.pipeline import assess, decide
-from adapter.load.shaping import shape
 from adapter.load.spec import Bounds, HpaTolerance, Mode, Scale
 from adapter.load.tolerance import settle
 from tests.load.world import BOUNDS, NOW, TARGET, cpu, policy, same, scale, see, usage

@@ -11,7 +11,7 @@ from adapter.load.assessment import HeldBy, Verdict
 from adapter.load.quantity import NANO
 from adapter.load.spec import Average, Bounds, Converge
 from adapter.load.strategies.watermark import Need, need
-from adapter.load.tally import Band, Tally
+from adapter.load.totals import Band, Totals
 from tests.load.world import cpu, nano, out, pod, policy, queue, same, see, total, usage
 
 FREE = Bounds(minimum=0, maximum=1000)
@@ -30,8 +30,8 @@ def band(high: str | None = "1200m", low: str | None = "400m", tolerance: str = 
     )
 
 
-def tally(n: int, each: str, missing: int = 0, young: int = 0, fill: str = "1212m") -> Tally:
-    return Tally(
+def tally(n: int, each: str, missing: int = 0, young: int = 0, fill: str = "1212m") -> Totals:
+    return Totals(
         usage=n * nano(each),
         n=n,
         weight=n,
@@ -69,7 +69,7 @@ class TestBands:
         n=st.integers(1, 300), each=st.integers(1, 5 * 10**9), tolerance=st.sampled_from(["0", "0.01", "0.1", "1/3"])
     )
     def test_tolerance_decides_whether_and_never_how_many(self, n: int, each: int, tolerance: str) -> None:
-        loaded = Tally(usage=n * each, n=n, weight=n)
+        loaded = Totals(usage=n * each, n=n, weight=n)
         found = need(loaded, band(tolerance=tolerance))
         strict = need(loaded, band(tolerance="0"))
         if found.verdict is not Verdict.INSIDE:
@@ -80,7 +80,7 @@ class TestBands:
 
     @given(n=st.integers(1, 2000), each=st.integers(1, 10**12))
     def test_what_is_needed_carries_the_load_at_high_and_no_more_than_low_allows(self, n: int, each: int) -> None:
-        found = need(Tally(usage=n * each, n=n, weight=n), band())
+        found = need(Totals(usage=n * each, n=n, weight=n), band())
         high, low = nano("1200m"), nano("400m")
         if found.verdict is Verdict.ABOVE:
             assert found.needed is not None
@@ -94,7 +94,7 @@ class TestBands:
 
     def test_no_float_is_in_the_way(self) -> None:
         # 0.1 + 0.2 > 0.3 in floats: the sum of three pods at a third must not be one more.
-        third = Tally(usage=nano("85") * 20, n=11, weight=11)
+        third = Totals(usage=nano("85") * 20, n=11, weight=11)
         assert need(third, band("85", None)).needed == 20
 
 

@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from adapter.settings import CompanionFeatures
+from harness.client import ApiError, Client
+from harness.companion import LEASE_PATH, account_of, companion_kubeconfig, reset_lease
+from harness.control_plane import ControlPlane
 from tests import checks
-from tests.cluster.client import ApiError, Client
-from tests.cluster.companion import LEASE_PATH, account_of, companion_kubeconfig, reset_lease
-from tests.cluster.controlplane import ControlPlane
 from tests.manifests.rendering import MANIFESTS, Object, documents, identity, render
 
 DEFAULT = MANIFESTS / "overlays" / "default"

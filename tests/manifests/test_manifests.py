@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from harness import binaries
 from tests import checks, reference
-from tests.cluster import binaries
 from tests.manifests.rendering import MANIFESTS, Object, RenderingError, documents, identity, render
 
 BASE = MANIFESTS / "base"

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from adapter.apiserver.manager import CertificateManager, TlsOptions
+from adapter.apiserver.serving.certificate_manager import CertificateManager, TlsOptions
 from adapter.apiserver.status import CertificateError
 from adapter.kube.session import Session
 from adapter.telemetry.metrics import Metrics
-from tests.cluster.client import ApiError, Client
-from tests.cluster.controlplane import ControlPlane
+from harness.client import ApiError, Client
+from harness.control_plane import ControlPlane
 from tests.manifests.rendering import MANIFESTS, Object, documents, identity, render
 
 pytestmark = pytest.mark.integration

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from tests.cluster import objects
-from tests.cluster.adapter import NAMESPACE, AdapterProcess, account_kubeconfig, install_crds
-from tests.cluster.client import Object
-from tests.cluster.companion import CompanionProcess, account_of, companion_kubeconfig, reset_lease
-from tests.cluster.controlplane import ControlPlane
-from tests.cluster.workloads import Workloads, cpu_watermarks, until
+from harness import objects
+from harness.adapter import NAMESPACE, AdapterProcess, account_kubeconfig, install_crds
+from harness.client import Object
+from harness.companion import CompanionProcess, account_of, companion_kubeconfig, reset_lease
+from harness.control_plane import ControlPlane
+from harness.workloads import Workloads, cpu_watermarks, until
 from tests.manifests.rendering import MANIFESTS, documents, render
 
 pytestmark = pytest.mark.integration

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from adapter.policy.budget import Change, highest
 from adapter.policy.hpa import Pace, PacePolicy
+from adapter.policy.scale_up_limit import Change, highest
 
 NOW = 10_000.0
 MAXIMUM = 2**31 - 1

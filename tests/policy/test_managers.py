@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.policy.managers import OWN, Managers, read_managers
+from adapter.policy.managed_fields import OWN, Managers, read_managers
 
 
 def entry(manager: str, *fields: str, time: str = "2026-01-01T12:00:00Z", **more: Any) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from adapter.load.spec import (
     Velocity,
 )
 from adapter.policy.objects import PolicyError, PolicyObject
-from adapter.policy.parse import parse_policy
+from adapter.policy.watermark_policy import parse_policy
 from adapter.runtime.faults import Fault
 from tests.policy.conftest import PolicyApi
 from tests.policy.strategies import specs

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from adapter.policy.objects import PolicyError
-from adapter.policy.parse import parse_policy
+from adapter.policy.watermark_policy import parse_policy
 from tests.policy.wrong import CPU, LUNCH, NACOS, RPS, Object, policy
 
 CRD = yaml.safe_load((Path(__file__).parents[2] / "manifests/crd/watermarkpolicies.yaml").read_text())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapter.policy.memory import RecollectionError, load, time_text
+from adapter.policy.memory_json import RecollectionError, load, time_text
 from adapter.policy.times import seconds_of
 
 

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from adapter.load.membership import classify, trouble
 from adapter.load.memory import LastSample, Memory, PodMemory, SampleMemory
 from adapter.load.pods import PodState
-from adapter.policy import travelling
-from adapter.policy.memory import Reader, RecollectionError
+from adapter.policy import status_memory
+from adapter.policy.memory_json import Reader, RecollectionError
 from tests.load.registering import Registering, service, those
 from tests.load.world import NOW, cpu, pod, policy, roster, see, usage
 
 
 def travelled(memory: Memory) -> Memory:
     """The memory after its way through a status."""
-    return travelling.load(json.loads(msgspec.json.encode(travelling.dump(memory))))
+    return status_memory.load(json.loads(msgspec.json.encode(status_memory.dump(memory))))
 
 
 def taken_over(shop: Registering) -> Registering:
@@ -133,7 +133,7 @@ def test_a_replica_that_starts_doubts_the_zeros_that_were_doubted_before() -> No
     first, _ = see(rule, pods, usage(loads))
     zeros = usage({**loads, **dict.fromkeys((one.name for one in pods[:9]), "0")}, at=NOW + 50)
     then, before = see(rule, pods, zeros, memory=first.memory, now=NOW + 60)
-    data = travelling.dump(then.memory)
+    data = status_memory.dump(then.memory)
     assert {uid: set(known) for uid, known in data["pods"].items()} == {
         one.uid: {"byAbsence", "absentCount", "served", "lastSample"} for one in pods[:9]
     }
@@ -145,48 +145,51 @@ def test_doubt_of_a_process_that_never_heard_of_the_registry_stays_with_it() -> 
     shop = Registering(service().rule, [pod("p0", ip="10.0.0.1"), pod("p1", ip="10.0.0.2")])
     shop.hear(None)
     assert all(known.doubt_since is not None for known in shop.memory.pods.values())
-    assert travelling.dump(shop.memory)["pods"] == {}
+    assert status_memory.dump(shop.memory)["pods"] == {}
     heard = service(8)
     heard.answer("p0")
-    assert "doubtSince" in travelling.dump(heard.memory)["pods"]["uid-p0"]
+    assert "doubtSince" in status_memory.dump(heard.memory)["pods"]["uid-p0"]
 
 
 def test_the_longest_out_travel_first_and_no_more_than_200_and_5000() -> None:
     pods = {f"u{index:05}": PodMemory(seen=NOW - 9000, out_since=NOW - index) for index in range(6000)}
-    data = travelling.dump(Memory(pods=pods))
+    data = status_memory.dump(Memory(pods=pods))
     assert sorted(data["pods"]) == [f"u{index:05}" for index in range(5800, 6000)]
     assert len(data["registered"]) == 5000
     assert len(msgspec.json.encode(data)) < 300_000
 
 
 def test_what_a_later_version_remembers_besides_is_passed_over() -> None:
-    data = travelling.dump(Memory(last_replicas=3)) | {"moods": {"a": 1}, "pods": {"u": {"outSince": "x", "mood": 2}}}
+    data = status_memory.dump(Memory(last_replicas=3)) | {
+        "moods": {"a": 1},
+        "pods": {"u": {"outSince": "x", "mood": 2}},
+    }
     with pytest.raises(RecollectionError, match="outSince"):
-        travelling.load(data)
+        status_memory.load(data)
     data["pods"]["u"] = {"byAbsence": True, "mood": 2}
-    assert travelling.load(data) == Memory(last_replicas=3, pods={"u": PodMemory(by_absence=True)})
+    assert status_memory.load(data) == Memory(last_replicas=3, pods={"u": PodMemory(by_absence=True)})
 
 
 @pytest.mark.parametrize("registered", [5, "abc", {"a": 1}])
 def test_a_list_of_registered_pods_that_is_none_is_a_fault(registered: object) -> None:
     with pytest.raises(RecollectionError, match="registered"):
-        travelling.load({"registered": registered})
+        status_memory.load({"registered": registered})
 
 
 def test_each_answer_of_a_registry_changes_nothing_that_is_worth_telling_but_a_new_absence_does() -> None:
     shop = service(8)
     shop.absent("p1", rounds=5, after=20)
-    before = travelling.lasting(travelling.dump(shop.memory))
+    before = status_memory.lasting(status_memory.dump(shop.memory))
     shop.answer("p1", after=10)
-    assert travelling.lasting(travelling.dump(shop.memory)) == before
+    assert status_memory.lasting(status_memory.dump(shop.memory)) == before
     shop.answer("p1", "p2", after=10)
-    assert travelling.lasting(travelling.dump(shop.memory)) != before
+    assert status_memory.lasting(status_memory.dump(shop.memory)) != before
 
 
 def test_a_pod_that_plainly_serves_is_remembered_by_its_uid_alone() -> None:
     shop = Registering(service().rule, [pod("p0", ip="10.0.0.1")])
     shop.answer()
-    data = travelling.dump(shop.memory)
+    data = status_memory.dump(shop.memory)
     assert (data["pods"], data["registered"]) == ({}, ["uid-p0"])
 
 
@@ -207,11 +210,11 @@ def test_samples_of_more_metrics_than_a_policy_has_are_refused_before_they_are_r
         patch.object(Reader, "time", side_effect=AssertionError("it is read")),
         pytest.raises(RecollectionError, match=r"u0\.(lastSample|ahead): has 60 items; at most \d+ are written"),
     ):
-        travelling.load(data)
+        status_memory.load(data)
 
 
 def test_of_many_faults_of_a_status_only_the_first_are_told() -> None:
     data = {"pods": {f"u{index}": {"seen": "never", "outSince": "x"} for index in range(400)}}
     with pytest.raises(RecollectionError, match="and 700 more faults") as caught:
-        travelling.load(data)
+        status_memory.load(data)
     assert len(caught.value.faults) == 101

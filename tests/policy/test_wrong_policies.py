@@ -5,7 +5,7 @@ import json
 import pytest
 
 from adapter.policy.objects import PolicyError
-from adapter.policy.parse import parse_policy
+from adapter.policy.watermark_policy import parse_policy
 from tests.policy.conftest import PolicyApi
 from tests.policy.wrong import CPU, WRONG, Wrong, metric, policy
 

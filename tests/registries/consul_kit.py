@@ -9,7 +9,7 @@ from adapter.load.roster import Roster
 from adapter.registries.consul.source import ConsulSource
 from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import ConsulRegistry
-from tests.registries.servers.consul import Consul
+from harness.registries.consul import Consul
 from tests.registries.trust import Clock, Ears, Service, book
 
 REGISTRY = "consul"

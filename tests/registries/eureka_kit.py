@@ -14,7 +14,7 @@ from adapter.load.roster import Roster
 from adapter.registries.eureka.source import EurekaSource
 from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import EurekaRegistry
-from tests.registries.servers.eureka import EurekaServer
+from harness.registries.eureka import EurekaServer
 from tests.registries.trust import Clock, Ears, Service, book
 
 REGISTRY = "eureka"

@@ -22,7 +22,7 @@ from aiohttp.test_utils import TestServer
 
 from adapter.registries.nacos.wire import Payload, decode, encode
 from adapter.settings.registries import NacosRegistry
-from tests.cluster.processes import free_ports
+from harness.processes import free_ports
 
 SECRET_KEY = "sk"
 _UNREGISTERED = 301

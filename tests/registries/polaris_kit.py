@@ -9,7 +9,7 @@ from adapter.load.roster import Roster
 from adapter.registries.polaris.source import PolarisSource
 from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import PolarisRegistry
-from tests.registries.servers.polaris import Polaris
+from harness.registries.polaris import Polaris
 from tests.registries.trust import Clock, Ears, Service, book
 
 REGISTRY = "polaris"

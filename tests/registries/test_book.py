@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from adapter.load.roster import Instance
-from adapter.registries.book import Book
 from adapter.registries.errors import NotAllowed, RegistryUnreachable
 from adapter.registries.roster import Answer, ServiceKey
+from adapter.registries.roster_cache import RosterCache
 from adapter.telemetry.metrics import Metrics
 
 WEB, API = ServiceKey("nacos", "web"), ServiceKey("nacos", "api")
@@ -25,7 +25,7 @@ class Stand:
         self.now = 1000.0
         self.told: list[ServiceKey] = []
         self.metrics = Metrics()
-        self.book = Book("nacos", self.told.append, lambda: self.now, self.metrics)
+        self.book = RosterCache("nacos", self.told.append, lambda: self.now, self.metrics)
         self.book.watch([WEB, API])
 
     def counted(self, name: str, **labels: str) -> float | None:

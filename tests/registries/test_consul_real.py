@@ -13,8 +13,8 @@ import trustme
 
 from adapter.load.pods import PodState
 from adapter.registries.consul import source as source_module
+from harness.registries.consul import Consul
 from tests.registries.consul_kit import Followed, following, register_pods
-from tests.registries.servers.consul import Consul
 
 pytestmark = [pytest.mark.integration, pytest.mark.builds("consul")]
 

@@ -14,11 +14,11 @@ import pytest
 from adapter.load.pods import PodState
 from adapter.registries.eureka import source as source_module
 from adapter.registries.eureka import state as eureka_state
-from tests.cluster.pki import Authority
+from harness.pki import Authority
+from harness.registries import eureka as servers
+from harness.registries.eureka import EurekaServer
+from harness.registries.polaris import Polaris
 from tests.registries.eureka_kit import Followed, following, register_pods
-from tests.registries.servers import eureka as servers
-from tests.registries.servers.eureka import EurekaServer
-from tests.registries.servers.polaris import Polaris
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]  # the first run builds the server
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from tests.cluster.processes import Component, free_ports
+from harness.processes import Component, free_ports
 from tests.registries.test_http import World, running
 
 pytestmark = pytest.mark.integration

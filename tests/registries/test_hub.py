@@ -8,11 +8,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from adapter.load.roster import Instance, Roster
-from adapter.registries import hub
-from adapter.registries.book import Book
-from adapter.registries.hub import Registries
+from adapter.registries import manager
+from adapter.registries.manager import RegistryManager
 from adapter.registries.roster import RosterSource, ServiceKey
-from adapter.runtime.places import Claim
+from adapter.registries.roster_cache import RosterCache
+from adapter.runtime.fair_slots import Claim
 from adapter.settings.registries import AllowedServices, ConsulRegistry, Registry, ZooKeeperRegistry
 from adapter.telemetry.metrics import Metrics
 from tests.registries.trust import Ears
@@ -30,7 +30,7 @@ def claim(key: ServiceKey) -> Claim[ServiceKey]:
 class FakeSource:
     """A source that lists one instance of every service once it runs, and remembers what was asked of it."""
 
-    def __init__(self, settings: Registry, book: Book) -> None:
+    def __init__(self, settings: Registry, book: RosterCache) -> None:
         self.settings, self.book = settings, book
         self.running, self.ended = asyncio.Event(), asyncio.Event()
         self.breaks = False
@@ -61,17 +61,17 @@ class Stand:
         self.breaks = False
         self.ears = Ears()
         self.now = 1000.0
-        self.hub = Registries((ONE, TWO), self.ears, lambda: self.now, Metrics())
-        monkeypatch.setattr(hub, "source", self._make)
+        self.hub = RegistryManager((ONE, TWO), self.ears, lambda: self.now, Metrics())
+        monkeypatch.setattr(manager, "source", self._make)
 
-    def _make(self, settings: Registry, book: Book) -> RosterSource:
+    def _make(self, settings: Registry, book: RosterCache) -> RosterSource:
         made = FakeSource(settings, book)
         made.breaks = self.breaks
         self.made.append(made)
         return made
 
     @asynccontextmanager
-    async def running(self, *keys: ServiceKey) -> AsyncIterator[Registries]:
+    async def running(self, *keys: ServiceKey) -> AsyncIterator[RegistryManager]:
         task = asyncio.create_task(self.hub.run())
         self.hub.watch(map(claim, keys))
         for key in keys:
@@ -137,7 +137,7 @@ async def test_the_same_settings_again_change_nothing(stand: Stand) -> None:
 async def test_a_source_that_breaks_is_made_to_run_again_and_stops_nobody(
     stand: Stand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub, "RESTART_SECONDS", 0)
+    monkeypatch.setattr(manager, "RESTART_SECONDS", 0)
     stand.breaks = True
     with capture_logs() as logs:
         async with stand.running(WEB):
@@ -151,12 +151,12 @@ async def test_a_source_that_breaks_is_made_to_run_again_and_stops_nobody(
 
 
 async def test_a_missing_extra_is_said_and_stops_nobody(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(settings: Registry, book: Book) -> RosterSource:
+    def missing(settings: Registry, book: RosterCache) -> RosterSource:
         if settings.type == "ZooKeeper":
             raise ImportError("No module named 'kazoo'")
         return stand._make(settings, book)
 
-    monkeypatch.setattr(hub, "source", missing)
+    monkeypatch.setattr(manager, "source", missing)
     zookeeper = ZooKeeperRegistry(name="one", type="ZooKeeper", layout="Curator", servers=("zk:2181",))
     stand.hub.reload((zookeeper, TWO))
     with capture_logs():
@@ -196,7 +196,7 @@ async def test_policies_may_name_only_what_the_settings_allow_their_namespace(
         AllowedServices(namespaces=("shop*",), services=("com.shop.*",)),
         AllowedServices(namespaces=("pay",), services=("com.pay.*", "billing")),
     )
-    guarded = Registries((ONE.model_copy(update={"allow": rules}),), Ears(), lambda: 0.0, Metrics())
+    guarded = RegistryManager((ONE.model_copy(update={"allow": rules}),), Ears(), lambda: 0.0, Metrics())
     refusal = guarded.refusal(ServiceKey("one", service), namespace)
     assert bool(refusal) is not allowed
     if refusal:
@@ -204,6 +204,6 @@ async def test_policies_may_name_only_what_the_settings_allow_their_namespace(
 
 
 async def test_without_rules_every_service_may_be_named() -> None:
-    open_to_all = Registries((ONE,), Ears(), lambda: 0.0, Metrics())
+    open_to_all = RegistryManager((ONE,), Ears(), lambda: 0.0, Metrics())
     assert open_to_all.refusal(ServiceKey("one", "anything"), "anywhere") == ""
     assert "(one)" in open_to_all.refusal(ServiceKey("nacos", "web"), "shop")

@@ -21,7 +21,7 @@ import trustme
 
 from adapter.load.pods import PodState
 from adapter.settings.registries import NacosRegistry, RegistryTls
-from tests.registries.servers.polaris import Polaris
+from harness.registries.polaris import Polaris
 from tests.registries.test_nacos import SHOP, World, following
 from tests.registries.test_nacos_push import eventually
 from tests.registries.trust import Service

@@ -15,7 +15,7 @@ from adapter.registries.errors import (
     RegistryUnreachable,
     WrongRegistryAnswer,
 )
-from adapter.registries.peers import Peers, refusal, send
+from adapter.registries.failover import Failover, refusal, send
 from adapter.runtime.answer_budget import Limit
 from adapter.runtime.outbound import Access, Client, Reply
 
@@ -27,7 +27,7 @@ class Servers:
 
     def __init__(self, *servers: str) -> None:
         self.switches: list[str] = []
-        self.peers = Peers(servers, lambda: self.switches.append(self.peers.current))
+        self.peers = Failover(servers, lambda: self.switches.append(self.peers.current))
         self.faults: dict[str, RegistryError] = {}
         self.asked: list[str] = []
 

@@ -13,8 +13,8 @@ import trustme
 from adapter.registries.polaris.source import PolarisSource
 from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import PolarisRegistry
+from harness.registries.polaris import Polaris
 from tests.registries.polaris_kit import Pods, following
-from tests.registries.servers.polaris import Polaris
 from tests.registries.trust import Clock, Ears, book
 
 pytestmark = [pytest.mark.integration, pytest.mark.builds("polaris")]

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from adapter.registries.polling.turns import STEPS, TOGETHER, Turns
+from adapter.registries.polling.schedule import STEPS, TOGETHER, PollSchedule
 from adapter.registries.roster import ServiceKey
 
 
@@ -14,7 +14,7 @@ def keys(count: int) -> list[ServiceKey]:
 
 
 async def test_new_services_come_first_and_together() -> None:
-    turns = Turns(10)
+    turns = PollSchedule(10)
     every = keys(TOGETHER + 10)
     turns.change(every, every)
     assert list(turns.take()) == every[:TOGETHER]
@@ -24,7 +24,7 @@ async def test_new_services_come_first_and_together() -> None:
 
 @pytest.mark.parametrize("count", [1, 3, STEPS, STEPS + 1, 45, 500])
 async def test_each_service_has_its_turn_once_in_an_interval(count: int) -> None:
-    turns = Turns(10)
+    turns = PollSchedule(10)
     every = keys(count)
     turns.change(every, every)
     while len(turns.take()) == TOGETHER:
@@ -35,7 +35,7 @@ async def test_each_service_has_its_turn_once_in_an_interval(count: int) -> None
 
 
 async def test_a_service_that_is_let_go_has_no_turn() -> None:
-    turns = Turns(10)
+    turns = PollSchedule(10)
     every = keys(4)
     turns.change(every, every)
     turns.take()
@@ -44,7 +44,7 @@ async def test_a_service_that_is_let_go_has_no_turn() -> None:
 
 
 async def test_a_new_service_ends_the_wait() -> None:
-    turns = Turns(1000)
+    turns = PollSchedule(1000)
     every = keys(2)
     turns.change(every[:1], every[:1])
     turns.take()
@@ -56,7 +56,7 @@ async def test_a_new_service_ends_the_wait() -> None:
 
 
 async def test_without_services_it_waits_for_some() -> None:
-    turns = Turns(0.001)
+    turns = PollSchedule(0.001)
     assert list(turns.take()) == []
     resting = asyncio.create_task(turns.rest(0.0))
     await asyncio.sleep(0.01)
@@ -67,10 +67,10 @@ async def test_without_services_it_waits_for_some() -> None:
 
 async def test_namespaces_take_turns_among_new_services_and_among_known_ones() -> None:
     theirs, ours = keys(100), [ServiceKey("r", f"web{number}") for number in range(3)]
-    turns = Turns(10, lambda: dict.fromkeys(theirs, "evil") | dict.fromkeys(ours, "shop"))
+    turns = PollSchedule(10, lambda: dict.fromkeys(theirs, "evil") | dict.fromkeys(ours, "shop"))
     turns.change([*theirs, *ours], [*theirs, *ours])
     assert list(turns.take())[:6:2] == theirs[:3]
-    turns = Turns(10, lambda: dict.fromkeys(theirs, "evil") | dict.fromkeys(ours, "shop"))
+    turns = PollSchedule(10, lambda: dict.fromkeys(theirs, "evil") | dict.fromkeys(ours, "shop"))
     turns.change(theirs, theirs)
     turns.take()
     turns.change(ours, [*theirs, *ours])
@@ -78,7 +78,7 @@ async def test_namespaces_take_turns_among_new_services_and_among_known_ones() -
 
 
 async def test_a_late_service_that_is_let_go_is_not_asked_about() -> None:
-    turns = Turns(10)
+    turns = PollSchedule(10)
     every = keys(2)
     turns.change(every, every)
     turns.take()

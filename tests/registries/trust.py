@@ -19,8 +19,8 @@ from adapter.load.memory import Memory
 from adapter.load.pipeline import assess, decide
 from adapter.load.pods import Pod, PodState
 from adapter.load.spec import Bounds, Registry
-from adapter.registries.book import Book
 from adapter.registries.roster import RosterSource, ServiceKey
+from adapter.registries.roster_cache import RosterCache
 from adapter.telemetry.metrics import Metrics
 from tests.load.world import TARGET, cpu, pod, policy, scale, usage
 
@@ -60,9 +60,9 @@ class Ears:
                 await self._event.wait()
 
 
-def book(registry: str, clock: Clock | None = None, ears: Ears | None = None) -> Book:
+def book(registry: str, clock: Clock | None = None, ears: Ears | None = None) -> RosterCache:
     """A book with metrics of its own."""
-    return Book(registry, ears or Ears(), clock or Clock(), Metrics())
+    return RosterCache(registry, ears or Ears(), clock or Clock(), Metrics())
 
 
 class Service:

@@ -14,7 +14,7 @@ from adapter.load.roster import Roster
 from adapter.registries.roster import ServiceKey
 from adapter.registries.zookeeper.source import ZooKeeperSource
 from adapter.settings.registries import ZooKeeperRegistry
-from tests.registries.servers.zookeeper import ZooKeeper
+from harness.registries.zookeeper import ZooKeeper
 from tests.registries.trust import Clock, Ears, Service, book
 
 REGISTRY = "zk"

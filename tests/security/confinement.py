@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from tests.cluster import objects
-from tests.cluster.client import ApiError, Client, Object, Response
-from tests.cluster.companion import account_of, companion_kubeconfig
-from tests.cluster.controlplane import ControlPlane
-from tests.cluster.workloads import until
+from harness import objects
+from harness.client import ApiError, Client, Object, Response
+from harness.companion import account_of, companion_kubeconfig
+from harness.control_plane import ControlPlane
+from harness.workloads import until
 
 FEATURES = ("deletion-cost", "fast-scale-up", "hpa-wiring")
 USER = f"system:serviceaccount:effective-load:{account_of(FEATURES)}"

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import objects
-from tests.cluster.client import ApiError, Object
-from tests.cluster.companion import account_of, companion_kubeconfig
-from tests.cluster.controlplane import ControlPlane
-from tests.cluster.workloads import until
+from harness import objects
+from harness.client import ApiError, Object
+from harness.companion import account_of, companion_kubeconfig
+from harness.control_plane import ControlPlane
+from harness.workloads import until
 from tests.manifests.rendering import MANIFESTS, documents
 from tests.security.confinement import FEATURES, OWN, USER, Confined, confined, meta, named, pod
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.client import ApiError, Object
-from tests.cluster.controlplane import ControlPlane
+from harness.client import ApiError, Object
+from harness.control_plane import ControlPlane
 from tests.manifests.test_rights_used import rollouts
 from tests.security.confinement import OWN, Confined, confined, deployment, hpa, named
 

@@ -13,17 +13,17 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from adapter.kube import reflector as reflector_module
-from adapter.kube.credentials import Access as KubeAccess
+from adapter.kube.credentials import ClusterAccess as KubeAccess
 from adapter.kube.errors import TooLarge
 from adapter.kube.reflector import Reflector
 from adapter.kube.session import LARGEST_ANSWER, LARGEST_LINE, Session
 from adapter.registries.errors import WrongRegistryAnswer
 from adapter.registries.polling.http1 import LONGEST_LINE, Reader
 from adapter.runtime.answer_budget import FREE_BYTES, MIB, AnswerBudget, Body, Limit
+from adapter.runtime.json_pieces import Uncut, array, pieces
 from adapter.runtime.outbound import Access, Client, Unreachable
-from adapter.runtime.pieces import Uncut, array, pieces
 from adapter.runtime.slices import Slices
-from adapter.settings import ResourceMetrics as Options
+from adapter.settings import ResourceMetricsSettings as Options
 from adapter.settings import SettingsError, parse
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.errors import WrongAnswer

@@ -19,7 +19,7 @@ from adapter.kube.session import Session
 from adapter.telemetry.metrics import Metrics
 from adapter.telemetry.policies import PolicyRow
 from adapter.telemetry.server import serve
-from tests.apiserver import pictures
+from harness import snapshots
 from tests.apiserver.asking import POLICY
 from tests.apiserver.cluster import TOKENS, Cluster
 from tests.apiserver.conftest import HPA, Service, pem, running
@@ -42,7 +42,7 @@ async def strict(
     cluster.trust(pem(front_proxy))
     cluster.tokens["good"] = {"username": "token-user"}
     service = Service(cluster, session, dataclasses.replace(options, limits=FEW))
-    service.picture.swap(pictures.snapshot(pictures.view(at=session.now())))
+    service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now())))
     async with running(service):
         await service.ready()
         yield service

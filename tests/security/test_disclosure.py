@@ -13,17 +13,17 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from pydantic import TypeAdapter
 
-from adapter.kube.credentials import Access as KubeAccess
+from adapter.kube.credentials import ClusterAccess as KubeAccess
 from adapter.kube.errors import ApiStatusError, ScaleUnread, from_answer
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
 from adapter.load.spec import Query
-from adapter.registries.hub import Registries
+from adapter.registries.manager import RegistryManager
 from adapter.registries.probe import look
 from adapter.registries.roster import ServiceKey
-from adapter.runtime.places import Claim
+from adapter.runtime.fair_slots import Claim
 from adapter.runtime.source_errors import SourceError, without_user
-from adapter.settings import ResourceMetrics as Options
+from adapter.settings import ResourceMetricsSettings as Options
 from adapter.settings import SettingsError, parse
 from adapter.settings.registries import Registry
 from adapter.telemetry.metrics import Metrics
@@ -125,7 +125,7 @@ class TestRegistries:
     async def roster(self, settings: Registry) -> str:
         """The error that the policy's roster carries."""
         changed = asyncio.Event()
-        registries = Registries([settings], lambda _: changed.set(), time.time, Metrics())
+        registries = RegistryManager([settings], lambda _: changed.set(), time.time, Metrics())
         registries.watch([Claim("shop", ("2026",), KEY)])
         task = asyncio.create_task(registries.run())
         async with asyncio.timeout(20):

@@ -11,7 +11,7 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from adapter.apiserver.handshakes import TlsConnection
+from adapter.apiserver.serving.handshakes import TlsConnection
 from adapter.inbound.connections import Connection
 from tests.apiserver.conftest import Service
 from tests.security.certs import Holder, root

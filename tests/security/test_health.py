@@ -7,7 +7,7 @@ import pytest
 import trustme
 
 from adapter.apiserver.health import Health
-from tests.apiserver import pictures
+from harness import snapshots
 from tests.apiserver.cluster import REVIEWS, TOKENS
 from tests.apiserver.conftest import Clock, Service, as_user
 
@@ -20,7 +20,7 @@ async def ill(service: Service) -> AsyncIterator[Service]:
     """A server that is not ready, with a reason."""
     service.cluster.tokens.update(reader={"username": "reader"}, other={"username": "other"})
     service.cluster.may = lambda spec: spec["user"] == "reader"
-    service.picture.swap(pictures.snapshot(synced=False))
+    service.picture.swap(snapshots.snapshot(synced=False))
     return service
 
 

@@ -10,7 +10,7 @@ import pytest
 from multidict import CIMultiDict
 
 from adapter import settings
-from adapter.assessor.entries import decode_hpa, decode_policy
+from adapter.evaluation.decode import decode_hpa, decode_policy
 from adapter.kube import selectors
 from adapter.kube.errors import from_answer
 from adapter.kube.objects import decode_scale
@@ -18,10 +18,10 @@ from adapter.kube.pods import PodDecoder
 from adapter.kube.reflector import Reflector
 from adapter.kube.session import Session
 from adapter.kube.targets import BUILT_IN, TargetObject, target_decoder
-from adapter.policy import travelling
-from adapter.policy.managers import read_managers
-from adapter.policy.memory import RecollectionError
-from adapter.policy.parse import parse_policy
+from adapter.policy import status_memory
+from adapter.policy.managed_fields import read_managers
+from adapter.policy.memory_json import RecollectionError
+from adapter.policy.watermark_policy import parse_policy
 from adapter.registries.consul import wire as consul_wire
 from adapter.registries.errors import WrongRegistryAnswer
 from adapter.registries.eureka import wire as eureka_wire
@@ -251,7 +251,7 @@ def test_a_policys_query_of_a_thousand_selectors_is_refused_at_once() -> None:
 def test_the_memory_of_more_pods_than_are_ever_written_is_refused() -> None:
     for data in ({"pods": {str(n): {} for n in range(401)}}, {"registered": ["u"] * 5_001}, {"ahead": {"cpu": {}}}):
         with pytest.raises(RecollectionError, match="at most"):
-            travelling.load(data)
+            status_memory.load(data)
 
 
 def test_managed_fields_of_thousands_of_managers_take_no_time() -> None:

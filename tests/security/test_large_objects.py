@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from adapter.assessor.entries import decode_hpa
-from adapter.assessor.views import MOST_REQUIREMENTS_OF_A_TARGET
+from adapter.evaluation.decode import decode_hpa
+from adapter.evaluation.evaluator import MOST_REQUIREMENTS_OF_A_TARGET
 from adapter.kube.pods import PodDecoder
 from adapter.kube.targets import BUILT_IN, TargetObject, target_decoder
 from adapter.load.pods import Pod
-from tests.assessor.kit import deployment
-from tests.assessor.test_views import Stand
+from tests.evaluation.kit import deployment
+from tests.evaluation.test_views import Stand
 
 MIB = 1024 * 1024
 STARTED = {"uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}

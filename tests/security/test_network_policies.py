@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from adapter.settings import parse
+from harness.control_plane import ControlPlane
 from tests import checks
-from tests.cluster.controlplane import ControlPlane
 from tests.manifests.network import PLACEHOLDER, Peer, allows, network_faults
 from tests.manifests.rendering import MANIFESTS, Object, identity, render
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from adapter.companion.remembered import Notice
+from adapter.companion.state import Notice
 from adapter.settings import SettingsError, parse
 from adapter.settings.notifications import RateLimit, Route, Severity, Topic
 from adapter.snapshot import Key

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from adapter.apiserver.routes import Kind, Route, route
 from adapter.apiserver.server import ServerOptions
 from adapter.kube.session import Session
-from tests.apiserver import pictures
+from harness import snapshots
 from tests.apiserver.cluster import REVIEWS, Cluster, Object
 from tests.apiserver.conftest import Answer, Service, pem, running
 
@@ -58,7 +58,7 @@ async def service(
     cluster.trust(pem(front_proxy))
     cluster.tokens["good"] = {"username": USER, "groups": []}
     service = Service(cluster, session, options, listener)
-    service.picture.swap(pictures.snapshot(pictures.view(at=session.now())))
+    service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now())))
     async with running(service):
         await service.ready()
         yield service

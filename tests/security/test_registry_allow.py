@@ -7,12 +7,12 @@ import pytest
 
 from adapter.check.command import Wanted, _services
 from adapter.load.spec import Registry as Named
-from adapter.registries.admission import Admission
 from adapter.registries.consul import wire as consul_wire
 from adapter.registries.errors import RegistryError
 from adapter.registries.roster import ServiceKey
+from adapter.registries.service_allowlist import ServiceAllowlist
 from adapter.registries.zookeeper.readers import fault_of
-from adapter.runtime.places import Claim, places
+from adapter.runtime.fair_slots import Claim, places
 from adapter.settings.registries import (
     AllowedServices,
     HttpRegistry,
@@ -128,7 +128,7 @@ async def test_new_rules_hold_at_once_and_do_not_end_the_connection(stand: Stand
 def test_a_rule_covers_the_registrys_own_namespace_and_group(
     registry: Registry, rules: dict[str, list[str]], key: tuple[str, str, str], allowed: bool
 ) -> None:
-    admission = Admission([registry.model_copy(update={"allow": (rule(**rules),)})])
+    admission = ServiceAllowlist([registry.model_copy(update={"allow": (rule(**rules),)})])
     service, namespace, group = key
     refusal = admission.refusal(ServiceKey("one", service, namespace, group), "shop")
     assert bool(refusal) is not allowed
@@ -172,7 +172,7 @@ def test_what_two_namespaces_name_is_one_place() -> None:
 
 def test_a_service_that_a_greedy_namespace_names_too_stays_that_of_its_own_namespace() -> None:
     claims = [*named("evil", "web", "w1", "w2"), *named("shop", "web")]
-    followed = Admission([ONE]).choose(claims).followed["one"]
+    followed = ServiceAllowlist([ONE]).choose(claims).followed["one"]
     assert (followed[WEB], followed[ServiceKey("one", "w1")]) == ("shop", "evil")
 
 

@@ -19,11 +19,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from structlog.testing import capture_logs
 
-from adapter.registries.book import Book
-from adapter.registries.hub import Registries, source
+from adapter.registries.manager import RegistryManager, source
 from adapter.registries.origin import origin
 from adapter.registries.roster import ServiceKey
-from adapter.runtime.places import Claim
+from adapter.registries.roster_cache import RosterCache
+from adapter.runtime.fair_slots import Claim
 from adapter.settings.registries import ConsulRegistry, NacosRegistry, ZooKeeperRegistry
 from adapter.telemetry.metrics import Metrics
 
@@ -182,7 +182,7 @@ async def test_settings_that_name_a_registry_whose_extra_is_missing_say_which_an
     zookeeper = ZooKeeperRegistry(name="dubbo", type="ZooKeeper", layout="Curator", servers=("zk:2181",))
     key = ServiceKey("dubbo", "order")
     changed = asyncio.Event()
-    registries = Registries((zookeeper,), lambda _: changed.set(), lambda: 0.0, Metrics())
+    registries = RegistryManager((zookeeper,), lambda _: changed.set(), lambda: 0.0, Metrics())
     running = asyncio.create_task(registries.run())
     registries.watch([Claim("shop", ("2026",), key)])
     await asyncio.wait_for(changed.wait(), 5)
@@ -200,7 +200,7 @@ async def test_without_its_extra_nacos_is_polled_and_the_log_says_why(without: C
     from adapter.registries.nacos.source import NacosSource
 
     nacos = NacosRegistry(name="main", type="Nacos", servers=("http://127.0.0.1:9",))
-    book = Book("main", lambda _: None, lambda: 0.0, Metrics(), origin(nacos))
+    book = RosterCache("main", lambda _: None, lambda: 0.0, Metrics(), origin(nacos))
     with capture_logs() as logs:
         await NacosSource(nacos, book)._keep_subscribed(None)  # type: ignore[arg-type]
     (said,) = logs
@@ -212,7 +212,7 @@ async def test_other_registries_do_without_the_extras(without: Callable[[str], N
     for package in ("grpc", "kazoo", "apprise"):
         without(package)
     consul = ConsulRegistry(name="main", type="Consul", servers=("http://consul:8500",))
-    assert source(consul, Book("main", lambda _: None, lambda: 0.0, Metrics(), origin(consul)))
+    assert source(consul, RosterCache("main", lambda _: None, lambda: 0.0, Metrics(), origin(consul)))
 
 
 def test_the_commands_load_without_any_extra() -> None:

@@ -11,15 +11,15 @@ import trustme
 from aiohttp import web
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from adapter.apiserver import authn
-from adapter.apiserver.authn import Authenticator
-from adapter.apiserver.authz import Authorizer
-from adapter.apiserver.fair_gate import FairGate
-from adapter.apiserver.identity import Identity
+from adapter.apiserver.authentication import authenticator as authentication
+from adapter.apiserver.authentication.authenticator import Authenticator
+from adapter.apiserver.authentication.identity import Identity
+from adapter.apiserver.authentication.requestheader import NOBODY
+from adapter.apiserver.authorization.authorizer import Authorizer
+from adapter.apiserver.authorization.fair_gate import FairGate
+from adapter.apiserver.authorization.rulings import LARGEST, MOST
 from adapter.apiserver.routes import Attributes
-from adapter.apiserver.rulings import LARGEST, MOST
 from adapter.apiserver.status import StatusError
-from adapter.apiserver.trust import NOBODY
 from adapter.telemetry.metrics import Metrics
 from tests.apiserver.asking import TARGET
 from tests.apiserver.cluster import TOKENS, Cluster
@@ -289,7 +289,7 @@ async def status(client: aiohttp.ClientSession, token: str) -> int:
 async def test_while_a_stranger_sends_invented_tokens_others_are_answered(
     service: Service, proxy: trustme.LeafCert, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(authn, "_DEADLINE", 60.0)  # no review of the flood ends by itself
+    monkeypatch.setattr(authentication, "_DEADLINE", 60.0)  # no review of the flood ends by itself
     cluster = service.cluster
     assert isinstance(cluster, SlowCluster)
     cluster.tokens["good"] = {"username": "reader"}

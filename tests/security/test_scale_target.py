@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.exposition import generate_latest
 from yarl import URL
 
-from adapter.assessor import targets
+from adapter.evaluation import targets
 from adapter.kube import resources
 from adapter.kube.errors import UnsafePath
 from adapter.kube.paths import collection, path

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from adapter.assessor import targets
 from adapter.engine import Engine
+from adapter.evaluation import targets
 from adapter.kube.session import Response, Session
 from adapter.settings import Settings
 from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
-from tests.cluster.adapter import install_crds
-from tests.cluster.client import ApiError
-from tests.cluster.controlplane import ControlPlane
+from harness.adapter import install_crds
+from harness.client import ApiError
+from harness.control_plane import ControlPlane
 from tests.security.test_scale_target import ADMITTED
 
 pytestmark = [pytest.mark.integration, pytest.mark.builds("etcd", "kube-apiserver")]

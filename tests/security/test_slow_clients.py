@@ -24,7 +24,7 @@ from adapter.inbound.connections import (
 from adapter.kube.session import Session
 from adapter.telemetry.metrics import Metrics
 from adapter.telemetry.server import serve
-from tests.apiserver import pictures
+from harness import snapshots
 from tests.apiserver.asking import POLICY
 from tests.apiserver.cluster import Cluster
 from tests.apiserver.conftest import HPA, Service, pem, running
@@ -58,7 +58,7 @@ async def strict(
 ) -> AsyncIterator[Service]:
     cluster.trust(pem(front_proxy))
     service = Service(cluster, session, dataclasses.replace(options, limits=limits))
-    service.picture.swap(pictures.snapshot(pictures.view(at=session.now())))
+    service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now())))
     async with running(service):
         await service.ready()
         yield service

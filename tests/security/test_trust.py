@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import trustme
 
-from adapter.apiserver.trust import Peer, Trust, read
+from adapter.apiserver.authentication.requestheader import Peer, Trust, read
 from tests.apiserver.cluster import REVIEWS, Cluster
 from tests.apiserver.conftest import HPA, Service, as_user, pem
 from tests.security.certs import CLIENT, SERVER, Holder, root

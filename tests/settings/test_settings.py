@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from adapter import settings
-from adapter.settings import NamedQuery, Server, Settings, SettingsError, load, needs_restart, own_namespace, parse
+from adapter.settings import (
+    NamedQuery,
+    ServerSettings,
+    Settings,
+    SettingsError,
+    load,
+    needs_restart,
+    own_namespace,
+    parse,
+)
 from tests.reference import field_docs, sections_of
 
 
@@ -228,7 +237,7 @@ companion: {lease: other, writesPerSecond: 5}
 
 
 def test_code_builds_settings_by_attribute_name() -> None:
-    assert Settings(server=Server(external_metrics=True)).server.external_metrics
+    assert Settings(server=ServerSettings(external_metrics=True)).server.external_metrics
 
 
 def _sections(model: type[BaseModel] = Settings) -> list[type[BaseModel]]:

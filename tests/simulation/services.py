@@ -3,7 +3,7 @@
 import json
 
 from adapter.load.spec import Bounds, Policy
-from adapter.policy import travelling
+from adapter.policy import status_memory
 from tests.simulation.closed_loop import ClosedLoop, Habits, Step, rule_of
 from tests.simulation.sources import Kind, Source
 from tests.simulation.stock_hpa import StockHpa
@@ -43,5 +43,5 @@ def counts(steps: list[Step]) -> list[int]:
 
 def restart(loop: ClosedLoop) -> None:
     """The adapter is another process, that knows what the policy's status says."""
-    loop.memory = travelling.load(json.loads(json.dumps(travelling.dump(loop.memory))))
+    loop.memory = status_memory.load(json.loads(json.dumps(status_memory.dump(loop.memory))))
     loop.assess_anew()

@@ -7,7 +7,7 @@ import pytest
 
 from adapter.load.assessment import Assessment
 from adapter.load.memory import Memory
-from adapter.policy import memory as recollection
+from adapter.policy import memory_json as recollection
 from tests.simulation.model import HIGH, LONG, MINUTE, Service, constant, counts, needed, replay, settled, turns
 
 

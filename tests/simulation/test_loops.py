@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from adapter.load.memory import Memory
-from adapter.policy import memory as recollection
+from adapter.policy import memory_json as recollection
 from tests.simulation.closed_loop import ClosedLoop
 from tests.simulation.loops import Figures, figures, random_loop, run
 from tests.simulation.sources import Kind

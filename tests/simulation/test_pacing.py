@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from adapter.load.spec import Cooldown, Fallback, Policy, Schedule, Velocity
-from adapter.policy import travelling
+from adapter.policy import status_memory
 from tests.load.world import NOW
 from tests.simulation.model import LONG, MINUTE, POLICY, SYNC, Moment, Service, constant, counts, needed, settled, turns
 
@@ -31,7 +31,7 @@ def wave(now: int) -> int:
 
 def started_anew(service: Service) -> None:
     """The adapter is another process, that knows what the policy's status says."""
-    service.memory = travelling.load(json.loads(json.dumps(travelling.dump(service.memory))))
+    service.memory = status_memory.load(json.loads(json.dumps(status_memory.dump(service.memory))))
 
 
 def run(rule: Policy, *, anew_every: int = 0) -> list[Moment]:

@@ -13,8 +13,8 @@ from adapter.runtime.outbound import AT_ONCE
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
 from adapter.usage import prometheus as module
+from adapter.usage.circuit_breaker import CircuitBreaker
 from adapter.usage.errors import QueryRejected, SourceUnreachable
-from adapter.usage.outage import Outage
 from adapter.usage.prometheus import Prometheus
 from adapter.usage.resource_metrics import ResourceMetrics
 from adapter.usage.server import SLOW_AT_ONCE
@@ -36,7 +36,7 @@ class Server:
         self.settings = settings
         self.turn = asyncio.Semaphore(AT_ONCE)
         self.slow_turn = asyncio.Semaphore(SLOW_AT_ONCE)
-        self.outage = Outage()
+        self.outage = CircuitBreaker()
 
     async def read(self, text: str, *_: object, **__: object) -> None:
         self.asked.append((moment(), text))
@@ -204,7 +204,7 @@ def test_a_question_that_is_asked_no_more_leaves_the_turn_to_others(server: type
 
 
 def test_a_question_that_is_refused_shows_that_the_server_answers() -> None:
-    outage = Outage()
+    outage = CircuitBreaker()
 
     async def work() -> None:
         seen = outage.answers

@@ -16,7 +16,7 @@ from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
 from adapter.usage import prometheus as module
 from adapter.usage.prometheus import Prometheus
-from adapter.usage.questions import Wanted
+from adapter.usage.query_catalog import Wanted
 from tests.usage.fakes import NOW, Changes, FakePrometheus, named, raw
 
 RPS = "sum by (namespace, pod) (rate(http_requests_total[1m]))"

@@ -3,7 +3,7 @@
 import pytest
 
 from adapter.load.spec import Query
-from adapter.usage.questions import Catalog, Question, Wanted
+from adapter.usage.query_catalog import Catalog, Question, Wanted
 from tests.usage.fakes import named
 
 RPS = "sum by (namespace, pod) (rate(http_requests_total[1m]))"

@@ -9,11 +9,11 @@ import pytest
 from adapter.kube.session import Session
 from adapter.load.quantity import NANO
 from adapter.load.samples import ResourceSamples
-from adapter.settings import ResourceMetrics as Options
+from adapter.settings import ResourceMetricsSettings as Options
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.resource_metrics import ResourceMetrics
-from tests.cluster.controlplane import ControlPlane
-from tests.cluster.workloads import Workloads
+from harness.control_plane import ControlPlane
+from harness.workloads import Workloads
 
 pytestmark = pytest.mark.integration
 

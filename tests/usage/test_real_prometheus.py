@@ -20,8 +20,8 @@ from adapter.settings import BasicAuth, NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.prometheus import Prometheus
 from adapter.usage.promql import dating, inputs
-from tests.cluster.prometheus import Exporter
-from tests.cluster.prometheus import Prometheus as RealPrometheus
+from harness.prometheus import Exporter
+from harness.prometheus import Prometheus as RealPrometheus
 
 pytestmark = [pytest.mark.integration, pytest.mark.builds("prometheus")]
 

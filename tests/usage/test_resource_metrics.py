@@ -15,7 +15,7 @@ from adapter.kube.errors import Forbidden, KubeError, NotFound, ServerError, Tim
 from adapter.load.quantity import NANO, QuantityError, parse_nano
 from adapter.load.samples import PodUsage, ResourceSamples
 from adapter.runtime.answer_budget import Body
-from adapter.settings import ResourceMetrics as Options
+from adapter.settings import ResourceMetricsSettings as Options
 from adapter.telemetry.metrics import Metrics
 from adapter.usage import resource_metrics
 from adapter.usage.errors import WrongAnswer

@@ -13,7 +13,7 @@ import yaml
 
 from adapter import document
 from adapter.cli import INVALID, NO_DECISION, OK
-from adapter.policy import memory as recollection
+from adapter.policy import memory_json as recollection
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from adapter.load.assessment import HeldBy, Verdict
 from adapter.load.spec import Average, Converge
-from adapter.load.tally import Band, Rational, Tally
+from adapter.load.totals import Band, Rational, Totals
 
 
 class Need(NamedTuple):
@@ -35,7 +35,7 @@ _BELOW_BUT_MISSING = Need(Verdict.BELOW, held=HeldBy.MISSING)
 _BELOW_BUT_DEPARTED = Need(Verdict.BELOW, held=HeldBy.DEPARTED)
 
 
-def need(tally: Tally, band: Band, converge: Converge | None = None) -> Need:
+def need(tally: Totals, band: Band, converge: Converge | None = None) -> Need:
     """What the watermarks ask of a tally with at least one sample."""
     if tally.usage == 0:
         if not band.tolerate_zero:
@@ -55,12 +55,12 @@ def need(tally: Tally, band: Band, converge: Converge | None = None) -> Need:
     return _HOLD if converge is None else _inside(tally, band, converge)
 
 
-def compared(tally: Tally, band: Band) -> Fraction:
+def compared(tally: Totals, band: Band) -> Fraction:
     """What is held against the watermarks: the average, or the total (nano-units)."""
     return tally.average() if band.average is Average.PER_POD else Fraction(tally.usage)
 
 
-def _above(tally: Tally, band: Band) -> Need:
+def _above(tally: Totals, band: Band) -> Need:
     high, beyond = band.high_edge, band.high_plus
     assert high is not None
     assert beyond is not None
@@ -72,7 +72,7 @@ def _above(tally: Tally, band: Band) -> Need:
     return Need(Verdict.ABOVE, _rounded_up(tally.counted * usage * high.denominator, weight * high.numerator))
 
 
-def _below(tally: Tally, band: Band) -> Need:
+def _below(tally: Totals, band: Band) -> Need:
     low, under = band.low_edge, band.low_minus
     assert low is not None
     assert under is not None
@@ -99,7 +99,7 @@ def _rounded_up(share: Rational, over: Rational) -> int:
     return int(-(-share // over))
 
 
-def _sharing(tally: Tally, band: Band) -> int:
+def _sharing(tally: Totals, band: Band) -> int:
     """The pods that the samples were taken of.
 
     In a total the count is a factor of what is needed: were it without the pods that left, the same samples would ask
@@ -109,14 +109,14 @@ def _sharing(tally: Tally, band: Band) -> int:
     return tally.n + (len(tally.departed) if is_sum_of_pods else 0)
 
 
-def _inside(tally: Tally, band: Band, converge: Converge) -> Need:
+def _inside(tally: Totals, band: Band, converge: Converge) -> Need:
     """One step of `multipleOf` toward a watermark, where the step would not carry usage past it."""
     if converge is Converge.LOW:
         return _towards_low(tally, band, compared(tally, band)) or _HOLD
     return _towards_high(tally, band) or _HOLD
 
 
-def _towards_low(tally: Tally, band: Band, usage: Fraction) -> Need | None:
+def _towards_low(tally: Totals, band: Band, usage: Fraction) -> Need | None:
     step = band.multiple_of
     if band.low is None or usage * tally.n / (tally.n + step) < band.low:
         return None
@@ -127,7 +127,7 @@ def _towards_low(tally: Tally, band: Band, usage: Fraction) -> Need | None:
     return Need(Verdict.INSIDE, drift=step, edge=math.floor(tally.n * (1 + band.tolerance)) + 1)
 
 
-def _towards_high(tally: Tally, band: Band) -> Need | None:
+def _towards_high(tally: Totals, band: Band) -> Need | None:
     step = band.multiple_of
     if tally.missing or tally.young or tally.departed.unseen or tally.n <= step or band.high is None:
         return None
@@ -138,7 +138,7 @@ def _towards_high(tally: Tally, band: Band) -> Need | None:
     return Need(Verdict.INSIDE, drift=-step, edge=max(1, math.ceil(tally.n * (1 - band.tolerance)) - 1))
 
 
-def _with_departed(tally: Tally, band: Band) -> Fraction:
+def _with_departed(tally: Totals, band: Band) -> Fraction:
     """Usage times pods, that of the pods that left included."""
     usage = Fraction(tally.usage + tally.departed_load())
     if band.average is Average.TOTAL:

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 
 from adapter.load.roster import Roster
-from adapter.registries.book import Book
 from adapter.registries.consul import wire
-from adapter.registries.consul.doubt import Criticals
+from adapter.registries.consul.critical_checks import CriticalChecks
 from adapter.registries.errors import NotAllowed, RegistryError, RegistryUnreachable, WrongRegistryAnswer
-from adapter.registries.peers import Peers, answering, limit_of, send
+from adapter.registries.failover import Failover, answering, limit_of, send
 from adapter.registries.roster import ServiceKey
+from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.answer_budget import MIB, Limit
 from adapter.runtime.backoff import Backoff
 from adapter.runtime.outbound import Access, Answer, Client, Reply
@@ -40,17 +40,17 @@ _SERVER_JITTER = 17 / 16  # Consul adds up to a sixteenth to the wait, so that n
 class ConsulSource:
     """Follows services in one Consul datacenter; what it hears goes into the book, and failures too."""
 
-    def __init__(self, settings: ConsulRegistry, book: Book) -> None:
+    def __init__(self, settings: ConsulRegistry, book: RosterCache) -> None:
         self._settings = settings
         self._book = book
-        self._peers = Peers(settings.servers, self._lose)
+        self._peers = Failover(settings.servers, self._lose)
         self._wake = asyncio.Event()
         self._looks = asyncio.Semaphore(AT_ONCE)
         self._followers: dict[ServiceKey, asyncio.Task[None]] = {}
         self._waiting: set[ServiceKey] = set()
         """Services whose last answer was valid, and of which a query now waits for the next."""
         self._indexes: dict[ServiceKey, int] = {}
-        self._criticals: dict[ServiceKey, Criticals] = {}
+        self._criticals: dict[ServiceKey, CriticalChecks] = {}
         self._servers: frozenset[str] = frozenset()
         self._alive = False
         self._hidden = False
@@ -214,7 +214,7 @@ class ConsulSource:
                 "set tokenFile to a token with service:read and node:read"
             )
         if not went_back:  # else it is the first that is heard of a restart, and is not believed
-            criticals = self._criticals.setdefault(key, Criticals())
+            criticals = self._criticals.setdefault(key, CriticalChecks())
             heard = criticals.judged(heard, self._book.clock(), self._book.hold_until)
         self._book.heard(key, heard, index=index, alive=self._alive)
 

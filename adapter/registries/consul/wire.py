@@ -8,11 +8,11 @@ import msgspec
 
 from adapter.load.roster import Instance
 from adapter.registries.errors import NotAllowed, NotAuthenticated, RegistryError, RegistryFailing, WrongRegistryAnswer
-from adapter.registries.peers import refusal
+from adapter.registries.failover import refusal
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.decoding import Decoder
+from adapter.runtime.json_pieces import Uncut, array, pieces
 from adapter.runtime.outbound import Answer, Reply
-from adapter.runtime.pieces import Uncut, array, pieces
 from adapter.runtime.slices import Slices
 
 CONSUL = "consul"

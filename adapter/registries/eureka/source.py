@@ -21,7 +21,6 @@ from typing import NamedTuple
 import msgspec
 
 from adapter.load.roster import Instance, Roster
-from adapter.registries.book import Book
 from adapter.registries.errors import (
     NotAuthenticated,
     RegistryError,
@@ -31,12 +30,13 @@ from adapter.registries.errors import (
 )
 from adapter.registries.eureka.state import RegistryCopy
 from adapter.registries.eureka.wire import Applications
-from adapter.registries.peers import Peers, answering, limit_of
+from adapter.registries.failover import Failover, answering, limit_of
 from adapter.registries.roster import ServiceKey
+from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.backoff import Backoff
+from adapter.runtime.json_pieces import Uncut
 from adapter.runtime.outbound import Access, Answer, Client, Reply
-from adapter.runtime.pieces import Uncut
 from adapter.runtime.slices import Slices
 from adapter.settings.registries import EurekaRegistry
 
@@ -58,10 +58,10 @@ class _Page(NamedTuple):
 class EurekaSource:
     """Follows services of one Eureka. `settings` are of this registry, `book` keeps what it says."""
 
-    def __init__(self, settings: EurekaRegistry, book: Book) -> None:
+    def __init__(self, settings: EurekaRegistry, book: RosterCache) -> None:
         self._settings = settings
         self._book = book
-        self._peers = Peers(settings.servers, self._on_switch)
+        self._peers = Failover(settings.servers, self._on_switch)
         self._wanted: dict[str, frozenset[ServiceKey]] = {}
         """By name of the application, in capitals: Eureka does not tell cases apart."""
         self._told: dict[ServiceKey, _Page] = {}

@@ -13,7 +13,7 @@ import msgspec
 from adapter.load.roster import Instance
 from adapter.runtime.answer_budget import MIB, Body
 from adapter.runtime.decoding import Decoder
-from adapter.runtime.pieces import array, pieces
+from adapter.runtime.json_pieces import array, pieces
 
 _Number = int | float | str | None
 LARGEST_APPLICATION = 16 * MIB

@@ -14,7 +14,6 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 from adapter.load.roster import Roster
-from adapter.registries.book import Book
 from adapter.registries.errors import (
     RegistryError,
     RegistryFailing,
@@ -22,13 +21,14 @@ from adapter.registries.errors import (
     UnknownService,
     WrongRegistryAnswer,
 )
+from adapter.registries.failover import limit_of, refusal
 from adapter.registries.http import wire
-from adapter.registries.peers import limit_of, refusal
 from adapter.registries.polling.http1 import RawReply
 from adapter.registries.polling.pool import Pool, Unanswered
+from adapter.registries.polling.schedule import PollSchedule
 from adapter.registries.polling.tags import Tags
-from adapter.registries.polling.turns import Turns
 from adapter.registries.roster import ServiceKey
+from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.outbound import Access
 from adapter.settings.registries import HttpRegistry
@@ -47,10 +47,10 @@ class _Answered(NamedTuple):
 class HttpSource:
     """Follows services of one platform; what it hears goes into the book, and failures too."""
 
-    def __init__(self, settings: HttpRegistry, book: Book) -> None:
+    def __init__(self, settings: HttpRegistry, book: RosterCache) -> None:
         self._settings = settings
         self._book = book
-        self._turns = Turns(settings.interval_seconds, lambda: book.followed_for)
+        self._turns = PollSchedule(settings.interval_seconds, lambda: book.followed_for)
         self._etags = Tags(book.clock)
         self._holds_until: dict[ServiceKey, float] = {}
         self._telling = asyncio.Lock()

@@ -13,7 +13,7 @@ from adapter.registries.errors import WrongRegistryAnswer
 from adapter.registries.polling.http1 import Request
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.decoding import Decoder
-from adapter.runtime.pieces import Uncut, array, pieces
+from adapter.runtime.json_pieces import Uncut, array, pieces
 from adapter.runtime.slices import Slices
 
 OUT = "OUT_OF_SERVICE"

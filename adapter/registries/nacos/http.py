@@ -7,13 +7,13 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from adapter.registries.errors import NotAllowed, RegistryError, WrongRegistryAnswer
+from adapter.registries.failover import answering, refusal
 from adapter.registries.nacos.identity import MOVED, Identity, Proof
 from adapter.registries.nacos.wire import Host, Listed, Page, Place, Reader, Result, ServiceInfo, reading
-from adapter.registries.peers import answering, refusal
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.decoding import Decoder
+from adapter.runtime.json_pieces import Uncut, array, pieces
 from adapter.runtime.outbound import Client, Reply
-from adapter.runtime.pieces import Uncut, array, pieces
 from adapter.runtime.slices import Slices
 
 T = TypeVar("T")

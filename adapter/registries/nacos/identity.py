@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from adapter.registries.errors import NotAllowed, NotAuthenticated, RegistryUnreachable, WrongRegistryAnswer
+from adapter.registries.failover import refusal, send
 from adapter.registries.nacos.wire import Place, Token, reading
-from adapter.registries.peers import refusal, send
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.outbound import Client, Reply, secret
 from adapter.settings.registries import NacosRegistry

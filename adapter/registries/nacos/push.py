@@ -26,7 +26,7 @@ _SUBSCRIBED = Decoder(Subscribed).decode
 _log = structlog.get_logger(__name__)
 
 
-class Hearer(Protocol):
+class SubscriptionListener(Protocol):
     """Who wants to hear of services."""
 
     watched: asyncio.Event
@@ -59,7 +59,7 @@ class Hearer(Protocol):
 class Subscription:
     """One connection to one server, with a subscription to each service."""
 
-    def __init__(self, settings: NacosRegistry, identity: Identity, hearer: Hearer) -> None:
+    def __init__(self, settings: NacosRegistry, identity: Identity, hearer: SubscriptionListener) -> None:
         self._settings = settings
         self._identity = identity
         self._hearer = hearer

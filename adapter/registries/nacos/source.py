@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping
 import structlog
 
 from adapter.load.roster import Roster
-from adapter.registries.book import Book
 from adapter.registries.errors import MissingExtra, NotAuthenticated, RegistryError, RegistryUnreachable
+from adapter.registries.failover import Failover, limit_of
 from adapter.registries.nacos.http import Lists
 from adapter.registries.nacos.identity import Identity
 from adapter.registries.nacos.tasks import spread, together
 from adapter.registries.nacos.wire import PUBLIC, Place, Reader, ServiceInfo
-from adapter.registries.peers import Peers, limit_of
 from adapter.registries.roster import ServiceKey
+from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.backoff import Backoff
 from adapter.runtime.outbound import Access, Client
 from adapter.settings.registries import NacosRegistry
@@ -28,11 +28,11 @@ _log = structlog.get_logger(__name__)
 class NacosSource:
     """Follows services in one Nacos: a subscription for all, and lists for those that it does not carry."""
 
-    def __init__(self, settings: NacosRegistry, book: Book) -> None:
+    def __init__(self, settings: NacosRegistry, book: RosterCache) -> None:
         self._settings = settings
         self._book = book
         self._reader = Reader(settings.clusters, settings.pod_name_key)
-        self._peers = Peers(settings.servers, book.reconnected)
+        self._peers = Failover(settings.servers, book.reconnected)
         self._wake = asyncio.Event()
         self.watched = asyncio.Event()
         """Set whenever other services are to be followed; the subscription takes it back."""

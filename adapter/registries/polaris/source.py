@@ -13,15 +13,15 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from adapter.load.roster import Roster
-from adapter.registries.book import Book
 from adapter.registries.errors import RegistryError, WrongRegistryAnswer
-from adapter.registries.peers import Peers, limit_of
+from adapter.registries.failover import Failover, limit_of
 from adapter.registries.polaris import wire
 from adapter.registries.polling.http1 import RawReply
 from adapter.registries.polling.pool import Pool, Unanswered
+from adapter.registries.polling.schedule import PollSchedule
 from adapter.registries.polling.tags import Tags
-from adapter.registries.polling.turns import Turns
 from adapter.registries.roster import ServiceKey
+from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.outbound import Access
 from adapter.runtime.slices import Slices
 from adapter.settings.registries import PolarisRegistry
@@ -36,11 +36,11 @@ class _Refused(NamedTuple):
 class PolarisSource:
     """Follows services in one Polaris; what it hears goes into the book, and failures too."""
 
-    def __init__(self, settings: PolarisRegistry, book: Book) -> None:
+    def __init__(self, settings: PolarisRegistry, book: RosterCache) -> None:
         self._settings = settings
         self._book = book
-        self._peers = Peers(settings.servers, book.reconnected)
-        self._turns = Turns(settings.interval_seconds, lambda: book.followed_for)
+        self._peers = Failover(settings.servers, book.reconnected)
+        self._turns = PollSchedule(settings.interval_seconds, lambda: book.followed_for)
         self._revisions = Tags(book.clock)
         self._pools: dict[tuple[str, bool], Pool] = {}
         """By server, and whether they are for late ones."""

@@ -13,10 +13,10 @@ from adapter.registries.errors import (
     UnknownService,
     WrongRegistryAnswer,
 )
-from adapter.registries.peers import refusal
+from adapter.registries.failover import refusal
 from adapter.registries.polling.http1 import RawReply, Request
 from adapter.runtime.decoding import Decoder
-from adapter.runtime.pieces import Uncut, array, pieces
+from adapter.runtime.json_pieces import Uncut, array, pieces
 from adapter.runtime.slices import Slices
 
 ACCESS_HEADER = "X-Polaris-Token"

@@ -21,7 +21,7 @@ from adapter.registries.zookeeper.layouts import (
     weight,
     with_verdict,
 )
-from adapter.runtime import plain
+from adapter.runtime import document_text
 from adapter.runtime.decoding import decode
 
 ANY_HOST = "0.0.0.0"  # noqa: S104 - Dubbo's word for every address, not one to listen on
@@ -104,7 +104,7 @@ def documents(node: str, body: bytes) -> Rules:
     """The rules of one node of Dubbo's dynamic configuration, for an application or for an interface."""
     try:
         return Rules(tuple(_document(body)))
-    except (ValueError, plain.TextError) as error:
+    except (ValueError, document_text.TextError) as error:
         return Rules((), (f"rule {node} is not applied: {' '.join(str(error).split())}",))
 
 
@@ -195,7 +195,7 @@ def _document(body: bytes) -> Iterator[Rule]:
             raise _NotClearError("; ".join(found.remarks))
         yield from found.rules
         return
-    content = plain.read(text)  # not by a loader: a C one crashes on what is nested deep
+    content = document_text.read(text)  # not by a loader: a C one crashes on what is nested deep
     if content is None:
         return
     config = msgspec.convert(content, _Config, strict=False)

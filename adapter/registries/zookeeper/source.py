@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import structlog
 
 from adapter.load.roster import Roster
-from adapter.registries.book import Book
 from adapter.registries.errors import NotAllowed, RegistryError, WrongRegistryAnswer
 from adapter.registries.roster import ServiceKey
+from adapter.registries.roster_cache import RosterCache
 from adapter.registries.zookeeper.readers import (
     InstanceReader,
     ProviderReader,
@@ -55,7 +55,7 @@ class _Followed:
 class ZooKeeperSource:
     """A ZooKeeper as a roster source. `settings` say which layout; the book judges what is heard."""
 
-    def __init__(self, settings: ZooKeeperRegistry, book: Book) -> None:
+    def __init__(self, settings: ZooKeeperRegistry, book: RosterCache) -> None:
         self._settings = settings
         self._book = book
         self._followed: dict[ServiceKey, _Followed] = {}

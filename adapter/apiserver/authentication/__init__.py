@@ -1,0 +1,1 @@
+"""Who sends a request: front-proxy headers, client certificates and tokens."""

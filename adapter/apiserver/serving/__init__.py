@@ -1,0 +1,1 @@
+"""The serving certificate, its renewal, and the TLS listener."""

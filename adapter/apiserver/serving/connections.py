@@ -1,0 +1,66 @@
+"""Connections that know who is at the other end, and speak JSON even where a request cannot be read."""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+from aiohttp import web
+
+from adapter.apiserver import status
+from adapter.apiserver.authentication.requestheader import NOBODY, Peer, peer_of
+from adapter.inbound import connections as inbound
+from adapter.inbound.connections import LIMITS, Handle, Limits
+
+AuthorityOf = Callable[[ssl.SSLContext], str]
+
+
+class Connection(inbound.Connection):
+    """One connection; `peer` is who the handshake showed. The front proxy's are known from the start."""
+
+    __slots__ = ("_server", "peer")
+
+    def __init__(self, owner: "Connections", **options: Any) -> None:
+        super().__init__(owner, **options)
+        self.peer: Peer = NOBODY
+        self._server = owner
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Look at the peer once."""
+        self.peer = peer_of(transport, self._server.authority_of)
+        super().connection_made(transport)
+
+    def is_known(self) -> bool:
+        return self._server.is_front_proxy(self.peer)
+
+    def refusal(self, code: int, message: str) -> web.StreamResponse:
+        """A Status for what is no HTTP."""
+        if code == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
+            error = status.head_too_large(message)
+        else:
+            error = status.bad_request(message) if code < 500 else status.internal(message)
+        return web.Response(body=status.body(error), status=int(error.code), content_type="application/json")
+
+
+class Connections(inbound.Connections):
+    """Makes connections, and keeps those there are."""
+
+    connection_type = Connection
+
+    def __init__(
+        self,
+        handle: Handle,
+        authority_of: AuthorityOf,
+        is_front_proxy: Callable[[Peer], bool] = lambda _: False,
+        limits: Limits = LIMITS,
+    ) -> None:
+        super().__init__(handle, limits)
+        self.authority_of = authority_of
+        self.is_front_proxy = is_front_proxy
+
+    def dismiss(self, is_welcome: Callable[[Peer], bool]) -> None:
+        """Close the connections whose peer is welcome no more: idle ones now, others after their answer."""
+        for connection in self.connections:
+            if isinstance(connection, Connection) and not is_welcome(connection.peer):
+                connection.leave()

@@ -1,0 +1,137 @@
+"""TLS as the aggregator meets it: contexts built by hand, and a listening socket whose context can be replaced.
+
+Every change of certificate or authority makes a new context, because a live one never forgets an authority. Connections
+that stand keep theirs; `trust.Peer` judges them anew at each request. Sessions cannot be resumed, neither by ticket nor
+(across a change) by the context's own cache, so a dropped authority's client has to show its certificate again.
+"""
+
+import asyncio
+import os
+import socket
+import ssl
+import sys
+import tempfile
+from contextlib import suppress
+from weakref import WeakKeyDictionary
+
+from adapter.apiserver.serving.certificates import KeyPair
+from adapter.apiserver.serving.handshakes import TlsConnection
+from adapter.apiserver.status import CertificateError
+from adapter.inbound import sockets
+from adapter.inbound.connections import LIMITS, Connections, Limits
+from adapter.inbound.fairness import Crowd
+
+_SETTLE_SECONDS = 1.0
+_GROUP = "prime256v1"
+"""The one group for key exchanges. All clients have it, those in FIPS mode too; OpenSSL's own list lets a stranger
+choose ffdhe8192, which costs 120 ms of the event loop."""
+_TURNS = 3  # of the event loop, from taking a connection to the start of its handshake, and one to spare
+
+
+def server_context(pair: KeyPair, authority: str) -> ssl.SSLContext:
+    """A context that serves this pair and verifies clients against this PEM bundle alone, which holds the authorities
+    of front proxies and of users (`Trust.bundle`); without one it asks for no certificate.
+
+    Raises CertificateError. Touches files, if only in memory: call it off the event loop.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
+    context.num_tickets = 0
+    context.set_alpn_protocols(["http/1.1"])
+    context.set_ecdh_curve(_GROUP)
+    try:
+        _load_pair(context, pair)
+        if authority:
+            _trust(context, authority)
+    except (ssl.SSLError, ValueError, OSError) as error:
+        raise CertificateError(f"certificates cannot be loaded: {error}") from None
+    return context
+
+
+def _trust(context: ssl.SSLContext, authority: str) -> None:
+    context.verify_mode = ssl.CERT_OPTIONAL
+    # As Go verifies: any certificate of the bundle is an anchor, and managed clouds' authorities lack key identifiers.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.load_verify_locations(cadata=authority)
+
+
+def _load_pair(context: ssl.SSLContext, pair: KeyPair) -> None:
+    """Load PEM texts, which OpenSSL takes from files only; where it can be, that file is in memory."""
+    content = f"{pair.certificate}\n{pair.key}".encode()
+    if sys.platform == "linux":
+        descriptor = os.memfd_create("serving")
+        with open(descriptor, "wb") as file:  # noqa: PTH123 - there is no path
+            file.write(content)
+            file.flush()
+            context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    else:
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(content)
+            file.flush()
+            context.load_cert_chain(file.name)
+
+
+class Listener:
+    """A listening socket that outlives the contexts it is served with."""
+
+    def __init__(self, address: str, port: int, limits: Limits = LIMITS) -> None:
+        self._address = (address, port)
+        self._socket: socket.socket | None = None
+        self._server: asyncio.Server | None = None
+        self._newcomers: Crowd[TlsConnection] = Crowd(limits.newcomers, lambda one: one.address)
+        self._authorities: WeakKeyDictionary[ssl.SSLContext, str] = WeakKeyDictionary()
+
+    @property
+    def port(self) -> int:
+        """The port it listens on, 0 before `serve`."""
+        return int(self._socket.getsockname()[1]) if self._socket else 0
+
+    def authority_of(self, context: ssl.SSLContext) -> str:
+        """The bundle that a context verifies clients against."""
+        return self._authorities.get(context, "")
+
+    async def serve(self, connections: Connections, context: ssl.SSLContext, authority: str) -> None:
+        """Take new connections with this context from now on; those that stand are left alone.
+
+        Handshakes under way are given a moment to end, so that whoever looks at the connections then sees them all.
+        """
+        if self._socket is None:
+            self._socket = sockets.listening(*self._address)
+        self._authorities[context] = authority
+        before = self._server
+        self._server = await sockets.take(
+            self._socket.dup(), lambda: TlsConnection(connections, self._newcomers, context)
+        )
+        if before is not None:
+            await _retire(before)
+            await _settled(list(self._newcomers))
+
+    def close(self) -> None:
+        """Take no new connections any more, and end the handshakes under way."""
+        if self._server is not None:
+            self._server.close()
+        if self._socket is not None:
+            self._socket.close()
+        for newcomer in list(self._newcomers):
+            newcomer.abandon()
+
+
+async def _retire(server: asyncio.Server) -> None:
+    """Stop taking connections, and close once those just taken have begun: a closed server would drop them."""
+    loop = asyncio.get_running_loop()
+    for listening in server.sockets:
+        loop.remove_reader(listening.fileno())
+    try:
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+    finally:
+        server.close()
+
+
+async def _settled(newcomers: list[TlsConnection]) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_SETTLE_SECONDS):
+            for newcomer in newcomers:
+                await newcomer.settled.wait()

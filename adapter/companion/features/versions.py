@@ -1,0 +1,146 @@
+"""Whether all serving pods run one version, other than while a rollout progresses.
+
+A version is a pod template: the template's hash, or the controller revision. What people call it comes from a label,
+the images, or the registry.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import NamedTuple
+
+from adapter.companion.context import Context, PolicyCondition
+from adapter.load.assessment import Assessment
+from adapter.load.matching import records
+from adapter.load.membership import uses_registry
+from adapter.load.pods import Pod, PodState
+from adapter.load.spec import Target
+
+CONDITION = "VersionsConsistent"
+VERSION_LABELS = ("app.kubernetes.io/version", "version")
+VERSION_METADATA = ("version", "app.version", "appVersion")
+_REVISION_LABEL = "controller-revision-hash"
+_STALLED = {"DeploymentPaused", "RolloutPaused", "ProgressDeadlineExceeded"}
+"""Reasons of the Progressing condition with which a rollout is under way and does not move."""
+_SHOWN = 5
+
+
+class Version(NamedTuple):
+    """A pod template that serving pods run: its hash, what people call it (empty: not known), and the pods."""
+
+    revision: str
+    name: str
+    pods: Sequence[Pod]
+
+    def __str__(self) -> str:
+        pods = "1 pod" if len(self.pods) == 1 else f"{len(self.pods)} pods"
+        return f"{self.name} ({self.revision}, {pods})" if self.name else f"{self.revision} ({pods})"
+
+
+def findings(situation: Context) -> Iterator[PolicyCondition]:
+    """Whether the serving pods run one version; which ones they run where it is more, and no rollout moves on."""
+    view, now = situation.view, situation.now
+    if view.assessment is None:
+        return
+    by_revision = _by_revision(view.assessment)
+    if len(by_revision) <= 1:
+        yield PolicyCondition(CONDITION, True, "OneVersion", "the serving pods run one version")
+        return
+    told = _told(view.assessment, by_revision)
+    since = _moved_at(by_revision, view.target)
+    quiet = situation.settings.version_mismatch_seconds
+    if now - since < quiet:
+        yield PolicyCondition(
+            CONDITION, True, "RollingOut", f"{told}; a rollout progressed within the last {quiet:g} s"
+        )
+    else:
+        yield PolicyCondition(CONDITION, False, "VersionMismatch", f"{told}; no rollout has progressed for {quiet:g} s")
+
+
+def _by_revision(assessment: Assessment) -> Mapping[str, list[Pod]]:
+    """The serving pods by their template, those whose template is not known left out."""
+    found: dict[str, list[Pod]] = {}
+    for reading in assessment.pods:
+        if reading.state is PodState.SERVING and (revision := revision_of(reading.pod)):
+            found.setdefault(revision, []).append(reading.pod)
+    return found
+
+
+def revision_of(pod: Pod) -> str:
+    """The hash of the template that a pod was made from; empty where it bears none."""
+    return pod.template_hash or pod.labels.get(_REVISION_LABEL, "")
+
+
+def _moved_at(by_revision: Mapping[str, Sequence[Pod]], target: Target | None) -> float:
+    """When a rollout last moved on, for all that can be seen: when a pod of the newest template turned Ready.
+
+    Where the target itself says that its rollout stands still, pods that turned Ready since then are none of it.
+    """
+    newest = max(by_revision.values(), key=lambda pods: min(map(attrgetter("created_at"), pods)))
+    moves = sorted(map(_ready_at, newest))
+    if target is None or target.progressing not in _STALLED or target.progressing_since is None:
+        return moves[-1]
+    return max((at for at in moves if at <= target.progressing_since), default=target.progressing_since)
+
+
+def _ready_at(pod: Pod) -> float:
+    return pod.ready.since if pod.ready is not None and pod.ready.since is not None else pod.created_at
+
+
+def _told(assessment: Assessment, by_revision: Mapping[str, Sequence[Pod]]) -> str:
+    named = _names(assessment, by_revision)
+    versions = [Version(revision, named.get(revision, ""), pods) for revision, pods in by_revision.items()]
+    versions.sort(key=lambda version: (-len(version.pods), version.revision))
+    shown = ", ".join(map(str, versions[:_SHOWN])) + (" …" if len(versions) > _SHOWN else "")
+    return f"the serving pods run {len(versions)} versions: {shown}"
+
+
+def _names(assessment: Assessment, by_revision: Mapping[str, Sequence[Pod]]) -> Mapping[str, str]:
+    """What people call the versions, by the first source that tells any two of them apart."""
+    samples = {revision: pods[0] for revision, pods in by_revision.items()}
+    for names in _sources(assessment, samples):
+        if len(set(names.values())) > 1:
+            return names
+    return {}
+
+
+def _sources(assessment: Assessment, samples: Mapping[str, Pod]) -> Iterator[dict[str, str]]:
+    for label in VERSION_LABELS:
+        yield {revision: pod.labels.get(label, "") for revision, pod in samples.items()}
+    yield _tags(samples)
+    yield _registered(assessment, samples)
+
+
+def _tags(samples: Mapping[str, Pod]) -> dict[str, str]:
+    """The tags of the images that are not the same in all templates."""
+    images = {revision: {c.name: c.image for c in pod.containers if c.image} for revision, pod in samples.items()}
+    names = dict.fromkeys(name for by_name in images.values() for name in by_name)
+    differing = [name for name in names if len({by_name.get(name) for by_name in images.values()}) > 1]
+    return {
+        revision: "+".join(tag(by_name[name]) for name in differing if name in by_name)
+        for revision, by_name in images.items()
+    }
+
+
+def tag(image: str) -> str:
+    """What tells an image from others of its name: its tag, else the beginning of its digest, else `latest`."""
+    name, _, digest = image.partition("@")
+    _, colon, found = name.rpartition("/")[2].partition(":")
+    if colon:
+        return found
+    return digest.partition(":")[2][:12] if digest else "latest"
+
+
+def _registered(assessment: Assessment, samples: Mapping[str, Pod]) -> dict[str, str]:
+    """What the pods say of their version in the registry."""
+    registry, roster = uses_registry(assessment.policy), assessment.memory.last_valid
+    if registry is None or roster is None:
+        return {}
+    found = records(samples.values(), roster, registry)
+    return {
+        revision: _first(one.metadata.get(key, "") for one in found.get(pod.uid, ()) for key in VERSION_METADATA)
+        for revision, pod in samples.items()
+    }
+
+
+def _first(texts: Iterable[str]) -> str:
+    return next((text for text in texts if text), "")

@@ -1,0 +1,1 @@
+"""Everything the companion writes to the API server."""

@@ -1,0 +1,97 @@
+"""What the companion may do. A plan lists actions; `writer` carries them out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from adapter.companion.state import Notice, Series, Subject
+from adapter.load.spec import Target
+from adapter.snapshot import Key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteStatus:
+    """Put this in place of the policy's status, if that is still the one of this `assessedAt` (empty: any)."""
+
+    key: Key
+    uid: str
+    status: Mapping[str, Any]
+    over: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaiseScale:
+    """Raise the scale at this path to `to`, if it is that of this target (a UID) and still `current`."""
+
+    key: Key
+    path: str
+    target: str
+    current: int
+    to: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkPod:
+    """Have this pod (of this UID) deleted `first`, or no longer so."""
+
+    key: Key
+    namespace: str
+    pod: str
+    uid: str
+    first: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskTolerance:
+    """Learn from a dry run on this HPA whether the cluster's HPAs have a tolerance."""
+
+    key: Key
+    hpa: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireHpa:
+    """Own these fields of the HPA's behavior, if it is still of this version and nobody else owns one of them."""
+
+    key: Key
+    hpa: str
+    uid: str
+    version: str
+    behavior: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteEvent:
+    """Begin this series of Events about the policy of this UID, or write how often it was repeated."""
+
+    key: Key
+    uid: str
+    subject: Subject
+    series: Series
+    target: Target | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notify:
+    """Have people told of this, by the routes of these names and those for all policies."""
+
+    key: Key
+    notices: tuple[Notice, ...]
+    routes: tuple[str, ...]
+
+
+Action = RaiseScale | Notify | MarkPod | AskTolerance | WireHpa | WriteStatus | WriteEvent
+
+
+class ActionResult(StrEnum):
+    """How an action ended.
+
+    `OVERTAKEN`: things are no more as they were planned for, so nothing was written. `NOT_LEADING`: nothing was tried.
+    """
+
+    DONE = "done"
+    OVERTAKEN = "overtaken"
+    NOT_LEADING = "notLeading"
+    REFUSED = "refused"
+    FAILED = "failed"

@@ -1,0 +1,58 @@
+"""Events as the API takes them (events.k8s.io/v1)."""
+
+import socket
+from typing import Any, NamedTuple
+
+from adapter.companion.writes.actions import WriteEvent
+from adapter.kube.paths import collection, path
+from adapter.policy.memory_json import time_text
+
+EVENTS = ("events.k8s.io/v1", "events")
+CONTROLLER = "effective-load.io/companion"
+_LONGEST_INSTANCE = 128
+_INSTANCE = socket.gethostname()[:_LONGEST_INSTANCE]
+
+
+class Writing(NamedTuple):
+    """A request: a new Event, or the count of one that is there."""
+
+    method: str
+    path: str
+    body: dict[str, Any]
+
+
+def writing(action: WriteEvent) -> Writing:
+    """What writes as much of the series as there is."""
+    events, series = collection(*EVENTS, action.key.namespace), action.series
+    repeated = {"count": series.count, "lastObservedTime": time_text(series.last)}
+    if series.written:
+        return Writing("PATCH", events + path(series.name), {"series": repeated})
+    event = _event(action) | ({"series": repeated} if series.count > 1 else {})
+    return Writing("POST", events, event)
+
+
+def _event(action: WriteEvent) -> dict[str, Any]:
+    key, target = action.key, action.target
+    regarding = {"apiVersion": "effective-load.io/v1alpha1", "kind": "WatermarkPolicy", "uid": action.uid}
+    event: dict[str, Any] = {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": action.series.name, "namespace": key.namespace},
+        "eventTime": time_text(action.series.first),
+        "type": "Warning" if action.subject.warning else "Normal",
+        "reason": action.subject.reason,
+        "action": action.series.action,
+        "note": action.series.note,
+        "regarding": regarding | key._asdict(),
+        "reportingController": CONTROLLER,
+        "reportingInstance": _INSTANCE,
+    }
+    if target is not None:
+        event["related"] = {
+            "apiVersion": target.api_version,
+            "kind": target.kind,
+            "uid": target.uid,
+            "namespace": key.namespace,
+            "name": target.name,
+        }
+    return event

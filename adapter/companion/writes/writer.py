@@ -1,0 +1,196 @@
+"""Carries out what was planned. Nothing is written by a process that does not lead."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+import msgspec
+import structlog
+
+from adapter.companion.features.deletion_cost import LOWEST
+from adapter.companion.keyed_backoff import KeyedBackoff
+from adapter.companion.writes import event_body
+from adapter.companion.writes.actions import (
+    Action,
+    ActionResult,
+    AskTolerance,
+    MarkPod,
+    Notify,
+    RaiseScale,
+    WireHpa,
+    WriteEvent,
+    WriteStatus,
+)
+from adapter.companion.writes.hpa_writer import APPLY, MERGE, HpaWriter
+from adapter.kube.errors import ApiStatusError, Conflict, Forbidden, KubeError, MalformedAnswer, NotFound
+from adapter.kube.paths import collection, path
+from adapter.kube.pods import DELETION_COST_ANNOTATION, MARK_ANNOTATION
+from adapter.kube.session import Session
+from adapter.policy.managed_fields import OWN
+from adapter.runtime.decoding import Decoder
+from adapter.snapshot import Key
+from adapter.telemetry.metrics import Metrics
+
+WRITE_SECONDS = 2.0
+"""How long one write may take: less than others wait before they take the lease."""
+LONGEST_REASON = 40
+POLICIES = ("effective-load.io/v1alpha1", "watermarkpolicies")
+
+_JSON_PATCH = "application/json-patch+json"
+_log = structlog.get_logger(__name__)
+
+
+class Leadership(Protocol):
+    """Whether this process may write."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether it may at this moment."""
+        ...
+
+
+class Writer:
+    """Writes to the API server, one action at a time; failures are logged, counted, and told to whoever asked.
+
+    `notify` takes what people are to be told, at once.
+    """
+
+    def __init__(
+        self, session: Session, leadership: Leadership, metrics: Metrics, notify: Callable[[Notify], None]
+    ) -> None:
+        self._session = session
+        self._leadership = leadership
+        self._metrics = metrics
+        self._notify = notify
+        self.patience = KeyedBackoff()
+        self.hpas = HpaWriter(self.patch, session.now)
+
+    def may(self, action: Action) -> bool:
+        """Whether it may be tried; what was refused has to wait."""
+        return self.patience.may(action.key, type(action).__name__, self._session.now())
+
+    async def carry_out(self, action: Action) -> ActionResult:
+        """Do it; how that ended."""
+        if not self._leadership.leads:
+            return ActionResult.NOT_LEADING
+        kind = type(action).__name__
+        try:
+            await _to_its_end(self._do(action))
+        except NotFound:
+            return ActionResult.OVERTAKEN  # it was deleted meanwhile, and the watch will tell
+        except KubeError as error:
+            return self._not_done(action, kind, error)
+        self.patience.done(action.key, kind)
+        self._metrics.companion_writes.labels(action=kind, result="done").inc()
+        return ActionResult.DONE
+
+    def _not_done(self, action: Action, kind: str, error: KubeError) -> ActionResult:
+        outcome = _outcome(error)
+        reason = _reason(error)
+        self._metrics.companion_writes.labels(action=kind, result=reason).inc()
+        if outcome is ActionResult.OVERTAKEN:
+            _log.info("overtaken", action=kind, key=str(action.key), error=str(error))
+        elif self.patience.refused(action.key, kind, reason, self._session.now()):
+            _log.warning("not done", action=kind, key=str(action.key), error=str(error))
+        return outcome
+
+    async def _do(self, action: Action) -> None:
+        match action:
+            case RaiseScale():
+                await self._raise_scale(action)
+            case MarkPod():
+                await self._mark_pod(action)
+            case AskTolerance():
+                await self.hpas.ask_tolerance(action)
+            case WireHpa():
+                await self.hpas.wire(action)
+            case WriteStatus():
+                await self._write_status(action)
+            case WriteEvent():
+                await self._write_event(action)
+            case Notify():
+                self._notify(action)
+
+    async def _write_status(self, action: WriteStatus) -> None:
+        # The whole status at once, of this very policy: one of the same name that came since keeps its own. And only
+        # over the status that is known: a leader that was frozen, and is one no more, must not undo what came since.
+        tests = {"/metadata/uid": action.uid, **({"/status/assessedAt": action.over} if action.over else {})}
+        patch = [
+            *({"op": "test", "path": path, "value": value} for path, value in tests.items()),
+            {"op": "add", "path": "/status", "value": action.status},
+        ]
+        await self.patch(f"{path_of(action.key)}/status", patch, _JSON_PATCH)
+
+    async def _write_event(self, action: WriteEvent) -> None:
+        write = event_body.writing(action)
+        if write.method == "PATCH":
+            await self.patch(write.path, write.body, MERGE)
+        else:
+            body = msgspec.json.encode(write.body)
+            await self._session.request(write.method, write.path, body=body, timeout=WRITE_SECONDS)
+
+    async def _raise_scale(self, action: RaiseScale) -> None:
+        # What is written back bears the version that was read: whoever scaled in between wins.
+        scale = _scale(await self._session.get(action.path, timeout=WRITE_SECONDS / 2))
+        found = scale.get("metadata", {}).get("uid"), (scale.get("spec") or {}).get("replicas", 0)
+        if found != (action.target, action.current) or not self._leadership.leads:
+            raise Conflict(409, "Overtaken", f"{action.path} is no longer at {action.current}")
+        raised = scale | {"spec": {"replicas": action.to}}
+        await self._session.request("PUT", action.path, body=msgspec.json.encode(raised), timeout=WRITE_SECONDS / 2)
+
+    async def _mark_pod(self, action: MarkPod) -> None:
+        # Applied without force: a cost that somebody else set is a conflict, and what is left out goes if it is ours.
+        costs = {DELETION_COST_ANNOTATION: str(LOWEST), MARK_ANNOTATION: "true"} if action.first else {}
+        metadata = {"name": action.pod, "namespace": action.namespace, "uid": action.uid, "annotations": costs}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+        pod = collection("v1", "pods", action.namespace) + path(action.pod)
+        await self.patch(pod, body, APPLY, {"fieldManager": OWN})
+
+    async def patch(self, path: str, body: object, content_type: str, params: dict[str, str] | None = None) -> bytes:
+        """Send a patch. Raises KubeError."""
+        answer = await self._session.request(
+            "PATCH",
+            path,
+            body=msgspec.json.encode(body),
+            content_type=content_type,
+            params=params,
+            timeout=WRITE_SECONDS,
+        )
+        return answer.body
+
+
+async def _to_its_end(write: Coroutine[Any, Any, None]) -> None:
+    """Do it also where it is cancelled meanwhile: whoever leads next begins only once it has ended."""
+    task = asyncio.create_task(write)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.gather(asyncio.shield(task), return_exceptions=True)  # how it ended is nobody's business any more
+        raise
+
+
+_SCALE = Decoder(dict[str, Any])
+
+
+def _scale(body: bytes) -> dict[str, Any]:
+    try:
+        return _SCALE.decode(body)
+    except msgspec.MsgspecError as error:
+        raise MalformedAnswer(f"the answer is no scale: {error}") from error
+
+
+def _reason(error: KubeError) -> str:
+    """Why it failed, in a word. What admission webhooks give for a reason may be a text, different each time."""
+    reason = error.reason if isinstance(error, ApiStatusError) else ""
+    return reason if reason.isalpha() and len(reason) <= LONGEST_REASON else type(error).__name__
+
+
+def _outcome(error: KubeError) -> ActionResult:
+    if isinstance(error, Forbidden):
+        return ActionResult.REFUSED
+    return ActionResult.OVERTAKEN if isinstance(error, Conflict) else ActionResult.FAILED
+
+
+def path_of(key: Key) -> str:
+    """Where a policy is."""
+    return collection(*POLICIES, key.namespace) + path(key.name)

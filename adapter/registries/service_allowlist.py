@@ -1,0 +1,105 @@
+"""Which services the policies of a Kubernetes namespace may have followed: judged before any registry is asked."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from adapter.registries.roster import ServiceKey
+from adapter.runtime.fair_slots import Claim, places
+from adapter.settings.registries import AllowedServices, ConsulRegistry, NacosRegistry, PolarisRegistry, Registry
+
+_GROUPED = "@@"
+"""Nacos takes `group@@service` for a service's name, whatever group stands beside it, and ends a group at the first."""
+
+
+class Choice(NamedTuple):
+    """The services to follow, by registry, each with the namespace that it is followed for.
+
+    `left_out` are those that policies may name and that have no place.
+    """
+
+    followed: Mapping[str, Mapping[ServiceKey, str]]
+    left_out: frozenset[ServiceKey]
+
+
+class ServiceAllowlist:
+    """What the settings' registries let policies name."""
+
+    def __init__(self, registries: Iterable[Registry]) -> None:
+        self._settings = {one.name: one for one in registries}
+        self._rules: dict[tuple[str, str], tuple[AllowedServices, ...]] = {}
+        """By registry and namespace."""
+
+    def refusal(self, key: ServiceKey, namespace: str) -> str:
+        """Why a policy of this namespace may not name this service; empty where it may."""
+        settings = self._settings.get(key.registry)
+        if settings is None:
+            known = ", ".join(sorted(self._settings)) or "none yet"
+            return f"registry {key.registry!r} is not in the adapter's settings ({known}); name one of them"
+        if not settings.allow or self._is_allowed(settings, key, namespace):
+            return ""
+        group = f" of group {key.group!r}" if key.group else ""
+        where = f" in its namespace {key.namespace!r}" if key.namespace else ""
+        return (
+            f"policies in namespace {namespace} may not name service {key.service!r}{group} of registry "
+            f"{key.registry}{where}; the adapter's settings (registries, allow) say which they may"
+        )
+
+    def crowded(self, key: ServiceKey, namespace: str) -> str:
+        """The sentence about a service that is left out."""
+        most = self._settings[key.registry].services_per_namespace
+        return (
+            f"service {key.service!r} of registry {key.registry} is not followed: policies in namespace {namespace} "
+            f"name more than {most} of its services, and older policies come first; name fewer, or raise "
+            "servicesPerNamespace in the adapter's settings (registries)"
+        )
+
+    def choose(self, claims: Iterable[Claim[ServiceKey]]) -> Choice:
+        """What to follow of all that policies name: what they may, of each namespace the oldest ones."""
+        allowed: dict[str, list[Claim[ServiceKey]]] = {}
+        for claim in claims:
+            if not self.refusal(claim.item, claim.namespace):
+                allowed.setdefault(claim.item.registry, []).append(claim)
+        followed: dict[str, dict[ServiceKey, str]] = {}
+        left_out: set[ServiceKey] = set()
+        for name, of_one in allowed.items():
+            placed = places(of_one, self._settings[name].services_per_namespace)
+            counts = Counter(namespace for namespace, _ in placed)
+            # Of several namespaces that with the fewest services: nobody's service becomes one of many by being named.
+            ordered = sorted(placed, key=lambda one: (-counts[one[0]], one[0]))
+            followed[name] = {key: namespace for namespace, key in ordered}
+            left_out |= {claim.item for claim in of_one} - followed[name].keys()
+        return Choice(followed, frozenset(left_out))
+
+    def _is_allowed(self, settings: Registry, key: ServiceKey, namespace: str) -> bool:
+        rules = self._rules.get((settings.name, namespace))
+        if rules is None:
+            rules = tuple(one for one in settings.allow if _matches(namespace, one.namespaces))
+            self._rules[settings.name, namespace] = rules
+        if isinstance(settings, NacosRegistry) and (_GROUPED in key.service or _GROUPED in f"{key.group}@"):
+            return False
+        registry_namespace, group = _place(settings, key)
+        return any(
+            _matches(key.service, one.services)
+            and _matches(registry_namespace, one.registry_namespaces)
+            and _matches(group, one.groups)
+            for one in rules
+        )
+
+
+def _place(settings: Registry, key: ServiceKey) -> tuple[str, str]:
+    """The registry's namespace and group that are asked: the policy's, or else those of the settings."""
+    match settings:
+        case NacosRegistry():
+            return key.namespace or settings.namespace or "public", key.group or settings.group
+        case ConsulRegistry():
+            return key.namespace or settings.namespace or "default", key.group
+        case PolarisRegistry():
+            return key.namespace or settings.namespace, key.group
+        case _:
+            return key.namespace, key.group
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, one) for one in patterns)

@@ -1,0 +1,1 @@
+"""Starts real servers for the tests, the demo and the benchmarks."""

@@ -1,0 +1,236 @@
+"""The adapter as a subprocess against a control plane, behind the aggregator like any other metrics API."""
+
+import copy
+import http.client
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import yaml
+
+from harness import objects
+from harness.client import Client, condition_true
+from harness.control_plane import ControlPlane
+from harness.processes import Component, free_ports
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+MANIFESTS = ROOT / "manifests"
+NAMESPACE = SERVICE = ACCOUNT = "effective-load"
+CUSTOM, EXTERNAL = "custom.metrics.k8s.io", "external.metrics.k8s.io"
+RIGHTS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Secret")
+
+Settings = dict[str, Any]
+
+
+def default_settings(port: int, metrics_port: int, *, external: bool) -> Settings:
+    """The settings every test starts from: the one place that knows the keys the harness needs."""
+    return {
+        "server": {
+            "address": "127.0.0.1",
+            "port": port,
+            "externalMetrics": external,
+            "tls": {"namespace": NAMESPACE, "service": SERVICE},
+        },
+        "telemetry": {"address": "127.0.0.1", "port": metrics_port},
+        "logging": {"level": "info"},
+    }
+
+
+def merged(base: Settings, over: Mapping[str, Any]) -> Settings:
+    """Settings with others laid over them, section by section; lists are replaced."""
+    result = copy.deepcopy(base)
+    for key, value in over.items():
+        inner = result.get(key)
+        result[key] = merged(inner, value) if isinstance(inner, dict) and isinstance(value, Mapping) else value
+    return result
+
+
+class AdapterProcess:
+    """One adapter process: its settings file, its registration with the aggregator, its life.
+
+    with AdapterProcess(cluster, {"resourceMetrics": {"intervalSeconds": 2}}) as adapter:
+        adapter.kill()
+        adapter.restart()
+    """
+
+    def __init__(
+        self,
+        cluster: ControlPlane,
+        settings: Mapping[str, Any] | None = None,
+        *,
+        external: bool = False,
+        kubeconfig: Path | None = None,
+        name: str = "adapter",
+        env: Mapping[str, str] | None = None,
+        command: tuple[str, ...] = ("-m", "adapter.cli", "serve"),
+        register: bool = True,
+        authority: bytes | None = None,
+    ) -> None:
+        """`kubeconfig` defaults to the admin's; `authority` is the CA when the settings name certificate files.
+
+        Without an authority the adapter has to put its own into the API services (`server.tls.injectCABundle`).
+        """
+        self.cluster, self.external, self.name, self.register_it = cluster, external, name, register
+        self.port, self.metrics_port = free_ports(2)
+        self.authority = authority
+        self.settings_file = cluster.folder / f"{name}-settings.yaml"
+        self.configure(settings or {})
+        arguments = ["--kubeconfig", kubeconfig or cluster.kubeconfig, "--settings", self.settings_file]
+        inherited = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
+        self.component = Component(
+            name,
+            [sys.executable, *command, *arguments],
+            cluster.folder / f"{name}.log",
+            ready=lambda: self._direct.raw("/readyz", timeout=3).status == 200,
+            env={**inherited, "PYTHONUNBUFFERED": "1", "POD_NAMESPACE": NAMESPACE, **(env or {})},
+            cwd=ROOT,
+        )
+        self._direct: Client = cluster.anonymous(self.port)
+        cluster.watched.append(self.component)
+
+    # -- life
+
+    def start(self, timeout: float = 60) -> None:
+        """Registers with the aggregator, starts, and waits until ready and available."""
+        if self.register_it:
+            self.register()
+        self.component.start()
+        self.component.wait_ready(timeout)
+        self.wait_available()
+
+    def restart(self, timeout: float = 60) -> None:
+        """Stops what runs and starts again on the same port, with the settings as they are now."""
+        self.component.stop()
+        self.component.start()
+        self.component.wait_ready(timeout)
+        self.wait_available()
+
+    def stop(self) -> None:
+        self.component.stop(10)
+
+    def kill(self) -> None:
+        """Ends it at once, as a crash would; the registration stays."""
+        self.component.kill()
+
+    def close(self) -> None:
+        """Stops it and takes its registration back."""
+        self.stop()
+        if self.register_it:
+            self.unregister()
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- settings
+
+    def configure(self, settings: Mapping[str, Any]) -> None:
+        """Writes the settings file anew, over the defaults; a running adapter reloads it."""
+        defaults = default_settings(self.port, self.metrics_port, external=self.external)
+        self.settings = merged(defaults, settings)
+        self.write_settings(yaml.safe_dump(self.settings))
+
+    def write_settings(self, text: str) -> None:
+        """The settings file's very text, to try a broken one; replaced in one step as a ConfigMap's is."""
+        staged = self.settings_file.with_suffix(".new")
+        staged.write_text(text)
+        staged.replace(self.settings_file)
+
+    # -- registration
+
+    @property
+    def api_services(self) -> dict[str, tuple[str, str, int]]:
+        """Name of each API service: group, version, priority."""
+        found = {f"v1beta2.{CUSTOM}": (CUSTOM, "v1beta2", 200), f"v1beta1.{CUSTOM}": (CUSTOM, "v1beta1", 100)}
+        return {**found, f"v1beta1.{EXTERNAL}": (EXTERNAL, "v1beta1", 100)} if self.external else found
+
+    def register(self) -> None:
+        """Leads the Service and the API services to this process; another one's may be taken over so."""
+        client = self.cluster.client
+        client.apply(objects.namespace(NAMESPACE))
+        client.apply(objects.external_service(SERVICE, NAMESPACE, self.port))
+        for group, version, priority in self.api_services.values():
+            where = (NAMESPACE, SERVICE, self.port)
+            item = objects.api_service(group, version, where, priority=priority, authority=self.authority, skip=False)
+            client.apply(item)
+
+    def unregister(self) -> None:
+        for name in self.api_services:
+            self.cluster.client.delete(f"/apis/apiregistration.k8s.io/v1/apiservices/{name}")
+
+    def wait_available(self, timeout: float = 60) -> None:
+        for name in self.api_services if self.register_it else ():
+            self.cluster.wait_api_service(name, timeout)
+
+    # -- looking at it
+
+    def get(self, path: str, **headers: str) -> Any:
+        """A request straight to the adapter, without any identity."""
+        return self._direct.raw(path, headers)
+
+    def readiness(self) -> Any:
+        """Whether it is ready and why not, as it tells those who may know."""
+        return self.cluster.as_aggregator(self.port, "admin", "system:masters").raw("/readyz?verbose")
+
+    def metrics(self) -> str:
+        """Its own metrics page."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.metrics_port, timeout=5)
+        try:
+            connection.request("GET", "/metrics")
+            return connection.getresponse().read().decode()
+        finally:
+            connection.close()
+
+    def metric(self, series: str) -> float | None:
+        """The value of one series of its own, written as the page writes it, or None."""
+        for line in self.metrics().splitlines():
+            name, _, value = line.rpartition(" ")
+            if name == series:
+                return float(value)
+        return None
+
+    def logs(self, lines: int = 40) -> str:
+        return self.component.tail(lines)
+
+
+def manifests(*kinds: str, folders: Iterable[str] = ("base", "crd")) -> Iterator[dict[str, Any]]:
+    """The objects of these kinds in the project's own manifests."""
+    for folder in folders:
+        for path in sorted((MANIFESTS / folder).rglob("*.yaml")):
+            for item in yaml.safe_load_all(path.read_text()):
+                if isinstance(item, dict) and item.get("kind") in kinds:
+                    yield item
+
+
+def install_crds(cluster: ControlPlane) -> None:
+    """Applies the project's custom resource definitions and waits until they are served."""
+    for item in manifests("CustomResourceDefinition"):
+        cluster.client.apply(item)
+        path = cluster.client.path(item)
+        cluster.client.wait_for(path, lambda found: condition_true(found, "Established"), 30, "CRD established")
+
+
+def account_kubeconfig(cluster: ControlPlane, account: str = ACCOUNT) -> Path:
+    """A kubeconfig with the rights that the manifests give a service account, so that tests find a right too few."""
+    cluster.client.apply(objects.namespace(NAMESPACE))
+    for kind in RIGHTS:  # in this order: a binding's subject and role come first
+        for item in manifests(kind, folders=("base", "components/external-metrics")):
+            if item["kind"] in {"ServiceAccount", "Role", "RoleBinding", "Secret"}:
+                item["metadata"].setdefault("namespace", NAMESPACE)
+            for subject in item.get("subjects", []):
+                if subject["kind"] == "ServiceAccount":
+                    subject.setdefault("namespace", NAMESPACE)
+            cluster.client.apply(item)
+    return cluster.kubeconfig_with_token(cluster.token(NAMESPACE, account), f"kubeconfig-{account}")

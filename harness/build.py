@@ -1,0 +1,40 @@
+"""`python -m harness.build [NAME ...]`: builds the programs that tests, demo and benchmarks start, and says where.
+
+Without names: all of them.
+"""
+
+import argparse
+import shutil
+import sys
+
+from harness import binaries
+from harness.registries import eureka, zookeeper
+
+REGISTRIES = ("consul", "polaris")
+JAVA = {"eureka": eureka.ensure, "zookeeper": zookeeper.ensure}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Build what is missing; the exit status is 1 where something cannot be built."""
+    kubectl = () if shutil.which("kubectl") else ("kubectl",)
+    needed = (*binaries.EVERYTHING, *REGISTRIES, *kubectl, *JAVA)
+    parser = argparse.ArgumentParser(prog="python -m harness.build", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join({**binaries.RECIPES, **JAVA})}")
+    names = parser.parse_args(arguments).names or needed
+    if unknown := [name for name in names if name not in binaries.RECIPES and name not in JAVA]:
+        parser.error(f"no recipe for {', '.join(unknown)}; there are: {', '.join({**binaries.RECIPES, **JAVA})}")
+    try:
+        programs = binaries.ensure(*(name for name in names if name not in JAVA))
+        for name in names:
+            if name in JAVA:
+                programs[name] = JAVA[name]()
+    except binaries.BuildError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    for name, path in programs.items():
+        print(f"{name:26} {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

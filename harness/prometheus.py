@@ -1,0 +1,195 @@
+"""A real Prometheus on loopback, and exporters whose numbers a test sets."""
+
+import http.client
+import http.server
+import json
+import shutil
+import socket
+import tempfile
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import yaml
+
+from harness import binaries
+from harness.processes import Component, free_ports
+
+LOOPBACK = "127.0.0.1"
+
+
+class Exporter:
+    """A /metrics page on loopback with exactly the series a test sets."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        self.failing = False
+        """Set it to answer scrapes with 500: the series go stale, as when a target is down."""
+        self.scrapes = 0
+        self._server = http.server.ThreadingHTTPServer((LOOPBACK, 0), self._handler())
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self._thread.start()
+
+    @property
+    def address(self) -> str:
+        return f"{LOOPBACK}:{self._server.server_port}"
+
+    def set(self, series: Mapping[str, float | str]) -> None:
+        """All series there are from now on: {'rps{namespace="a",pod="b"}': 12}; "NaN" and timestamps go as text."""
+        self.set_text("".join(f"{name} {value}\n" for name, value in series.items()))
+
+    def set_text(self, text: str) -> None:
+        """The whole page as it shall read."""
+        self._text = text
+
+    def pods(self, metric: str, namespace: str, values: Mapping[str, float | str]) -> None:
+        """One series a pod, labelled as Prometheus' own Kubernetes discovery would."""
+        self.set({f'{metric}{{namespace="{namespace}",pod="{pod}"}}': value for pod, value in values.items()})
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(5)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _handler(self) -> type[http.server.BaseHTTPRequestHandler]:
+        exporter = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                exporter.scrapes += 1
+                body = exporter._text.encode()
+                self.send_response(500 if exporter.failing else 200)
+                self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
+                """Says nothing: a scrape a second."""
+
+        return Handler
+
+
+class Prometheus:
+    """A Prometheus that scrapes exporters every second; it keeps its port and its data through a restart.
+
+    with Exporter() as exporter, Prometheus([exporter]) as prometheus:
+        exporter.set({'rps{namespace="shop",pod="a"}': 120})
+        prometheus.wait_value('rps{pod="a"}', 120)
+    """
+
+    def __init__(
+        self,
+        exporters: Sequence[Exporter] = (),
+        *,
+        interval: str = "1s",
+        config: Mapping[str, Any] | None = None,
+        web_config: Mapping[str, Any] | None = None,
+        flags: Mapping[str, str] | None = None,
+        say: Callable[[str], None] = binaries.say_to_stderr,
+    ) -> None:
+        """`config` is merged over the configuration, `web_config` sets users or TLS, `flags` come without dashes."""
+        self.exporters, self.say = list(exporters), say
+        scrape = {"job_name": "tests", "static_configs": [{"targets": [one.address for one in exporters]}]}
+        everywhere = {"scrape_interval": interval, "scrape_timeout": interval}
+        self.config = {"global": everywhere, "scrape_configs": [scrape] if exporters else [], **(config or {})}
+        self.web_config, self.flags = web_config, dict(flags or {})
+        [self.port] = free_ports(1)
+
+    @property
+    def url(self) -> str:
+        return f"http://{LOOPBACK}:{self.port}"
+
+    def start(self) -> None:
+        """Starts it for the first time: a folder, a configuration, and the wait until it answers."""
+        program = binaries.ensure("prometheus", say=self.say)["prometheus"]
+        self.folder = Path(tempfile.mkdtemp(prefix="effective-load-prometheus-"))
+        (self.folder / "prometheus.yml").write_text(yaml.safe_dump(self.config))
+        flags = {
+            "config.file": str(self.folder / "prometheus.yml"),
+            "storage.tsdb.path": str(self.folder / "data"),
+            "web.listen-address": f"{LOOPBACK}:{self.port}",
+            "log.level": "warn",
+            "scrape.discovery-reload-interval": "100ms",  # targets are looked at every 5 s otherwise, also at the start
+            **self.flags,
+        }
+        if self.web_config is not None:
+            flags["web.config.file"] = str(self.folder / "web.yml")
+            (self.folder / "web.yml").write_text(yaml.safe_dump(dict(self.web_config)))
+        command = [program, "--storage.tsdb.no-lockfile", *(f"--{name}={value}" for name, value in flags.items())]
+        # With users or TLS of its own anybody's answer will do: 401 shows that it listens.
+        ready = self._ready if self.web_config is None else self._listens
+        self.component = Component("prometheus", command, self.folder / "prometheus.log", ready=ready)
+        self.resume()
+
+    def resume(self) -> None:
+        """Starts it again after `kill` or `pause`."""
+        self.component.start()
+        self.component.wait_ready(60)
+
+    def pause(self) -> None:
+        """Ends it cleanly; data and port stay for `resume`."""
+        self.component.stop()
+
+    def kill(self) -> None:
+        """Ends it at once, as a crash would."""
+        self.component.kill()
+
+    def stop(self) -> None:
+        """Ends it and removes its data."""
+        self.component.stop(3)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """The result of an instant query: [{"metric": {...}, "value": [time, "12"]}, …]."""
+        status, body = self._get(f"/api/v1/query?{urllib.parse.urlencode({'query': expression})}")
+        answer = json.loads(body)
+        if status != 200:
+            raise RuntimeError(f"{expression}: {answer.get('error', body)}")
+        return list(answer["data"]["result"])
+
+    def wait_value(self, expression: str, value: float, timeout: float = 40) -> None:
+        """Waits until the expression gives one series or more, all of this value."""
+        deadline = time.monotonic() + timeout
+        while not ((found := self.query(expression)) and all(float(one["value"][1]) == value for one in found)):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{expression} is not {value} within {timeout:g} s: {found}")
+            time.sleep(0.1)
+
+    def _ready(self) -> bool:
+        return self._get("/-/ready")[0] == 200
+
+    def _listens(self) -> bool:
+        with socket.create_connection((LOOPBACK, self.port), timeout=2):
+            return True
+
+    def _get(self, path: str) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=10)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()

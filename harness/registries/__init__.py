@@ -1,0 +1,1 @@
+"""Real service registries, each a process that a test starts and stops."""

@@ -1,0 +1,187 @@
+"""A real ZooKeeper on loopback: the server's jars, which Maven brings once into the cache, and Java."""
+
+import contextlib
+import functools
+import hashlib
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from cryptography.hazmat.primitives import serialization
+from kazoo.client import KazooClient  # type: ignore[import-untyped]
+
+from harness import binaries
+from harness.processes import Component, free_ports
+
+LOOPBACK = "127.0.0.1"
+VERSION = "3.9.5"
+SOURCE = Path(__file__).resolve().parent / "zookeeper-server"
+TICK_MS = 200
+"""Sessions are ended within a tick of their time."""
+
+_READY_SECONDS = 60
+_MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+_FLAGS = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+
+
+@functools.cache
+def ensure(say: Callable[[str], None] = binaries.say_to_stderr) -> Path:
+    """The folder of the jars, which are brought first where they are missing: half a minute, 10 MB."""
+    digest = hashlib.sha256((SOURCE / "pom.xml").read_bytes()).hexdigest()[:10]
+    target = binaries.cache_root() / "bin" / f"zookeeper-{VERSION}-{digest}"
+    lock = binaries.cache_root() / "locks" / f"{target.name}.lock"
+    with binaries._lock(lock, lambda: say("waiting: another run brings zookeeper")):
+        if not target.exists():
+            say(f"bringing zookeeper {VERSION} once, half a minute; kept in {target}")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=".zookeeper-", dir=target.parent) as scratch:
+                _bring(Path(scratch)).rename(target)
+    return target
+
+
+def _bring(scratch: Path) -> Path:
+    shutil.copy(SOURCE / "pom.xml", scratch)
+    command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={scratch / 'jars'}"]
+    for left in reversed(range(3)):  # a registry of packages has bad moments
+        done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            break
+        if not left:
+            end = "\n".join((done.stdout + done.stderr).splitlines()[-40:])
+            raise binaries.BuildError(f"mvn dependency:copy-dependencies failed:\n{end}")
+    return scratch / "jars"
+
+
+class ZooKeeper:
+    """A ZooKeeper that keeps its ports, and its data unless they are wiped, through a restart.
+
+    with ZooKeeper() as zookeeper, zookeeper.session() as client:
+        client.create("/services/shop/1", b"{}", ephemeral=True, makepath=True)
+
+    `tls`: a PEM file with certificate and key, and one with the CA that clients' certificates are checked by; then
+    there is a secure client port besides, for clients with a certificate.
+    """
+
+    def __init__(
+        self, *, tls: tuple[Path, Path] | None = None, say: Callable[[str], None] = binaries.say_to_stderr
+    ) -> None:
+        self.tls, self.say = tls, say
+        self.port, self.secure_port = free_ports(2)
+
+    @property
+    def address(self) -> str:
+        """Where it listens without TLS."""
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def secure_address(self) -> str:
+        """Where it listens with TLS, by the name that certificates are made for."""
+        return f"localhost:{self.secure_port}"
+
+    def start(self) -> None:
+        """Starts it for the first time: a folder, a configuration, and the wait until it answers."""
+        jars = ensure(say=self.say)
+        self.folder = Path(tempfile.mkdtemp(prefix="effective-load-zookeeper-"))
+        config = self.folder / "zoo.cfg"
+        config.write_text("".join(f"{name}={value}\n" for name, value in self._config().items()))
+        command: list[str | Path] = ["/usr/bin/env", "java", *_FLAGS, "-cp", f"{jars}/*", _MAIN, config]
+        self.component = Component("zookeeper", command, self.folder / "zookeeper.log", ready=self._serves)
+        self.resume()
+
+    def resume(self) -> None:
+        """Starts it again after `kill`."""
+        self.component.start()
+        self.component.wait_ready(_READY_SECONDS)
+
+    def kill(self) -> None:
+        """Ends it at once, as a crash would; data and ports stay for `resume`."""
+        self.component.kill()
+
+    def restart(self, *, wipe: bool = False) -> None:
+        """Kills it and starts it again, `wipe` without anything it knew."""
+        self.kill()
+        if wipe:
+            shutil.rmtree(self.folder / "data")
+        self.resume()
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stopped, as a machine that swaps: connections stay, answers do not come."""
+        self.component.signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.component.signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        """Ends it and removes its data."""
+        self.component.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @contextlib.contextmanager
+    def session(self, timeout: float = 10, **more: Any) -> Iterator[Any]:
+        """A client with a session of its own, as a process that registers has one. It blocks."""
+        client = KazooClient(
+            self.address, timeout=timeout, connection_retry={"max_tries": -1, "max_delay": 0.5}, **more
+        )
+        client.start(timeout=20)
+        try:
+            yield client
+        finally:
+            client.stop()
+            client.close()
+
+    def _serves(self) -> bool:
+        with socket.create_connection((LOOPBACK, self.port), timeout=2) as connection:
+            connection.sendall(b"srvr")
+            return connection.recv(9) == b"Zookeeper"  # in other words it does not serve yet
+
+    def _key_store(self, certificate: Path) -> Path:
+        """The same file with the key as PKCS 8, the one form that ZooKeeper reads."""
+        content = certificate.read_bytes()
+        key = serialization.load_pem_private_key(content, None).private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        store = self.folder / "server.pem"
+        store.write_bytes(key + content[content.index(b"-----BEGIN CERTIFICATE") :])
+        return store
+
+    def _config(self) -> dict[str, str]:
+        config = {
+            "tickTime": str(TICK_MS),
+            "minSessionTimeout": str(2 * TICK_MS),
+            "maxSessionTimeout": "60000",
+            "dataDir": str(self.folder / "data"),
+            "clientPort": str(self.port),
+            "clientPortAddress": LOOPBACK,
+            "maxClientCnxns": "0",
+            "admin.enableServer": "false",
+            "4lw.commands.whitelist": "srvr",
+        }
+        if self.tls:
+            certificate, authority = self.tls
+            config |= {
+                "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+                "secureClientPort": str(self.secure_port),
+                "secureClientPortAddress": LOOPBACK,
+                "ssl.keyStore.location": str(self._key_store(certificate)),
+                "ssl.trustStore.location": str(authority),
+                "ssl.clientAuth": "need",
+                "ssl.hostnameVerification": "false",
+            }
+        return config

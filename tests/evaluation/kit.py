@@ -1,0 +1,108 @@
+"""Policies, HPAs and pods as the watches bring them."""
+
+from dataclasses import dataclass, field
+
+from adapter.evaluation.decode import PolicyEntry
+from adapter.evaluation.object_index import TargetRef
+from adapter.evaluation.targets import ResolvedTarget
+from adapter.kube.targets import TargetObject
+from adapter.load.pods import Owner, Pod
+from adapter.load.roster import Roster
+from adapter.load.samples import QuerySamples, ResourceSamples
+from adapter.load.spec import Bounds, Policy, Query, Scale, Target
+from adapter.policy.hpa import Hpa, HpaMetric, MetricKind, Reference
+from adapter.registries.roster import ServiceKey
+from adapter.snapshot import Key
+from tests.load.world import NOW, pod, policy, usage
+
+KEY = Key("shop", "web")
+REF = TargetRef("shop", "apps/v1", "Deployment", "web")
+
+
+def entry(name: str = "web", hpa: str = "", **changes: object) -> PolicyEntry:
+    """A valid policy, for the HPA of its own name unless told otherwise."""
+    return PolicyEntry(namespace="shop", name=name, policy=policy(name=name, hpa=hpa or name, **changes))  # type: ignore[arg-type]
+
+
+def hpa(name: str = "web", target: str = "web", kind: str = "Deployment", *metrics: HpaMetric) -> Hpa:
+    """An HPA of 1 to 100."""
+    return Hpa(
+        namespace="shop",
+        name=name,
+        target=Reference("apps/v1", kind, target),
+        bounds=Bounds(minimum=1, maximum=100),
+        metrics=metrics,
+    )
+
+
+def pods_metric(name: str, aim: int) -> HpaMetric:
+    """An HPA's Pods metric."""
+    return HpaMetric(kind=MetricKind.PODS, name=name, aim=aim)
+
+
+def web_pods(count: int, target: str = "web") -> list[Pod]:
+    """Pods of a Deployment's ReplicaSet, with the label that its selector names."""
+    return [
+        pod(f"{target}-{index}", labels={"app": target}, owner=Owner("ReplicaSet", f"{target}-abc"))
+        for index in range(count)
+    ]
+
+
+@dataclass
+class FakeInputs:
+    """Samples, targets and endpoints that the test sets."""
+
+    found: ResolvedTarget | str = "Deployment web has not been looked up yet"
+    samples: ResourceSamples = field(default_factory=ResourceSamples)
+    endpoints: dict[str, bool] = field(default_factory=dict)
+    refusal: str = ""
+    silent: str | None = None
+    listed: Roster | None = None
+    service: str = "web-service"
+
+    def find(self, ref: TargetRef) -> ResolvedTarget | str:
+        assert ref.namespace == "shop"
+        return self.found
+
+    def silence(self, namespace: str, target: TargetRef | None) -> str | None:
+        assert namespace == "shop"
+        return self.silent
+
+    def resources(self, namespace: str) -> ResourceSamples:
+        assert namespace == "shop"
+        return self.samples
+
+    def query(self, query: Query, namespace: str, workload: str) -> QuerySamples:
+        return QuerySamples(error=f"{query.name} of {namespace}/{workload}")
+
+    def roster(self, policy: Policy) -> Roster | None:
+        assert policy.namespace == "shop"
+        return self.listed
+
+    def registry_refusal(self, service: ServiceKey, namespace: str) -> str:
+        assert (service.registry, service.service, namespace) == ("prod-nacos", self.service, "shop")
+        return self.refusal
+
+    def endpoint_serving(self, namespace: str, pod: str, uid: str) -> bool | None:
+        assert (namespace, uid) == ("shop", f"uid-{pod}")
+        return self.endpoints.get(pod)
+
+
+def deployment(replicas: int, selector: str = "app=web", *, scale: bool = True) -> ResolvedTarget:
+    """The Deployment as its watch knows it."""
+    return ResolvedTarget(
+        object=TargetObject(
+            namespace="shop",
+            target=Target(api_version="apps/v1", kind="Deployment", name="web"),
+            labels={"team": "shop"},
+            scale=Scale(replicas=replicas, status_replicas=replicas, selector=selector) if scale else None,
+        ),
+        resource="deployments.apps",
+        scale_path="/apis/apps/v1/namespaces/shop/deployments/web/scale",
+        proven_at=NOW,
+    )
+
+
+def loads(count: int, load: str) -> ResourceSamples:
+    """The same CPU on so many pods."""
+    return usage({f"web-{index}": load for index in range(count)}).resources

@@ -1,0 +1,75 @@
+"""The engine over a real API server."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from adapter.engine import Engine
+from adapter.kube.session import Session
+from adapter.settings import NamedQuery, PrometheusServer, PrometheusSettings, Settings
+from adapter.snapshot import Key
+from adapter.telemetry.metrics import Metrics
+from harness.adapter import install_crds
+from harness.control_plane import ControlPlane
+from harness.workloads import Workloads, cpu_watermarks
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+async def engine(api_server: ControlPlane) -> AsyncIterator[Engine]:
+    install_crds(api_server)
+    async with await Session.open(str(api_server.kubeconfig)) as session:
+        engine = Engine(Settings(), session, Metrics())
+        running = asyncio.create_task(engine.run(None))
+        yield engine
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_named_query_is_known_before_its_first_answer_and_gone_with_its_settings(engine: Engine) -> None:
+    server = PrometheusServer(name="gone", url="http://127.0.0.1:1")
+    query = NamedQuery(name="depth", server="gone", query="sum(depth)", scope="Service")
+    engine._take_over(Settings(prometheus=PrometheusSettings(servers=(server,), queries=(query,))))
+    assert engine.picture.current.queries["depth"].fetched_at is None
+    engine._take_over(Settings())
+    assert not engine.picture.current.queries
+
+
+async def until_synced(engine: Engine) -> None:
+    async with asyncio.timeout(30):
+        while not engine.picture.current.synced:  # noqa: ASYNC110  nobody tells
+            await asyncio.sleep(0.01)
+
+
+async def test_a_policy_that_comes_later_is_known_before_it_is_assessed(
+    api_server: ControlPlane, api_namespace: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await until_synced(engine)
+    monkeypatch.setattr(engine._marks, "take", lambda: None)  # nobody gets round to it
+    made = Workloads(api_server, api_namespace)
+    await asyncio.to_thread(made.policy, "web", [cpu_watermarks("1200m", "400m")])
+    key = Key(api_namespace, "web")
+    async with asyncio.timeout(10):
+        while key not in engine.picture.current.policies:  # noqa: ASYNC110  nobody tells
+            await asyncio.sleep(0.01)
+    assert engine.picture.current.policies[key].announced
+
+
+async def test_the_picture_is_not_synced_before_every_policy_was_looked_at(
+    api_server: ControlPlane, api_namespace: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = engine._marks.take
+    monkeypatch.setattr(engine._marks, "take", lambda: None)
+    made = Workloads(api_server, api_namespace)
+    await asyncio.to_thread(made.policy, "web", [cpu_watermarks("1200m", "400m")])
+    assert "are still being filled: watermarkpolicies, " in engine.filling()
+    async with asyncio.timeout(20):
+        while not engine.picture.current.policies:  # noqa: ASYNC110  nobody tells
+            await asyncio.sleep(0.01)
+    assert not engine.picture.current.synced
+    assert "WatermarkPolicies have not been assessed yet" in engine.filling()
+    monkeypatch.setattr(engine._marks, "take", taken)
+    await until_synced(engine)
+    assert not any(view.announced for view in engine.picture.current.policies.values())

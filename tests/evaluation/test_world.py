@@ -1,0 +1,256 @@
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from adapter.evaluation.decode import PolicyEntry
+from adapter.evaluation.object_index import ObjectIndex, TargetRef
+from adapter.evaluation.pod_index import PodIndex, owners
+from adapter.load.pods import Owner
+from adapter.load.quantity import NANO
+from adapter.load.spec import Bounds
+from adapter.policy.hpa import Pace, Reference
+from adapter.snapshot import Key, Neighbours, PodsMetricTarget, TargetKey
+from tests.evaluation.kit import KEY, REF, entry, hpa, pods_metric, web_pods
+from tests.load.world import cpu, pod, queue
+
+
+class Told:
+    """A world that writes down whom it marks."""
+
+    def __init__(self) -> None:
+        self.marked: list[Key] = []
+        self.links = 0
+        self.world = ObjectIndex(self.marked.append, self._linked)
+
+    def _linked(self) -> None:
+        self.links += 1
+
+    def since(self) -> set[Key]:
+        found = set(self.marked)
+        self.marked.clear()
+        return found
+
+
+@pytest.fixture
+def told() -> Told:
+    told = Told()
+    told.world.policy_changed(None, entry())
+    told.world.hpa_changed(None, hpa())
+    told.since()
+    return told
+
+
+class TestPods:
+    def test_a_pod_is_found_by_its_deployment_through_the_template_hash(self) -> None:
+        index = PodIndex()
+        for one in web_pods(2):
+            index.change(None, one)
+        assert {one.name for one in index.owned("shop", "web")} == {"web-0", "web-1"}
+
+    def test_a_pod_of_a_stateful_set_is_found_by_its_controller(self) -> None:
+        index = PodIndex()
+        index.change(None, pod("db-0", owner=Owner("StatefulSet", "db"), template_hash=""))
+        assert [one.name for one in index.owned("shop", "db")] == ["db-0"]
+
+    def test_a_changed_pod_is_filed_once(self) -> None:
+        index = PodIndex()
+        first, *_ = web_pods(1)
+        later = replace(first, deleting=True)
+        index.change(None, first)
+        index.change(first, later)
+        assert list(index.owned("shop", "web")) == [later]
+
+    def test_a_pod_that_went_leaves_nothing_behind(self) -> None:
+        index = PodIndex()
+        first, *_ = web_pods(1)
+        index.change(None, first)
+        index.change(first, None)
+        assert not index.namespaces()
+        assert not list(index.owned("shop", "web"))
+
+    def test_a_pod_without_a_controller_belongs_to_nobody_by_name(self) -> None:
+        assert not list(owners(pod(owner=None)))
+
+
+class TestMarks:
+    def test_a_new_policy_is_marked_even_before_its_hpa_is_known(self) -> None:
+        told = Told()
+        told.world.policy_changed(None, entry())
+        assert told.since() == {KEY}
+        assert told.world.link(KEY) is None
+
+    def test_an_hpa_that_comes_later_links_its_policy(self, told: Told) -> None:
+        link = told.world.link(KEY)
+        assert link is not None
+        assert (link.ref, link.rivals) == (REF, frozenset())
+
+    def test_a_pod_marks_the_policy_of_its_target_alone(self, told: Told) -> None:
+        told.world.policy_changed(None, entry("other"))
+        told.world.hpa_changed(None, hpa("other", "other"))
+        told.since()
+        told.world.pod_changed(None, web_pods(1)[0])
+        assert told.since() == {KEY}
+
+    def test_a_pod_of_nobody_marks_nobody(self, told: Told) -> None:
+        told.world.pod_changed(None, pod("lone", owner=None))
+        assert told.since() == set()
+
+    def test_any_pod_marks_a_policy_whose_target_is_known_by_selector_alone(self, told: Told) -> None:
+        told.world.hpa_changed(hpa(), hpa("web", "web", "GameServerSet"))
+        told.since()
+        told.world.pod_changed(None, pod("lone", owner=None))
+        assert told.since() == {KEY}
+
+    def test_an_endpoint_marks_the_policy_of_its_pod(self, told: Told) -> None:
+        told.world.pod_changed(None, web_pods(1)[0])
+        told.since()
+        told.world.endpoint_changed("shop", "web-0")
+        told.world.endpoint_changed("shop", "nobody")
+        assert told.since() == {KEY}
+
+    def test_usage_marks_the_policies_of_its_namespace(self, told: Told) -> None:
+        told.world.usage_changed("elsewhere")
+        assert told.since() == set()
+        told.world.usage_changed("shop")
+        assert told.since() == {KEY}
+
+    def test_a_query_marks_the_policies_of_its_workload(self, told: Told) -> None:
+        told.world.queries_changed([Key("shop", "other")])
+        assert told.since() == set()
+        told.world.queries_changed([Key("shop", "web")])
+        assert told.since() == {KEY}
+
+    def test_a_target_marks_its_policy(self, told: Told) -> None:
+        told.world.target_changed(REF)
+        assert told.since() == {KEY}
+        told.world.target_changed(TargetRef("shop", "apps/v1", "StatefulSet", "web"))
+        assert told.since() == set()
+
+    def test_a_policy_that_went_is_marked_so_that_it_leaves_the_picture(self, told: Told) -> None:
+        told.world.policy_changed(entry(), None)
+        assert told.since() == {KEY}
+        assert KEY not in told.world.policies
+
+
+class TestRivals:
+    def test_two_policies_for_one_target_are_rivals_and_both_are_marked(self, told: Told) -> None:
+        told.world.policy_changed(None, entry("second", hpa="web"))
+        second = Key("shop", "second")
+        assert told.since() == {KEY, second}
+        first, later = told.world.link(KEY), told.world.link(second)
+        assert first is not None
+        assert later is not None
+        assert (first.rivals, later.rivals) == ({second}, {KEY})
+
+    def test_two_hpas_for_one_target_make_rivals_too(self, told: Told) -> None:
+        told.world.policy_changed(None, entry("second"))
+        told.world.hpa_changed(None, hpa("second", "web"))
+        link = told.world.link(KEY)
+        assert link is not None
+        assert link.rivals == {Key("shop", "second")}
+
+    def test_a_rival_that_goes_marks_the_one_that_stays(self, told: Told) -> None:
+        rival = entry("second", hpa="web")
+        told.world.policy_changed(None, rival)
+        told.since()
+        told.world.policy_changed(rival, None)
+        assert KEY in told.since()
+        link = told.world.link(KEY)
+        assert link is not None
+        assert not link.rivals
+
+    def test_a_policy_that_turns_to_another_hpa_is_nobodys_rival_any_more(self, told: Told) -> None:
+        rival = entry("second", hpa="web")
+        told.world.policy_changed(None, rival)
+        told.world.hpa_changed(None, hpa("other", "other"))
+        told.world.policy_changed(rival, entry("second", hpa="other"))
+        link = told.world.link(KEY)
+        assert link is not None
+        assert not link.rivals
+
+    def test_a_policy_that_becomes_invalid_has_no_link(self, told: Told) -> None:
+        told.world.policy_changed(entry(), PolicyEntry(namespace="shop", name="web", fault="spec.metrics: none"))
+        assert told.world.link(KEY) is None
+        told.world.hpa_changed(None, hpa())
+        assert told.world.link(KEY) is None
+
+
+class TestNeeds:
+    def test_namespaces_need_metrics_only_where_a_policy_asks_for_a_resource(self) -> None:
+        told = Told()
+        told.world.policy_changed(None, PolicyEntry(namespace="a", name="web", policy=entry().policy))
+        asks_queue = replace(entry(), namespace="b")
+        assert asks_queue.policy is not None
+        told.world.policy_changed(None, replace(asks_queue, policy=replace(asks_queue.policy, metrics=(queue("1"),))))
+        assert told.world.namespaces_with_resources() == {"a"}
+
+    def test_what_is_needed_outside_is_looked_at_when_an_hpa_turns_to_another_target(self, told: Told) -> None:
+        before = told.links
+        told.world.hpa_changed(hpa(), hpa(target="other"))
+        assert told.links > before
+
+    def test_an_hpa_that_scaled_marks_its_policy_and_needs_nothing_new(self, told: Told) -> None:
+        before = told.links
+        told.world.hpa_changed(hpa(), replace(hpa(), bounds=Bounds(minimum=1, maximum=100, last_scale=1.0)))
+        assert (told.since(), told.links) == ({KEY}, before)
+        assert told.world.link(KEY) is not None
+
+    def test_hpas_that_ask_for_pods_metrics_are_known_with_their_aim(self, told: Told) -> None:
+        told.world.hpa_changed(hpa(), hpa("web", "web", "Deployment", pods_metric("effective_cpu", 12 * NANO // 10)))
+        found = told.world.pods_metric_targets(lambda version, kind: f"{kind.lower()}s.{version.partition('/')[0]}")
+        assert found == {
+            "shop": (
+                PodsMetricTarget(
+                    hpa="web",
+                    target=TargetKey("shop", "deployments.apps", "web"),
+                    metric="effective_cpu",
+                    average=12 * NANO // 10,
+                ),
+            )
+        }
+
+    def test_links_are_all_policies_with_an_hpa(self, told: Told) -> None:
+        told.world.policy_changed(None, entry("orphan"))
+        assert [link.policy.name for link in told.world.links()] == ["web"]
+        assert told.world.policies[Key("shop", "orphan")].policy == entry("orphan", metrics=(cpu(),)).policy
+
+
+class TestNeighbours:
+    def test_other_hpas_of_the_target_are_known_in_whatever_version_they_name_it(self, told: Told) -> None:
+        old = replace(hpa("spare"), target=Reference("apps/v1beta2", "Deployment", "web"))
+        told.world.hpa_changed(None, old)
+        told.world.hpa_changed(None, hpa("other", target="api"))
+        link = told.world.link(KEY)
+        assert link is not None
+        assert told.world.neighbours(link) == Neighbours(hpas=("spare",))
+        told.world.hpa_changed(old, None)
+        assert told.world.neighbours(link) == Neighbours()
+
+    def test_an_hpa_with_a_tolerance_is_counted_as_long_as_it_has_one(self, told: Told) -> None:
+        exact = replace(hpa(), scale_down=Pace(tolerance=Fraction(0)))
+        told.world.hpa_changed(hpa(), exact)
+        assert told.world.tolerances == 1
+        told.world.hpa_changed(exact, hpa())
+        assert told.world.tolerances == 0
+
+
+class TestInputs:
+    """Whom it concerns that something else is known of a namespace's watches, or of a kind's."""
+
+    def test_the_policies_of_a_namespace_or_all_of_them(self, told: Told) -> None:
+        elsewhere = replace(entry(), namespace="cart")
+        told.world.policy_changed(None, elsewhere)
+        told.since()
+        told.world.mark_namespace("shop")
+        assert told.since() == {KEY}
+        told.world.mark_namespace("")
+        assert told.since() == {KEY, Key("cart", "web")}
+
+    def test_the_policies_whose_target_is_of_that_kind(self, told: Told) -> None:
+        told.world.mark_kind("apps/v1", "StatefulSet")
+        assert told.since() == set()
+        told.world.mark_kind("apps/v1", "Deployment")
+        assert told.since() == {KEY}
+        assert told.world.target(KEY) == REF
+        assert told.world.target(Key("shop", "none")) is None

@@ -1,0 +1,147 @@
+"""The harness itself: all parts work together, and nothing is left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.client import ApiError
+from harness.control_plane import ControlPlane
+from harness.workloads import Workloads, resource_metric
+
+pytestmark = pytest.mark.e2e
+
+
+def test_stock_hpa_scales_on_what_metrics_server_saw(workloads: Workloads) -> None:
+    """Scheduler, KWOK, metrics-server, aggregator and HPA controller: 4 pods at 150 % of their request become 6."""
+    workloads.deployment("web", 4, cpu_request="1", usage_cpu="1500m")
+    workloads.hpa("web", metrics=[resource_metric("cpu", utilization=100)], tolerance="0.05")
+    workloads.wait_replicas("web", 6, timeout=90)
+    # Every pod, the new ones too, now uses 1500m: without the two it would go on. Back to the request: it stays.
+    workloads.set_usage("web", cpu="1")
+    workloads.wait_usage("web", cpu="1")
+    settled = workloads.replicas("web")
+    assert len(workloads.hold_replicas("web", settled, syncs=3)) >= 3
+    condition = workloads.hpa_condition("web", "ScalingActive")
+    assert condition is not None
+    assert condition["status"] == "True"
+
+
+def test_pods_can_be_late_lingering_and_unready(workloads: Workloads) -> None:
+    workloads.deployment("late", 1, ready_after="2s")
+    workloads.deployment("web", 2)
+    first, second = workloads.pod_names("web")
+    workloads.set_conditions(first, Ready=False)
+    workloads.linger(second)
+    states = {pod["metadata"]["name"]: pod for pod in workloads.pods("web")}
+    ready = {entry["type"]: entry["status"] for entry in states[first]["status"]["conditions"]}
+    assert ready["Ready"] == "False"
+    assert "deletionTimestamp" in states[second]["metadata"]
+    workloads.release(second)
+    workloads.client.wait_gone(f"{workloads.pods_path}/{second}")
+
+
+def test_usage_is_set_for_a_container_a_pod_or_a_workload(workloads: Workloads) -> None:
+    one = {"name": "app", "image": "example.invalid/app:1"}
+    workloads.deployment("web", 2, containers=[one, {**one, "name": "sidecar"}], usage_cpu="200m", usage_memory="64Mi")
+    first, second = workloads.pod_names("web")
+    workloads.set_usage([first], cpu="300m", container="sidecar")
+    workloads.wait_usage("web", memory="128Mi")
+    deadline = time.monotonic() + 60
+    while abs(workloads.usage("web")[first]["cpu"] - workloads.usage("web")[second]["cpu"]) < 0.09:
+        assert time.monotonic() < deadline, workloads.usage("web")
+        time.sleep(0.5)
+    seen = workloads.usage("web")
+    assert float(seen[first]["cpu"]) == pytest.approx(0.5, rel=0.02)
+    assert float(seen[second]["cpu"]) == pytest.approx(0.4, rel=0.02)
+
+
+def test_a_component_can_be_killed_and_started_again(control_plane: ControlPlane, namespace: str) -> None:
+    control_plane.kill("metrics-server")
+    with pytest.raises(ApiError) as refused:
+        control_plane.pod_metrics(namespace)
+    assert refused.value.status == 503
+    control_plane.start_component("metrics-server")
+    control_plane.wait_api_service("v1beta1.metrics.k8s.io")
+    assert control_plane.pod_metrics(namespace) == []
+
+
+def test_identities(control_plane: ControlPlane, namespace: str) -> None:
+    stranger = control_plane.client_for("stranger", "nobodies")
+    with pytest.raises(ApiError, match=r'403 Forbidden.*"stranger"'):
+        stranger.list(f"/api/v1/namespaces/{namespace}/pods")
+    token = control_plane.token(namespace, "robot")
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    seen = control_plane.client_with_token(token).post("/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
+    assert seen["status"]["userInfo"]["username"] == f"system:serviceaccount:{namespace}:robot"
+
+
+def test_objects_are_applied_by_their_kind(api_server: ControlPlane, api_namespace: str) -> None:
+    text = f"""
+    apiVersion: v1
+    kind: ConfigMap
+    metadata: {{name: one, namespace: {api_namespace}}}
+    data: {{a: "1"}}
+    ---
+    apiVersion: rbac.authorization.k8s.io/v1
+    kind: Role
+    metadata: {{name: two, namespace: {api_namespace}}}
+    rules: []
+    """
+    api_server.client.apply_yaml(textwrap.dedent(text))
+    api_server.client.apply_yaml(textwrap.dedent(text).replace('"1"', '"2"'))
+    found = api_server.client.get(f"/api/v1/namespaces/{api_namespace}/configmaps/one")
+    assert found["data"] == {"a": "2"}
+    with pytest.raises(LookupError, match="serves no Nothing"):
+        api_server.client._plural("v1", "Nothing", patience=0)
+
+
+def _cluster_in_a_child(ending: str) -> tuple[int, Path]:
+    """Runs a bare cluster in a process of its own; returns etcd's process id and the folder, when it has ended."""
+    script = f"""
+        import os, signal
+        from harness.control_plane import ControlPlane
+        cluster = ControlPlane.api_server_only()
+        cluster.start()
+        print(cluster.components["etcd"].pid, cluster.components["kube-apiserver"].pid, cluster.folder, flush=True)
+        {ending}
+    """
+    root = Path(__file__).resolve().parent.parent.parent
+    child = [sys.executable, "-c", textwrap.dedent(script)]
+    done = subprocess.run(child, cwd=root, capture_output=True, text=True, timeout=180, check=False)
+    etcd, api_server, folder = done.stdout.split()
+    _wait_dead(int(etcd))
+    _wait_dead(int(api_server))
+    return done.returncode, Path(folder)
+
+
+def _wait_dead(pid: int) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"process {pid} is still there")
+
+
+@pytest.mark.usefixtures("api_server")
+def test_stop_leaves_nothing() -> None:
+    code, folder = _cluster_in_a_child("cluster.stop()")
+    assert code == 0
+    assert not folder.exists()
+
+
+@pytest.mark.usefixtures("api_server")
+def test_a_killed_test_run_leaves_no_process(request: pytest.FixtureRequest) -> None:
+    import shutil
+
+    code, folder = _cluster_in_a_child("os.kill(os.getpid(), signal.SIGKILL)")
+    request.addfinalizer(lambda: shutil.rmtree(folder, ignore_errors=True))
+    assert code == -signal.SIGKILL
