@@ -246,7 +246,9 @@ def _raised() -> Situation:
     """A count that is raised at once."""
     active = {"conditions": [{"type": "ScalingActive", "status": "True", "reason": "any", "message": ""}]}
     watched = Watched(target="target", since=NOW - 3600.0, scaled_before=None, replicas=4, rises=())
-    return at("2400m", rule=rule(fastScaleUp=True), above=hpa(status=active), watched=watched, leads_since=NOW - 3600.0)
+    fast = rule(fastScaleUp=True)
+    case = at("2400m", rule=fast, above=hpa(status=active), watched=watched, leads_since=NOW - 3600.0)
+    return replace(case, view=replace(case.view, scale_path="/apis/apps/v1/namespaces/shop/deployments/web/scale"))
 
 
 def _over() -> Iterator[Case]:

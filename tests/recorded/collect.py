@@ -86,7 +86,7 @@ def objects() -> Iterator[str]:
 def labels() -> Iterator[str]:
     """Values of labels of metrics, as far as they are of a closed set."""
     yield from (f"error reason {one}" for one in sources.error_reasons())
-    yield from (f"value {one}" for one in sources.label_values())
+    yield from (f"value {one}" for one in sources.label_values() if one)
     yield from companion.label_values()
 
 

@@ -1,5 +1,6 @@
 """What the companion writes in each of the cases: conditions with their reasons, Events, notifications, key paths."""
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
@@ -16,6 +17,7 @@ from adapter.telemetry.policies import MODES, VERDICTS
 from tests.companion.kit import Leader
 from tests.recorded.cases import cases, problems
 from tests.recorded.shapes import shape
+from tests.recorded.writes import requests
 
 _AT = "2026-01-01T12:00:00.000000Z"
 _SAMPLES = {"cpu": {"at": _AT, "value": "1"}}
@@ -71,41 +73,42 @@ MEMORY: Mapping[str, Any] = {
 
 def lines() -> Iterator[str]:
     """Everything there is to note."""
-    for case in cases():
-        leader = Leader()
-        leader.outcome = case.outcome
-        for situation in case.looks:
-            for action in leader.look(situation):
-                yield from _written(action)
+    actions = list(_actions())
+    for action in actions:
+        yield from _said(action)
+    yield from asyncio.run(requests(actions))
     yield from _memory()
-    yield from (f"template field ${name}" for name in FIELDS)
     yield from (f"problem {code} {reason}" for code, reason in problems())
     yield from (f"held by {one.value}" for one in HeldBy)
     yield from (f"pod state {one.value}" for one in PodState)
+    yield from (f"template field ${name}" for name in FIELDS)
     yield from (f"topic {one.value}" for one in Topic)
     yield from (f"severity {one.value}" for one in Severity)
 
 
-def _written(action: Action) -> Iterator[str]:
+def _actions() -> Iterator[Action]:
+    for case in cases():
+        leader = Leader()
+        leader.outcome = case.outcome
+        for situation in case.looks:
+            yield from leader.look(situation)
+
+
+def _said(action: Action) -> Iterator[str]:
+    """What people read of an action that is no plain write."""
     match action:
         case WriteStatus(status=status):
             yield from (f"status {line}" for line in shape(status))
-            for one in status["conditions"]:
-                yield f"condition {one['type']} {one['status']} {one['reason']}"
-            yield f"verdict {status['verdict']}"
+            yield f"status verdict {status['verdict']}"
+            yield from (f"condition {one['type']} {one['status']} {one['reason']}" for one in status["conditions"])
         case WriteEvent():
-            sent = posting.writing(action)
-            yield f"event {sent.method} {'/'.join(sent.path.split('/')[:6])}"
-            yield from (f"event {sent.method} {line}" for line in shape(sent.body))
-            if "reason" in sent.body:
-                said = {key: sent.body[key] for key in ("type", "reason", "action", "reportingController")}
-                yield f"event {' '.join(said.values())} regarding {sent.body['regarding']['kind']}"
+            body = posting.writing(action).body
+            if "reason" in body:
+                said = " ".join(body[key] for key in ("type", "reason", "action", "reportingController"))
+                yield f"event {said} regarding {body['regarding']['apiVersion']} {body['regarding']['kind']}"
         case Notify(notices=notices):
             for one in notices:
-                fields = " ".join(sorted(one.fields))
-                yield f"notice {one.topic.value} {one.severity.value} {fields}".rstrip()
-        case _:
-            yield f"action {type(action).__name__}"
+                yield f"notice {one.topic.value} {one.severity.value} {' '.join(sorted(one.fields))}".rstrip()
 
 
 def _memory() -> Iterator[str]:
