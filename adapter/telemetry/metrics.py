@@ -1,4 +1,4 @@
-"""All metrics of the adapter, in a registry of its own. A metric's name is for ever: a test lists them all."""
+"""All metrics of the adapter, in a registry of its own. Names are for ever: `tests/recorded` has them all."""
 
 import asyncio
 import platform

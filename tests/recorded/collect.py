@@ -1,0 +1,163 @@
+"""Collects the names that are released, from the code and the manifests: sorted lines, by list."""
+
+import argparse
+import contextlib
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from adapter.cli import main
+from adapter.settings import RESTART, Settings
+from adapter.telemetry.metrics import Metrics
+from tests.manifests.rendering import MANIFESTS, documents
+from tests.recorded import companion, serving, sources
+from tests.recorded.shapes import schema, shape
+
+HERE = Path(__file__).parent
+_VECTORS = HERE.parent / "vectors"
+
+
+def metrics() -> Iterator[str]:
+    """The adapter's own metrics: name, type, labels."""
+    for name, kind, labels, _ in Metrics().names():
+        yield f"{name} {kind} {' '.join(labels)}".rstrip()
+
+
+def crd() -> Iterator[str]:
+    """The kinds that users write: names, printed columns, every field with its rules."""
+    for path in sorted((MANIFESTS / "crd").glob("*.yaml")):
+        for item in documents(path):
+            if item["kind"] == "CustomResourceDefinition":
+                yield from _definition(item["metadata"]["name"], item["spec"])
+
+
+def _definition(name: str, spec: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{name} {json.dumps({key: value for key, value in spec.items() if key != 'versions'}, sort_keys=True)}"
+    for version in spec["versions"]:
+        rest = {key: value for key, value in version.items() if key not in {"schema", "additionalPrinterColumns"}}
+        yield f"{name} version {json.dumps(rest, sort_keys=True)}"
+        for number, column in enumerate(version["additionalPrinterColumns"]):
+            shown = {key: value for key, value in column.items() if key != "description"}
+            yield f"{name} column {number:02} {json.dumps(shown, sort_keys=True)}"
+        yield from schema(version["schema"]["openAPIV3Schema"], version["name"])
+
+
+def settings() -> Iterator[str]:
+    """Every key of the settings file with its type, default and limits; what is read once."""
+    yield from schema(Settings.model_json_schema(by_alias=True))
+    yield from (f"read once: {key}" for key in RESTART)
+
+
+def log_fields() -> Iterator[str]:
+    """The fields of log events."""
+    yield from sources.log_fields()
+
+
+def cli() -> Iterator[str]:
+    """Subcommands, their arguments with defaults, and the exit codes that their help tells."""
+    yield from _arguments("effective-load", _parser())
+    policy = str(_VECTORS / "01-above.yaml")
+    for arguments in ([policy], [policy, "-o", "json"], [str(HERE / "__init__.py")], [str(HERE / "nowhere")]):
+        yield f"exit {_run('decide', *arguments)[0]}: decide {' '.join(Path(one).name for one in arguments)}"
+
+
+def decisions() -> Iterator[str]:
+    """The key paths of what `decide` answers in JSON, over all vectors, with the exit codes that come with it."""
+    for path in sorted(_VECTORS.glob("[0-9]*.yaml")):
+        status, answer = _run("decide", str(path), "-o", "json")
+        yield f"exit {status}: error {json.loads(answer)['error'] is not None}"
+        yield from shape(json.loads(answer))
+
+
+def wire() -> Iterator[str]:
+    """What the server serves: paths, rights, documents."""
+    yield from serving.lines()
+
+
+def objects() -> Iterator[str]:
+    """Names on Kubernetes objects, in the code."""
+    yield from sources.names_on_objects()
+
+
+def labels() -> Iterator[str]:
+    """Values of labels of metrics, as far as they are of a closed set."""
+    yield from (f"error reason {one}" for one in sources.error_reasons())
+    yield from (f"value {one}" for one in sources.label_values() if one)
+    yield from companion.label_values()
+
+
+def companions() -> Iterator[str]:
+    """What the companion writes: statuses, conditions with their reasons, Events, notifications."""
+    yield from companion.lines()
+
+
+def _parser() -> argparse.ArgumentParser:
+    """The parser of the command line, as it is when arguments are parsed."""
+    found: list[argparse.ArgumentParser] = []
+
+    def note(self: argparse.ArgumentParser, *_: object) -> None:
+        found.append(self)
+        raise SystemExit
+
+    with mock.patch.object(argparse.ArgumentParser, "parse_args", note), contextlib.suppress(SystemExit):
+        main([])
+    return found[0]
+
+
+def _arguments(command: str, parser: argparse.ArgumentParser) -> Iterator[str]:
+    codes = re.findall(r"\b([0-9]) ", (parser.description or "").partition("Exit status:")[2])
+    yield f"{command} exit codes {' '.join(codes)}".rstrip()
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, inner in action.choices.items():
+                yield from _arguments(f"{command} {name}", inner)
+        elif not isinstance(action, argparse._HelpAction):
+            named = ", ".join(action.option_strings) or f"<{action.dest}>"
+            facts = {
+                "kind": type(action).__name__.strip("_"),
+                "metavar": action.metavar,
+                "default": action.default,
+                "choices": list(action.choices or ()),
+                "required": action.required,
+            }
+            yield f"{command} {named} {json.dumps(facts, sort_keys=True)}"
+
+
+def _run(*arguments: str) -> tuple[int, str]:
+    """The exit status of a command, and what it prints."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+        return main(arguments), out.getvalue()
+
+
+LISTS: Mapping[str, Callable[[], Iterable[str]]] = {
+    "metrics": metrics,
+    "labels": labels,
+    "crd": crd,
+    "settings": settings,
+    "wire": wire,
+    "objects": objects,
+    "log-fields": log_fields,
+    "companion": companions,
+    "decide": decisions,
+    "cli": cli,
+}
+
+
+def collected(name: str) -> list[str]:
+    """A list as it is now: sorted, each line once."""
+    return sorted(set(LISTS[name]()))
+
+
+def file_of(name: str) -> Path:
+    """Where a list is recorded."""
+    return HERE / f"{name}.txt"
+
+
+def recorded(name: str) -> list[str]:
+    """A list as it was recorded."""
+    return file_of(name).read_text(encoding="utf-8").splitlines()

@@ -1,0 +1,131 @@
+"""What the companion writes in each of the cases: conditions with their reasons, Events, notifications, key paths."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
+
+from adapter.companion import posting
+from adapter.companion.actions import Action, Notify, WriteEvent, WriteStatus
+from adapter.kube import errors
+from adapter.load.assessment import HeldBy
+from adapter.load.pods import PodState
+from adapter.load.spec import Stance
+from adapter.policy import memory, travelling
+from adapter.settings.notification_rules import FIELDS
+from adapter.settings.notifications import Severity, Topic
+from adapter.telemetry.policies import MODES, VERDICTS
+from tests.companion.kit import Leader
+from tests.recorded.cases import cases, problems
+from tests.recorded.shapes import shape
+from tests.recorded.writes import requests
+
+_AT = "2026-01-01T12:00:00.000000Z"
+_SAMPLES = {"cpu": {"at": _AT, "value": "1"}}
+_AHEAD = {"cpu": {"at": _AT, "value": "1", "firstSeen": _AT}}
+_POD = {
+    "seen": _AT,
+    "absentSince": _AT,
+    "absentCount": 1,
+    "outSince": _AT,
+    "byAbsence": True,
+    "doubtSince": _AT,
+    "served": True,
+    "lastSample": _SAMPLES,
+    "ahead": _AHEAD,
+}
+_INSTANCE = {
+    "ip": "10.0.0.1",
+    "port": 1,
+    "healthy": True,
+    "enabled": True,
+    "isolated": False,
+    "podName": "web-0",
+    "podUid": "u",
+    "podNamespace": "shop",
+    "status": "UP",
+    "weight": 1.0,
+    "registeredAt": _AT,
+    "doubtfulUntil": _AT,
+    "metadata": {"version": "1"},
+}
+MEMORY: Mapping[str, Any] = {
+    "pods": {"u": _POD},
+    "departed": {"v": {"at": _AT, "lastSample": _SAMPLES}},
+    "ahead": _AHEAD,
+    "everInRoster": True,
+    "rosterAt": _AT,
+    "lastValid": {"at": _AT, "registryTotal": 1, "reconnectedAt": _AT, "error": "none", "instances": [_INSTANCE]},
+    "rosters": 1,
+    "rostersSince": _AT,
+    "emptySince": _AT,
+    "rosterTotal": 1,
+    "reconnectedAt": _AT,
+    "holdUntil": _AT,
+    "rolloutSince": _AT,
+    "replacement": {"notedAt": _AT, "notedCurrent": 1, "firstStep": _AT},
+    "lastReplicas": 1,
+    "lastScale": _AT,
+    "lastRise": _AT,
+    "errorSince": _AT,
+}
+"""A memory with every key there is, as `decide` and statuses have it."""
+
+
+def lines() -> Iterator[str]:
+    """Everything there is to note."""
+    actions = list(_actions())
+    for action in actions:
+        yield from _said(action)
+    yield from asyncio.run(requests(actions))
+    yield from _memory()
+    yield from (f"problem {code} {reason}" for code, reason in problems())
+    yield from (f"held by {one.value}" for one in HeldBy)
+    yield from (f"pod state {one.value}" for one in PodState)
+    yield from (f"template field ${name}" for name in FIELDS)
+    yield from (f"topic {one.value}" for one in Topic)
+    yield from (f"severity {one.value}" for one in Severity)
+
+
+def _actions() -> Iterator[Action]:
+    for case in cases():
+        leader = Leader()
+        leader.outcome = case.outcome
+        for situation in case.looks:
+            yield from leader.look(situation)
+
+
+def _said(action: Action) -> Iterator[str]:
+    """What people read of an action that is no plain write."""
+    match action:
+        case WriteStatus(status=status):
+            yield from (f"status {line}" for line in shape(status))
+            yield f"status verdict {status['verdict']}"
+            yield from (f"condition {one['type']} {one['status']} {one['reason']}" for one in status["conditions"])
+        case WriteEvent():
+            body = posting.writing(action).body
+            if "reason" in body:
+                said = " ".join(body[key] for key in ("type", "reason", "action", "reportingController"))
+                yield f"event {said} regarding {body['regarding']['apiVersion']} {body['regarding']['kind']}"
+        case Notify(notices=notices):
+            for one in notices:
+                yield f"notice {one.topic.value} {one.severity.value} {' '.join(sorted(one.fields))}".rstrip()
+
+
+def _memory() -> Iterator[str]:
+    """The keys of a memory: all that are read are written."""
+    full = memory.load(MEMORY)
+    yield from (f"memory {line}" for line in shape({"memory": memory.dump(full)}))
+    travels = {**MEMORY, "ahead": {}, "registered": ["u"], "lastValid": {"at": _AT}}
+    travels["pods"] = {"u": {key: value for key, value in _POD.items() if key != "ahead"}}
+    yield from (f"memory that travels {line}" for line in shape({"memory": travelling.dump(travelling.load(travels))}))
+
+
+def label_values() -> Iterator[str]:
+    """Label values that are words of the companion and of policies."""
+    yield from (f"companion_writes_total action {one.__name__}" for one in get_args(Action))
+    # What failed without a reason of the API server's own is counted by the name of its class.
+    for one in vars(errors).values():
+        if isinstance(one, type) and issubclass(one, errors.KubeError):
+            yield f"companion_writes_total result {one.__name__}"
+    yield from (f"policy_mode mode {one}" for one in (*MODES, *(stance.value for stance in Stance)))
+    yield from (f"policy_verdict verdict {one}" for one in VERDICTS)
