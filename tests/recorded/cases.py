@@ -4,19 +4,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from adapter.companion.actions import Outcome
-from adapter.companion.situation import Situation, ToleranceField
-from adapter.companion.watching import Watched
+from adapter.companion.context import Context, ToleranceField
+from adapter.companion.replica_observer import Watched
+from adapter.companion.writes.actions import ActionResult
 from adapter.load.memory import Memory, Replacement
 from adapter.load.pods import Pod
 from adapter.load.samples import ResourceSamples, Samples
 from adapter.load.spec import Bounds
 from adapter.policy.hpa import Hpa, parse_hpa
-from adapter.policy.parse import parse_policy
-from adapter.settings import Companion, parse
+from adapter.policy.watermark_policy import parse_policy
+from adapter.settings import CompanionSettings, parse
 from adapter.snapshot import WATCH_SILENT, Neighbours, Problem
-from tests.assessor import kit as assessor
-from tests.assessor.test_views import Stand
+from tests.evaluation import kit as assessor
+from tests.evaluation.test_views import Stand
 from tests.companion.kit import situation
 from tests.load.world import NOW, TARGET, out, pod, roster, same, usage
 
@@ -25,8 +25,8 @@ _ROUTES = (
     "[{name: all, urls: ['json://localhost'], default: true, namespaces: ['*']},"
     " {name: theirs, urls: ['json://localhost'], namespaces: [bank]}]"
 )
-ALL: Companion = parse(f"companion: {{features: {_FEATURES}, notifications: {{routes: {_ROUTES}}}}}").companion
-NONE: Companion = parse("").companion
+ALL: CompanionSettings = parse(f"companion: {{features: {_FEATURES}, notifications: {{routes: {_ROUTES}}}}}").companion
+NONE: CompanionSettings = parse("").companion
 _BAND = {"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "1200m", "lowWatermark": "400m"}
 _REGISTRY = {"name": "nacos", "service": "com.shop.web"}
 _AIM = {"type": "AverageValue", "averageValue": "1"}
@@ -38,8 +38,8 @@ _DOWN = {"tolerance": "0"}
 class Case(NamedTuple):
     """What is looked at one after another, and how each write ends."""
 
-    looks: tuple[Situation, ...]
-    outcome: Outcome = Outcome.DONE
+    looks: tuple[Context, ...]
+    outcome: ActionResult = ActionResult.DONE
 
 
 def rule(annotations: Mapping[str, str] | None = None, **spec: Any) -> Any:
@@ -84,7 +84,7 @@ def hpa(
     return parse_hpa({"metadata": named, "spec": base | spec, "status": status or {}})
 
 
-def at(load: str | None = "800m", above: Hpa | None = None, **changes: Any) -> Situation:
+def at(load: str | None = "800m", above: Hpa | None = None, **changes: Any) -> Context:
     """Four pods under an HPA that is well, with everything switched on, unless told otherwise."""
     known = ToleranceField(known=True, asked_at=NOW + 1e9)
     followed = above or hpa()
@@ -92,7 +92,7 @@ def at(load: str | None = "800m", above: Hpa | None = None, **changes: Any) -> S
     return situation(load, **given | changes)
 
 
-def staying(case: Situation, outcome: Outcome = Outcome.DONE) -> Case:
+def staying(case: Context, outcome: ActionResult = ActionResult.DONE) -> Case:
     """The same for so long that conditions are told, and troubles notified."""
     return Case(tuple(replace(case, now=case.now + seconds) for seconds in (0, 15, 80, 200)), outcome)
 
@@ -107,7 +107,7 @@ def cases() -> Iterator[Case]:
     yield from _over()
 
 
-def _problem(code: int, reason: str, above: Hpa | None) -> Situation:
+def _problem(code: int, reason: str, above: Hpa | None) -> Context:
     case = at()
     view = replace(case.view, assessment=None, problem=Problem(code, reason, "it cannot be"))
     return replace(case, view=view, decision=None, hpa=above)
@@ -131,7 +131,7 @@ def problems() -> Iterator[tuple[int, str]]:
         yield int(problem.code), problem.reason
 
 
-def _whole() -> Iterator[Situation]:
+def _whole() -> Iterator[Context]:
     """What holds for the policy as a whole."""
     yield at()
     yield at("100m")
@@ -146,7 +146,7 @@ def _whole() -> Iterator[Situation]:
     yield at("9", bounds=Bounds(minimum=1, maximum=4))
 
 
-def _inputs() -> Iterator[Situation]:
+def _inputs() -> Iterator[Context]:
     """Samples, registries and pods."""
     yield at(None)
     yield at(samples=Samples(ResourceSamples(error="503")))
@@ -170,7 +170,7 @@ def _marked(name: str, cost: int = -(2**31)) -> Pod:
     return out(name, deletion_cost=cost, marked=True)
 
 
-def _scaling() -> Iterator[Situation]:
+def _scaling() -> Iterator[Context]:
     """Fast scale-up and deletion cost."""
     fast, first = rule(fastScaleUp=True), rule(pulledOut={"deleteFirst": True})
     yield at(rule=fast)
@@ -192,14 +192,14 @@ def _scaling() -> Iterator[Situation]:
     yield at(rule=first, pods=_first(), target=replace(TARGET, kind="StatefulSet"))
 
 
-def _versions() -> Iterator[Situation]:
+def _versions() -> Iterator[Context]:
     """Pods of two templates, long after a rollout and within one."""
     old = [pod(f"old-{n}", template_hash="old") for n in range(3)]
     for age in (1200.0, 60.0):
         yield at(pods=[*old, pod("new", template_hash="new", age=age)])
 
 
-def _joined() -> Iterator[Situation]:
+def _joined() -> Iterator[Context]:
     """A policy and its HPA, each time with one thing amiss."""
     other = {
         "type": "Resource",
@@ -239,10 +239,10 @@ def _refused() -> Iterator[Case]:
     """Rights that lack."""
     enforced = at(rule=rule(hpaWiring="Enforce"), above=hpa({"tolerance": "0.1"}))
     for case in (_raised(), at(rule=rule(pulledOut={"deleteFirst": True}), pods=_first()), enforced):
-        yield staying(case, Outcome.REFUSED)
+        yield staying(case, ActionResult.REFUSED)
 
 
-def _raised() -> Situation:
+def _raised() -> Context:
     """A count that is raised at once."""
     active = {"conditions": [{"type": "ScalingActive", "status": "True", "reason": "any", "message": ""}]}
     watched = Watched(target="target", since=NOW - 3600.0, scaled_before=None, replicas=4, rises=())

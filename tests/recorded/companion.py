@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
-from adapter.companion import posting
-from adapter.companion.actions import Action, Notify, WriteEvent, WriteStatus
+from adapter.companion.writes import event_body
+from adapter.companion.writes.actions import Action, Notify, WriteEvent, WriteStatus
 from adapter.kube import errors
 from adapter.load.assessment import HeldBy
 from adapter.load.pods import PodState
 from adapter.load.spec import Stance
-from adapter.policy import memory, travelling
+from adapter.policy import memory_json, status_memory
 from adapter.settings.notification_rules import FIELDS
 from adapter.settings.notifications import Severity, Topic
 from adapter.telemetry.policies import MODES, VERDICTS
@@ -102,7 +102,7 @@ def _said(action: Action) -> Iterator[str]:
             yield f"status verdict {status['verdict']}"
             yield from (f"condition {one['type']} {one['status']} {one['reason']}" for one in status["conditions"])
         case WriteEvent():
-            body = posting.writing(action).body
+            body = event_body.writing(action).body
             if "reason" in body:
                 said = " ".join(body[key] for key in ("type", "reason", "action", "reportingController"))
                 yield f"event {said} regarding {body['regarding']['apiVersion']} {body['regarding']['kind']}"
@@ -113,11 +113,13 @@ def _said(action: Action) -> Iterator[str]:
 
 def _memory() -> Iterator[str]:
     """The keys of a memory: all that are read are written."""
-    full = memory.load(MEMORY)
-    yield from (f"memory {line}" for line in shape({"memory": memory.dump(full)}))
+    full = memory_json.load(MEMORY)
+    yield from (f"memory {line}" for line in shape({"memory": memory_json.dump(full)}))
     travels = {**MEMORY, "ahead": {}, "registered": ["u"], "lastValid": {"at": _AT}}
     travels["pods"] = {"u": {key: value for key, value in _POD.items() if key != "ahead"}}
-    yield from (f"memory that travels {line}" for line in shape({"memory": travelling.dump(travelling.load(travels))}))
+    yield from (
+        f"memory that travels {line}" for line in shape({"memory": status_memory.dump(status_memory.load(travels))})
+    )
 
 
 def label_values() -> Iterator[str]:

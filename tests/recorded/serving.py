@@ -19,14 +19,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 from adapter.apiserver import status
-from adapter.apiserver.manager import TlsOptions
 from adapter.apiserver.server import ServerOptions
-from adapter.kube.credentials import Access
+from adapter.apiserver.serving.certificate_manager import TlsOptions
+from adapter.kube.credentials import ClusterAccess
 from adapter.kube.session import Session
 from adapter.snapshot import Snapshot
 from adapter.telemetry import server as telemetry
 from adapter.telemetry.metrics import Metrics
-from tests.apiserver import pictures
+from harness import snapshots
 from tests.apiserver.cluster import REVIEWS, Cluster
 from tests.apiserver.conftest import SERVICES, Answer, Service, as_user, pem, running
 from tests.apiserver.test_platforms import DOCUMENT, Listener
@@ -120,9 +120,9 @@ async def _service(authority: trustme.CA) -> AsyncIterator[Service]:
     tls = TlsOptions(namespace="adapter", api_services=SERVICES, round_seconds=0.05, poll_seconds=0.05)
     options = ServerOptions(tls=tls, address="127.0.0.1", port=0, external=True, trust_seconds=0.05, grace_seconds=2)
     async with TestServer(app) as server:
-        access = Access(server=str(server.make_url("")).rstrip("/"))
+        access = ClusterAccess(server=str(server.make_url("")).rstrip("/"))
 
-        async def load() -> Access:
+        async def load() -> ClusterAccess:
             return access
 
         async with Session(load) as session:
@@ -135,17 +135,17 @@ async def _service(authority: trustme.CA) -> AsyncIterator[Service]:
 
 def _picture(now: float) -> Snapshot:
     sampled = {"sampled_at": now - 5}
-    view = pictures.view(
+    view = snapshots.view(
         at=now,
         labels={"team": "red"},
-        assessments=[pictures.measured(**sampled)],
-        pods=[pictures.reading("p1", cpu=1500)],
+        assessments=[snapshots.measured(**sampled)],
+        pods=[snapshots.reading("p1", cpu=1500)],
     )
     queries = [
-        pictures.query("requests", pictures.series(100, pod="p1", at=now - 5), fetched_at=now),
-        pictures.query("depth", pictures.series(2500, queue="x", at=now - 5), by_pod=False, fetched_at=now),
+        snapshots.query("requests", snapshots.series(100, pod="p1", at=now - 5), fetched_at=now),
+        snapshots.query("depth", snapshots.series(2500, queue="x", at=now - 5), by_pod=False, fetched_at=now),
     ]
-    return pictures.snapshot(view, queries=queries, pods=[pictures.pod("p1")])
+    return snapshots.snapshot(view, queries=queries, pods=[snapshots.pod("p1")])
 
 
 async def _health(service: Service) -> AsyncIterator[str]:

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from adapter.companion.actions import Action
-from adapter.companion.writer import Writer
-from adapter.kube.credentials import Access
+from adapter.companion.writes.actions import Action
+from adapter.companion.writes.writer import Writer
+from adapter.kube.credentials import ClusterAccess
 from adapter.kube.session import Session
 from adapter.telemetry.metrics import Metrics
 from tests.recorded.shapes import shape
@@ -59,9 +59,9 @@ async def _session(arrived: list[_Request]) -> AsyncIterator[Session]:
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", answer)
     async with TestServer(app) as server:
-        access = Access(server=str(server.make_url("")).rstrip("/"))
+        access = ClusterAccess(server=str(server.make_url("")).rstrip("/"))
 
-        async def load() -> Access:
+        async def load() -> ClusterAccess:
             return access
 
         async with Session(load) as session:
