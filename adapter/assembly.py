@@ -23,7 +23,7 @@ from adapter.telemetry import logs
 from adapter.telemetry import server as telemetry
 from adapter.telemetry.metrics import Metrics
 
-log = structlog.get_logger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 class Process(Protocol):
@@ -33,14 +33,14 @@ class Process(Protocol):
         """Run until cancelled."""
 
 
-async def serve(settings_path: str | None, kubeconfig: str | None) -> int:
+async def run_server(settings_path: str | None, kubeconfig: str | None) -> int:
     """Run the server until SIGTERM or SIGINT. Raises SettingsError where the settings cannot be used."""
-    return await _run(Server, settings_path, kubeconfig)
+    return await _run(ServerProcess, settings_path, kubeconfig)
 
 
-async def accompany(settings_path: str | None, kubeconfig: str | None) -> int:
+async def run_companion(settings_path: str | None, kubeconfig: str | None) -> int:
     """Run the companion until SIGTERM or SIGINT. Raises SettingsError where the settings cannot be used."""
-    return await _run(Companionship, settings_path, kubeconfig)
+    return await _run(CompanionProcess, settings_path, kubeconfig)
 
 
 async def _run(
@@ -57,7 +57,7 @@ async def _run(
     async with await Session.open(kubeconfig, metrics=metrics) as session:
         made = process(settings, session, metrics)
         async with telemetry.serve(metrics, settings.telemetry.address, settings.telemetry.port) as port:
-            log.info("telemetry is served", port=port)
+            _log.info("telemetry is served", port=port)
             running = asyncio.create_task(made.run(settings_path))
             stopping = asyncio.create_task(stop.wait())
             await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -71,11 +71,11 @@ async def _end(running: asyncio.Task[None], stopping: asyncio.Task[Any]) -> int:
     try:
         await running
     except asyncio.CancelledError:
-        log.info("stopped")
+        _log.info("stopped")
     return 0
 
 
-class Server:
+class ServerProcess:
     """The metrics API over the engine's picture. `run` runs both."""
 
     def __init__(self, settings: Settings, session: Session, metrics: Metrics) -> None:
@@ -104,7 +104,7 @@ class Server:
             await self._scales.close()
 
 
-class Companionship:
+class CompanionProcess:
     """The companion over the engine's picture. `run` runs both."""
 
     def __init__(self, settings: Settings, session: Session, metrics: Metrics) -> None:

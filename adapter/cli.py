@@ -98,15 +98,15 @@ def _add_check(commands: Any) -> None:
 
 
 def _serve(parsed: argparse.Namespace) -> int:
-    from adapter.assembly import serve
+    from adapter.assembly import run_server
 
-    return _run("serve", serve, parsed)
+    return _run("serve", run_server, parsed)
 
 
 def _companion(parsed: argparse.Namespace) -> int:
-    from adapter.assembly import accompany
+    from adapter.assembly import run_companion
 
-    return _run("run the companion", accompany, parsed)
+    return _run("run the companion", run_companion, parsed)
 
 
 def _run(

@@ -36,8 +36,8 @@ from adapter.runtime import document_text
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.faults import Fault, FaultyDocument, foremost, path_of
 from adapter.usage.errors import PromqlError
-from adapter.usage.promql import inputs
-from adapter.usage.resource_metrics import decode_usage, seconds
+from adapter.usage.promql import parse_inputs
+from adapter.usage.resource_metrics import decode_usage, parse_go_duration
 
 T = TypeVar("T")
 
@@ -361,7 +361,7 @@ class _Reading:
 
 
 def _is_duration(text: object) -> bool:
-    return isinstance(text, str) and len(text) <= _LONGEST_DURATION and (text[:1] == "0" or seconds(text) > 0)
+    return isinstance(text, str) and len(text) <= _LONGEST_DURATION and (text[:1] == "0" or parse_go_duration(text) > 0)
 
 
 def _place_in(data: object, message: str) -> tuple[tuple[str | int, ...], object, str]:
@@ -379,7 +379,7 @@ def _place_in(data: object, message: str) -> tuple[tuple[str | int, ...], object
 def _window_of(query: Query | None) -> float:
     """What inline PromQL reaches back; a named query is not known here, nor is one that cannot be read."""
     try:
-        return inputs(query.prom_ql).window if query is not None else 0.0
+        return parse_inputs(query.prom_ql).window if query is not None else 0.0
     except PromqlError:
         return 0.0
 

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import structlog
 
-from adapter.evaluation.decode import PolicyEntry, decode_hpa, decode_policy
+from adapter.evaluation.decode import DecodedPolicy, decode_hpa, decode_policy
 from adapter.evaluation.delay_queue import DelayQueue
-from adapter.evaluation.evaluator import Evaluator, unassessed
+from adapter.evaluation.evaluator import Evaluator, unassessed_view
 from adapter.evaluation.freshness import Freshness, KindKey
 from adapter.evaluation.object_index import Link, ObjectIndex, TargetRef
 from adapter.evaluation.policy_metrics import policy_rows
@@ -36,10 +36,10 @@ from adapter.snapshot import Key, Neighbours, QueryView, SnapshotStore
 from adapter.telemetry import logs
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.prometheus import NamedQueryResult, Prometheus
-from adapter.usage.query_catalog import Wanted
+from adapter.usage.query_catalog import WorkloadQuery
 from adapter.usage.resource_metrics import ResourceMetrics
 
-log = structlog.get_logger(__name__)
+_log = structlog.get_logger(__name__)
 
 SETTINGS_SECONDS = 5.0
 LINKS_SECONDS = 0.2
@@ -167,7 +167,7 @@ class Engine:
             tasks.create_task(self._follow_links())
             await self._filled()
             self._freshness.look()
-            self._worker.announce({key: unassessed(entry) for key, entry in self._world.policies.items()})
+            self._worker.announce({key: unassessed_view(entry) for key, entry in self._world.policies.items()})
             tasks.create_task(self._worker.run())
             await self._worker.settled()
             self._publish()
@@ -208,7 +208,7 @@ class Engine:
         self._world.mark_kind(*kind)
         self._links_changed.set()  # many kinds change at once: what is known of them is published once
 
-    def _queries_changed(self, users: Iterable[Wanted]) -> None:
+    def _queries_changed(self, users: Iterable[WorkloadQuery]) -> None:
         """Queries were answered: whoever uses them is looked at again, and those of general use are published."""
         self._world.queries_changed(Key(user.namespace, user.workload) for user in users)
         self._publish_queries()
@@ -217,10 +217,10 @@ class Engine:
         results = (self._prometheus.series(name) for name in self._prometheus.named())
         self._worker.publish_queries({result.name: _query_view(result) for result in results if result is not None})
 
-    def _policy_changed(self, old: PolicyEntry | None, new: PolicyEntry | None) -> None:
+    def _policy_changed(self, old: DecodedPolicy | None, new: DecodedPolicy | None) -> None:
         self._world.policy_changed(old, new)
         if new is not None and old is None and not self._unfilled():
-            self._worker.announce({Key(new.namespace, new.name): unassessed(new)})
+            self._worker.announce({Key(new.namespace, new.name): unassessed_view(new)})
 
     def filling(self) -> str:
         """What is still waited for before the picture is synced."""
@@ -272,7 +272,7 @@ class Engine:
                 wanted = await asyncio.to_thread(file.changed)
             except SettingsError as error:
                 self._metrics.settings_reloads.labels(result="refused").inc()
-                log.warning("the settings file is not taken over", error=str(error))
+                _log.warning("the settings file is not taken over", error=str(error))
                 wanted = None
             if wanted is not None and wanted != self._settings:
                 self._take_over(wanted)
@@ -281,7 +281,7 @@ class Engine:
     def _take_over(self, wanted: Settings) -> None:
         waiting = needs_restart(self._settings, wanted)
         if waiting:
-            log.warning("some settings are taken over at the next start only", keys=list(waiting))
+            _log.warning("some settings are taken over at the next start only", keys=list(waiting))
         logs.configure(wanted.logging.level, wanted.logging.format)
         ANSWERS.resize(wanted.answers.max_total_mib * MIB)
         self._usage.options = wanted.resource_metrics
@@ -292,7 +292,7 @@ class Engine:
         self._settings = wanted
         self.on_settings(wanted)
         self._metrics.settings_reloads.labels(result="taken").inc()
-        log.info("the settings file is taken over")
+        _log.info("the settings file is taken over")
         self._links_changed.set()
         self._look_again()
 

@@ -17,7 +17,7 @@ from adapter.runtime.faults import FaultyDocument
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyEntry:
+class DecodedPolicy:
     """A WatermarkPolicy object: `policy` where it is valid, else `fault`. `memory` is its status's, still JSON."""
 
     namespace: str
@@ -49,7 +49,7 @@ class _Watched(msgspec.Struct, frozen=True):
 _DECODER = Decoder(_Watched)
 
 
-def decode_policy(body: bytes | msgspec.Raw) -> PolicyEntry:
+def decode_policy(body: bytes | msgspec.Raw) -> DecodedPolicy:
     """Read a WatermarkPolicy; one that is not valid keeps its name and says why. Raises msgspec.MsgspecError."""
     wire = _DECODER.decode(body)
     metadata, policy, fault = wire.metadata, None, ""
@@ -58,7 +58,7 @@ def decode_policy(body: bytes | msgspec.Raw) -> PolicyEntry:
         policy = parse_policy(PolicyObject(metadata=metadata, spec=wire.spec))
     except FaultyDocument as error:
         fault = str(error)
-    return PolicyEntry(
+    return DecodedPolicy(
         namespace=metadata.namespace,
         name=metadata.name,
         uid=metadata.uid,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from adapter.snapshot import Key
 
 SPACING_SECONDS = 0.5
-SOON_SECONDS = 0.05
+EXPEDITED_SPACING_SECONDS = 0.05
 """Distance from the last assessment for what must not wait; it still makes one of many at once."""
 
 
@@ -33,7 +33,9 @@ class DelayQueue:
 
         `soon`: a twentieth after it.
         """
-        due = max(self._clock() + after, self._taken.get(key, 0.0) + (SOON_SECONDS if soon else self._spacing))
+        due = max(
+            self._clock() + after, self._taken.get(key, 0.0) + (EXPEDITED_SPACING_SECONDS if soon else self._spacing)
+        )
         if self._pending.get(key, math.inf) <= due:
             return
         self._pending[key] = due

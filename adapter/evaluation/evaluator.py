@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
-from adapter.evaluation.decode import PolicyEntry
+from adapter.evaluation.decode import DecodedPolicy
 from adapter.evaluation.object_index import Link, ObjectIndex, TargetRef
 from adapter.evaluation.targets import ResolvedTarget
 from adapter.kube.selectors import SelectorError
@@ -28,9 +28,9 @@ from adapter.runtime.decoding import decode
 from adapter.runtime.faults import Fault
 from adapter.snapshot import WATCH_SILENT, Key, PolicyView, Problem
 
-log = structlog.get_logger(__name__)
+_log = structlog.get_logger(__name__)
 
-MOST_REQUIREMENTS_OF_A_TARGET = 32
+MAX_SELECTOR_REQUIREMENTS = 32
 """Every pod is held against each of them at every look, so this bounds what a look costs. Workloads have a handful."""
 
 
@@ -82,7 +82,7 @@ class Evaluator:
         if entry is None:
             self._memories.pop(key, None)
             return None
-        view, link = unassessed(entry), self._world.link(key)
+        view, link = unassessed_view(entry), self._world.link(key)
         if view.problem is not None:
             return view
         silence = self._inputs.silence(key.namespace, self._world.target(key))
@@ -163,7 +163,7 @@ class Evaluator:
         try:
             return status_memory.load(decode(entry.memory, dict[str, Any]))
         except (msgspec.MsgspecError, RecollectionError) as error:
-            log.warning("a policy's memory cannot be read", namespace=key.namespace, policy=key.name, error=str(error))
+            _log.warning("a policy's memory cannot be read", namespace=key.namespace, policy=key.name, error=str(error))
             return Memory()
 
     def _pods(self, ref: TargetRef, selector_text: str, target: Target) -> list[Pod]:
@@ -171,8 +171,8 @@ class Evaluator:
         if not selector_text:
             raise SelectorError("its scale has no selector, so its pods cannot be told")
         selector = parse_selector(selector_text)
-        if (asked := len(selector.requirements)) > MOST_REQUIREMENTS_OF_A_TARGET:
-            most = f"at most {MOST_REQUIREMENTS_OF_A_TARGET} are read"
+        if (asked := len(selector.requirements)) > MAX_SELECTOR_REQUIREMENTS:
+            most = f"at most {MAX_SELECTOR_REQUIREMENTS} are read"
             raise SelectorError(f"its selector has {asked} requirements; {most}, so select the pods by fewer")
         pods: Iterable[Pod]
         if owns_its_pods(ref.kind):
@@ -198,14 +198,14 @@ class Evaluator:
         return Samples(resources=resources, queries=queries)
 
 
-def unassessed(entry: PolicyEntry) -> PolicyView:
+def unassessed_view(entry: DecodedPolicy) -> PolicyView:
     """What a policy shows by itself, before anything else is looked at; one that is not valid has its problem."""
     if entry.policy is None:
         return PolicyView(policy=_bare(entry), labels=entry.labels, problem=Problem(422, "Invalid", entry.fault))
     return PolicyView(policy=entry.policy, labels=entry.labels)
 
 
-def _bare(entry: PolicyEntry) -> Policy:
+def _bare(entry: DecodedPolicy) -> Policy:
     """What is left of a policy that is not valid: which one it is."""
     return Policy(
         namespace=entry.namespace,

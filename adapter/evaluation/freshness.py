@@ -15,16 +15,16 @@ from adapter.telemetry.metrics import Metrics
 
 K = TypeVar("K")
 
-LOOK_SECONDS = 0.25
+CHECK_SECONDS = 0.25
 
-OWN = "watermarkpolicies"
+POLICIES_NAME = "watermarkpolicies"
 MANIFEST = "manifests/base/rbac.yaml"
 GRANTED = frozenset(
     {
         "pods",
         "endpointslices",
         "horizontalpodautoscalers",
-        OWN,
+        POLICIES_NAME,
         "deployments.apps",
         "statefulsets.apps",
         "replicasets.apps",
@@ -62,7 +62,7 @@ KindWatches = Mapping[KindKey, Mapping[str, Watch]]
 """The watches of scale targets: by kind, then by namespace."""
 
 
-def silence(watch: Watch) -> str | None:
+def silence_of(watch: Watch) -> str | None:
     """Why what a watch holds is not to be believed, None where it is.
 
     The sentence stays the same while nothing changes: it is written into HPAs' and policies' conditions.
@@ -85,7 +85,7 @@ def _cause(watch: Watch) -> str:
     match watch.trouble:
         case Forbidden(message=message):
             return f"{message.rstrip('.')}; {_remedy(watch)}"
-        case NotFound() if watch.name == OWN:
+        case NotFound() if watch.name == POLICIES_NAME:
             return "the API server does not serve them; apply manifests/crd"
         case None:
             return ""
@@ -129,7 +129,7 @@ class Freshness:
         """Look for ever."""
         while True:
             self.look()
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
 
     def look(self) -> None:
         """Find the silent watches, and tell of those that were not, or no longer are."""
@@ -165,7 +165,7 @@ class Freshness:
         it was never there, the replicas of before go on.
         """
         able = {feed.namespace for feed in self._feeds} - self._shared.keys()
-        own = (silence(feed) for feed in self._feeds if not _was_revoked(feed))
+        own = (silence_of(feed) for feed in self._feeds if not _was_revoked(feed))
         return None if able else next(filter(None, own), None)
 
     def trouble(self) -> str | None:
@@ -175,7 +175,7 @@ class Freshness:
     def _silent_feeds(self) -> dict[str, str]:
         found: dict[str, str] = {}
         for feed in self._feeds:
-            if feed.namespace not in found and (sentence := silence(feed)) is not None:
+            if feed.namespace not in found and (sentence := silence_of(feed)) is not None:
                 found[feed.namespace] = sentence
         return found
 
@@ -184,7 +184,7 @@ class Freshness:
             (kind, namespace): sentence
             for kind, watches in self._kind_watches().items()
             for namespace, watch in watches.items()
-            if (sentence := silence(watch)) is not None
+            if (sentence := silence_of(watch)) is not None
         }
 
     def _count(self) -> None:

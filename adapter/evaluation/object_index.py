@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
-from adapter.evaluation.decode import PolicyEntry
+from adapter.evaluation.decode import DecodedPolicy
 from adapter.evaluation.pod_index import PodIndex, owners
 from adapter.load.matching import owns_its_pods
 from adapter.load.pods import Pod
@@ -51,7 +51,7 @@ class ObjectIndex:
         mark_soon: Callable[[Key], None] | None = None,
     ) -> None:
         self.pods = PodIndex()
-        self.policies: dict[Key, PolicyEntry] = {}
+        self.policies: dict[Key, DecodedPolicy] = {}
         self.hpas: dict[Key, Hpa] = {}
         self.tolerances = 0
         """HPAs that have a tolerance of their own."""
@@ -68,7 +68,7 @@ class ObjectIndex:
         self._loose: dict[str, set[Key]] = defaultdict(set)
         self._by_service: dict[ServiceKey, set[Key]] = defaultdict(set)
 
-    def policy_changed(self, old: PolicyEntry | None, new: PolicyEntry | None) -> None:
+    def policy_changed(self, old: DecodedPolicy | None, new: DecodedPolicy | None) -> None:
         """A policy came, changed or went."""
         key = _key_of(old, new)
         if old is not None and new is not None and replace(old, memory=b"") == replace(new, memory=b""):
@@ -273,7 +273,7 @@ def _discard(index: dict[K, set[Key]], place: K, key: Key) -> None:
         index.pop(place, None)
 
 
-def _key_of(old: PolicyEntry | None, new: PolicyEntry | None) -> Key:
+def _key_of(old: DecodedPolicy | None, new: DecodedPolicy | None) -> Key:
     found = new or old
     assert found is not None
     return Key(found.namespace, found.name)

@@ -7,7 +7,7 @@ from functools import partial
 
 import structlog
 
-from adapter.evaluation.freshness import KindKey, KindWatches, silence
+from adapter.evaluation.freshness import KindKey, KindWatches, silence_of
 from adapter.evaluation.object_index import TargetRef
 from adapter.kube.errors import KubeError, NotFound
 from adapter.kube.reflector import Reflector
@@ -19,13 +19,13 @@ from adapter.runtime.backoff import Backoff
 from adapter.runtime.fair_slots import Claim, places
 from adapter.telemetry.metrics import Metrics
 
-log = structlog.get_logger(__name__)
+_log = structlog.get_logger(__name__)
 
-LASTING_SECONDS = 60.0
+STABLE_SECONDS = 60.0
 """A kind that was watched for so long is looked up again at once when it goes; one that comes and goes is not."""
-LOOK_AGAIN_SECONDS = 30.0
+REDISCOVERY_SECONDS = 30.0
 """How often a kind is looked up while it is watched: no watch tells that objects keep their scale elsewhere now."""
-USUAL = frozenset(
+BUILTIN_KINDS = frozenset(
     {
         KindKey("apps/v1", "Deployment"),
         KindKey("apps/v1", "ReplicaSet"),
@@ -34,14 +34,14 @@ USUAL = frozenset(
     }
 )
 """Kinds that every API server serves: they are always watched where they are named."""
-KINDS_OF_A_NAMESPACE = 20
+MAX_KINDS_PER_NAMESPACE = 20
 """So many other kinds may the HPAs of one namespace name: each is a watch, or is looked for again and again."""
-KINDS = 200
+MAX_KINDS = 200
 """So many other kinds are watched in all. Beyond, every namespace's oldest comes before any namespace's second."""
 
 _CROWDED = (
-    f"{{kind}} ({{api_version}}) is not watched: HPAs of policies name too many kinds (at most {KINDS_OF_A_NAMESPACE} "
-    f"beside Kubernetes' own in a namespace, and {KINDS} in all); name fewer"
+    "{kind} ({api_version}) is not watched: HPAs of policies name too many kinds (at most "
+    f"{MAX_KINDS_PER_NAMESPACE} beside Kubernetes' own in a namespace, and {MAX_KINDS} in all); name fewer"
 )
 
 
@@ -59,7 +59,7 @@ class ResolvedTarget:
     proven_at: float | None
 
 
-class TargetKind:
+class KindWatcher:
     """A kind of scale target that is wanted: resolved by discovery, then watched; anew where it came back, or changed.
 
     `reflector` makes the watch of a namespace (empty: of all). `on_news` is called when the kind was resolved or
@@ -96,10 +96,10 @@ class TargetKind:
             self._on_news(self._key)
             began = asyncio.get_running_loop().time()
             served = await self._watch(self.resource)
-            if asyncio.get_running_loop().time() - began > LASTING_SECONDS:
+            if asyncio.get_running_loop().time() - began > STABLE_SECONDS:
                 self._backoff.reset()
             what = "is served in another way now" if served else "is gone"
-            log.info("looking a scale target kind up anew", kind=self._key.kind, because=what)
+            _log.info("looking a scale target kind up anew", kind=self._key.kind, because=what)
             self.fault = "" if served else f"the API server serves no {self.resource.name} any more"
             self.resource, self.watches = None, {}
             self._resources.forget(self._key.api_version, self._key.kind)
@@ -125,7 +125,7 @@ class TargetKind:
     async def _end_when_changed(self, resource: Resource) -> None:
         """Raise _Changed once the kind is found to be served in another way; what cannot be looked up is as it was."""
         while True:
-            await asyncio.sleep(LOOK_AGAIN_SECONDS)
+            await asyncio.sleep(REDISCOVERY_SECONDS)
             self._resources.forget(self._key.api_version, self._key.kind)
             try:
                 found = await self._resources.find(self._key.api_version, self._key.kind)
@@ -153,7 +153,7 @@ class TargetKind:
 
     def _complain(self, sentence: str, detail: str = "") -> None:
         if self.fault != sentence:
-            log.warning("scale target kind cannot be resolved", kind=self._key.kind, error=detail or sentence)
+            _log.warning("scale target kind cannot be resolved", kind=self._key.kind, error=detail or sentence)
             self.fault = sentence
             self._on_news(self._key)
 
@@ -179,7 +179,7 @@ class Targets:
         self._on_change = on_change
         self._on_kind = on_kind
         self._metrics = metrics
-        self._kinds: dict[KindKey, TargetKind] = {}
+        self._kinds: dict[KindKey, KindWatcher] = {}
         self._running: dict[KindKey, asyncio.Task[None]] = {}
         self._left_out: set[KindKey] = set()
         self._changed = asyncio.Event()
@@ -187,15 +187,15 @@ class Targets:
     def want(self, claims: Iterable[Claim[TargetRef]]) -> None:
         """Have the kinds of these targets watched, and no others: none that cannot be one, and only so many unusual."""
         kinds = [Claim(one.namespace, one.since, KindKey(one.item.api_version, one.item.kind)) for one in claims]
-        usual = {claim.item for claim in kinds} & USUAL
-        unusual = [claim for claim in kinds if claim.item not in USUAL and not any(kind_faults(*claim.item))]
-        wanted = usual | {key for _, key in places(unusual, KINDS_OF_A_NAMESPACE, KINDS)}
+        usual = {claim.item for claim in kinds} & BUILTIN_KINDS
+        unusual = [claim for claim in kinds if claim.item not in BUILTIN_KINDS and not any(kind_faults(*claim.item))]
+        wanted = usual | {key for _, key in places(unusual, MAX_KINDS_PER_NAMESPACE, MAX_KINDS)}
         self._note_left_out({claim.item for claim in unusual} - wanted)
         for key in self._kinds.keys() - wanted:
             self._let_go(key)
         for key in wanted - self._kinds.keys():
             reflector = partial(self._make_reflector, key)
-            self._kinds[key] = TargetKind(key, self._resources, reflector, self._namespaces, self._on_kind)
+            self._kinds[key] = KindWatcher(key, self._resources, reflector, self._namespaces, self._on_kind)
             self._changed.set()
 
     async def run(self) -> None:
@@ -251,7 +251,7 @@ class Targets:
         if reflector is None:
             return f"namespace {ref.namespace} is not watched"
         item = reflector.items.get(f"{ref.namespace}/{ref.name}")
-        if item is None and (sentence := silence(reflector)) is not None:
+        if item is None and (sentence := silence_of(reflector)) is not None:
             return sentence
         if item is None:
             return f"{ref.kind} {ref.name}, that the HPA scales, does not exist in namespace {ref.namespace}"

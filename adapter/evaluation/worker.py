@@ -14,15 +14,15 @@ from adapter.runtime.slices import turn
 from adapter.snapshot import Key, PodsMetricTarget, PolicyView, QueryView, SnapshotStore, TargetKey
 from adapter.telemetry.metrics import Metrics
 
-log = structlog.get_logger(__name__)
+_log = structlog.get_logger(__name__)
 
-SLICE_SECONDS = 0.001
+EVALUATION_SLICE_SECONDS = 0.001
 """No assessment is begun after that; the one under way takes one or two milliseconds more."""
-PUBLISH_AT_MOST = 32
+MAX_BATCH = 32
 """So many results wait for each other while more policies are due: a swap copies the whole list of policies."""
-STALE_SECONDS = 0.01
+STALENESS_MARGIN_SECONDS = 0.01
 """So long after the moment at which a sample still counts it no longer does."""
-REASSESS_SECONDS = 25.0
+RESYNC_SECONDS = 25.0
 """Ages count too: a policy that nothing touched for so long is assessed again, at most a quarter later. Samples, which
 are fetched every 10 s and are 15 s apart, touch nearly every policy before."""
 
@@ -54,7 +54,7 @@ class Worker:
     async def _assess_for_ever(self) -> None:
         found: dict[Key, PolicyView | None] = {}
         while True:
-            if len(found) >= PUBLISH_AT_MOST or not self._marks.due:
+            if len(found) >= MAX_BATCH or not self._marks.due:
                 self.publish(found)
                 found = {}
             await self._marks.wait()
@@ -68,12 +68,12 @@ class Worker:
             step = max(1, len(keys) // 50)
             for first in range(0, max(1, len(keys)), step):
                 for key in keys[first : first + step]:
-                    self._marks.mark_old(key, REASSESS_SECONDS)
-                await asyncio.sleep(REASSESS_SECONDS / 4 * step / max(1, len(keys)))
+                    self._marks.mark_old(key, RESYNC_SECONDS)
+                await asyncio.sleep(RESYNC_SECONDS / 4 * step / max(1, len(keys)))
 
     def _slice(self) -> dict[Key, PolicyView | None]:
         found: dict[Key, PolicyView | None] = {}
-        until = perf_counter() + SLICE_SECONDS
+        until = perf_counter() + EVALUATION_SLICE_SECONDS
         while perf_counter() < until and (key := self._marks.take()) is not None:
             found[key] = self._safe_view(key)
             self._mark_next(key, found[key])
@@ -84,14 +84,16 @@ class Worker:
         if view is None:
             self._marks.forget(key)
         elif view.assessment is not None and view.assessment.stale_at is not None:
-            self._marks.mark(key, after=max(0.0, view.assessment.stale_at - view.assessment.at) + STALE_SECONDS)
+            self._marks.mark(
+                key, after=max(0.0, view.assessment.stale_at - view.assessment.at) + STALENESS_MARGIN_SECONDS
+            )
 
     def _safe_view(self, key: Key) -> PolicyView | None:
         """The view; a policy whose assessment breaks must not stop the others, and must not keep an old answer."""
         try:
             return self._view(key)
-        except Exception:
-            log.exception("assessment failed", namespace=key.namespace, policy=key.name)
+        except Exception:  # noqa: BLE001  logged with its traceback, and counted
+            _log.exception("assessment failed", namespace=key.namespace, policy=key.name)
             self._metrics.errors.labels(reason="assessment").inc()
             known = self._picture.current.policies.get(key)
             return None if known is None else replace(known, assessment=None, problem=None, announced=False)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 SPREAD_SECONDS = 1.0
 """Over so long those who rested are spread once the server answers again."""
-LEAST_PAUSE_SECONDS = 1.0
+MIN_RETRY_SECONDS = 1.0
 
 
 class _Rest(NamedTuple):
@@ -71,9 +71,9 @@ class CircuitBreaker:
             self._arm()
 
 
-def pause(interval: float, elapsed: float) -> float:
+def retry_delay(interval: float, elapsed: float) -> float:
     """Seconds from a failure that took `elapsed` to the next attempt: one interval from beginning to beginning."""
-    return max(interval - elapsed, min(interval, LEAST_PAUSE_SECONDS))
+    return max(interval - elapsed, min(interval, MIN_RETRY_SECONDS))
 
 
 def _wake(rest: _Rest) -> None:

@@ -13,16 +13,16 @@ from adapter.load.spec import Query
 from adapter.runtime.slices import Slices
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
-from adapter.usage.circuit_breaker import pause
+from adapter.usage.circuit_breaker import retry_delay
 from adapter.usage.errors import QueryRejected, UsageError
-from adapter.usage.promql import Inputs, dating, inputs
-from adapter.usage.query_catalog import Catalog, Question, Wanted
-from adapter.usage.query_results import Answer, Dates, answer, release
+from adapter.usage.prometheus_api import Sample
+from adapter.usage.promql import QueryInputs, parse_inputs, sample_times_query
+from adapter.usage.query_catalog import InstantQuery, QueryCatalog, WorkloadQuery
+from adapter.usage.query_results import QueryResult, SampleTimes, build_result, release
 from adapter.usage.series import SeriesList
-from adapter.usage.server import Server
-from adapter.usage.wire import Sample
+from adapter.usage.server import PrometheusClient
 
-SLOW_SECONDS = 1.0
+SLOW_QUERY_SECONDS = 1.0
 """A question that took longer the last time is among those that cannot take every turn of their server."""
 
 _JITTER = 0.1
@@ -52,7 +52,7 @@ class NamedQueryResult:
 class _Known:
     """What is known of a question. `cause`: why the last poll gave no answer, as policies may say it."""
 
-    answer: Answer | None = None
+    answer: QueryResult | None = None
     cause: str = ""
     unanswered: bool = False
     slow: bool = False
@@ -75,22 +75,22 @@ class Prometheus:
         queries: Iterable[NamedQuery],
         *,
         inline_allowed: bool,
-        on_change: Callable[[frozenset[Wanted]], None],
+        on_change: Callable[[frozenset[WorkloadQuery]], None],
         clock: Callable[[], float],
         metrics: Metrics,
     ) -> None:
         self._on_change = on_change
         self._clock = clock
         self._metrics = metrics
-        self._servers: dict[str, Server] = {}
-        self._known: dict[Question, _Known] = {}
-        self._complaints: dict[Question, str] = {}
+        self._servers: dict[str, PrometheusClient] = {}
+        self._known: dict[InstantQuery, _Known] = {}
+        self._complaints: dict[InstantQuery, str] = {}
         """What was logged of the questions that fail, with the servers' own words."""
-        self._pollers: dict[Question, asyncio.Task[None]] = {}
-        self._wanted: frozenset[Wanted] = frozenset()
-        self._questions: dict[Wanted, Question | str] = {}
-        self._users: dict[Question, set[Wanted]] = {}
-        self._shared: dict[str, Question | str] = {}
+        self._pollers: dict[InstantQuery, asyncio.Task[None]] = {}
+        self._wanted: frozenset[WorkloadQuery] = frozenset()
+        self._questions: dict[WorkloadQuery, InstantQuery | str] = {}
+        self._users: dict[InstantQuery, set[WorkloadQuery]] = {}
+        self._shared: dict[str, InstantQuery | str] = {}
         self._look = asyncio.Event()
         self.reload(servers, queries, inline_allowed=inline_allowed)
 
@@ -101,22 +101,22 @@ class Prometheus:
     ) -> None:
         """Take over changed settings. Answers to questions that stay the same are kept."""
         self._settings = {server.name: server for server in servers}
-        self._catalog = Catalog(self._settings, queries, inline_allowed=inline_allowed)
+        self._catalog = QueryCatalog(self._settings, queries, inline_allowed=inline_allowed)
         self._shared = self._catalog.shared()
         self._resolve()
 
-    def want(self, wanted: Iterable[Wanted | tuple[Query, str, str]]) -> None:
+    def want(self, wanted: Iterable[WorkloadQuery | tuple[Query, str, str]]) -> None:
         """What the policies need from now on: query, namespace, and the workload's name, of each."""
-        found = frozenset(Wanted(*one) for one in wanted)
+        found = frozenset(WorkloadQuery(*one) for one in wanted)
         if found != self._wanted:
             self._wanted = found
             self._resolve()
 
     def _resolve(self) -> None:
         self._questions = {wanted: self._catalog.question(wanted) for wanted in self._wanted}
-        self._users = {question: set() for question in self._shared.values() if isinstance(question, Question)}
+        self._users = {question: set() for question in self._shared.values() if isinstance(question, InstantQuery)}
         for wanted, question in self._questions.items():
-            if isinstance(question, Question):
+            if isinstance(question, InstantQuery):
                 self._users.setdefault(question, set()).add(wanted)
         self._look.set()
 
@@ -124,7 +124,7 @@ class Prometheus:
 
     def samples(self, query: Query, namespace: str, workload: str) -> QuerySamples:
         """The last answer as far as it concerns this service; samples keep their true times, however old they get."""
-        wanted = Wanted(query, namespace, workload)
+        wanted = WorkloadQuery(query, namespace, workload)
         question = self._questions.get(wanted) or self._catalog.question(wanted)
         if isinstance(question, str):
             return QuerySamples(max_age=self._catalog.max_age(query), error=question)
@@ -139,7 +139,7 @@ class Prometheus:
         question, named = self._shared.get(name), self._catalog.named(name)
         if question is None or named is None:
             return None
-        known = self._known.get(question, _NOTHING) if isinstance(question, Question) else _Known(cause=question)
+        known = self._known.get(question, _NOTHING) if isinstance(question, InstantQuery) else _Known(cause=question)
         found = known.answer
         fault = found.faults.get("") if found else None
         return NamedQueryResult(
@@ -157,7 +157,7 @@ class Prometheus:
         """The names of the queries that `series` knows."""
         return tuple(self._shared)
 
-    def _sentence(self, question: Question | str, known: _Known) -> str | None:
+    def _sentence(self, question: InstantQuery | str, known: _Known) -> str | None:
         cause = _cause(question, known)
         if isinstance(question, str) or cause is None:
             return cause
@@ -187,7 +187,7 @@ class Prometheus:
             await self._retire(name)
         for name, settings in self._settings.items():
             if name not in self._servers:
-                self._servers[name] = Server(settings)
+                self._servers[name] = PrometheusClient(settings)
 
     async def _retire(self, name: str) -> None:
         tasks = [self._pollers.pop(question) for question in list(self._pollers) if question.server == name]
@@ -206,7 +206,7 @@ class Prometheus:
             del self._known[question]
             self._complaints.pop(question, None)
 
-    async def _poll(self, question: Question, group: asyncio.TaskGroup) -> None:
+    async def _poll(self, question: InstantQuery, group: asyncio.TaskGroup) -> None:
         """Ask at once, then after a random part of the interval, then in the rhythm that this gave.
 
         A question that its server left unanswered keeps the interval, and then waits for its turn to probe.
@@ -225,13 +225,13 @@ class Prometheus:
             self._keep(question, known)
             del known
             if unanswered:
-                await asyncio.sleep(pause(question.interval * min(share, 1.0), loop.time() - began))
+                await asyncio.sleep(retry_delay(question.interval * min(share, 1.0), loop.time() - began))
                 await outage.turn(answers, question.interval)
             else:
                 await asyncio.sleep(question.interval * share)
             share = random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311  as above
 
-    async def _asked(self, question: Question) -> _Known:
+    async def _asked(self, question: InstantQuery) -> _Known:
         last = self._known.get(question, _NOTHING)
         source, server = f"prometheus/{question.server}", self._servers[question.server]
         loop = asyncio.get_running_loop()
@@ -243,48 +243,54 @@ class Prometheus:
                 self._failed(source, question, error)
                 if rejected := isinstance(error, QueryRejected):
                     server.outage.answered()
-                slow = loop.time() - began > SLOW_SECONDS
+                slow = loop.time() - began > SLOW_QUERY_SECONDS
                 return replace(last, cause=error.public, unanswered=not rejected, slow=slow)
         server.outage.answered()
         self._complaints.pop(question, None)
         self._metrics.source_up.labels(source).set(1)
         self._metrics.source_success.labels(source).set(found.fetched_at)
-        return _Known(found, slow=loop.time() - began > SLOW_SECONDS)
+        return _Known(found, slow=loop.time() - began > SLOW_QUERY_SECONDS)
 
-    async def _answer(self, question: Question, source: str) -> Answer:
+    async def _answer(self, question: InstantQuery, source: str) -> QueryResult:
         server = self._servers[question.server]
         slices = Slices()
-        read = inputs(question.text)
+        read = parse_inputs(question.text)
         duration = self._metrics.source_duration.labels(source)
         found: list[Sample] = []
         await server.read(question.text, found.append, slices, max_age=question.max_age, duration=duration)
-        dates = Dates(read, question, found[0].at if found else self._clock())
+        dates = SampleTimes(read, question, found[0].at if found else self._clock())
         if found and read.selectors:
             await self._date(dates, server, question, read, found[0].at, slices)
         before = self._known.get(question, _NOTHING).answer
-        made = await answer(question, found, dates, self._clock(), slices, before=before)
+        made = await build_result(question, found, dates, self._clock(), slices, before=before)
         await dates.clear(slices)
         return made
 
     async def _date(
-        self, dates: Dates, server: Server, question: Question, read: Inputs, evaluated_at: float, slices: Slices
+        self,
+        dates: SampleTimes,
+        server: PrometheusClient,
+        question: InstantQuery,
+        read: QueryInputs,
+        evaluated_at: float,
+        slices: Slices,
     ) -> None:
         """Learn when the inputs were sampled, as they stood at the moment of the evaluation."""
-        asked = dating(read.selectors, question.labels, question.max_age)
+        asked = sample_times_query(read.selectors, question.labels, question.max_age)
         try:
             await server.read(asked, dates.add, slices, max_age=question.max_age, at=evaluated_at)
         except QueryRejected as error:
             times = "the times of its samples cannot be had (name one metric in each selector)"
             raise QueryRejected(f"{times}: {error}", public=f"{times}: {error.public}") from error
 
-    def _failed(self, source: str, question: Question, error: UsageError) -> None:
+    def _failed(self, source: str, question: InstantQuery, error: UsageError) -> None:
         self._metrics.source_up.labels(source).set(0)
         self._metrics.source_errors.labels(source, error.reason).inc()
         if str(error) != self._complaints.get(question):
             self._complaints[question] = str(error)
             _log.warning("query failed", source=source, query=question.text, error=str(error))
 
-    def _keep(self, question: Question, known: _Known) -> None:
+    def _keep(self, question: InstantQuery, known: _Known) -> None:
         last = self._known.get(question)
         self._known[question] = known
         same = last is not None and last.cause == known.cause
@@ -292,14 +298,14 @@ class Prometheus:
             self._on_change(frozenset(self._users.get(question, ())))
 
 
-def _cause(question: Question | str, known: _Known) -> str | None:
+def _cause(question: InstantQuery | str, known: _Known) -> str | None:
     """Why the last poll gave no answer, None where it did."""
     if isinstance(question, str) or not known.cause:
         return known.cause or None
     return f"Prometheus {question.server}: {known.cause}"
 
 
-def _answers_pods(question: Question, known: _Known) -> bool | None:
+def _answers_pods(question: InstantQuery, known: _Known) -> bool | None:
     """Whether it answers a value for each pod, by its settings or else by its last answer."""
     if question.by_pod is not None or known.answer is None or not known.answer.counts:
         return question.by_pod

@@ -1,8 +1,8 @@
-"""PromQL as far as it must be understood here: putting names into it, and finding the series it reads.
+"""The part of PromQL that this process needs: substitutes variables and finds the vector selectors of an expression.
 
-An instant query stamps its answer with the moment of evaluation, whatever the age of what went in. So the selectors of
-an expression are found, and their newest samples are asked for beside it (`dating`). Nothing else is parsed; what the
-tokens do not fit is refused, since Prometheus would refuse it as well.
+Prometheus stamps the result of an instant query with the time of its evaluation, however old the samples that it reads.
+So a second query asks for the time of each selector's newest sample (`sample_times_query`). The parser reads nothing
+else of an expression; it rejects text that is no sequence of PromQL tokens, as Prometheus would.
 """
 
 import math
@@ -16,7 +16,7 @@ from adapter.usage.errors import PromqlError
 INPUT_LABEL = "effective_load_input"
 """The label of a dating query's answer that holds the selector's number."""
 
-MOST_SELECTORS = 200
+MAX_SELECTORS = 200
 """Each is dated, so that many would make a long query of a short one."""
 
 _STEPS = 6
@@ -58,7 +58,7 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 6
 _CLOSING = {"(": ")", "{": "}", "[": "]"}
 
 
-class Token(NamedTuple):
+class PromqlToken(NamedTuple):
     """A piece of an expression: its kind (`string`, `number`, `word`, `sign`), its text, and where it stands."""
 
     kind: str
@@ -68,7 +68,7 @@ class Token(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Selector:
+class VectorSelector:
     """A selector as it was written, without its range. `shift` is its `offset` or `@`; empty: it reads the present."""
 
     text: str
@@ -77,7 +77,7 @@ class Selector:
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
+class QueryInputs:
     """What an expression reads. `alternatives`: it may have a value though some of them have none.
 
     `window`: how far back (seconds) it reads from the time of its newest samples: its longest range, that of each
@@ -85,12 +85,12 @@ class Inputs:
     where a duration is an expression of its own.
     """
 
-    selectors: tuple[Selector, ...]
+    selectors: tuple[VectorSelector, ...]
     alternatives: bool = False
     window: float = 0.0
 
 
-def tokens(text: str) -> Iterator[Token]:
+def tokenize(text: str) -> Iterator[PromqlToken]:
     """The tokens of an expression, spaces and comments left out. Raises PromqlError at what is none."""
     at = 0
     for match in _TOKEN.finditer(text):
@@ -99,7 +99,7 @@ def tokens(text: str) -> Iterator[Token]:
             break  # what lies between is no token
         kind = match.lastgroup or ""
         if kind != "space":
-            yield Token(kind, match[0], start, end)
+            yield PromqlToken(kind, match[0], start, end)
         at = end
     if at < len(text):
         raise PromqlError(_no_token(text, at))
@@ -130,7 +130,7 @@ def substitute(text: str, namespace: str, workload: str) -> str:
         "workload": _checked("workload", workload, _WORKLOAD),
     }
     done, at, before = [], 0, ""
-    for token in tokens(text):
+    for token in tokenize(text):
         if token.kind == "string":
             dot = "." if before not in {"=~", "!~"} else r"\." if token.text[0] == "`" else r"\\."
             done += [text[at : token.start], _filled(token.text, names, dot)]
@@ -149,7 +149,7 @@ def _checked(what: str, name: str, pattern: re.Pattern[str]) -> str:
     return name
 
 
-def inputs(text: str) -> Inputs:
+def parse_inputs(text: str) -> QueryInputs:
     """The selectors of an expression, each once, in order. Raises PromqlError for what cannot be read."""
     return _Scan(text).inputs()
 
@@ -159,26 +159,26 @@ class _Scan:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens = list(tokens(text))
+        self._tokens = list(tokenize(text))
         self._at = 0
-        self._found: list[Selector] = []
+        self._found: list[VectorSelector] = []
         self._alternatives = False
         self._subquery = False
         self._longest_range = 0.0
         self._subqueries = 0.0
         self._offsets = [0.0]
 
-    def inputs(self) -> Inputs:
+    def inputs(self) -> QueryInputs:
         while self._at < len(self._tokens):
             self._step(self._tokens[self._at])
         chosen = [s for s in self._found if not s.shift] or self._found
         # Inside a subquery an instant selector is read over a range as well; which ones are is not worth knowing.
-        chosen = [Selector(s.text, s.ranged or self._subquery, s.shift) for s in chosen]
+        chosen = [VectorSelector(s.text, s.ranged or self._subquery, s.shift) for s in chosen]
         offset = sum(self._offsets) if self._subquery else max(self._offsets)
         window = self._longest_range + self._subqueries + offset
-        return Inputs(tuple(dict.fromkeys(chosen)), self._alternatives, window)
+        return QueryInputs(tuple(dict.fromkeys(chosen)), self._alternatives, window)
 
-    def _step(self, token: Token) -> None:
+    def _step(self, token: PromqlToken) -> None:
         if token.kind == "word":
             self._word(token)
         elif token.text == "{":
@@ -190,7 +190,7 @@ class _Scan:
         else:
             self._at += 1
 
-    def _word(self, token: Token) -> None:
+    def _word(self, token: PromqlToken) -> None:
         word, following = token.text.lower(), self._peek(1)
         if word in _ALTERNATIVES and (following == "(" or word in _OTHER_WORDS):
             self._alternatives = True
@@ -208,7 +208,7 @@ class _Scan:
     def _is_aggregator(self, word: str, following: str) -> bool:
         return word in _AGGREGATORS and following.lower() in {"by", "without"}
 
-    def _selector(self, first: Token) -> None:
+    def _selector(self, first: PromqlToken) -> None:
         if first.kind == "word":
             self._at += 1
         if self._peek() == "{":
@@ -217,9 +217,9 @@ class _Scan:
         ranged = self._peek() == "["
         if ranged:
             self._range()
-        self._found.append(Selector(text, ranged, self._shift()))
-        if len(self._found) > MOST_SELECTORS:
-            raise PromqlError(f"the expression has more than {MOST_SELECTORS} selectors; record a part of it by a rule")
+        self._found.append(VectorSelector(text, ranged, self._shift()))
+        if len(self._found) > MAX_SELECTORS:
+            raise PromqlError(f"the expression has more than {MAX_SELECTORS} selectors; record a part of it by a rule")
 
     def _range(self) -> None:
         """Past `[5m]`, or past the `[5m:1m]` of a subquery."""
@@ -295,7 +295,7 @@ def _duration(text: str) -> float:
     return seconds if math.isfinite(seconds) else UNKNOWN_WINDOW
 
 
-def dating(selectors: Sequence[Selector], labels: Iterable[str], max_age: float) -> str:
+def sample_times_query(selectors: Sequence[VectorSelector], labels: Iterable[str], max_age: float) -> str:
     """The query for the newest sample's time (seconds) of each selector, by these labels, numbered by INPUT_LABEL.
 
     Send it with the `time` of the answer that is dated and `lookback_delta` as there: an instant selector then finds
@@ -310,7 +310,7 @@ def dating(selectors: Sequence[Selector], labels: Iterable[str], max_age: float)
     return "\nor ".join(parts)
 
 
-def _times(selector: Selector, max_age: float) -> str:
+def _times(selector: VectorSelector, max_age: float) -> str:
     now = f"timestamp({' '.join(filter(None, (selector.text, selector.shift)))})"
     if not selector.ranged or selector.shift:
         return now

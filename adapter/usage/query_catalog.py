@@ -7,13 +7,13 @@ from typing import NamedTuple
 from adapter.load.spec import Query
 from adapter.settings import NamedQuery
 from adapter.usage.errors import PromqlError
-from adapter.usage.promql import inputs, substitute, uses_variables
+from adapter.usage.promql import parse_inputs, substitute, uses_variables
 
 INLINE_MAX_AGE_SECONDS = 90.0
 INLINE_INTERVAL_SECONDS = 15.0
 
 
-class Wanted(NamedTuple):
+class WorkloadQuery(NamedTuple):
     """A query as one policy needs it: for its namespace and its workload's name."""
 
     query: Query
@@ -22,7 +22,7 @@ class Wanted(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class InstantQuery:
     """One query to one server, shared by all who ask the same.
 
     `by_pod`: one series a pod, or one number for a service; None: the answer's labels show it. Ages and intervals in
@@ -44,7 +44,7 @@ class Question:
         return (self.namespace_label,) if self.by_pod is False else (self.namespace_label, self.pod_label)
 
 
-class Catalog:
+class QueryCatalog:
     """The settings' queries by name, and whether policies may bring their own."""
 
     def __init__(self, servers: Iterable[str], queries: Iterable[NamedQuery], *, inline_allowed: bool) -> None:
@@ -52,7 +52,7 @@ class Catalog:
         self._queries: Mapping[str, NamedQuery] = {query.name: query for query in queries}
         self._inline_allowed = inline_allowed
 
-    def shared(self) -> dict[str, Question | str]:
+    def shared(self) -> dict[str, InstantQuery | str]:
         """The questions of all named queries that need no policy; a sentence where one cannot be asked."""
         return {
             name: self._question(query, query.query)
@@ -69,7 +69,7 @@ class Catalog:
         named = self._queries.get(query.name)
         return named.max_age_seconds if named else INLINE_MAX_AGE_SECONDS
 
-    def question(self, wanted: Wanted) -> Question | str:
+    def question(self, wanted: WorkloadQuery) -> InstantQuery | str:
         """What to ask for a policy; a sentence where it cannot be asked."""
         query, named = wanted.query, self._queries.get(wanted.query.name)
         if query.prom_ql:
@@ -79,16 +79,16 @@ class Catalog:
             return f"the settings define no such query (they have {known})"
         return self._filled(named, wanted)
 
-    def _filled(self, named: NamedQuery, wanted: Wanted) -> Question | str:
+    def _filled(self, named: NamedQuery, wanted: WorkloadQuery) -> InstantQuery | str:
         try:
             text = substitute(named.query, wanted.namespace, wanted.workload)
         except PromqlError as error:
             return str(error)
         return self._question(named, text)
 
-    def _question(self, named: NamedQuery, text: str) -> Question | str:
+    def _question(self, named: NamedQuery, text: str) -> InstantQuery | str:
         return self._checked(
-            Question(
+            InstantQuery(
                 server=named.server,
                 text=text,
                 by_pod=named.scope == "Pods",
@@ -100,7 +100,7 @@ class Catalog:
             named.window_seconds,
         )
 
-    def _inline(self, wanted: Wanted) -> Question | str:
+    def _inline(self, wanted: WorkloadQuery) -> InstantQuery | str:
         if not self._inline_allowed:
             return (
                 "PromQL in a policy is not allowed here; name a query of the settings, or set prometheus.inlineQueries"
@@ -109,15 +109,15 @@ class Catalog:
             text = substitute(wanted.query.prom_ql, wanted.namespace, wanted.workload)
         except PromqlError as error:
             return str(error)
-        return self._checked(Question(server=wanted.query.server, text=text, by_pod=None))
+        return self._checked(InstantQuery(server=wanted.query.server, text=text, by_pod=None))
 
-    def _checked(self, question: Question, window: float | None = None) -> Question | str:
+    def _checked(self, question: InstantQuery, window: float | None = None) -> InstantQuery | str:
         """The question with its window (None: as its text says); a sentence where it cannot be asked."""
         if question.server not in self._servers:
             known = ", ".join(sorted(self._servers)) or "none yet"
             return f"the settings define no Prometheus server {question.server!r} (they have {known})"
         try:
-            read = inputs(question.text)
+            read = parse_inputs(question.text)
         except PromqlError as error:
             return str(error)
         return replace(question, window=read.window if window is None else window)

@@ -12,10 +12,10 @@ from adapter.load.quantity import QuantityError, parse_number
 from adapter.load.samples import Point, QuerySamples
 from adapter.runtime.slices import Slices
 from adapter.usage.errors import WrongAnswer
-from adapter.usage.promql import INPUT_LABEL, Inputs
-from adapter.usage.query_catalog import Question
+from adapter.usage.prometheus_api import Sample
+from adapter.usage.promql import INPUT_LABEL, QueryInputs
+from adapter.usage.query_catalog import InstantQuery
 from adapter.usage.series import Series, SeriesList
-from adapter.usage.wire import Sample
 
 RELEASE_SECONDS = 5.0
 """How long an answer may still be in use after a newer one came."""
@@ -27,7 +27,7 @@ _SAFE_DIGITS = 12  # far from what a quantity cannot hold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class QueryResult:
     """A query's answer by namespace (empty: series without that label).
 
     `counts` is the number of series before their values were judged; `faults` says for a namespace (empty: for all) why
@@ -42,7 +42,7 @@ class Answer:
     faults: Mapping[str, str] = field(default_factory=dict)
     fingerprint: int = 0
 
-    def same(self, other: "Answer | None") -> bool:
+    def same(self, other: "QueryResult | None") -> bool:
         """Whether both say the same, at the same sample times."""
         return other is not None and self.fingerprint == other.fingerprint and self.faults == other.faults
 
@@ -81,7 +81,7 @@ async def release(answer: list[list[Series]]) -> None:
             await slices.breathe()
 
 
-class _Times:
+class _SelectorTimes:
     """The newest sample's time of one selector's series."""
 
     def __init__(self) -> None:
@@ -117,18 +117,18 @@ class _Times:
 _NO_TIMES: Mapping[str, float] = {}
 
 
-class Dates:
+class SampleTimes:
     """When the inputs of an expression were sampled.
 
     All selectors must have a sample, or one of them where the expression has alternatives (`or`); the oldest of them
     dates the value. An expression that reads nothing (`vector(1)`) is as old as its evaluation.
     """
 
-    def __init__(self, inputs: Inputs, question: Question, evaluated_at: float) -> None:
+    def __init__(self, inputs: QueryInputs, question: InstantQuery, evaluated_at: float) -> None:
         self._question = question
         self._alternatives = inputs.alternatives
         self._evaluated_at = evaluated_at
-        self._times = [_Times() for _ in inputs.selectors]
+        self._times = [_SelectorTimes() for _ in inputs.selectors]
 
     def add(self, sample: Sample) -> None:
         """Take in a sample of the answer to `promql.dating`. Raises WrongAnswer for anything else."""
@@ -156,20 +156,20 @@ class Dates:
             await times.clear(slices)
 
 
-async def answer(
-    question: Question,
+async def build_result(
+    question: InstantQuery,
     found: list[Sample],
-    dates: Dates,
+    dates: SampleTimes,
     fetched_at: float,
     slices: Slices,
     *,
-    before: Answer | None = None,
-) -> Answer:
+    before: QueryResult | None = None,
+) -> QueryResult:
     """Sort samples by namespace and pod; they are used up. NaN, infinite, negative and undated values are no samples.
 
     What was selected of the answer `before` is likely to be selected of this one, too: it is made ready for that.
     """
-    filing = _Filing(question, dates, any(sample.labels.get(question.pod_label) for sample in found))
+    filing = _ResultBuilder(question, dates, any(sample.labels.get(question.pod_label) for sample in found))
     found.reverse()
     while found:
         filing.add(found.pop())
@@ -181,8 +181,8 @@ async def answer(
     return made
 
 
-class _Filing:
-    def __init__(self, question: Question, dates: Dates, names_pods: bool) -> None:
+class _ResultBuilder:
+    def __init__(self, question: InstantQuery, dates: SampleTimes, names_pods: bool) -> None:
         self._question = question
         self._dates = dates
         # Inline PromQL does not say what it answers: its labels do.
@@ -221,7 +221,7 @@ class _Filing:
         of_namespace.add(series)
         self._fingerprint += hash((namespace, pod, series.value, series.at))  # a sum: their order says nothing
 
-    async def answer(self, fetched_at: float, slices: Slices) -> Answer:
+    async def answer(self, fetched_at: float, slices: Slices) -> QueryResult:
         if self._by_pod:
             await self._find_lacking_labels(slices)
         self._find_undated()
@@ -230,7 +230,7 @@ class _Filing:
                 seen.pop()
                 await slices.breathe()
         pods = {namespace: series.points for namespace, series in self._series.items() if namespace}
-        return Answer(
+        return QueryResult(
             by_pod=self._by_pod,
             fetched_at=fetched_at,
             series=self._series,

@@ -23,11 +23,11 @@ from adapter.runtime.decoding import Decoder
 from adapter.runtime.json_pieces import Uncut, array, pieces
 from adapter.runtime.slices import Slices
 from adapter.telemetry.metrics import Metrics
-from adapter.usage.circuit_breaker import pause
+from adapter.usage.circuit_breaker import retry_delay
 from adapter.usage.errors import WrongAnswer
 
 SOURCE = "metrics.k8s.io"
-AT_ONCE = 8
+CONCURRENT_REQUESTS = 8
 """Requests under way at a time."""
 
 _LOOK_SECONDS = 0.5
@@ -132,7 +132,7 @@ def _usage(item: _PodMetrics) -> PodUsage:
     if item.timestamp.tzinfo is None:
         raise msgspec.ValidationError(f"timestamp of {item.metadata.name} lacks its offset")
     containers = {sys.intern(container.name): _amounts(container.usage) for container in item.containers or ()}
-    return PodUsage(at=item.timestamp.timestamp(), window=seconds(item.window), containers=containers)
+    return PodUsage(at=item.timestamp.timestamp(), window=parse_go_duration(item.window), containers=containers)
 
 
 class CpuAndMemory(Mapping[str, int]):
@@ -186,7 +186,7 @@ def _nano(found: str | float) -> int:
 
 
 @functools.lru_cache(256)
-def seconds(duration: str) -> float:
+def parse_go_duration(duration: str) -> float:
     """Seconds of a duration as Go writes it (`15s`, `1m0.5s`); 0 for anything else."""
     parts = _DURATION.findall(duration[:_LONGEST_DURATION])
     if "".join(number + unit for number, unit in parts) != duration:
@@ -228,7 +228,7 @@ class ResourceMetrics:
         self._complaints: dict[str, str] = {}
         """What was logged of the namespaces that fail, with the servers' own words."""
         self._pollers: dict[str, asyncio.Task[None]] = {}
-        self._turn = asyncio.Semaphore(AT_ONCE)
+        self._turn = asyncio.Semaphore(CONCURRENT_REQUESTS)
         self._look = asyncio.Event()
 
     def samples(self, namespace: str) -> ResourceSamples:
@@ -281,7 +281,7 @@ class ResourceMetrics:
             self._keep(namespace, known)
             interval = self.options.interval_seconds
             await asyncio.sleep(
-                pause(interval * min(share, 1.0), loop.time() - began) if known.cause else interval * share
+                retry_delay(interval * min(share, 1.0), loop.time() - began) if known.cause else interval * share
             )
             share = random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311  as above
 

@@ -12,22 +12,22 @@ from adapter.runtime.slices import Slices
 from adapter.settings import PrometheusServer
 from adapter.usage.circuit_breaker import CircuitBreaker
 from adapter.usage.errors import SourceUnreachable, UsageError, WrongAnswer
-from adapter.usage.wire import Sample, read_samples, refusal
+from adapter.usage.prometheus_api import Sample, error_from_response, read_samples
 
-SLOW_AT_ONCE = AT_ONCE - 2
+CONCURRENT_SLOW_QUERIES = AT_ONCE - 2
 """So many of the questions that are slow, however many there are: the others need not wait for them."""
 
 _REFUSAL_BYTES = 64 * 1024
 _OK = range(200, 300)
 
 
-class Server:
+class PrometheusClient:
     """Asks one server. Must be made where an event loop runs; `settings` are those of one server."""
 
     def __init__(self, settings: PrometheusServer) -> None:
         self.settings = settings
         self.turn = asyncio.Semaphore(AT_ONCE)
-        self.slow_turn = asyncio.Semaphore(SLOW_AT_ONCE)
+        self.slow_turn = asyncio.Semaphore(CONCURRENT_SLOW_QUERIES)
         self.outage = CircuitBreaker()
         self._url = settings.url.rstrip("/") + "/api/v1/query"
         self._client = Client(
@@ -60,7 +60,7 @@ class Server:
                 with duration.time() if duration is not None else contextlib.nullcontext():
                     reply = await reading.enter_async_context(self._client.answer("POST", self._url, data=form))
                 if reply.status not in _OK:
-                    raise refusal(reply.status, reply.body.start(_REFUSAL_BYTES))
+                    raise error_from_response(reply.status, reply.body.start(_REFUSAL_BYTES))
                 await read_samples(reply.body, take, slices)
         except UsageError as error:
             raise error.at(self._url) from error

@@ -17,7 +17,7 @@ PROOF_SECONDS = 1.0
 @pytest.fixture
 async def stand(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stand]:
     monkeypatch.setattr(reflector, "PROOF_SECONDS", PROOF_SECONDS)
-    monkeypatch.setattr(worker, "REASSESS_SECONDS", 0.5)
+    monkeypatch.setattr(worker, "RESYNC_SECONDS", 0.5)
     async with standing() as stand:
         for service in SERVICES:
             stand.add(service)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from adapter.evaluation.decode import PolicyEntry
+from adapter.evaluation.decode import DecodedPolicy
 from adapter.evaluation.object_index import TargetRef
 from adapter.evaluation.targets import ResolvedTarget
 from adapter.kube.targets import TargetObject
@@ -19,9 +19,9 @@ KEY = Key("shop", "web")
 REF = TargetRef("shop", "apps/v1", "Deployment", "web")
 
 
-def entry(name: str = "web", hpa: str = "", **changes: object) -> PolicyEntry:
+def entry(name: str = "web", hpa: str = "", **changes: object) -> DecodedPolicy:
     """A valid policy, for the HPA of its own name unless told otherwise."""
-    return PolicyEntry(namespace="shop", name=name, policy=policy(name=name, hpa=hpa or name, **changes))  # type: ignore[arg-type]
+    return DecodedPolicy(namespace="shop", name=name, policy=policy(name=name, hpa=hpa or name, **changes))  # type: ignore[arg-type]
 
 
 def hpa(name: str = "web", target: str = "web", kind: str = "Deployment", *metrics: HpaMetric) -> Hpa:

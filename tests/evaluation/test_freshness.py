@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from adapter.evaluation.freshness import GRANTED, MANIFEST, Freshness, KindKey, silence
+from adapter.evaluation.freshness import GRANTED, MANIFEST, Freshness, KindKey, silence_of
 from adapter.evaluation.object_index import TargetRef
 from adapter.kube.errors import Forbidden, KubeError, NotFound, TimedOut
 from adapter.telemetry.metrics import Metrics
@@ -134,10 +134,10 @@ def test_a_kind_that_is_let_go_leaves_no_series_behind() -> None:
 
 
 def test_the_sentence_says_since_when_and_stays_the_same() -> None:
-    sentence = silence(FakeWatch(silent=True, proven_at=NOW))
+    sentence = silence_of(FakeWatch(silent=True, proven_at=NOW))
     assert sentence is not None
     assert sentence.startswith("the watch of pods has shown no life since 20")
-    assert sentence == silence(FakeWatch(silent=True, proven_at=NOW + 0.2))
+    assert sentence == silence_of(FakeWatch(silent=True, proven_at=NOW + 0.2))
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_the_sentence_says_since_when_and_stays_the_same() -> None:
     ],
 )
 def test_the_cause_is_named_with_what_to_do(watch: FakeWatch, says: str) -> None:
-    assert says in (silence(watch) or "")
+    assert says in (silence_of(watch) or "")
 
 
 def test_what_the_role_is_said_to_grant_it_grants() -> None:

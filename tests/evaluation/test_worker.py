@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from adapter.evaluation.delay_queue import DelayQueue
-from adapter.evaluation.worker import PUBLISH_AT_MOST, Worker
+from adapter.evaluation.worker import MAX_BATCH, Worker
 from adapter.kube.selectors import parse
 from adapter.load.spec import Target
 from adapter.snapshot import Key, PolicyView, QueryView, SnapshotStore, TargetKey
@@ -92,7 +92,7 @@ async def test_a_policy_that_breaks_the_assessment_keeps_no_old_answer_and_stops
 
 
 async def test_every_policy_is_looked_at_again_though_nothing_touched_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapter.evaluation.worker.REASSESS_SECONDS", 0.05)
+    monkeypatch.setattr("adapter.evaluation.worker.RESYNC_SECONDS", 0.05)
     bench = Bench()
     bench.views[A] = view(A)
     bench.worker.publish({A: view(A)})
@@ -106,7 +106,7 @@ async def test_every_policy_is_looked_at_again_though_nothing_touched_it(monkeyp
 
 async def test_results_of_policies_that_are_due_together_are_swapped_in_few_swaps_and_none_waits_for_long() -> None:
     bench = Bench()
-    keys = [Key("shop", f"policy-{index}") for index in range(3 * PUBLISH_AT_MOST)]
+    keys = [Key("shop", f"policy-{index}") for index in range(3 * MAX_BATCH)]
     bench.views |= {key: view(key) for key in keys}
     swapped: list[int] = []
     complete = asyncio.Event()

@@ -16,15 +16,15 @@ from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
 from adapter.usage import prometheus as module
 from adapter.usage.prometheus import Prometheus
-from adapter.usage.query_catalog import Wanted
+from adapter.usage.query_catalog import WorkloadQuery
 from tests.usage.fakes import NOW, Changes, FakePrometheus, named, raw
 
 RPS = "sum by (namespace, pod) (rate(http_requests_total[1m]))"
 DEPTH = 'sum(queue_depth{namespace="$namespace",workload="$workload"})'
 A = {"namespace": "shop", "pod": "a"}
 B = {"namespace": "other", "pod": "b"}
-SHOP = Wanted(Query(name="rps"), "shop", "web")
-OTHER = Wanted(Query(name="rps"), "other", "api")
+SHOP = WorkloadQuery(Query(name="rps"), "shop", "web")
+OTHER = WorkloadQuery(Query(name="rps"), "other", "api")
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ class World:
             with pytest.raises(asyncio.CancelledError):
                 await task
 
-    def of(self, wanted: Wanted) -> QuerySamples:
+    def of(self, wanted: WorkloadQuery) -> QuerySamples:
         return self.source.samples(*wanted)
 
     async def change(self, number: int = 1) -> None:
@@ -118,13 +118,13 @@ class TestSamples:
         async with world.running():
             await world.change()
         assert len(fake.asked) == 1
-        assert world.of(Wanted(Query(name="three"), "shop", "web")).total == Point(NOW, 3 * NANO)
+        assert world.of(WorkloadQuery(Query(name="three"), "shop", "web")).total == Point(NOW, 3 * NANO)
 
     async def test_a_service_has_one_number(self, fake: FakePrometheus) -> None:
         text = 'sum(queue_depth{namespace="shop",workload="web"})'
         fake.rows = {text: [({}, "80")]}
         world = World(fake.settings(), queries=[named("depth", DEPTH, scope="Service")])
-        wanted = Wanted(Query(name="depth"), "shop", "web")
+        wanted = WorkloadQuery(Query(name="depth"), "shop", "web")
         world.source.want([wanted])
         async with world.running():
             await world.change()
@@ -132,19 +132,21 @@ class TestSamples:
 
     async def test_what_cannot_be_asked_is_an_error_without_a_request(self, fake: FakePrometheus) -> None:
         world = World(fake.settings(), queries=[named("bad", "x{")])
-        inline = Wanted(Query(prom_ql="x", server="main"), "shop", "web")
-        world.source.want([inline, Wanted(Query(name="bad"), "shop", "web"), Wanted(Query(name="none"), "shop", "web")])
+        inline = WorkloadQuery(Query(prom_ql="x", server="main"), "shop", "web")
+        world.source.want(
+            [inline, WorkloadQuery(Query(name="bad"), "shop", "web"), WorkloadQuery(Query(name="none"), "shop", "web")]
+        )
         async with world.running():
             await asyncio.sleep(0)
         assert "not allowed" in (world.of(inline).error or "")
-        assert "never closed" in (world.of(Wanted(Query(name="bad"), "shop", "web")).error or "")
-        assert "no such query" in (world.of(Wanted(Query(name="none"), "shop", "web")).error or "")
+        assert "never closed" in (world.of(WorkloadQuery(Query(name="bad"), "shop", "web")).error or "")
+        assert "no such query" in (world.of(WorkloadQuery(Query(name="none"), "shop", "web")).error or "")
         assert not fake.asked
 
     async def test_inline_promql_is_asked_where_it_is_allowed(self, fake: FakePrometheus) -> None:
         fake.rows = {'x{n="shop"}': [(A, "7")]}
         world = World(fake.settings(), inline=True)
-        inline = Wanted(Query(prom_ql='x{n="$namespace"}', server="main"), "shop", "web")
+        inline = WorkloadQuery(Query(prom_ql='x{n="$namespace"}', server="main"), "shop", "web")
         world.source.want([inline])
         async with world.running():
             await world.change()
@@ -169,7 +171,7 @@ class TestSamples:
 class TestSharing:
     async def test_policies_with_the_same_query_cost_one_question_a_cycle(self, fake: FakePrometheus) -> None:
         world = World(fake.settings(), queries=[rps(interval_seconds=3600)])
-        world.source.want([Wanted(Query(name="rps"), f"ns-{n}", "web") for n in range(50)])
+        world.source.want([WorkloadQuery(Query(name="rps"), f"ns-{n}", "web") for n in range(50)])
         async with world.running():
             await world.change()
         assert fake.questions == [RPS]
@@ -206,14 +208,14 @@ class TestSharing:
     async def test_a_query_with_variables_is_asked_for_whom_it_is_wanted(self, fake: FakePrometheus) -> None:
         world = World(fake.settings(), queries=[named("depth", DEPTH, scope="Service", interval_seconds=0.01)])
         async with world.running():
-            world.source.want([Wanted(Query(name="depth"), "shop", "web")])
+            world.source.want([WorkloadQuery(Query(name="depth"), "shop", "web")])
             await world.change()
-            world.source.want([Wanted(Query(name="depth"), "shop", "api")])
+            world.source.want([WorkloadQuery(Query(name="depth"), "shop", "api")])
             await world.change(2)
             fake.asked.clear()
             await self.asked(fake, 3)
         assert set(fake.questions) == {'sum(queue_depth{namespace="shop",workload="api"})'}
-        assert world.of(Wanted(Query(name="depth"), "shop", "web")) == QuerySamples(by_pod=False)
+        assert world.of(WorkloadQuery(Query(name="depth"), "shop", "web")) == QuerySamples(by_pod=False)
 
     async def test_at_most_a_few_questions_are_under_way_at_a_server(self, fake: FakePrometheus) -> None:
         most = under_way = 0
@@ -231,7 +233,7 @@ class TestSharing:
 
         fake.handler = slow
         world = World(fake.settings(), queries=[named("depth", DEPTH, scope="Service", interval_seconds=3600)])
-        world.source.want([Wanted(Query(name="depth"), "shop", f"w-{n}") for n in range(40)])
+        world.source.want([WorkloadQuery(Query(name="depth"), "shop", f"w-{n}") for n in range(40)])
         async with world.running():
             await world.change(40)
         assert most == 8
@@ -334,7 +336,7 @@ class TestFailing:
             async with world.running():
                 await world.change(2)
         assert world.of(SHOP).error is None
-        assert "Prometheus second" in (world.of(Wanted(Query(name="slow"), "shop", "web")).error or "")
+        assert "Prometheus second" in (world.of(WorkloadQuery(Query(name="slow"), "shop", "web")).error or "")
 
     async def test_failures_are_counted_by_reason(self, fake: FakePrometheus) -> None:
         world = World(fake.settings(), queries=[rps()])

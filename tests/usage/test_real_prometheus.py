@@ -19,7 +19,7 @@ from adapter.load.spec import Query
 from adapter.settings import BasicAuth, NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.prometheus import Prometheus
-from adapter.usage.promql import dating, inputs
+from adapter.usage.promql import parse_inputs, sample_times_query
 from harness.prometheus import Exporter
 from harness.prometheus import Prometheus as RealPrometheus
 
@@ -330,7 +330,7 @@ class TestLanguage:
     def test_the_selectors_are_those_that_prometheus_finds(self, real: RealPrometheus, text: str) -> None:
         expected = list(_selectors(_parsed(real, text)))
         present = [one for one in expected if not one[2]] or expected
-        found = inputs(text).selectors
+        found = parse_inputs(text).selectors
         read = [_canonical(next(_selectors(_parsed(real, one.text)))[0]) for one in found]
         assert set(read) == {_canonical(selector) for selector, _, _ in present}
         assert len(read) == len({(name, one.ranged) for name, one in zip(read, found, strict=True)})
@@ -341,7 +341,7 @@ class TestLanguage:
 
     @pytest.mark.parametrize("text", EXPRESSIONS)
     def test_the_query_for_their_times_is_promql(self, real: RealPrometheus, text: str) -> None:
-        _parsed(real, dating(inputs(text).selectors, ("namespace", "k8s.pod"), 90))
+        _parsed(real, sample_times_query(parse_inputs(text).selectors, ("namespace", "k8s.pod"), 90))
 
 
 def _parsed(real: RealPrometheus, text: str) -> dict[str, Any]:

@@ -147,7 +147,7 @@ def _value(row: _Series) -> tuple[float, str]:
     return row.value
 
 
-def refusal(status: int, body: bytes) -> UsageError:
+def error_from_response(status: int, body: bytes) -> UsageError:
     """The error that an answer outside 2xx stands for: its own words where it has some."""
     try:
         told: UsageError = _refusal(_ANSWER.decode(body))

@@ -47,7 +47,7 @@ class Told:
 @pytest.fixture
 async def told(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Told]:
     monkeypatch.setattr(reflector, "PROOF_SECONDS", PROOF_SECONDS)
-    monkeypatch.setattr(worker, "REASSESS_SECONDS", 0.5)
+    monkeypatch.setattr(worker, "RESYNC_SECONDS", 0.5)
     monkeypatch.setattr(module, "SETTLE_SECONDS", 0.0)
     monkeypatch.setattr(module, "LOOK_SECONDS", 1.0)
     monkeypatch.setattr(status, "SHORTEST_SECONDS", 0.5)

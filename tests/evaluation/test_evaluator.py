@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.evaluation.decode import PolicyEntry, decode_hpa, decode_policy
+from adapter.evaluation.decode import DecodedPolicy, decode_hpa, decode_policy
 from adapter.evaluation.evaluator import Evaluator
 from adapter.evaluation.object_index import ObjectIndex
 from adapter.evaluation.policy_metrics import policy_rows
@@ -86,7 +86,7 @@ def test_a_policy_that_is_gone_has_no_view(stand: Stand) -> None:
 
 
 def test_an_invalid_policy_says_what_is_wrong_with_it(stand: Stand) -> None:
-    fault = PolicyEntry(namespace="shop", name="web", uid="u1", generation=3, fault="spec.metrics: none")
+    fault = DecodedPolicy(namespace="shop", name="web", uid="u1", generation=3, fault="spec.metrics: none")
     stand.world.policy_changed(entry(), fault)
     assert stand.problem() == (422, "spec.metrics: none")
     policy = stand.view().policy

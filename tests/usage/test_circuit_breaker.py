@@ -17,7 +17,7 @@ from adapter.usage.circuit_breaker import CircuitBreaker
 from adapter.usage.errors import QueryRejected, SourceUnreachable
 from adapter.usage.prometheus import Prometheus
 from adapter.usage.resource_metrics import ResourceMetrics
-from adapter.usage.server import SLOW_AT_ONCE
+from adapter.usage.server import CONCURRENT_SLOW_QUERIES
 from tests.kube.lease_kit import moment, run
 
 TIMEOUT = 10.0
@@ -35,7 +35,7 @@ class Server:
     def __init__(self, settings: PrometheusServer) -> None:
         self.settings = settings
         self.turn = asyncio.Semaphore(AT_ONCE)
-        self.slow_turn = asyncio.Semaphore(SLOW_AT_ONCE)
+        self.slow_turn = asyncio.Semaphore(CONCURRENT_SLOW_QUERIES)
         self.outage = CircuitBreaker()
 
     async def read(self, text: str, *_: object, **__: object) -> None:
@@ -56,7 +56,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> type[Server]:
     class Own(Server):
         asked: list[tuple[float, str]] = []  # noqa: RUF012  of this test
 
-    monkeypatch.setattr(module, "Server", Own)
+    monkeypatch.setattr(module, "PrometheusClient", Own)
     return Own
 
 

@@ -3,22 +3,22 @@
 import pytest
 
 from adapter.load.spec import Query
-from adapter.usage.query_catalog import Catalog, Question, Wanted
+from adapter.usage.query_catalog import InstantQuery, QueryCatalog, WorkloadQuery
 from tests.usage.fakes import named
 
 RPS = "sum by (namespace, pod) (rate(http_requests_total[1m]))"
 
 
-def catalog(*queries: object, inline: bool = False) -> Catalog:
-    return Catalog(["main", "second"], queries, inline_allowed=inline)  # type: ignore[arg-type]
+def catalog(*queries: object, inline: bool = False) -> QueryCatalog:
+    return QueryCatalog(["main", "second"], queries, inline_allowed=inline)  # type: ignore[arg-type]
 
 
-def wanted(query: Query, namespace: str = "shop", workload: str = "web") -> Wanted:
-    return Wanted(query, namespace, workload)
+def wanted(query: Query, namespace: str = "shop", workload: str = "web") -> WorkloadQuery:
+    return WorkloadQuery(query, namespace, workload)
 
 
-def asked(found: Question | str) -> Question:
-    assert isinstance(found, Question), found
+def asked(found: InstantQuery | str) -> InstantQuery:
+    assert isinstance(found, InstantQuery), found
     return found
 
 
@@ -48,7 +48,7 @@ class TestNamed:
                 max_age_seconds=60, interval_seconds=5,
             )
         )  # fmt: skip
-        assert known.question(wanted(Query(name="rps"))) == Question(
+        assert known.question(wanted(Query(name="rps"))) == InstantQuery(
             server="second", text="x", by_pod=False, namespace_label="ns", pod_label="p", max_age=60, interval=5
         )
 
@@ -60,9 +60,9 @@ class TestNamed:
         assert asked(catalog(inline=True).question(inline)).window == 360
 
     def test_a_service_is_sorted_by_namespace_only(self) -> None:
-        assert Question(server="main", text="x", by_pod=False).labels == ("namespace",)
-        assert Question(server="main", text="x", by_pod=True).labels == ("namespace", "pod")
-        assert Question(server="main", text="x", by_pod=None).labels == ("namespace", "pod")
+        assert InstantQuery(server="main", text="x", by_pod=False).labels == ("namespace",)
+        assert InstantQuery(server="main", text="x", by_pod=True).labels == ("namespace", "pod")
+        assert InstantQuery(server="main", text="x", by_pod=None).labels == ("namespace", "pod")
 
     def test_an_unknown_query_names_those_there_are(self) -> None:
         assert catalog(named("rps", "x")).question(wanted(Query(name="rsp"))) == (
@@ -103,7 +103,7 @@ class TestInline:
 
     def test_where_it_is_allowed_names_are_put_in(self) -> None:
         question = asked(catalog(inline=True).question(wanted(self.QUERY)))
-        assert question == Question(server="second", text='sum(x{n="shop"})', by_pod=None)
+        assert question == InstantQuery(server="second", text='sum(x{n="shop"})', by_pod=None)
 
     @pytest.mark.parametrize(
         ("query", "sentence"),
