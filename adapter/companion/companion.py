@@ -219,7 +219,7 @@ class Companion:
     def _situation(self, key: Key) -> Context | None:
         """The policy as it stands; None where it is gone or not looked at yet. A silent watch's word is left out."""
         view = self._picture.current.policies.get(key)
-        if view is None or view.announced or not self._picture.current.synced:
+        if view is None or view.pending or not self._picture.current.synced:
             return None
         silent = self._stale(key)
         if view.problem is None and silent is not None:

@@ -1,4 +1,4 @@
-"""Objects as the watches bring them: policies valid or with the sentence that says what is wrong."""
+"""Decodes WatermarkPolicies and HPAs as the watches deliver them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from adapter.runtime.faults import FaultyDocument
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedPolicy:
-    """A WatermarkPolicy object: `policy` where it is valid, else `fault`. `memory` is its status's, still JSON."""
+    """A WatermarkPolicy: `policy` if it is valid, else `fault` with the reason. `memory` is JSON from its status."""
 
     namespace: str
     name: str
@@ -29,7 +29,7 @@ class DecodedPolicy:
     fault: str = ""
     memory: bytes = b""
     created: str = ""
-    """Its creationTimestamp, as the API server writes it: these sort as they stand."""
+    """The creationTimestamp as the API server writes it; as text it sorts by time."""
 
 
 class _Metadata(PolicyMetadata, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ _DECODER = Decoder(_Watched)
 
 
 def decode_policy(body: bytes | msgspec.Raw) -> DecodedPolicy:
-    """Read a WatermarkPolicy; one that is not valid keeps its name and says why. Raises msgspec.MsgspecError."""
+    """Decode a WatermarkPolicy; an invalid one keeps its name and gets a fault. Raises msgspec.MsgspecError."""
     wire = _DECODER.decode(body)
     metadata, policy, fault = wire.metadata, None, ""
     memory = bytes(wire.status.memory) if wire.status is not None else b""
@@ -72,10 +72,7 @@ def decode_policy(body: bytes | msgspec.Raw) -> DecodedPolicy:
 
 
 def decode_hpa(body: bytes | msgspec.Raw, tolerance: Fraction = Fraction(0)) -> Hpa:
-    """Read an HPA; `tolerance` is that of those that set none themselves.
-
-    Raises msgspec.MsgspecError for one that cannot be used, with the sentence that says why.
-    """
+    """Decode an HPA; `tolerance` applies if the HPA sets none. Raises msgspec.MsgspecError with the reason."""
     try:
         return parse_hpa(body, tolerance)
     except FaultyDocument as error:

@@ -105,4 +105,4 @@ async def test_of_two_namespaces_one_that_is_refused_stops_nobody_in_the_other(
             stand.cluster.break_watches(stand.cluster.refused, "pods in cart")
             await stand.until_refused(cart)
             assert stand.engine.unready() is None
-            assert "namespace" in (stand.engine.trouble() or "")
+            assert "namespace" in (stand.engine.warning() or "")

@@ -68,7 +68,7 @@ def make_companion(stand: Stand, *namespaces: str) -> Companion:
     companion = Companion(
         stand.session,
         cast("Lease", Leading()),
-        engine.picture,
+        engine.snapshots,
         engine.hpa,
         engine.neighbours,
         engine.tolerance_seen,
@@ -77,7 +77,7 @@ def make_companion(stand: Stand, *namespaces: str) -> Companion:
         namespaces,
         stand.metrics,
     )
-    engine.follow_views(companion.changed)
+    engine.snapshots.subscribe(companion.changed)
     return companion
 
 

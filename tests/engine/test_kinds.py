@@ -175,7 +175,7 @@ async def test_a_server_whose_list_gets_no_answer_names_what_it_waits_for() -> N
                 ["web"],
                 "the Kubernetes caches are still being filled: horizontalpodautoscalers have not been listed yet",
             )
-            assert not stand.engine.picture.current.synced
+            assert not stand.engine.snapshots.current.synced
             stand.cluster.mend()
             await stand.until_answered()
 

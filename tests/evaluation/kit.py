@@ -9,7 +9,7 @@ from adapter.kube.targets import TargetObject
 from adapter.load.pods import Owner, Pod
 from adapter.load.roster import Roster
 from adapter.load.samples import QuerySamples, ResourceSamples
-from adapter.load.spec import Bounds, Policy, Query, Scale, Target
+from adapter.load.spec import Bounds, Query, Scale, Target
 from adapter.policy.hpa import Hpa, HpaMetric, MetricKind, Reference
 from adapter.registries.roster import ServiceKey
 from adapter.snapshot import Key
@@ -75,8 +75,8 @@ class FakeInputs:
     def query(self, query: Query, namespace: str, workload: str) -> QuerySamples:
         return QuerySamples(error=f"{query.name} of {namespace}/{workload}")
 
-    def roster(self, policy: Policy) -> Roster | None:
-        assert policy.namespace == "shop"
+    def roster(self, service: ServiceKey) -> Roster | None:
+        assert service.service == self.service
         return self.listed
 
     def registry_refusal(self, service: ServiceKey, namespace: str) -> str:

@@ -14,152 +14,149 @@ class Clock:
         return self.now
 
 
-def taken(marks: DelayQueue) -> list[Key]:
-    found = []
-    while (key := marks.take()) is not None:
-        found.append(key)
-    return found
+def popped(queue: DelayQueue) -> list[Key]:
+    return list(iter(queue.pop, None))
 
 
-def test_a_first_mark_is_due_at_once() -> None:
-    marks = DelayQueue(Clock())
-    marks.mark(A)
-    assert taken(marks) == [A]
+def test_a_policy_that_is_added_first_is_due_at_once() -> None:
+    queue = DelayQueue(Clock())
+    queue.add(A)
+    assert popped(queue) == [A]
 
 
-def test_a_mark_for_later_is_due_then_and_an_earlier_one_overtakes_it() -> None:
+def test_a_delayed_policy_is_due_then_unless_it_is_added_for_an_earlier_time() -> None:
     clock = Clock()
-    marks = DelayQueue(clock)
-    marks.mark(A, after=30)
-    marks.mark(B, after=30)
-    marks.mark(A)
-    assert taken(marks) == [A]
+    queue = DelayQueue(clock)
+    queue.add_after(A, 30)
+    queue.add_after(B, 30)
+    queue.add(A)
+    assert popped(queue) == [A]
     clock.now += 29.9
-    assert taken(marks) == []
+    assert popped(queue) == []
     clock.now += 0.1
-    assert taken(marks) == [B]
+    assert popped(queue) == [B]
 
 
-async def test_who_waits_can_be_cancelled_at_the_very_moment_in_which_a_mark_comes() -> None:
-    marks = DelayQueue(asyncio.get_running_loop().time)
-    marks.mark(B, after=60)
+async def test_a_wait_can_be_cancelled_in_the_moment_in_which_a_policy_is_added() -> None:
+    queue = DelayQueue(asyncio.get_running_loop().time)
+    queue.add_after(B, 60)
 
     async def work() -> None:
         while True:
-            await marks.wait()
-            marks.take()
+            await queue.wait()
+            queue.pop()
 
     working = asyncio.create_task(work())
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    marks.mark(A)
+    queue.add(A)
     working.cancel()
     done, _ = await asyncio.wait({working}, timeout=1)
     assert done == {working}
 
 
-def test_marks_while_one_is_pending_are_one() -> None:
-    marks = DelayQueue(Clock())
+def test_a_policy_that_is_queued_already_is_not_queued_again() -> None:
+    queue = DelayQueue(Clock())
     for _ in range(5):
-        marks.mark(A)
-    assert taken(marks) == [A]
+        queue.add(A)
+    assert popped(queue) == [A]
 
 
-def test_a_policy_is_taken_at_most_once_in_half_a_second() -> None:
+def test_a_policy_is_popped_at_most_once_in_half_a_second() -> None:
     clock = Clock()
-    marks = DelayQueue(clock)
-    marks.mark(A)
-    marks.take()
-    marks.mark(A)
-    assert marks.take() is None
+    queue = DelayQueue(clock)
+    queue.add(A)
+    queue.pop()
+    queue.add(A)
+    assert queue.pop() is None
     clock.now += 0.49
-    assert marks.take() is None
+    assert queue.pop() is None
     clock.now += 0.01
-    assert marks.take() == A
+    assert queue.pop() == A
 
 
-def test_the_oldest_mark_comes_first() -> None:
-    marks = DelayQueue(Clock())
-    marks.mark(B)
-    marks.mark(A)
-    assert taken(marks) == [B, A]
+def test_policies_are_popped_in_the_order_in_which_they_were_added() -> None:
+    queue = DelayQueue(Clock())
+    queue.add(B)
+    queue.add(A)
+    assert popped(queue) == [B, A]
 
 
-def test_a_policy_that_waits_for_its_turn_does_not_hold_up_others() -> None:
-    marks = DelayQueue(Clock())
-    marks.mark(A)
-    marks.take()
-    marks.mark(A)
-    marks.mark(B)
-    assert taken(marks) == [B]
+def test_a_policy_that_is_not_due_yet_does_not_hold_up_others() -> None:
+    queue = DelayQueue(Clock())
+    queue.add(A)
+    queue.pop()
+    queue.add(A)
+    queue.add(B)
+    assert popped(queue) == [B]
 
 
-def test_a_forgotten_policy_is_new_again() -> None:
-    marks = DelayQueue(Clock())
-    marks.mark(A)
-    marks.take()
-    marks.forget(A)
-    marks.mark(A)
-    assert marks.take() == A
+def test_a_forgotten_policy_has_no_spacing() -> None:
+    queue = DelayQueue(Clock())
+    queue.add(A)
+    queue.pop()
+    queue.forget(A)
+    queue.add(A)
+    assert queue.pop() == A
 
 
-async def test_waiting_ends_with_a_mark() -> None:
-    marks = DelayQueue(asyncio.get_running_loop().time)
-    waiting = asyncio.create_task(marks.wait())
+async def test_wait_returns_when_a_policy_is_added() -> None:
+    queue = DelayQueue(asyncio.get_running_loop().time)
+    waiting = asyncio.create_task(queue.wait())
     await asyncio.sleep(0)
     assert not waiting.done()
-    marks.mark(A)
+    queue.add(A)
     await asyncio.wait_for(waiting, 5)
 
 
-async def test_waiting_ends_when_a_mark_becomes_due() -> None:
-    marks = DelayQueue(asyncio.get_running_loop().time, spacing=0.02)
-    marks.mark(A)
-    marks.take()
-    marks.mark(A)
-    await asyncio.wait_for(marks.wait(), 5)
-    await asyncio.wait_for(marks.wait(), 5)
-    assert marks.take() == A
+async def test_wait_returns_when_a_policy_becomes_due() -> None:
+    queue = DelayQueue(asyncio.get_running_loop().time, spacing=0.02)
+    queue.add(A)
+    queue.pop()
+    queue.add(A)
+    await asyncio.wait_for(queue.wait(), 5)
+    await asyncio.wait_for(queue.wait(), 5)
+    assert queue.pop() == A
 
 
-async def test_waiting_returns_at_once_where_something_is_due() -> None:
-    marks = DelayQueue(asyncio.get_running_loop().time)
-    marks.mark(A)
-    await asyncio.wait_for(marks.wait(), 5)
-    assert marks.take() == A
+async def test_wait_returns_at_once_if_a_policy_is_due() -> None:
+    queue = DelayQueue(asyncio.get_running_loop().time)
+    queue.add(A)
+    await asyncio.wait_for(queue.wait(), 5)
+    assert queue.pop() == A
 
 
-def test_what_must_not_wait_overtakes_its_own_later_turn_and_is_taken_once() -> None:
+def test_an_expedited_policy_replaces_its_later_time_and_is_popped_once() -> None:
     clock = Clock()
-    marks = DelayQueue(clock)
-    marks.mark(A)
-    marks.take()
-    marks.mark(A)
-    marks.mark(A, soon=True)
+    queue = DelayQueue(clock)
+    queue.add(A)
+    queue.pop()
+    queue.add(A)
+    queue.add(A, expedited=True)
     clock.now += 0.05
-    assert marks.take() == A
+    assert queue.pop() == A
     clock.now += 0.5
-    assert marks.take() is None
+    assert queue.pop() is None
 
 
-def test_what_must_not_wait_is_one_of_many_at_once_too() -> None:
+def test_expedited_additions_in_a_burst_are_one() -> None:
     clock = Clock()
-    marks = DelayQueue(clock)
-    marks.mark(A, soon=True)
-    marks.take()
+    queue = DelayQueue(clock)
+    queue.add(A, expedited=True)
+    queue.pop()
     for _ in range(3):
-        marks.mark(A, soon=True)
+        queue.add(A, expedited=True)
     clock.now += 0.04
-    assert marks.take() is None
+    assert queue.pop() is None
     clock.now += 0.01
-    assert taken(marks) == [A]
+    assert popped(queue) == [A]
 
 
-async def test_waiting_ends_for_what_overtakes() -> None:
-    marks = DelayQueue(asyncio.get_running_loop().time, spacing=60)
-    marks.mark(A)
-    marks.take()
-    marks.mark(A)
-    asyncio.get_running_loop().call_soon(lambda: marks.mark(A, soon=True))
-    await asyncio.wait_for(marks.wait(), 5)
-    assert marks.take() == A
+async def test_wait_returns_for_an_expedited_policy() -> None:
+    queue = DelayQueue(asyncio.get_running_loop().time, spacing=60)
+    queue.add(A)
+    queue.pop()
+    queue.add(A)
+    asyncio.get_running_loop().call_soon(lambda: queue.add(A, expedited=True))
+    await asyncio.wait_for(queue.wait(), 5)
+    assert queue.pop() == A

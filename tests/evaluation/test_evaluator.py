@@ -27,10 +27,10 @@ class Stand:
         for one in web_pods(5):
             self.world.pod_changed(None, one)
         self.now = NOW
-        self.views = Evaluator(self.world, self.inputs, lambda: self.now)
+        self.evaluator = Evaluator(self.world, self.inputs, lambda: self.now)
 
     def view(self, key: Key = KEY) -> PolicyView:
-        found = self.views.view(key)
+        found = self.evaluator.evaluate(key)
         assert found is not None
         return found
 
@@ -82,7 +82,7 @@ def test_a_pod_that_endpoints_have_as_not_serving_is_pulled_out(stand: Stand) ->
 
 def test_a_policy_that_is_gone_has_no_view(stand: Stand) -> None:
     stand.world.policy_changed(entry(), None)
-    assert stand.views.view(KEY) is None
+    assert stand.evaluator.evaluate(KEY) is None
 
 
 def test_an_invalid_policy_says_what_is_wrong_with_it(stand: Stand) -> None:

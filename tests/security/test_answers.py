@@ -27,9 +27,8 @@ from adapter.settings import ResourceMetricsSettings as Options
 from adapter.settings import SettingsError, parse
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.errors import WrongAnswer
-from adapter.usage.prometheus_api import Sample, read_samples
+from adapter.usage.prometheus_api import PrometheusClient, Sample, read_samples
 from adapter.usage.resource_metrics import ResourceMetrics
-from adapter.usage.server import PrometheusClient
 from tests.usage.fakes import FakePrometheus
 
 STEP_SECONDS = 0.03
@@ -122,7 +121,7 @@ class TestPrometheus:
 
             fake.handler = huge
             with pytest.raises(WrongAnswer) as caught:
-                await server.read("x", [].append, Slices(), max_age=90)
+                await server.query("x", [].append, Slices(), max_age=90)
             await server.close()
         said = str(caught.value)
         assert url in said

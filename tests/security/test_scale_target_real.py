@@ -68,7 +68,7 @@ class Engines:
         message = ""
         async with asyncio.timeout(90):
             while says not in message or not message:
-                view = self.engine.picture.current.policies.get(Key(namespace, name))
+                view = self.engine.snapshots.current.policies.get(Key(namespace, name))
                 message = view.problem.message if view is not None and view.problem is not None else ""
                 await asyncio.sleep(0.1)
         return message
@@ -81,7 +81,7 @@ async def engines(api_server: ControlPlane) -> AsyncIterator[Engines]:
     session.asked = []
     async with session:
         engine = Engine(Settings(), session, Metrics())
-        task = asyncio.create_task(engine.run(None))
+        task = asyncio.create_task(engine.run())
         yield Engines(engine, session)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -11,7 +11,7 @@ from adapter.runtime.slices import Slices
 from adapter.settings import SettingsError, parse
 from adapter.settings.registries import HttpRegistry
 from adapter.usage.errors import SourceUnreachable
-from adapter.usage.server import PrometheusClient
+from adapter.usage.prometheus_api import PrometheusClient
 from tests.usage.fakes import FakePrometheus
 
 SERVER = "prometheus: {servers: [{name: main, url: 'http://prometheus:9090', %s}]}"

@@ -14,6 +14,7 @@ from adapter.load.samples import Point, QuerySamples
 from adapter.load.spec import Query
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
+from adapter.usage import polling
 from adapter.usage import prometheus as module
 from adapter.usage.prometheus import Prometheus
 from adapter.usage.query_catalog import WorkloadQuery
@@ -82,7 +83,7 @@ async def failing(_request: web.Request, _form: dict[str, str]) -> web.StreamRes
 class TestSamples:
     async def test_policies_see_their_pods_dated_by_the_inputs(self, fake: FakePrometheus) -> None:
         world = World(fake.settings(), queries=[rps()])
-        world.source.want([SHOP, OTHER])
+        world.source.set_queries([SHOP, OTHER])
         async with world.running():
             await world.change()
         assert world.of(SHOP).pods == {"a": Point(NOW - 5, NANO)}
@@ -91,7 +92,7 @@ class TestSamples:
 
     async def test_before_the_first_answer_there_is_neither_sample_nor_error(self, fake: FakePrometheus) -> None:
         world = World(fake.settings(), queries=[rps(max_age_seconds=60)])
-        world.source.want([SHOP])
+        world.source.set_queries([SHOP])
         assert world.of(SHOP) == QuerySamples(max_age=60.0, window=60.0, by_pod=True)
 
     async def test_the_times_are_asked_for_at_the_moment_of_the_evaluation(self, fake: FakePrometheus) -> None:
@@ -125,7 +126,7 @@ class TestSamples:
         fake.rows = {text: [({}, "80")]}
         world = World(fake.settings(), queries=[named("depth", DEPTH, scope="Service")])
         wanted = WorkloadQuery(Query(name="depth"), "shop", "web")
-        world.source.want([wanted])
+        world.source.set_queries([wanted])
         async with world.running():
             await world.change()
         assert world.of(wanted).total == Point(NOW - 5, 80 * NANO)
@@ -133,7 +134,7 @@ class TestSamples:
     async def test_what_cannot_be_asked_is_an_error_without_a_request(self, fake: FakePrometheus) -> None:
         world = World(fake.settings(), queries=[named("bad", "x{")])
         inline = WorkloadQuery(Query(prom_ql="x", server="main"), "shop", "web")
-        world.source.want(
+        world.source.set_queries(
             [inline, WorkloadQuery(Query(name="bad"), "shop", "web"), WorkloadQuery(Query(name="none"), "shop", "web")]
         )
         async with world.running():
@@ -147,7 +148,7 @@ class TestSamples:
         fake.rows = {'x{n="shop"}': [(A, "7")]}
         world = World(fake.settings(), inline=True)
         inline = WorkloadQuery(Query(prom_ql='x{n="$namespace"}', server="main"), "shop", "web")
-        world.source.want([inline])
+        world.source.set_queries([inline])
         async with world.running():
             await world.change()
         assert world.of(inline).pods == {"a": Point(NOW - 5, 7 * NANO)}
@@ -171,7 +172,7 @@ class TestSamples:
 class TestSharing:
     async def test_policies_with_the_same_query_cost_one_question_a_cycle(self, fake: FakePrometheus) -> None:
         world = World(fake.settings(), queries=[rps(interval_seconds=3600)])
-        world.source.want([WorkloadQuery(Query(name="rps"), f"ns-{n}", "web") for n in range(50)])
+        world.source.set_queries([WorkloadQuery(Query(name="rps"), f"ns-{n}", "web") for n in range(50)])
         async with world.running():
             await world.change()
         assert fake.questions == [RPS]
@@ -185,7 +186,7 @@ class TestSharing:
 
     async def test_everybody_who_shares_an_answer_hears_of_it(self, fake: FakePrometheus) -> None:
         world = World(fake.settings(), queries=[rps()])
-        world.source.want([SHOP, OTHER])
+        world.source.set_queries([SHOP, OTHER])
         async with world.running():
             await world.change()
         assert world.changes.seen == [frozenset({SHOP, OTHER})]
@@ -208,9 +209,9 @@ class TestSharing:
     async def test_a_query_with_variables_is_asked_for_whom_it_is_wanted(self, fake: FakePrometheus) -> None:
         world = World(fake.settings(), queries=[named("depth", DEPTH, scope="Service", interval_seconds=0.01)])
         async with world.running():
-            world.source.want([WorkloadQuery(Query(name="depth"), "shop", "web")])
+            world.source.set_queries([WorkloadQuery(Query(name="depth"), "shop", "web")])
             await world.change()
-            world.source.want([WorkloadQuery(Query(name="depth"), "shop", "api")])
+            world.source.set_queries([WorkloadQuery(Query(name="depth"), "shop", "api")])
             await world.change(2)
             fake.asked.clear()
             await self.asked(fake, 3)
@@ -233,7 +234,7 @@ class TestSharing:
 
         fake.handler = slow
         world = World(fake.settings(), queries=[named("depth", DEPTH, scope="Service", interval_seconds=3600)])
-        world.source.want([WorkloadQuery(Query(name="depth"), "shop", f"w-{n}") for n in range(40)])
+        world.source.set_queries([WorkloadQuery(Query(name="depth"), "shop", f"w-{n}") for n in range(40)])
         async with world.running():
             await world.change(40)
         assert most == 8
@@ -244,7 +245,7 @@ class TestNamed:
         world = World(fake.settings(), queries=[rps(), named("depth", DEPTH)])
         async with world.running():
             await world.change()
-        found = world.source.series("rps")
+        found = world.source.named_result("rps")
         assert found is not None
         assert {namespace: [s.value for s in series] for namespace, series in found.series.items()} == {
             "shop": [NANO],
@@ -252,27 +253,27 @@ class TestNamed:
         }
         assert found.series["shop"][0].labels == A
         assert (found.by_pod, found.fetched_at, found.error, found.max_age) == (True, NOW, None, 90)
-        assert world.source.named() == ("rps",)
-        assert world.source.series("depth") is None
-        assert world.source.series("unknown") is None
+        assert [result.name for result in world.source.named_results()] == ["rps"]
+        assert world.source.named_result("depth") is None
+        assert world.source.named_result("unknown") is None
         assert world.changes.seen == [frozenset()]
 
     async def test_the_next_answer_is_ready_for_the_selectors_of_the_last_one(self, fake: FakePrometheus) -> None:
         world = World(fake.settings(), queries=[rps(interval_seconds=0.01)])
         async with world.running():
             await world.change()
-            first = world.source.series("rps")
+            first = world.source.named_result("rps")
             assert first is not None
             first.series["shop"].selected(parse("pod=a"))
             fake.rows = {RPS: [(A, "7"), (B, "8")]}
             await world.change(2)
-            second = world.source.series("rps")
+            second = world.source.named_result("rps")
         assert second is not None
         assert [each.value for each in second.series["shop"]] == [7 * NANO]
         assert second.series["shop"].shapes == first.series["shop"].shapes != ()
 
     async def test_before_the_first_answer_it_is_empty(self, fake: FakePrometheus) -> None:
-        found = World(fake.settings(), queries=[rps(pod_label="p", namespace_label="n")]).source.series("rps")
+        found = World(fake.settings(), queries=[rps(pod_label="p", namespace_label="n")]).source.named_result("rps")
         assert found is not None
         assert (found.fetched_at, found.error, found.series) == (None, None, {})
         assert (found.pod_label, found.namespace_label) == ("p", "n")
@@ -283,7 +284,7 @@ class TestNamed:
         async with world.running():
             await world.change()
         for name, sentence in (("rps", "HTTP 503"), ("bad", "never closed")):
-            found = world.source.series(name)
+            found = world.source.named_result(name)
             assert found is not None
             assert sentence in (found.error or "")
 
@@ -292,7 +293,7 @@ class TestNamed:
         world = World(fake.settings(), queries=[rps()])
         async with world.running():
             await world.change()
-        found = world.source.series("rps")
+        found = world.source.named_result("rps")
         assert found is not None
         assert "lack the label 'namespace'" in (found.error or "")
 
@@ -361,7 +362,7 @@ class TestPauses:
         world = World(fake.settings(), queries=[rps()])
         async with world.running():
             await TestSharing().asked(fake, 4)
-        assert not any(known.unanswered for known in world.source._known.values())
+        assert not any(known.unanswered for known in world.source._states.values())
 
     async def test_the_first_pause_is_a_random_part_of_the_interval(
         self, fake: FakePrometheus, monkeypatch: pytest.MonkeyPatch
@@ -376,7 +377,7 @@ class TestPauses:
             await sleep(0)
 
         monkeypatch.setattr(module.asyncio, "sleep", noted)
-        monkeypatch.setattr(module.random, "random", lambda: 0.5)
+        monkeypatch.setattr(polling.random, "random", lambda: 0.5)
         world = World(fake.settings(), queries=[rps(interval_seconds=20)])
         async with world.running():
             await paused.until(lambda: len(pauses) >= 5)
@@ -428,7 +429,7 @@ class TestReload:
 
     async def test_a_query_that_is_gone_is_asked_no_more_and_says_so(self, fake: FakePrometheus) -> None:
         world = World(fake.settings(), queries=[rps()])
-        world.source.want([SHOP])
+        world.source.set_queries([SHOP])
         async with world.running():
             await world.change()
             self.reload(world, fake.settings(), queries=[named("other", "vector(1)", interval_seconds=0.01)])
@@ -440,7 +441,7 @@ class TestReload:
 
     async def test_a_server_that_is_gone_takes_its_queries_along(self, fake: FakePrometheus) -> None:
         world = World(fake.settings(), queries=[rps()])
-        world.source.want([SHOP])
+        world.source.set_queries([SHOP])
         async with world.running():
             await world.change()
             self.reload(world, fake.settings("second"), queries=[rps(), named("other", "vector(1)", server="second")])

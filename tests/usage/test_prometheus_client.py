@@ -18,8 +18,7 @@ from adapter.runtime import outbound
 from adapter.runtime.slices import Slices
 from adapter.settings import BasicAuth, PrometheusServer
 from adapter.usage.errors import QueryRejected, SourceFailing, SourceUnreachable, UsageError, WrongAnswer
-from adapter.usage.prometheus_api import Sample
-from adapter.usage.server import AT_ONCE, PrometheusClient
+from adapter.usage.prometheus_api import AT_ONCE, PrometheusClient, Sample
 from tests.usage.fakes import FakePrometheus, Handler, raw, vector
 
 
@@ -31,7 +30,7 @@ async def fake() -> AsyncIterator[FakePrometheus]:
 
 async def ask(server: PrometheusClient, text: str = "x", **more: Any) -> list[Sample]:
     found: list[Sample] = []
-    await server.read(text, found.append, Slices(), **{"max_age": 90, **more})
+    await server.query(text, found.append, Slices(), **{"max_age": 90, **more})
     return found
 
 

@@ -281,7 +281,7 @@ async def test_an_answer_is_made_ready_for_what_was_selected_of_the_one_before()
     dates = await dated(asked)
     before = await build_result(asked, list(found), dates, NOW, Slices())
     assert [each.labels["queue"] for each in before.series["shop"].selected(parse("queue=b"))] == ["b"]
-    after = await build_result(asked, list(found), dates, NOW, Slices(), before=before)
+    after = await build_result(asked, list(found), dates, NOW, Slices(), last=before)
     assert after.series["shop"].shapes == before.series["shop"].shapes
     assert len(after.series["shop"].shapes) == 1
     assert [each.labels["queue"] for each in after.series["shop"].selected(parse("queue=c"))] == ["c"]

@@ -20,6 +20,7 @@ from adapter.settings import BasicAuth, NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.prometheus import Prometheus
 from adapter.usage.promql import parse_inputs, sample_times_query
+from adapter.usage.query_catalog import WorkloadQuery
 from harness.prometheus import Exporter
 from harness.prometheus import Prometheus as RealPrometheus
 
@@ -71,7 +72,7 @@ class World:
             clock=self._clock,
             metrics=Metrics(),
         )
-        self.source.want([(Query(name="q"), "shop", "web")])
+        self.source.set_queries([WorkloadQuery(Query(name="q"), "shop", "web")])
 
     def _clock(self) -> float:
         self._news.set()  # it is read at each answer, also where nothing has changed
@@ -389,7 +390,7 @@ class TestOutage:
         )
 
         def asked_since(moment: float) -> bool:
-            found = [source.series(name) for name in queries]
+            found = [source.named_result(name) for name in queries]
             return all(one is not None and (one.fetched_at or 0) > moment and not one.error for one in found)
 
         polling = asyncio.create_task(source.run())

@@ -17,7 +17,7 @@ from adapter.load.samples import PodUsage, ResourceSamples
 from adapter.runtime.answer_budget import Body
 from adapter.settings import ResourceMetricsSettings as Options
 from adapter.telemetry.metrics import Metrics
-from adapter.usage import resource_metrics
+from adapter.usage import polling, resource_metrics
 from adapter.usage.errors import WrongAnswer
 from adapter.usage.resource_metrics import ResourceMetrics, _nano, decode_usage, decode_usages, parse_go_duration
 from tests.usage.fakes import NOW, Changes
@@ -196,7 +196,7 @@ class World:
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(resource_metrics, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(resource_metrics, "_CHECK_SECONDS", 0.01)
     return
 
 
@@ -284,7 +284,7 @@ class TestPolling:
             await sleep(0)
 
         monkeypatch.setattr(resource_metrics.asyncio, "sleep", noted)
-        monkeypatch.setattr(resource_metrics.random, "random", lambda: 0.25)
+        monkeypatch.setattr(polling.random, "random", lambda: 0.25)
         world = World("shop", interval=10)
         async with world.running():
             await paused.until(lambda: len(pauses) >= 20)
