@@ -1,4 +1,4 @@
-"""The API server's clock, times, backoff, slices, single flights."""
+"""The API server's clock, times, slices, single flights."""
 
 import asyncio
 import email.utils
@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.kube.clock import ServerClock
-from adapter.runtime.backoff import Backoff
 from adapter.runtime.single_flight import SingleFlight
 from adapter.runtime.slices import spare_what_lives
 from adapter.runtime.times import TimeError, format_time, known_time, parse_time
@@ -114,34 +113,6 @@ class TestTimes:
     @given(st.integers(0, 4_000_000_000))
     def test_a_time_written_reads_back(self, seconds: int) -> None:
         assert parse_time(format_time(seconds)) == seconds
-
-
-class TestBackoff:
-    def test_the_bound_doubles_from_half_a_second_to_thirty(self) -> None:
-        backoff = Backoff(uniform=lambda _, bound: bound)
-        assert [backoff.next() for _ in range(8)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
-
-    def test_the_jitter_is_full(self) -> None:
-        asked: list[tuple[float, float]] = []
-        Backoff(uniform=lambda low, high: asked.append((low, high)) or 0.0).next()
-        assert asked == [(0.0, 0.5)]
-
-    def test_success_starts_it_over(self) -> None:
-        backoff = Backoff(uniform=lambda _, bound: bound)
-        for _ in range(5):
-            backoff.next()
-        backoff.reset()
-        assert backoff.next() == 0.5
-
-    def test_what_the_server_asks_for_is_waited_but_never_more_than_thirty_seconds(self) -> None:
-        backoff = Backoff(uniform=lambda _low, _high: 0.0)
-        assert backoff.next(7.0) == 7.0
-        assert backoff.next(3600.0) == 30.0
-
-    def test_many_failures_do_not_overflow(self) -> None:
-        backoff = Backoff(uniform=lambda _, bound: bound)
-        backoff.failures = 100_000
-        assert backoff.next() == 30.0
 
 
 class TestSparing:
