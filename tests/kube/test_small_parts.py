@@ -1,4 +1,4 @@
-"""The API server's clock, times, slices, single flights."""
+"""The API server's clock, slices, single flights."""
 
 import asyncio
 import email.utils
@@ -6,13 +6,10 @@ import gc
 import weakref
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from adapter.kube.clock import ServerClock
 from adapter.runtime.single_flight import SingleFlight
 from adapter.runtime.slices import spare_what_lives
-from adapter.runtime.times import TimeError, format_time, known_time, parse_time
 
 
 class Hands:
@@ -84,35 +81,6 @@ class TestServerClock:
         clock = Hands().clock()
         clock.observe(header)
         assert clock.now() == 1_000_000
-
-
-class TestTimes:
-    @pytest.mark.parametrize(
-        ("text", "seconds"),
-        [
-            ("1970-01-01T00:00:00Z", 0.0),
-            ("2026-01-01T12:00:00Z", 1767268800.0),
-            ("2026-01-01T12:00:00.5Z", 1767268800.5),
-            ("2026-01-01T12:00:00.123456Z", 1767268800.123456),
-            ("2026-01-01T12:00:00.123456789Z", 1767268800.123456),
-            ("2026-01-01T20:00:00+08:00", 1767268800.0),
-        ],
-    )
-    def test_rfc_3339_is_read(self, text: str, seconds: float) -> None:
-        assert parse_time(text) == seconds
-
-    @pytest.mark.parametrize("text", ["", "now", "2026-01-01T12:00:00", "2026-13-01T00:00:00Z", "1767268800"])
-    def test_anything_else_is_no_time(self, text: str) -> None:
-        with pytest.raises(TimeError):
-            parse_time(text)
-        assert known_time(text) is None
-
-    def test_no_time_is_none(self) -> None:
-        assert known_time(None) is None
-
-    @given(st.integers(0, 4_000_000_000))
-    def test_a_time_written_reads_back(self, seconds: int) -> None:
-        assert parse_time(format_time(seconds)) == seconds
 
 
 class TestSparing:
