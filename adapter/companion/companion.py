@@ -20,6 +20,7 @@ from adapter.kube.session import Session
 from adapter.load.pipeline import decide
 from adapter.policy.hpa import Hpa
 from adapter.runtime.backoff import Backoff
+from adapter.runtime.log_once import LogOnce
 from adapter.settings import CompanionSettings
 from adapter.snapshot import WATCH_SILENT, Key, Neighbours, Problem, SnapshotStore
 from adapter.telemetry.metrics import Metrics
@@ -135,14 +136,13 @@ class Companion:
         return pasts
 
     async def _inherited_in(self, namespace: str) -> dict[Key, State]:
-        complaint, backoff = "", Backoff()
+        backoff, log_once = Backoff(), LogOnce()
         while True:
             try:
                 return await found(self._session, [namespace] if namespace else [])
             except KubeError as error:
-                if complaint != str(error):
-                    complaint = str(error)
-                    _log.warning("the policies' statuses cannot be read", namespace=namespace, error=complaint)
+                if log_once.is_new(str(error)):
+                    _log.warning("the policies' statuses cannot be read", namespace=namespace, error=str(error))
                 if namespace and isinstance(error, Forbidden):
                     return {}  # nor are its policies known, and the other namespaces do not wait for it
                 await asyncio.sleep(backoff.next())

@@ -32,6 +32,7 @@ from adapter.kube.errors import (
 from adapter.kube.session import LARGEST_ANSWER, Session
 from adapter.runtime.backoff import Backoff
 from adapter.runtime.decoding import Decoder, TooDeepError, shallow
+from adapter.runtime.log_once import LogOnce
 from adapter.runtime.slices import Slices, spare_what_lives
 from adapter.telemetry.metrics import Metrics
 
@@ -152,7 +153,7 @@ class Reflector(Generic[T]):
         self._versions: dict[str, str] = {}
         self._place: str | None = None
         self._refusals = 0
-        self._complaint = ""
+        self._log_once = LogOnce()
 
     @property
     def items(self) -> Mapping[str, T]:
@@ -342,9 +343,8 @@ class Reflector(Generic[T]):
     def _well(self) -> None:
         self._backoff.reset()
         self._refusals = 0
-        if self._complaint:
+        if self._log_once.clear():
             _log.info("watch works again", resource=self.name)
-            self._complaint = ""
 
     async def _recover(self, error: KubeError) -> None:
         self._metrics.watch_restarts.labels(self.name, _reason(error)).inc()
@@ -370,12 +370,10 @@ class Reflector(Generic[T]):
 
     def _complain(self, error: KubeError) -> None:
         """Warn once of one kind of trouble, not at each attempt."""
-        kind = type(error).__name__
         if isinstance(error, Gone):
             _log.info("watch expired, listing anew", resource=self.name)
-        elif kind != self._complaint:
+        elif self._log_once.is_new(type(error).__name__):
             _log.warning("watch failed, trying again", resource=self.name, error=str(error))
-            self._complaint = kind
 
 
 _REASONS: tuple[tuple[type[KubeError], str], ...] = (
