@@ -19,7 +19,7 @@ from adapter.evaluation.object_index import Link, ObjectIndex, TargetRef
 from adapter.evaluation.policy_metrics import policy_rows
 from adapter.evaluation.targets import ResolvedTarget, Targets
 from adapter.evaluation.worker import Worker
-from adapter.kube.paths import collection
+from adapter.kube.api import collection
 from adapter.kube.pods import PodDecoder
 from adapter.kube.reflector import Reflector
 from adapter.kube.session import Session

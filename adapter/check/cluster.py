@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import msgspec
 
+from adapter.kube.api import collection
 from adapter.kube.errors import KubeError, MalformedAnswer
 from adapter.kube.objects import Condition
-from adapter.kube.paths import collection
 from adapter.kube.pods import PodDecoder
 from adapter.kube.resources import Resources
 from adapter.kube.session import Session

@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from adapter.companion.context import State, Written
+from adapter.kube.api import collection
 from adapter.kube.errors import MalformedAnswer
-from adapter.kube.paths import collection
 from adapter.kube.session import Session
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.times import parse_time

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
+from adapter.kube.api import collection, path
 from adapter.kube.errors import Conflict, KubeError, NotFound
-from adapter.kube.paths import collection, path
 from adapter.kube.session import Session
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.log_once import LogOnce

@@ -6,9 +6,9 @@ from typing import TypeVar
 
 import msgspec
 
+from adapter.kube.api import collection, group_version, path
 from adapter.kube.errors import Forbidden, KubeError, MalformedAnswer, NotFound, UnknownKind
 from adapter.kube.objects import ApiGroupList, ApiResource, ApiResourceList, CustomResourceDefinition
-from adapter.kube.paths import collection, group_version, path
 from adapter.kube.session import Session
 from adapter.kube.targets import BUILT_IN, ScalePaths
 from adapter.policy.references import kind_faults

@@ -14,8 +14,8 @@ from typing import Protocol
 import msgspec
 import structlog
 
+from adapter.kube.api import collection
 from adapter.kube.errors import ApiStatusError, KubeError, TimedOut
-from adapter.kube.paths import collection
 from adapter.load.quantity import NANO, QuantityError, parse_nano
 from adapter.load.samples import PodUsage, ResourceSamples
 from adapter.runtime.answer_budget import MIB, Body, Limit

@@ -9,8 +9,8 @@ from yarl import URL
 
 from adapter.evaluation import targets
 from adapter.kube import resources
+from adapter.kube.api import collection, path
 from adapter.kube.errors import UnsafePath
-from adapter.kube.paths import collection, path
 from adapter.runtime.backoff import Backoff
 from tests.engine.cluster import Object
 from tests.engine.kit import DESIRED, Service, Stand, running, standing, until

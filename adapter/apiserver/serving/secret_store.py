@@ -8,8 +8,8 @@ import msgspec
 from adapter.apiserver.ports import JSON, MERGE_PATCH, Api
 from adapter.apiserver.serving.certificates import KeyPair, Stock
 from adapter.apiserver.status import CertificateError
+from adapter.kube.api import collection, path
 from adapter.kube.errors import Forbidden, NotFound
-from adapter.kube.paths import collection, path
 
 _DEADLINE = 5.0
 _FIELDS = ("tls.crt", "tls.key", "ca.crt", "ca.key")

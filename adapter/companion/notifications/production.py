@@ -5,8 +5,8 @@ from fnmatch import fnmatchcase
 import msgspec
 import structlog
 
+from adapter.kube.api import path
 from adapter.kube.errors import KubeError
-from adapter.kube.paths import path
 from adapter.kube.session import Session
 from adapter.runtime.decoding import Decoder
 from adapter.settings.notifications import Production

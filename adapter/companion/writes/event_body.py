@@ -4,7 +4,7 @@ import socket
 from typing import Any, NamedTuple
 
 from adapter.companion.writes.actions import WriteEvent
-from adapter.kube.paths import collection, path
+from adapter.kube.api import collection, path
 from adapter.runtime.times import format_micro_time
 
 EVENTS = ("events.k8s.io/v1", "events")

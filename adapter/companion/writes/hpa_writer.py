@@ -7,8 +7,8 @@ import msgspec
 
 from adapter.companion.context import ToleranceField
 from adapter.companion.writes.actions import AskTolerance, WireHpa
+from adapter.kube.api import collection, path
 from adapter.kube.errors import MalformedAnswer
-from adapter.kube.paths import collection, path
 from adapter.policy.managed_fields import OWN
 from adapter.runtime.decoding import Decoder
 

@@ -21,8 +21,8 @@ from adapter.companion.writes.actions import (
     WriteStatus,
 )
 from adapter.companion.writes.hpa_writer import APPLY, MERGE, HpaWriter
+from adapter.kube.api import collection, path
 from adapter.kube.errors import ApiStatusError, Conflict, Forbidden, KubeError, MalformedAnswer, NotFound
-from adapter.kube.paths import collection, path
 from adapter.kube.pods import DELETION_COST_ANNOTATION, MARK_ANNOTATION
 from adapter.kube.session import Session
 from adapter.policy.managed_fields import OWN
