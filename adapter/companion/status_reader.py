@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from adapter.companion.context import State, Written
-from adapter.kube.api import collection
+from adapter.kube.api import WATERMARK_POLICIES
 from adapter.kube.errors import MalformedAnswer
 from adapter.kube.session import Session
 from adapter.runtime.decoding import Decoder
@@ -16,13 +16,12 @@ from adapter.snapshot import Key
 PAGE = 500
 READ_SECONDS = 2.0
 """How long one policy may take to be read: everything that can wait waits for it."""
-_POLICIES = ("effective-load.io/v1alpha1", "watermarkpolicies")
 
 
 async def found(session: Session, namespaces: Iterable[str]) -> dict[Key, State]:
     """What the statuses in these namespaces say, in all of them where none is named. Raises KubeError."""
     pasts: dict[Key, State] = {}
-    for path in [collection(*_POLICIES, one) for one in tuple(namespaces) or ("",)]:
+    for path in [WATERMARK_POLICIES.collection(one) for one in tuple(namespaces) or ("",)]:
         token = ""
         while True:
             page = _read(_PAGE, await session.get(path, params={"limit": str(PAGE), "continue": token}), path)
@@ -38,7 +37,7 @@ async def found(session: Session, namespaces: Iterable[str]) -> dict[Key, State]
 async def reread(session: Session, key: Key) -> Written:
     """What one policy's status says now; nothing where there is no such policy. Raises KubeError."""
     # As a list, for which the right is there anyhow.
-    path, only = collection(*_POLICIES, key.namespace), {"fieldSelector": f"metadata.name={key.name}"}
+    path, only = WATERMARK_POLICIES.collection(key.namespace), {"fieldSelector": f"metadata.name={key.name}"}
     page = _read(_PAGE, await session.get(path, params=only, timeout=READ_SECONDS), path)
     return written(page.items[0].status or {}, session.now()) if page.items else Written()
 

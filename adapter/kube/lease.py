@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
-from adapter.kube.api import collection, path
+from adapter.kube.api import LEASES
 from adapter.kube.errors import Conflict, KubeError, NotFound
 from adapter.kube.session import Session
 from adapter.runtime.decoding import Decoder
@@ -50,7 +50,7 @@ class _Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
 
 class _Lease(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    api_version: str = "coordination.k8s.io/v1"
+    api_version: str = LEASES.api_version
     kind: str = "Lease"
     metadata: _Metadata = _Metadata()
     spec: _Spec = _Spec()
@@ -74,8 +74,8 @@ class Lease:
     def __init__(self, session: Session, namespace: str, name: str, identity: str) -> None:
         self._session = session
         self._monotonic = session.clock.monotonic
-        self._collection = collection("coordination.k8s.io/v1", "leases", namespace)
-        self._path = self._collection + path(name)
+        self._collection = LEASES.collection(namespace)
+        self._path = LEASES.path(namespace, name)
         self._metadata = _Metadata(name=name, namespace=namespace)
         self._identity = identity
         self._held: _Lease | None = None

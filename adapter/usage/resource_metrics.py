@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from adapter.kube.api import collection
+from adapter.kube.api import POD_METRICS
 from adapter.kube.errors import ApiStatusError, KubeError, TimedOut
 from adapter.load.quantity import NANO, QuantityError, parse_nano
 from adapter.load.samples import PodUsage, ResourceSamples
@@ -287,7 +287,7 @@ class ResourceMetrics:
 
     async def _fetched(self, namespace: str) -> _Known:
         last = self._known.get(namespace, _NOTHING)
-        path = collection("metrics.k8s.io/v1beta1", "pods", namespace)
+        path = POD_METRICS.collection(namespace)
         limit = Limit(self.options.max_answer_mib * MIB, "resourceMetrics.maxAnswerMiB")
         try:
             async with AsyncExitStack() as reading:

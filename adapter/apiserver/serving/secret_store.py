@@ -5,10 +5,10 @@ import binascii
 
 import msgspec
 
-from adapter.apiserver.ports import JSON, MERGE_PATCH, Api
+from adapter.apiserver.ports import Api
 from adapter.apiserver.serving.certificates import KeyPair, Stock
 from adapter.apiserver.status import CertificateError
-from adapter.kube.api import collection, path
+from adapter.kube.api import JSON, MERGE_PATCH, SECRETS
 from adapter.kube.errors import Forbidden, NotFound
 
 _DEADLINE = 5.0
@@ -29,8 +29,8 @@ class SecretStore:
 
     def __init__(self, api: Api, namespace: str, name: str) -> None:
         self._api = api
-        self._collection = collection("v1", "secrets", namespace)
-        self._path = self._collection + path(name)
+        self._collection = SECRETS.collection(namespace)
+        self._path = SECRETS.path(namespace, name)
         self._metadata = {"name": name, "namespace": namespace}
 
     async def read(self) -> tuple[_Secret | None, Stock | None]:

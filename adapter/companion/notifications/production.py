@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 import msgspec
 import structlog
 
-from adapter.kube.api import path
+from adapter.kube.api import NAMESPACES
 from adapter.kube.errors import KubeError
 from adapter.kube.session import Session
 from adapter.runtime.decoding import Decoder
@@ -56,7 +56,7 @@ class Namespaces:
     async def _asked(self, namespace: str) -> dict[str, str] | None:
         """Its labels; None where they cannot be read."""
         try:
-            body = await self._session.get(path("api", "v1", "namespaces", namespace), timeout=ASK_SECONDS)
+            body = await self._session.get(NAMESPACES.path("", namespace), timeout=ASK_SECONDS)
             return _DECODER.decode(body).metadata.labels or {}
         except (KubeError, msgspec.MsgspecError) as error:
             if not self._complained:
