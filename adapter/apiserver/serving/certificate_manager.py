@@ -41,8 +41,8 @@ class TlsOptions:
     """
 
     namespace: str
-    service: str = "effective-load"
-    secret: str = "effective-load-serving"  # noqa: S105 - the name of an object
+    service: str
+    secret: str
     api_services: tuple[str, ...] = ()
     certificate: Path | None = None
     key: Path | None = None
