@@ -8,6 +8,7 @@ import msgspec
 from adapter.companion.context import State, Written
 from adapter.kube.api import WATERMARK_POLICIES
 from adapter.kube.errors import MalformedAnswer
+from adapter.kube.objects import ListMeta, ObjectMeta
 from adapter.kube.session import Session
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.times import parse_time
@@ -28,7 +29,7 @@ async def found(session: Session, namespaces: Iterable[str]) -> dict[Key, State]
             for item in page.items:
                 key = Key(item.metadata.namespace, item.metadata.name)
                 pasts[key] = State(written=written(item.status or {}, session.now()))
-            token = page.metadata.continue_
+            token = page.metadata.token
             if not token:
                 break
     return pasts
@@ -48,23 +49,14 @@ def written(status: dict[str, Any], now: float) -> Written:
     return Written(status=status, at=min(now, at) if at is not None else None)
 
 
-class _Metadata(msgspec.Struct, frozen=True):
-    name: str = ""
-    namespace: str = ""
-
-
 class _Item(msgspec.Struct, frozen=True):
-    metadata: _Metadata
+    metadata: ObjectMeta
     status: dict[str, Any] | None = None
-
-
-class _ListMetadata(msgspec.Struct, frozen=True):
-    continue_: str = msgspec.field(name="continue", default="")
 
 
 class _Page(msgspec.Struct, frozen=True):
     items: list[_Item] = []
-    metadata: _ListMetadata = _ListMetadata()
+    metadata: ListMeta = ListMeta()
 
 
 _PAGE = Decoder(_Page)

@@ -29,6 +29,7 @@ from adapter.kube.errors import (
     Unreachable,
     from_answer,
 )
+from adapter.kube.objects import ListMeta
 from adapter.kube.session import LARGEST_ANSWER, Session
 from adapter.runtime.backoff import Backoff
 from adapter.runtime.decoding import Decoder, TooDeepError, shallow
@@ -63,13 +64,8 @@ class _Narrow(msgspec.Struct, frozen=True, rename="camel", gc=False):
     pass
 
 
-class _ListMeta(_Narrow, frozen=True):
-    resource_version: str = ""
-    token: str = msgspec.field(name="continue", default="")
-
-
 class _Page(_Narrow, frozen=True):
-    metadata: _ListMeta
+    metadata: ListMeta
     items: list[msgspec.Raw] | None = None
 
 
@@ -304,7 +300,7 @@ class Reflector(Generic[T]):
         self._prove(self._session.now())
         self._well()
 
-    def _version_of(self, meta: _ListMeta | _Meta) -> str:
+    def _version_of(self, meta: ListMeta | _Meta) -> str:
         """Where a watch may go on; from nowhere it would silently skip what was deleted meanwhile."""
         if not meta.resource_version:
             raise MalformedAnswer(f"{self._path}: an answer without resourceVersion")

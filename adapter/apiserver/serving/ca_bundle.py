@@ -9,6 +9,7 @@ import structlog
 from adapter.apiserver.ports import Api
 from adapter.kube.api import API_SERVICES, MERGE_PATCH
 from adapter.kube.errors import NotFound
+from adapter.kube.objects import ObjectMeta
 
 _log = structlog.get_logger(__name__)
 _DEADLINE = 5.0
@@ -17,11 +18,6 @@ _OTHERS = (
     "cert-manager.io/inject-ca-from-secret",
     "cert-manager.io/inject-apiserver-ca",
 )
-
-
-class _Metadata(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-    annotations: dict[str, str] | None = None
 
 
 class _Service(msgspec.Struct):
@@ -36,7 +32,7 @@ class _Spec(msgspec.Struct, rename="camel"):
 
 
 class _ApiService(msgspec.Struct):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    metadata: ObjectMeta = ObjectMeta()
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
 

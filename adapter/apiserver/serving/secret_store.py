@@ -10,17 +10,14 @@ from adapter.apiserver.serving.certificates import KeyPair, Stock
 from adapter.apiserver.status import CertificateError
 from adapter.kube.api import JSON, MERGE_PATCH, SECRETS
 from adapter.kube.errors import Forbidden, NotFound
+from adapter.kube.objects import ObjectMeta
 
 _DEADLINE = 5.0
 _FIELDS = ("tls.crt", "tls.key", "ca.crt", "ca.key")
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-
-
 class _Secret(msgspec.Struct):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    metadata: ObjectMeta = ObjectMeta()
     data: dict[str, str] | None = None
 
 

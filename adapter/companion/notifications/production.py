@@ -7,6 +7,7 @@ import structlog
 
 from adapter.kube.api import NAMESPACES
 from adapter.kube.errors import KubeError
+from adapter.kube.objects import ObjectMeta
 from adapter.kube.session import Session
 from adapter.runtime.decoding import Decoder
 from adapter.settings.notifications import Production
@@ -18,12 +19,8 @@ ASK_SECONDS = 2.0
 _log = structlog.get_logger(__name__)
 
 
-class _Metadata(msgspec.Struct, frozen=True):
-    labels: dict[str, str] | None = None
-
-
 class _Namespace(msgspec.Struct, frozen=True):
-    metadata: _Metadata = _Metadata()
+    metadata: ObjectMeta = ObjectMeta()
 
 
 _DECODER = Decoder(_Namespace)
