@@ -3,9 +3,9 @@
 import re
 from typing import NamedTuple
 
-from adapter.registries.errors import WrongRegistryAnswer
-from adapter.runtime.answer_budget import SEGMENT_BYTES, AnswerTooLarge, Body, Limit
+from adapter.runtime.answer_budget import SEGMENT_BYTES, Body, Limit
 from adapter.runtime.outbound import Reply
+from adapter.runtime.source_errors import AnswerTooLarge, WrongRegistryAnswer
 
 LARGEST_HEAD = 64 * 1024
 """Bytes; of a chunked body's trailers as well."""
