@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict
 
 from adapter.load.roster import Instance
+from adapter.registries.client import refusal, words
 from adapter.registries.consul import wire as consul_wire
 from adapter.registries.eureka import wire as eureka_wire
 from adapter.registries.eureka.state import RegistryCopy
-from adapter.registries.failover import refusal, words
 from adapter.registries.http import wire as http_wire
 from adapter.registries.nacos import grpc as nacos_grpc
 from adapter.registries.nacos import push as nacos_push

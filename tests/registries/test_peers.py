@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from adapter.registries.failover import Failover, refusal, send
+from adapter.registries.client import Failover, refusal, send
 from adapter.runtime.answer_budget import Limit
 from adapter.runtime.outbound import Access, Client, Reply
 from adapter.runtime.source_errors import (

@@ -13,14 +13,14 @@ from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 
 from adapter.load.roster import Roster
+from adapter.registries.client import Failover, answering, registry_client, send
 from adapter.registries.consul import wire
 from adapter.registries.consul.critical_checks import CriticalChecks
-from adapter.registries.failover import Failover, answering, limit_of, send
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.answer_budget import MIB, Limit
 from adapter.runtime.backoff import Backoff
-from adapter.runtime.outbound import Access, Answer, Client, Reply
+from adapter.runtime.outbound import Answer, Client, Reply
 from adapter.runtime.source_errors import NotAllowed, SourceError, SourceUnreachable, WrongRegistryAnswer
 from adapter.settings.registries import ConsulRegistry
 
@@ -72,12 +72,9 @@ class ConsulSource:
 
     async def run(self) -> None:
         """Follow the services until cancelled."""
-        access, timeout = _access(self._settings), self._settings.timeout_seconds
         # The pulse has a connection of its own: where Consul allows no more of them, it is not the one to go without.
-        source, limit = f"registry/{self._settings.name}", limit_of(self._settings)
-        pulse = Client(access, timeout=timeout, at_once=1, limit=LARGEST_PULSE)
-        # As many connections as there are services.
-        client = Client(access, timeout=timeout, at_once=0, source=source, limit=limit)
+        pulse = Client(self._settings.access, timeout=self._settings.timeout_seconds, at_once=1, limit=LARGEST_PULSE)
+        client = registry_client(self._settings, at_once=0)  # one connection for each service
         try:
             async with asyncio.TaskGroup() as group:
                 await self._keep_pulse(pulse, client, group)
@@ -237,14 +234,3 @@ class ConsulSource:
 
     def _datacenter(self) -> Mapping[str, str]:
         return {"dc": self._settings.datacenter} if self._settings.datacenter else {}
-
-
-def _access(settings: ConsulRegistry) -> Access:
-    tls = settings.tls
-    return Access(
-        ca_file=tls.ca_file,
-        cert_file=tls.cert_file,
-        key_file=tls.key_file,
-        insecure_skip_verify=tls.insecure_skip_verify,
-        secret_headers={"X-Consul-Token": settings.token_file} if settings.token_file else {},
-    )

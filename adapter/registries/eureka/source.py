@@ -21,15 +21,15 @@ from typing import NamedTuple
 import msgspec
 
 from adapter.load.roster import Instance, Roster
+from adapter.registries.client import Failover, answering, registry_client
 from adapter.registries.eureka.state import RegistryCopy
 from adapter.registries.eureka.wire import Applications
-from adapter.registries.failover import Failover, answering, limit_of
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.backoff import Backoff
 from adapter.runtime.json_pieces import Uncut
-from adapter.runtime.outbound import Access, Answer, Client, Reply
+from adapter.runtime.outbound import Answer, Client, Reply
 from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import (
     NotAuthenticated,
@@ -88,12 +88,7 @@ class EurekaSource:
 
     async def run(self) -> None:
         """Follow the services until cancelled."""
-        client = Client(
-            _access(self._settings),
-            timeout=self._settings.timeout_seconds,
-            source=f"registry/{self._settings.name}",
-            limit=limit_of(self._settings),
-        )
+        client = registry_client(self._settings)
         backoff = Backoff()
         self._copy = None  # an earlier run may have ended in the midst of a change
         try:
@@ -207,18 +202,6 @@ class EurekaSource:
             self._book.reconnected()  # it may have been restarted meanwhile, and lack who has not come back yet
         self._answered_at = self._book.clock()
         return reply.body
-
-
-def _access(settings: EurekaRegistry) -> Access:
-    tls = settings.tls
-    return Access(
-        username=settings.username,
-        password_file=settings.password_file,
-        ca_file=tls.ca_file,
-        cert_file=tls.cert_file,
-        key_file=tls.key_file,
-        insecure_skip_verify=tls.insecure_skip_verify,
-    )
 
 
 def _refused(server: str, reply: Reply) -> SourceError:

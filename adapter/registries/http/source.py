@@ -14,7 +14,7 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 from adapter.load.roster import Roster
-from adapter.registries.failover import limit_of, refusal
+from adapter.registries.client import limit_of, refusal
 from adapter.registries.http import wire
 from adapter.registries.polling.http1 import RawReply
 from adapter.registries.polling.pool import Pool, Unanswered
@@ -23,7 +23,6 @@ from adapter.registries.polling.tags import Tags
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.answer_budget import Body
-from adapter.runtime.outbound import Access
 from adapter.runtime.source_errors import (
     SourceError,
     SourceFailing,
@@ -57,7 +56,7 @@ class HttpSource:
         self._pool, self._late_pool = (
             Pool(
                 settings.url,
-                _access(settings),
+                settings.access,
                 timeout=settings.timeout_seconds,
                 source=f"registry/{settings.name}",
                 limit=limit_of(settings),
@@ -201,18 +200,3 @@ def _refused(reply: RawReply) -> SourceError:
             public="HTTP 404: the platform knows no such service; check its name",
         )
     return refusal(reply.plain)
-
-
-def _access(settings: HttpRegistry) -> Access:
-    tls = settings.tls
-    return Access(
-        username=settings.username,
-        password_file=settings.password_file,
-        bearer_token_file=settings.bearer_token_file,
-        headers=settings.headers,
-        header_files=settings.header_files,
-        ca_file=tls.ca_file,
-        cert_file=tls.cert_file,
-        key_file=tls.key_file,
-        insecure_skip_verify=tls.insecure_skip_verify,
-    )

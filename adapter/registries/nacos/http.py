@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from adapter.registries.failover import answering, refusal
+from adapter.registries.client import answering, refusal
 from adapter.registries.nacos.identity import MOVED, Identity, Proof
 from adapter.registries.nacos.wire import Host, Listed, Page, Place, Reader, Result, ServiceInfo, reading
 from adapter.runtime.answer_budget import Body

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 import structlog
 
 from adapter.load.roster import Roster
-from adapter.registries.failover import Failover, limit_of
+from adapter.registries.client import Failover, registry_client
 from adapter.registries.nacos.http import Lists
 from adapter.registries.nacos.identity import Identity
 from adapter.registries.nacos.tasks import spread, together
@@ -18,7 +18,6 @@ from adapter.registries.nacos.wire import PUBLIC, Place, Reader, ServiceInfo
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.backoff import Backoff
-from adapter.runtime.outbound import Access, Client
 from adapter.runtime.source_errors import MissingExtra, NotAuthenticated, SourceError, SourceUnreachable
 from adapter.settings.registries import NacosRegistry
 
@@ -60,12 +59,7 @@ class NacosSource:
 
     async def run(self) -> None:
         """Follow the services until cancelled."""
-        client = Client(
-            _access(self._settings),
-            timeout=self._settings.timeout_seconds,
-            source=f"registry/{self._settings.name}",
-            limit=limit_of(self._settings),
-        )
+        client = registry_client(self._settings)
         identity = Identity(self._settings, client, self._book.clock)
         lists = Lists(client, identity, self._reader, admin=self._settings.admin)
         try:
@@ -212,13 +206,3 @@ class NacosSource:
         if self._lost:
             self._lost = False
             self._book.reconnected()
-
-
-def _access(settings: NacosRegistry) -> Access:
-    tls = settings.tls
-    return Access(
-        ca_file=tls.ca_file,
-        cert_file=tls.cert_file,
-        key_file=tls.key_file,
-        insecure_skip_verify=tls.insecure_skip_verify,
-    )

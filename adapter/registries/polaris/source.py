@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from adapter.load.roster import Roster
-from adapter.registries.failover import Failover, limit_of
+from adapter.registries.client import Failover, limit_of
 from adapter.registries.polaris import wire
 from adapter.registries.polling.http1 import RawReply
 from adapter.registries.polling.pool import Pool, Unanswered
@@ -21,7 +21,6 @@ from adapter.registries.polling.schedule import PollSchedule
 from adapter.registries.polling.tags import Tags
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
-from adapter.runtime.outbound import Access
 from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import SourceError, WrongRegistryAnswer
 from adapter.settings.registries import PolarisRegistry
@@ -127,17 +126,9 @@ class PolarisSource:
 
     def _pool(self, server: str, *, late: bool) -> Pool:
         if (server, late) not in self._pools:
-            tls = self._settings.tls
-            access = Access(
-                ca_file=tls.ca_file,
-                cert_file=tls.cert_file,
-                key_file=tls.key_file,
-                insecure_skip_verify=tls.insecure_skip_verify,
-                secret_headers={wire.ACCESS_HEADER: self._settings.token_file} if self._settings.token_file else {},
-            )
             self._pools[server, late] = Pool(
                 server,
-                access,
+                self._settings.access,
                 timeout=self._settings.timeout_seconds,
                 source=f"registry/{self._settings.name}",
                 limit=limit_of(self._settings),

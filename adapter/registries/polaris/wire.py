@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from adapter.load.roster import Instance
-from adapter.registries.failover import refusal
+from adapter.registries.client import refusal
 from adapter.registries.polling.http1 import RawReply, Request
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.json_pieces import Uncut, array, pieces
@@ -19,7 +19,6 @@ from adapter.runtime.source_errors import (
     WrongRegistryAnswer,
 )
 
-ACCESS_HEADER = "X-Polaris-Token"
 INSTANCES = 1
 """The kind of question that is put."""
 

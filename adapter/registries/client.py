@@ -1,4 +1,4 @@
-"""Several servers of one registry: one is asked until it fails, then the next."""
+"""HTTP with the servers of one registry: the client, failover between servers, and statuses as source errors."""
 
 import contextlib
 import re
@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from adapter.runtime.answer_budget import MIB, Limit
-from adapter.runtime.outbound import Answer, Client, Reply
+from adapter.runtime.outbound import AT_ONCE, Answer, Client, Reply
 from adapter.runtime.source_errors import (
     NotAllowed,
     NotAuthenticated,
@@ -15,7 +15,7 @@ from adapter.runtime.source_errors import (
     SourceUnreachable,
     WrongRegistryAnswer,
 )
-from adapter.settings.registries import ConsulRegistry, EurekaRegistry, HttpRegistry, NacosRegistry, PolarisRegistry
+from adapter.settings.registries import HttpAsked
 
 T = TypeVar("T")
 
@@ -59,6 +59,27 @@ class Failover:
             self._on_switch()
 
 
+def registry_client(settings: HttpAsked, *, at_once: int = AT_ONCE) -> Client:
+    """The HTTP client of a registry, with at most `at_once` connections (0: any number)."""
+    return Client(
+        settings.access,
+        timeout=settings.timeout_seconds,
+        at_once=at_once,
+        source=source_name(settings),
+        limit=limit_of(settings),
+    )
+
+
+def source_name(settings: HttpAsked) -> str:
+    """The registry's name in the budget of answers."""
+    return f"registry/{settings.name}"
+
+
+def limit_of(settings: HttpAsked) -> Limit:
+    """The limit of a registry's answers."""
+    return Limit(settings.max_answer_mib * MIB, f"maxAnswerMiB of registry {settings.name}")
+
+
 @contextlib.asynccontextmanager
 async def answering(client: Client, method: str, url: str, **more: Any) -> AsyncIterator[Answer]:
     """An answer of whatever status, for as long as it is decoded, with transport errors of this room.
@@ -97,11 +118,6 @@ def _kind(status: int) -> type[SourceError]:
     if status == 403:
         return NotAllowed
     return SourceFailing if status == 429 or status >= 500 else WrongRegistryAnswer
-
-
-def limit_of(settings: NacosRegistry | EurekaRegistry | ConsulRegistry | PolarisRegistry | HttpRegistry) -> Limit:
-    """The limit of a registry's answers."""
-    return Limit(settings.max_answer_mib * MIB, f"maxAnswerMiB of registry {settings.name}")
 
 
 def words(body: bytes) -> str:
