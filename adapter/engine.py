@@ -24,7 +24,7 @@ from adapter.evaluation.object_index import Link, ObjectIndex
 from adapter.evaluation.policy_metrics import policy_rows
 from adapter.evaluation.targets import Targets
 from adapter.evaluation.worker import Worker
-from adapter.kube.paths import collection
+from adapter.kube.api import ENDPOINT_SLICES, HPAS, PODS, WATERMARK_POLICIES, GroupVersionResource
 from adapter.kube.pods import PodDecoder
 from adapter.kube.reflector import Reflector
 from adapter.kube.session import Session
@@ -41,10 +41,6 @@ from adapter.usage.resource_metrics import ResourceMetrics
 
 LINKS_SECONDS = 0.2
 """The least time between two updates of the sources after changed links: changes come in bursts."""
-POLICIES = ("effective-load.io/v1alpha1", "watermarkpolicies")
-HPAS = ("autoscaling/v2", "horizontalpodautoscalers")
-PODS = ("v1", "pods")
-SLICES = ("discovery.k8s.io/v1", "endpointslices")
 
 
 class Engine:
@@ -96,23 +92,23 @@ class Engine:
         metrics.policy_rows = lambda: policy_rows(self.snapshots.current, session.now())
 
     def _new_reflectors(self, namespaces: Iterable[str], tolerance: Fraction) -> list[Reflector[Any]]:
-        kinds: tuple[tuple[tuple[str, str], Callable[[msgspec.Raw], Any], Callable[[Any, Any], None]], ...] = (
-            (POLICIES, decode_policy, self._policy_changed),
+        kinds: tuple[tuple[GroupVersionResource, Callable[[msgspec.Raw], Any], Callable[[Any, Any], None]], ...] = (
+            (WATERMARK_POLICIES, decode_policy, self._policy_changed),
             (HPAS, partial(decode_hpa, tolerance=tolerance), self._index.hpa_changed),
             (PODS, PodDecoder(), self._index.pod_changed),
-            (SLICES, decode_listing, self._endpoints.change),
+            (ENDPOINT_SLICES, decode_listing, self._endpoints.change),
         )
         return [
             Reflector(
                 self._session,
-                collection(api_version, plural, namespace),
+                resource.collection(namespace),
                 decode,
-                name=plural,
+                name=resource.plural,
                 namespace=namespace,
                 on_event=on_event,
                 metrics=self._metrics,
             )
-            for (api_version, plural), decode, on_event in kinds
+            for resource, decode, on_event in kinds
             for namespace in tuple(namespaces) or ("",)
         ]
 
@@ -157,7 +153,7 @@ class Engine:
 
         It starts with the first policies and HPAs, while the list of pods is still in progress.
         """
-        await self.wait_for_caches(POLICIES[1], HPAS[1])
+        await self.wait_for_caches(WATERMARK_POLICIES.plural, HPAS.plural)
         self._links_changed.set()
         while True:
             await self._links_changed.wait()

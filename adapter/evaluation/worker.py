@@ -3,14 +3,13 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from time import perf_counter
 
 import structlog
 
 from adapter.evaluation.delay_queue import DelayQueue
 from adapter.kube.label_index import OwnersByLabels
 from adapter.kube.pod_store import Pods
-from adapter.runtime.slices import turn
+from adapter.runtime.slices import Slices
 from adapter.snapshot import Key, PodsMetricTarget, PolicyView, SnapshotStore, TargetKey
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.series import NamedQueryResult
@@ -58,13 +57,14 @@ class Worker:
 
     async def _work(self) -> None:
         views: dict[Key, PolicyView | None] = {}
+        slices = Slices(EVALUATION_SLICE_SECONDS)
         while True:
             if len(views) >= MAX_BATCH or not self._queue.ready:
                 self.publish(views)
                 views = {}
             await self._queue.wait()
-            await turn()
-            views |= self._evaluate_slice()
+            await slices.next()
+            views |= self._evaluate_slice(slices)
 
     async def _resync(self) -> None:
         """Queue policies that were not evaluated for RESYNC_SECONDS; each step checks a fiftieth of all policies."""
@@ -76,10 +76,9 @@ class Worker:
                     self._queue.add_if_idle(key, RESYNC_SECONDS)
                 await asyncio.sleep(RESYNC_SECONDS / 4 * step / max(1, len(keys)))
 
-    def _evaluate_slice(self) -> dict[Key, PolicyView | None]:
+    def _evaluate_slice(self, slices: Slices) -> dict[Key, PolicyView | None]:
         views: dict[Key, PolicyView | None] = {}
-        until = perf_counter() + EVALUATION_SLICE_SECONDS
-        while perf_counter() < until and (key := self._queue.pop()) is not None:
+        while not slices.is_over and (key := self._queue.pop()) is not None:
             views[key] = self._evaluate_safely(key)
             self._add_next(key, views[key])
         return views

@@ -6,6 +6,7 @@ import structlog
 
 from adapter.kube.credentials import ClusterAccess, Load
 from adapter.kube.errors import KubeError
+from adapter.runtime.log_once import LogOnce
 from adapter.runtime.single_flight import SingleFlight
 
 _AFTER_REFUSAL_SECONDS = 5.0
@@ -24,7 +25,7 @@ class CredentialKeeper:
         self._access: ClusterAccess | None = None
         self._due: float | None = None
         self._refused_at: float | None = None
-        self._complaint = ""
+        self._log_once = LogOnce()
 
     async def current(self) -> ClusterAccess:
         """Credentials to use now. Raises CredentialsError where none were ever loaded."""
@@ -57,14 +58,10 @@ class CredentialKeeper:
             access = await self._load()
         except KubeError as error:
             self._due = self._monotonic() + _AFTER_FAILURE_SECONDS
-            self._complain(str(error))
+            if self._log_once.is_new(str(error)):
+                _log.warning("credentials cannot be loaded", error=str(error))
             raise
-        self._complaint = ""
+        self._log_once.clear()
         self._access = access
         self._due = None if access.lifetime is None else self._monotonic() + access.lifetime
         return access
-
-    def _complain(self, sentence: str) -> None:
-        if sentence != self._complaint:
-            _log.warning("credentials cannot be loaded", error=sentence)
-        self._complaint = sentence

@@ -9,10 +9,11 @@ import structlog
 
 from adapter.load.samples import QuerySamples
 from adapter.load.spec import Query
+from adapter.runtime.log_once import LogOnce
 from adapter.runtime.slices import Slices
+from adapter.runtime.source_errors import QueryRejected, SourceError
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
-from adapter.usage.errors import QueryRejected, UsageError
 from adapter.usage.polling import interval_shares, retry_delay, with_age
 from adapter.usage.prometheus_api import PrometheusClient, Sample
 from adapter.usage.promql import parse_inputs, sample_times_query
@@ -62,8 +63,7 @@ class Prometheus:
         self._metrics = metrics
         self._clients: dict[str, PrometheusClient] = {}
         self._states: dict[InstantQuery, _QueryState] = {}
-        self._complaints: dict[InstantQuery, str] = {}
-        """The last error that was logged of each failing query, in the server's own words."""
+        self._log_once = LogOnce()
         self._pollers: dict[InstantQuery, asyncio.Task[None]] = {}
         self._wanted: frozenset[WorkloadQuery] = frozenset()
         self._resolved: dict[WorkloadQuery, InstantQuery | str] = {}
@@ -182,7 +182,7 @@ class Prometheus:
             self._pollers.pop(query).cancel()
         for query in self._states.keys() - self._users.keys():
             del self._states[query]
-            self._complaints.pop(query, None)
+            self._log_once.clear(query)
 
     async def _poll(self, query: InstantQuery, tasks: asyncio.TaskGroup) -> None:
         """Poll a query at its interval; while its server does not respond, as the circuit breaker allows."""
@@ -212,20 +212,20 @@ class Prometheus:
             began = loop.time()
             try:
                 result = await self._query(client, query, source)
-            except UsageError as error:
+            except SourceError as error:
                 self._report_failure(source, query, error)
                 if rejected := isinstance(error, QueryRejected):
                     client.breaker.close()
                 slow = loop.time() - began > SLOW_QUERY_SECONDS
                 return replace(last, cause=error.public, unanswered=not rejected, slow=slow)
         client.breaker.close()
-        self._complaints.pop(query, None)
+        self._log_once.clear(query)
         self._metrics.source_up.labels(source).set(1)
         self._metrics.source_success.labels(source).set(result.fetched_at)
         return _QueryState(result, slow=loop.time() - began > SLOW_QUERY_SECONDS)
 
     async def _query(self, client: PrometheusClient, query: InstantQuery, source: str) -> QueryResult:
-        """Send the query, then the query for the times of its inputs at the same moment. Raises UsageError."""
+        """Send the query, then the query for the times of its inputs at the same moment. Raises SourceError."""
         slices = Slices()
         inputs = parse_inputs(query.text)
         duration = self._metrics.source_duration.labels(source)
@@ -244,11 +244,10 @@ class Prometheus:
         await times.clear(slices)
         return result
 
-    def _report_failure(self, source: str, query: InstantQuery, error: UsageError) -> None:
+    def _report_failure(self, source: str, query: InstantQuery, error: SourceError) -> None:
         self._metrics.source_up.labels(source).set(0)
         self._metrics.source_errors.labels(source, error.reason).inc()
-        if str(error) != self._complaints.get(query):
-            self._complaints[query] = str(error)
+        if self._log_once.is_new(str(error), query):
             _log.warning("query failed", source=source, query=query.text, error=str(error))
 
     def _keep(self, query: InstantQuery, state: _QueryState) -> None:

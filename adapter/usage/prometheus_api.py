@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 import msgspec
 from prometheus_client import Histogram
 
-from adapter.runtime.answer_budget import MIB, AnswerTooLarge, Body, Limit
+from adapter.runtime.answer_budget import MIB, Body, Limit
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.json_pieces import Uncut, array, pieces
-from adapter.runtime.outbound import AT_ONCE, Access, Client, OutboundError
+from adapter.runtime.outbound import AT_ONCE, Client
 from adapter.runtime.slices import Slices
+from adapter.runtime.source_errors import QueryRejected, SourceError, SourceFailing, WrongAnswer
 from adapter.settings import PrometheusServer
-from adapter.usage.errors import QueryRejected, SourceFailing, SourceUnreachable, UsageError, WrongAnswer
 from adapter.usage.polling import CircuitBreaker
 
 CONCURRENT_SLOW_QUERIES = AT_ONCE - 2
@@ -135,7 +135,7 @@ def _checked(response: _Response) -> _Data:
     return response.data
 
 
-def _api_error(response: _Response) -> UsageError:
+def _api_error(response: _Response) -> SourceError:
     kind = SourceFailing if response.error_type in _SERVER_ERRORS else QueryRejected
     named = response.error_type if response.error_type in _ERROR_TYPES else ""
     return kind(
@@ -157,10 +157,10 @@ def _value(series: _Series) -> tuple[float, str]:
     return series.value
 
 
-def error_from_response(status: int, body: bytes) -> UsageError:
+def error_from_response(status: int, body: bytes) -> SourceError:
     """The error for a response with a status outside 2xx, with the server's message if it has one."""
     try:
-        error: UsageError = _api_error(_RESPONSE.decode(body))
+        error: SourceError = _api_error(_RESPONSE.decode(body))
     except (msgspec.MsgspecError, UnicodeDecodeError):
         error = QueryRejected(_beginning(body) or "no message")
     if status in _CLIENT_ERRORS and status != _TOO_MANY_REQUESTS:
@@ -188,7 +188,7 @@ class PrometheusClient:
         self.breaker = CircuitBreaker()
         self._url = settings.url.rstrip("/") + "/api/v1/query"
         self._client = Client(
-            _access(settings),
+            settings.access,
             timeout=settings.timeout_seconds,
             source=f"prometheus/{settings.name}",
             limit=Limit(settings.max_answer_mib * MIB, f"maxAnswerMiB of Prometheus server {settings.name}"),
@@ -207,7 +207,7 @@ class PrometheusClient:
         """Send an instant query and pass its samples to `on_sample`; `at` is its time (default: the server's now).
 
         Instant selectors find no sample older than `max_age` seconds. `duration` observes the seconds until the
-        response or the failure. Raises UsageError; the caller drops the samples that it received before.
+        response or the failure. Raises SourceError; the caller drops the samples that it received before.
         """
         form = {"query": text, "lookback_delta": f"{max_age:.3f}", "timeout": f"{self.settings.timeout_seconds:.3f}"}
         if at is not None:
@@ -219,26 +219,9 @@ class PrometheusClient:
                 if response.status not in _OK:
                     raise error_from_response(response.status, response.body.start(_ERROR_BODY_BYTES))
                 await read_samples(response.body, on_sample, slices)
-        except UsageError as error:
+        except SourceError as error:
             raise error.at(self._url) from error
-        except AnswerTooLarge as error:
-            raise WrongAnswer(f"{self._url}: {error}", public=error.public) from error
-        except OutboundError as error:
-            raise SourceUnreachable(f"{self._url}: {error}", public=error.public) from error
 
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()
-
-
-def _access(settings: PrometheusServer) -> Access:
-    basic = settings.basic_auth
-    return Access(
-        username=basic.username if basic else "",
-        password_file=basic.password_file if basic else "",
-        bearer_token_file=settings.bearer_token_file,
-        ca_file=settings.ca_file,
-        insecure_skip_verify=settings.insecure_skip_verify,
-        headers=settings.headers,
-        header_files=settings.header_files,
-    )

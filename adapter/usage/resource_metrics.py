@@ -12,18 +12,19 @@ from datetime import datetime
 import msgspec
 import structlog
 
+from adapter.kube.api import POD_METRICS
 from adapter.kube.errors import ApiStatusError, KubeError, TimedOut
-from adapter.kube.paths import collection
 from adapter.kube.session import Session
 from adapter.load.quantity import NANO, QuantityError, parse_nano
 from adapter.load.samples import PodUsage, ResourceSamples
 from adapter.runtime.answer_budget import MIB, Body, Limit
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.json_pieces import Uncut, array, pieces
+from adapter.runtime.log_once import LogOnce
 from adapter.runtime.slices import Slices
+from adapter.runtime.source_errors import WrongAnswer
 from adapter.settings import ResourceMetricsSettings
 from adapter.telemetry.metrics import Metrics
-from adapter.usage.errors import WrongAnswer
 from adapter.usage.polling import interval_shares, retry_delay, with_age
 
 SOURCE = "metrics.k8s.io"
@@ -199,8 +200,7 @@ class ResourceMetrics:
         self._on_change = on_change
         self._metrics = metrics
         self._states: dict[str, _NamespaceState] = {}
-        self._complaints: dict[str, str] = {}
-        """The last error that was logged of each failing namespace, in the server's own words."""
+        self._log_once = LogOnce()
         self._pollers: dict[str, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(CONCURRENT_REQUESTS)
         self._changed = asyncio.Event()
@@ -239,7 +239,7 @@ class ResourceMetrics:
         for namespace in self._pollers.keys() - wanted:
             self._pollers.pop(namespace).cancel()
             self._states.pop(namespace, None)
-            self._complaints.pop(namespace, None)
+            self._log_once.clear(namespace)
 
     async def _poll(self, namespace: str) -> None:
         """Poll a namespace at its interval, measured from the start of a poll that failed."""
@@ -256,7 +256,7 @@ class ResourceMetrics:
 
     async def _fetch(self, namespace: str) -> _NamespaceState:
         last = self._states.get(namespace, _NOTHING)
-        path = collection("metrics.k8s.io/v1beta1", "pods", namespace)
+        path = POD_METRICS.collection(namespace)
         limit = Limit(self.settings.max_answer_mib * MIB, "resourceMetrics.maxAnswerMiB")
         try:
             async with AsyncExitStack() as stack:
@@ -268,7 +268,7 @@ class ResourceMetrics:
         except (KubeError, WrongAnswer) as error:
             self._report_failure(namespace, error)
             return replace(last, cause=error.public)
-        self._complaints.pop(namespace, None)
+        self._log_once.clear(namespace)
         now = self._session.now()
         self._metrics.source_up.labels(SOURCE).set(1)
         self._metrics.source_success.labels(SOURCE).set(now)
@@ -277,8 +277,7 @@ class ResourceMetrics:
     def _report_failure(self, namespace: str, error: KubeError | WrongAnswer) -> None:
         self._metrics.source_up.labels(SOURCE).set(0)
         self._metrics.source_errors.labels(SOURCE, _reason(error)).inc()
-        if str(error) != self._complaints.get(namespace):
-            self._complaints[namespace] = str(error)
+        if self._log_once.is_new(str(error), namespace):
             _log.warning("usage fetch failed", source=SOURCE, namespace=namespace, error=str(error))
 
     def _keep(self, namespace: str, state: _NamespaceState) -> None:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.usage.errors import PromqlError
 from adapter.usage.promql import (
     UNKNOWN_WINDOW,
+    PromqlError,
     VectorSelector,
     parse_inputs,
     sample_times_query,
