@@ -19,7 +19,6 @@ from adapter.kube.selectors import parse as parse_selector
 from adapter.kube.targets import TargetObject, target_decoder
 from adapter.load.assessment import Assessment, Decision, MetricAssessment, Outcome, PodAssessment
 from adapter.load.explanation import explain
-from adapter.load.matching import owned_by
 from adapter.load.memory import Memory
 from adapter.load.pipeline import assess, decide
 from adapter.load.pods import Pod
@@ -29,6 +28,7 @@ from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples,
 from adapter.load.spec import Policy, Query, Scale, Target
 from adapter.policy import memory_json as recollection
 from adapter.policy.hpa import Hpa, parse_hpa
+from adapter.policy.linking import target_pods
 from adapter.policy.times import seconds_of
 from adapter.policy.watermark_policy import parse_policy
 from adapter.registries.kubernetes import endpoints_serving
@@ -272,17 +272,14 @@ class _Reading:
 
     def _of_target(self, pods: Iterable[Pod], scale: Scale | None, target: Target | None) -> list[Pod]:
         """The pods that are the target's, by owner and selector; facts that the document leaves out exclude nothing."""
-        try:
-            selector = parse_selector(scale.selector) if scale else None
-        except SelectorError as error:
-            self._fault("scale.status.selector", scale.selector if scale else None, str(error))
+        if scale is None or target is None:
             return []
-        return [
-            pod
-            for pod in pods
-            if (selector is None or not pod.labels or selector.matches(pod.labels))
-            and (target is None or pod.owner is None or owned_by(pod, target))
-        ]
+        try:
+            selector = parse_selector(scale.selector)
+        except SelectorError as error:
+            self._fault("scale.status.selector", scale.selector, str(error))
+            return []
+        return list(target_pods(pods, selector, target, partial=True))
 
     def _samples(self, policy: Policy | None, now: float) -> Samples:
         pods = dict(self._usage())

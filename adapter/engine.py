@@ -15,7 +15,7 @@ from adapter.evaluation.decode import PolicyEntry, decode_hpa, decode_policy
 from adapter.evaluation.delay_queue import DelayQueue
 from adapter.evaluation.evaluator import Evaluator, unassessed
 from adapter.evaluation.freshness import Freshness, KindKey
-from adapter.evaluation.object_index import Link, ObjectIndex, TargetRef
+from adapter.evaluation.object_index import ObjectIndex
 from adapter.evaluation.policy_metrics import policy_rows
 from adapter.evaluation.targets import ResolvedTarget, Targets
 from adapter.evaluation.worker import Worker
@@ -27,12 +27,13 @@ from adapter.load.roster import Roster
 from adapter.load.samples import QuerySamples, ResourceSamples
 from adapter.load.spec import Policy, Query
 from adapter.policy.hpa import Hpa
+from adapter.policy.linking import Link, Neighbours, TargetRef
 from adapter.registries.kubernetes import Endpoints, decode_listing
 from adapter.registries.manager import RegistryManager
 from adapter.registries.roster import ServiceKey, service_of
 from adapter.runtime.answer_budget import ANSWERS, MIB
 from adapter.settings import Settings, SettingsError, SettingsFile, needs_restart
-from adapter.snapshot import Key, Neighbours, QueryView, SnapshotStore
+from adapter.snapshot import Key, QueryView, SnapshotStore
 from adapter.telemetry import logs
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.prometheus import NamedQueryResult, Prometheus
@@ -242,9 +243,8 @@ class Engine:
         return link.hpa if link is not None else None
 
     def neighbours(self, key: Key) -> Neighbours:
-        """Who else has to do with a policy's target."""
-        link = self._world.link(key)
-        return self._world.neighbours(link) if link is not None else Neighbours()
+        """Other HPAs and policies of a policy's target."""
+        return self._world.neighbours(key)
 
     def tolerance_seen(self) -> bool:
         """Whether any HPA has a tolerance of its own, as none can have in a cluster without that field."""

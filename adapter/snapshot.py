@@ -26,13 +26,6 @@ class TargetKey(NamedTuple):
     name: str
 
 
-class Neighbours(NamedTuple):
-    """Who else has to do with a policy's target: other HPAs, and other policies, by name."""
-
-    hpas: tuple[str, ...] = ()
-    policies: tuple[str, ...] = ()
-
-
 WATCH_SILENT = "WatchSilent"
 """The reason of a problem: a watch that the policy needs is not to be believed."""
 

@@ -25,19 +25,15 @@ def strays(hpas: Sequence[Hpa], policies: Sequence[Named]) -> Iterator[Section]:
                 yield section
 
 
-def _scaled(hpas: Iterable[Hpa], policies: Sequence[Named]) -> frozenset[tuple[str, str, str]] | None:
+def _scaled(hpas: Iterable[Hpa], policies: Sequence[Named]) -> frozenset[Reference] | None:
     """What policies of a namespace scale; None where that is not known, because one of them is not valid."""
     if any(one.policy is None for one in policies):
         return None
     followed = {one.policy.hpa for one in policies if one.policy is not None}
-    return frozenset(_identity(hpa.target) for hpa in hpas if hpa.name in followed)
+    return frozenset(hpa.target.identity for hpa in hpas if hpa.name in followed)
 
 
-def _identity(one: Reference) -> tuple[str, str, str]:
-    return one.group, one.kind, one.name
-
-
-def _troubles(hpa: Hpa, policies: Sequence[Named], scaled: frozenset[tuple[str, str, str]] | None) -> Iterator[str]:
+def _troubles(hpa: Hpa, policies: Sequence[Named], scaled: frozenset[Reference] | None) -> Iterator[str]:
     known = {one.name for one in policies}
     for metric in hpa.metrics:
         name = _named(metric)
@@ -48,7 +44,7 @@ def _troubles(hpa: Hpa, policies: Sequence[Named], scaled: frozenset[tuple[str, 
             )
         target = metric.described
         by_target = target is not None and metric.name == DESIRED and not name
-        if by_target and target is not None and scaled is not None and _identity(target) not in scaled:
+        if by_target and target is not None and scaled is not None and target.identity not in scaled:
             yield (
                 f"it asks for {DESIRED} of {target.kind} {target.name}, which no WatermarkPolicy in namespace "
                 f"{hpa.namespace} scales; create a policy that names this HPA"

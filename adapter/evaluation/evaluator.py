@@ -8,11 +8,11 @@ import msgspec
 import structlog
 
 from adapter.evaluation.decode import PolicyEntry
-from adapter.evaluation.object_index import Link, ObjectIndex, TargetRef
+from adapter.evaluation.object_index import ObjectIndex
 from adapter.evaluation.targets import ResolvedTarget
 from adapter.kube.selectors import SelectorError
 from adapter.kube.selectors import parse as parse_selector
-from adapter.load.matching import owned_by, owns_its_pods
+from adapter.load.matching import owns_its_pods
 from adapter.load.memory import Memory
 from adapter.load.memory_updates import without_registry
 from adapter.load.pipeline import assess
@@ -21,6 +21,7 @@ from adapter.load.roster import Roster
 from adapter.load.samples import QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Policy, Query, Scale, Target
 from adapter.policy import status_memory
+from adapter.policy.linking import NO_SCALE, Link, TargetRef, selector_fault, target_pods
 from adapter.policy.memory_json import RecollectionError
 from adapter.policy.references import reference_faults
 from adapter.registries.roster import ServiceKey, service_of
@@ -29,9 +30,6 @@ from adapter.runtime.faults import Fault
 from adapter.snapshot import WATCH_SILENT, Key, PolicyView, Problem
 
 log = structlog.get_logger(__name__)
-
-MOST_REQUIREMENTS_OF_A_TARGET = 32
-"""Every pod is held against each of them at every look, so this bounds what a look costs. Workloads have a handful."""
 
 
 class Inputs(Protocol):
@@ -97,11 +95,11 @@ class Evaluator:
 
     def _linked(self, key: Key, view: PolicyView, link: Link, silent: Problem | None) -> PolicyView:
         view = replace(view, bounds=link.hpa.bounds)
-        faults = list(reference_faults(*link.ref[1:]))
+        faults = list(reference_faults(*link.hpa.target))
         if faults:
             return replace(view, problem=silent or _wrong_reference(link, faults))
         view = replace(view, target_name=link.ref.name)
-        problem = silent or _refusal(link, self._inputs.registry_refusal)
+        problem = silent or self._refusal(key, link)
         found = self._inputs.find(link.ref)
         if isinstance(found, str):
             return replace(view, problem=problem or Problem(503, "ServiceUnavailable", found))
@@ -120,12 +118,21 @@ class Evaluator:
         if problem is not None:
             return view
         if scale is None:
-            message = (
-                f"{link.ref.kind} {link.ref.name} has no usable scale: the paths of its scale subresource lead "
-                "nowhere, or its selector is none that is read"
-            )
+            message = f"{link.ref.kind} {link.ref.name} {NO_SCALE}"
             return replace(view, problem=Problem(503, "ServiceUnavailable", message))
         return self._assessed(key, view, link, target, scale)
+
+    def _refusal(self, key: Key, link: Link) -> Problem | None:
+        """Why a valid policy is refused all the same."""
+        if rivals := self._world.neighbours(key).policies:
+            others = ", ".join(rivals)
+            message = f"PolicyConflict: {link.ref.kind} {link.ref.name} has other policies as well ({others}); keep one"
+            return Problem(409, "Conflict", message)
+        service = service_of(link.policy)
+        refusal = self._inputs.registry_refusal(service, link.policy.namespace) if service is not None else ""
+        if refusal:
+            return Problem(503, "ServiceUnavailable", f"WatermarkPolicy {link.policy.name}: {refusal}")
+        return None
 
     def _assessed(self, key: Key, view: PolicyView, link: Link, target: Target, scale: Scale) -> PolicyView:
         try:
@@ -168,18 +175,15 @@ class Evaluator:
 
     def _pods(self, ref: TargetRef, selector_text: str, target: Target) -> list[Pod]:
         """The target's pods, by selector and owner. Raises SelectorError where the scale has no usable selector."""
-        if not selector_text:
-            raise SelectorError("its scale has no selector, so its pods cannot be told")
         selector = parse_selector(selector_text)
-        if (asked := len(selector.requirements)) > MOST_REQUIREMENTS_OF_A_TARGET:
-            most = f"at most {MOST_REQUIREMENTS_OF_A_TARGET} are read"
-            raise SelectorError(f"its selector has {asked} requirements; {most}, so select the pods by fewer")
+        if fault := selector_fault(selector):
+            raise SelectorError(fault)
         pods: Iterable[Pod]
         if owns_its_pods(ref.kind):
             pods = self._world.pods.owned(ref.namespace, ref.name)
         else:
             pods = self._world.pods.namespace(ref.namespace).values()
-        return [self._with_endpoint(pod) for pod in pods if selector.matches(pod.labels) and owned_by(pod, target)]
+        return [self._with_endpoint(pod) for pod in target_pods(pods, selector, target)]
 
     def _with_endpoint(self, pod: Pod) -> Pod:
         """The pod with what its endpoints say where that keeps it out; that they serve decides nothing."""
@@ -220,17 +224,3 @@ def _bare(entry: PolicyEntry) -> Policy:
 def _wrong_reference(link: Link, faults: Iterable[Fault]) -> Problem:
     said = "; ".join(map(str, faults))
     return Problem(422, "Invalid", f"HorizontalPodAutoscaler {link.hpa.name}: {said}")
-
-
-def _refusal(link: Link, registry_refusal: Callable[[ServiceKey, str], str]) -> Problem | None:
-    """Why a policy that is valid by itself is refused all the same."""
-    if link.rivals:
-        others = ", ".join(sorted(key.name for key in link.rivals))
-        message = f"PolicyConflict: {link.ref.kind} {link.ref.name} has other policies as well ({others}); keep one"
-        return Problem(409, "Conflict", message)
-    service = service_of(link.policy)
-    if service is not None:
-        refusal = registry_refusal(service, link.policy.namespace)
-        if refusal:
-            return Problem(503, "ServiceUnavailable", f"WatermarkPolicy {link.policy.name}: {refusal}")
-    return None

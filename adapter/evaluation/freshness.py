@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
-from adapter.evaluation.object_index import TargetRef
 from adapter.kube.errors import Forbidden, KubeError, NotFound
+from adapter.policy.linking import TargetRef
 from adapter.runtime.times import format_time
 from adapter.telemetry.metrics import Metrics
 

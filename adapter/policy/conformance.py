@@ -1,7 +1,7 @@
 """What is wrong, or unwise, about how a policy and its HPA are joined: one sentence each. Pure."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -9,6 +9,7 @@ from adapter.load.quantity import NANO, nano_text
 from adapter.load.spec import Average, Metric, Mode, Policy
 from adapter.load.tolerance import percent_text
 from adapter.policy.hpa import DESIRED, Hpa, HpaMetric, MetricKind, Pace, TargetKind
+from adapter.policy.linking import Neighbours
 
 READ_ONLY = ("effective_pods", "pulled_out_pods")
 READ_ONLY_PREFIXES = ("effective_", "raw_")
@@ -28,15 +29,13 @@ class Flaw(NamedTuple):
 class Wiring:
     """A policy and its HPA.
 
-    `beside`: names of other HPAs of the same target. `rivals`: names of other policies for it. `has_tolerance`: whether
-    the cluster's HPAs have the field `tolerance`, None where that is not known. `swallowed`: what the HPA's tolerance
-    keeps from being set at this moment, a sentence, empty where it is nothing.
+    `has_tolerance`: whether the cluster's HPAs have the field `tolerance`; None where that is unknown. `swallowed`: a
+    sentence about the step that the HPA's tolerance suppresses now; empty where it suppresses none.
     """
 
     policy: Policy
     hpa: Hpa
-    beside: tuple[str, ...] = ()
-    rivals: tuple[str, ...] = ()
+    neighbours: Neighbours = field(default_factory=Neighbours)
     has_tolerance: bool | None = None
     swallowed: str = ""
 
@@ -55,11 +54,11 @@ def flaws(wiring: Wiring) -> tuple[Flaw, ...]:
 def _refusals(wiring: Wiring) -> Iterator[Flaw]:
     """Where nothing is scaled at all."""
     hpa = wiring.hpa
-    if wiring.rivals:
-        names = ", ".join(wiring.rivals)
+    if wiring.neighbours.policies:
+        names = ", ".join(wiring.neighbours.policies)
         yield Flaw("PolicyConflict", f"{hpa.target.kind} {hpa.target.name} has other policies as well ({names})")
-    if wiring.beside:
-        names = ", ".join(wiring.beside)
+    if wiring.neighbours.hpas:
+        names = ", ".join(wiring.neighbours.hpas)
         yield Flaw(
             "SharedTarget",
             f"{hpa.target.kind} {hpa.target.name} is scaled by other HPAs as well ({names}); HPAs that select the same "

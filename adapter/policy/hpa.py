@@ -59,6 +59,11 @@ class Reference(NamedTuple):
         """The API group, empty for the core one."""
         return self.api_version.rpartition("/")[0]
 
+    @property
+    def identity(self) -> "Reference":
+        """The reference with its group instead of its version: equal for all versions of one object."""
+        return Reference(self.group, self.kind, self.name)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HpaMetric:
@@ -82,8 +87,7 @@ class HpaMetric:
 
     def describes(self, other: Reference) -> bool:
         """Whether it is an Object metric of that object; versions of one group count as the same."""
-        own = self.described
-        return own is not None and (own.group, own.kind, own.name) == (other.group, other.kind, other.name)
+        return self.described is not None and self.described.identity == other.identity
 
 
 class PacePolicy(NamedTuple):
@@ -138,6 +142,11 @@ class Hpa:
             for metric in self.metrics
             if metric.kind is MetricKind.PODS and metric.name.startswith(_EFFECTIVE) and metric.aim is not None
         )
+
+    @property
+    def sets_tolerance(self) -> bool:
+        """Whether it sets a tolerance of its own, in either direction."""
+        return not (self.scale_up.tolerance is None and self.scale_down.tolerance is None)
 
     def asks_for(self, policy: str) -> bool:
         """Whether it takes its replica count from that policy, be it named or found by the scale target."""

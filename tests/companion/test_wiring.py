@@ -18,9 +18,10 @@ from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, HpaTolerance, HpaWiring, Mode, Policy
 from adapter.policy.guarded_behavior import wanted
 from adapter.policy.hpa import Hpa, HpaMetric, MetricKind, Pace, PacePolicy, Reference, TargetKind
+from adapter.policy.linking import Neighbours
 from adapter.policy.managed_fields import OWN, Managers
 from adapter.settings import CompanionFeatures, CompanionSettings
-from adapter.snapshot import Key, Neighbours, PolicyView
+from adapter.snapshot import Key, PolicyView
 from tests.load.world import NOW, cpu, policy, same, see, usage
 
 KEY = Key("shop", "web")

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 
 from adapter.evaluation.decode import PolicyEntry
-from adapter.evaluation.object_index import TargetRef
 from adapter.evaluation.targets import ResolvedTarget
 from adapter.kube.targets import TargetObject
 from adapter.load.pods import Owner, Pod
@@ -11,6 +10,7 @@ from adapter.load.roster import Roster
 from adapter.load.samples import QuerySamples, ResourceSamples
 from adapter.load.spec import Bounds, Policy, Query, Scale, Target
 from adapter.policy.hpa import Hpa, HpaMetric, MetricKind, Reference
+from adapter.policy.linking import TargetRef
 from adapter.registries.roster import ServiceKey
 from adapter.snapshot import Key
 from tests.load.world import NOW, pod, policy, usage

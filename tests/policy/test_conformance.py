@@ -10,6 +10,7 @@ from adapter.load.quantity import NANO
 from adapter.load.spec import Average, Bounds, Cooldown, HpaTolerance, Mode
 from adapter.policy.conformance import Wiring, flaws
 from adapter.policy.hpa import Hpa, HpaMetric, MetricKind, Pace, PacePolicy, Reference, TargetKind
+from adapter.policy.linking import Neighbours
 from tests.load.world import cpu, policy
 
 DEPLOYMENT = Reference("apps/v1", "Deployment", "web")
@@ -28,6 +29,12 @@ HPA = Hpa(
     scale_down=EXACT,
 )
 WELL = Wiring(policy=policy(cpu("1200m", "400m")), hpa=HPA, has_tolerance=True)
+
+
+def beside(**names: tuple[str, ...]) -> Wiring:
+    return replace(WELL, neighbours=Neighbours(**names))
+
+
 TENTH = HpaTolerance(Fraction(1, 10), Fraction(1, 10))
 COARSE = replace(HPA, bounds=replace(HPA.bounds, tolerance=TENTH))
 
@@ -85,9 +92,17 @@ CASES: dict[str, tuple[Wiring, str, str]] = {
         "StuckAtZero",
         "add a Pods policy",
     ),
-    "other HPAs of the target": (replace(WELL, beside=("spare", "web-2")), "SharedTarget", "(spare, web-2)"),
+    "other HPAs of the target": (
+        beside(hpas=("spare", "web-2")),
+        "SharedTarget",
+        "(spare, web-2)",
+    ),
     "other HPAs of the pods": (on(ambiguous="pods by selector a=b are controlled by many"), "AmbiguousSelector", "a=b"),
-    "other policies of the target": (replace(WELL, rivals=("old",)), "PolicyConflict", "(old)"),
+    "other policies of the target": (
+        beside(policies=("old",)),
+        "PolicyConflict",
+        "(old)",
+    ),
     "no stabilization": (on(scale_down=replace(EXACT, stabilization=0)), "NoStabilization", "every dip"),
     "two waits down": (by(cooldown=Cooldown(down=60)), "WaitsTwice", "cooldown (60 s)"),
     "two waits up": (
@@ -166,5 +181,5 @@ def test_what_is_swallowed_now_is_told_last_of_the_tolerance() -> None:
 
 
 def test_what_stops_everything_comes_first() -> None:
-    worst = replace(by(average=Average.TOTAL, mode=Mode.OBSERVE), rivals=("old",))
+    worst = replace(by(average=Average.TOTAL, mode=Mode.OBSERVE), neighbours=Neighbours(policies=("old",)))
     assert reasons(worst) == ["PolicyConflict", "Resting", "Total"]

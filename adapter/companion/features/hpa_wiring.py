@@ -70,12 +70,11 @@ def findings(situation: Context) -> Iterator[PolicyCondition]:
 
 
 def _wiring(situation: Context, hpa: Hpa) -> Wiring:
-    decision, bounds, neighbours = situation.decision, situation.view.bounds, situation.neighbours
+    decision, bounds = situation.decision, situation.view.bounds
     return Wiring(
         policy=situation.view.policy,
         hpa=hpa,
-        beside=neighbours.hpas,
-        rivals=neighbours.policies,
+        neighbours=situation.neighbours,
         has_tolerance=situation.tolerance_field.known,
         swallowed=swallowed(decision, bounds) if decision is not None and bounds is not None else "",
     )

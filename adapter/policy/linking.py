@@ -1,0 +1,159 @@
+"""policy → HPA → scale target → pods: one pure implementation for the server, `check` and `decide`.
+
+A policy names an HPA of its own namespace, and that HPA its scale target. The API group, kind and name identify a
+target: Kubernetes serves one object under every version of its group, so HPAs that name `apps/v1` and `apps/v1beta1`
+scale the same Deployment.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sized
+from typing import NamedTuple, Protocol, TypeVar
+
+from adapter.load.matching import owned_by
+from adapter.load.pods import Pod
+from adapter.load.spec import Policy, Target
+from adapter.policy.hpa import Hpa, Reference
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+MOST_REQUIREMENTS = 32
+"""Every assessment tests every pod against each requirement of its target's selector. Workloads have a handful."""
+
+NO_SCALE = (
+    "has no usable scale: the paths of its scale subresource lead nowhere, or its selector is not a label selector"
+)
+"""What is wrong with a target, after its kind and name."""
+
+
+class TargetRef(NamedTuple):
+    """A scale target as an HPA names it."""
+
+    namespace: str
+    api_version: str
+    kind: str
+    name: str
+
+
+class Neighbours(NamedTuple):
+    """The other HPAs and the other policies of a policy's scale target, by name."""
+
+    hpas: tuple[str, ...] = ()
+    policies: tuple[str, ...] = ()
+
+
+class Link(NamedTuple):
+    """A valid policy and its HPA."""
+
+    policy: Policy
+    hpa: Hpa
+
+    @property
+    def ref(self) -> TargetRef:
+        """The HPA's scale target."""
+        return target_ref(self.hpa)
+
+
+class Links:
+    """The valid policies and the HPAs of one namespace, by name. Every query is an index lookup."""
+
+    def __init__(self) -> None:
+        self.policies: dict[str, Policy] = {}
+        self.hpas: dict[str, Hpa] = {}
+        self._policies_of_hpa: dict[str, set[str]] = defaultdict(set)
+        self._hpas_of_target: dict[Reference, set[str]] = defaultdict(set)
+
+    def __bool__(self) -> bool:
+        return bool(self.policies or self.hpas)
+
+    def put_policy(self, name: str, policy: Policy | None) -> None:
+        """Add or replace a policy; None removes it."""
+        old = self.policies.pop(name, None)
+        if old is not None:
+            discard(self._policies_of_hpa, old.hpa, name)
+        if policy is not None:
+            self.policies[name] = policy
+            self._policies_of_hpa[policy.hpa].add(name)
+
+    def put_hpa(self, name: str, hpa: Hpa | None) -> None:
+        """Add or replace an HPA; None removes it."""
+        old = self.hpas.pop(name, None)
+        if old is not None:
+            discard(self._hpas_of_target, old.target.identity, name)
+        if hpa is not None:
+            self.hpas[name] = hpa
+            self._hpas_of_target[hpa.target.identity].add(name)
+
+    def policies_of_hpa(self, hpa: str) -> Iterable[str]:
+        """The policies that name an HPA."""
+        return self._policies_of_hpa.get(hpa, ())
+
+    def policies_of_target(self, target: Reference) -> Iterator[str]:
+        """The policies whose HPAs scale a target, in whatever version they name it."""
+        for hpa in self._hpas_of_target.get(target.identity, ()):
+            yield from self.policies_of_hpa(hpa)
+
+    def link(self, name: str) -> Link | None:
+        """The policy's link; None where the policy is not valid or its HPA does not exist."""
+        policy = self.policies.get(name)
+        hpa = self.hpas.get(policy.hpa) if policy is not None else None
+        return None if policy is None or hpa is None else Link(policy, hpa)
+
+    def neighbours(self, name: str) -> Neighbours:
+        """The neighbours of a policy; empty where it has no link."""
+        link = self.link(name)
+        if link is None:
+            return Neighbours()
+        hpas = self._hpas_of_target[link.hpa.target.identity]
+        policies = {policy for hpa in hpas for policy in self.policies_of_hpa(hpa)}
+        return Neighbours(tuple(sorted(hpas - {link.hpa.name})), tuple(sorted(policies - {name})))
+
+
+def target_ref(hpa: Hpa) -> TargetRef:
+    """The target that an HPA names."""
+    target = hpa.target
+    return TargetRef(hpa.namespace, target.api_version, target.kind, target.name)
+
+
+def discard(index: dict[K, set[V]], key: K, value: V) -> None:
+    """Remove a value from an index of sets, and its key with the last value."""
+    values = index.get(key, set())
+    values.discard(value)
+    if not values:
+        index.pop(key, None)
+
+
+class PodSelector(Protocol):
+    """A parsed label selector."""
+
+    @property
+    def requirements(self) -> Sized:
+        """The conditions, all of which must hold."""
+        ...
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether labels satisfy every requirement."""
+        ...
+
+
+def selector_fault(selector: PodSelector) -> str:
+    """Why the selector of a target's scale does not identify pods; empty where it does."""
+    count = len(selector.requirements)
+    if not count:
+        return "its scale has no selector, so its pods cannot be identified"
+    if count > MOST_REQUIREMENTS:
+        return (
+            f"its selector has {count} requirements; at most {MOST_REQUIREMENTS} are read, so select the pods by fewer"
+        )
+    return ""
+
+
+def target_pods(pods: Iterable[Pod], selector: PodSelector, target: Target, *, partial: bool = False) -> Iterator[Pod]:
+    """The pods that a target's selector matches and that it owns; a selector alone may match another workload's pods.
+
+    Where the pods are `partial`, labels or an owner that a pod lacks do not exclude it.
+    """
+    for pod in pods:
+        matches = selector.matches(pod.labels) or (partial and not pod.labels)
+        if matches and (owned_by(pod, target) or (partial and pod.owner is None)):
+            yield pod
