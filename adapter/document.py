@@ -77,7 +77,7 @@ class Document:
     memory: Memory = field(default_factory=Memory)
 
 
-def read(text: str) -> Document:
+def read_document(text: str) -> Document:
     """Read one YAML or JSON document. Raises DocumentError with every fault in it."""
     try:
         data = document_text.read(text)
@@ -88,7 +88,7 @@ def read(text: str) -> Document:
     return _Reading(data).document()
 
 
-def answer(document: Document) -> dict[str, Any]:
+def decision_json(document: Document) -> dict[str, Any]:
     """Decide, and say why: JSON-able data. `desiredReplicas` and `served` are null where `error` is set."""
     at, bounds = document, document.hpa.bounds
     assessment = assess(
@@ -107,7 +107,7 @@ def answer(document: Document) -> dict[str, Any]:
         "metrics": _metrics(assessment, decision),
         "conditions": dict(assessment.conditions),
         "explanation": list(explain(assessment, decision, bounds, at.now)),
-        "memory": recollection.dump(assessment.memory),
+        "memory": recollection.memory_to_json(assessment.memory),
     }
 
 
@@ -151,7 +151,7 @@ class _Reading:
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self._data = data
-        self._reader = recollection.Reader()
+        self._reader = recollection.MemoryReader()
         self._faults = self._reader.faults
         self._seen: dict[tuple[str, str], str] = {}
 

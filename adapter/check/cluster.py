@@ -37,7 +37,7 @@ _API_SERVICE = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta2.custom.metri
 T = TypeVar("T")
 
 
-class ClusterFault(Exception):  # noqa: N818  an error is called what happened
+class ClusterError(Exception):
     """What stands between a policy and its pods, in a sentence."""
 
 
@@ -45,7 +45,7 @@ class _List(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
 
 
-class Status(msgspec.Struct, frozen=True, rename="camel"):
+class ReportedStatus(msgspec.Struct, frozen=True, rename="camel"):
     """As much of a policy's status as tells what the companion found, and when."""
 
     assessed_at: str = ""
@@ -73,18 +73,18 @@ class _Slice(msgspec.Struct, frozen=True):
 
 
 class _PolicyWithStatus(PolicyObject, frozen=True):
-    status: Status | None = None
+    status: ReportedStatus | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class ListedPolicy:
     """A policy by its name with its status; `policy` is None where it is not valid, and `fault` says why."""
 
     namespace: str
     name: str
     policy: Policy | None
     fault: str = ""
-    status: Status = field(default_factory=Status)
+    status: ReportedStatus = field(default_factory=ReportedStatus)
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -120,17 +120,17 @@ class Cluster:
         self._resources = Resources(session)
         self._links: dict[str, tuple[Links, dict[str, str]]] = {}
 
-    async def policies(self, namespaces: Iterable[str]) -> list[Named]:
+    async def policies(self, namespaces: Iterable[str]) -> list[ListedPolicy]:
         """The policies of these namespaces, of all where none is named; by name."""
         paths = [collection(*_POLICIES, one) for one in tuple(namespaces) or ("",)]
         found = [_policy(raw) for path in paths for raw in await self._items(path)]
         return sorted(found, key=str)
 
-    async def policy(self, namespace: str, name: str) -> Named:
+    async def policy(self, namespace: str, name: str) -> ListedPolicy:
         """One policy."""
         raw = await self._one(collection(*_POLICIES, namespace), name)
         if raw is None:
-            raise ClusterFault(f"there is no WatermarkPolicy {name} in namespace {namespace}")
+            raise ClusterError(f"there is no WatermarkPolicy {name} in namespace {namespace}")
         return _policy(raw)
 
     async def pods(self, policy: Policy) -> TargetPods:
@@ -138,12 +138,12 @@ class Cluster:
         links = await self._links_for(policy)
         hpa = links.hpas[policy.hpa]
         for fault in reference_faults(*hpa.target):
-            raise ClusterFault(f"HorizontalPodAutoscaler {hpa.name}: {fault}")
+            raise ClusterError(f"HorizontalPodAutoscaler {hpa.name}: {fault}")
         kind, name = hpa.target.kind, hpa.target.name
         resource = await self._resources.scalable(hpa.target.api_version, kind)
         raw = await self._one(resource.collection(policy.namespace), name)
         if raw is None:
-            raise ClusterFault(f"{kind} {name}, which HorizontalPodAutoscaler {hpa.name} scales, does not exist")
+            raise ClusterError(f"{kind} {name}, which HorizontalPodAutoscaler {hpa.name} scales, does not exist")
         known = _decoded(raw, target_decoder(hpa.target.api_version, kind, resource.paths), f"{kind} {name}")
         selector = _selector(known)
         path, decode = collection("v1", "pods", policy.namespace), PodDecoder()
@@ -194,9 +194,9 @@ class Cluster:
             self._links[policy.namespace] = await self._read_links(policy.namespace)
         links, faults = self._links[policy.namespace]
         if policy.hpa in faults:
-            raise ClusterFault(f"HorizontalPodAutoscaler {policy.hpa}: {faults[policy.hpa]}")
+            raise ClusterError(f"HorizontalPodAutoscaler {policy.hpa}: {faults[policy.hpa]}")
         if policy.hpa not in links.hpas:
-            raise ClusterFault(f"there is no HorizontalPodAutoscaler {policy.hpa}, which the policy names")
+            raise ClusterError(f"there is no HorizontalPodAutoscaler {policy.hpa}, which the policy names")
         return links
 
     async def _read_links(self, namespace: str) -> tuple[Links, dict[str, str]]:
@@ -228,13 +228,13 @@ class Cluster:
         return _decoded(body, Decoder(_List).decode, path).items or []
 
 
-def _policy(body: bytes | msgspec.Raw) -> Named:
+def _policy(body: bytes | msgspec.Raw) -> ListedPolicy:
     wire = _decoded(body, Decoder(_PolicyWithStatus).decode, "WatermarkPolicy")
-    namespace, name, status = wire.metadata.namespace, wire.metadata.name, wire.status or Status()
+    namespace, name, status = wire.metadata.namespace, wire.metadata.name, wire.status or ReportedStatus()
     try:
-        return Named(namespace, name, parse_policy(wire), status=status)
+        return ListedPolicy(namespace, name, parse_policy(wire), status=status)
     except FaultyDocument as error:
-        return Named(namespace, name, None, str(error), status)
+        return ListedPolicy(namespace, name, None, str(error), status)
 
 
 def _decoded(body: bytes | msgspec.Raw, decode: Callable[[bytes | msgspec.Raw], T], what: str) -> T:
@@ -248,11 +248,11 @@ def _selector(found: TargetObject) -> Selector:
     """The selector of a target's pods. Raises ClusterFault where the server could not use it either."""
     name = f"{found.target.kind} {found.target.name}"
     if found.scale is None:
-        raise ClusterFault(f"{name} {NO_SCALE}")
+        raise ClusterError(f"{name} {NO_SCALE}")
     try:
         selector = parse_selector(found.scale.selector)
     except SelectorError as error:
-        raise ClusterFault(f"{name}: {error}") from error
+        raise ClusterError(f"{name}: {error}") from error
     if fault := selector_fault(selector):
-        raise ClusterFault(f"{name}: {fault}")
+        raise ClusterError(f"{name}: {fault}")
     return selector

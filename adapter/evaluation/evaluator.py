@@ -22,7 +22,7 @@ from adapter.load.samples import QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Policy, Query, Scale, Target
 from adapter.policy import status_memory
 from adapter.policy.linking import NO_SCALE, Link, TargetRef, selector_fault, target_pods
-from adapter.policy.memory_json import RecollectionError
+from adapter.policy.memory_json import MemoryDecodeError
 from adapter.policy.references import reference_faults
 from adapter.registries.roster import ServiceKey, service_of
 from adapter.runtime.decoding import decode
@@ -168,8 +168,8 @@ class Evaluator:
         if entry is None or not entry.memory:
             return Memory()
         try:
-            return status_memory.load(decode(entry.memory, dict[str, Any]))
-        except (msgspec.MsgspecError, RecollectionError) as error:
+            return status_memory.from_status(decode(entry.memory, dict[str, Any]))
+        except (msgspec.MsgspecError, MemoryDecodeError) as error:
             log.warning("a policy's memory cannot be read", namespace=key.namespace, policy=key.name, error=str(error))
             return Memory()
 

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from adapter.load.matching import owned_by
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy, Target
-from adapter.policy.hpa import Hpa, Reference
+from adapter.policy.hpa import Hpa, ObjectReference
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -61,7 +61,7 @@ class Links:
         self.policies: dict[str, Policy] = {}
         self.hpas: dict[str, Hpa] = {}
         self._policies_of_hpa: dict[str, set[str]] = defaultdict(set)
-        self._hpas_of_target: dict[Reference, set[str]] = defaultdict(set)
+        self._hpas_of_target: dict[ObjectReference, set[str]] = defaultdict(set)
 
     def __bool__(self) -> bool:
         return bool(self.policies or self.hpas)
@@ -88,7 +88,7 @@ class Links:
         """The policies that name an HPA."""
         return self._policies_of_hpa.get(hpa, ())
 
-    def policies_of_target(self, target: Reference) -> Iterator[str]:
+    def policies_of_target(self, target: ObjectReference) -> Iterator[str]:
         """The policies whose HPAs scale a target, in whatever version they name it."""
         for hpa in self._hpas_of_target.get(target.identity, ()):
             yield from self.policies_of_hpa(hpa)

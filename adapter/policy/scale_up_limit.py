@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from adapter.policy.hpa import Pace, PacePolicy
+from adapter.policy.hpa import ScalingPolicy, ScalingRules
 
 DISABLED = "Disabled"
 _MINIMUM = "Min"
@@ -16,14 +16,14 @@ _LEGACY_FACTOR, _LEGACY_FLOOR = 2, 4
 """Without any `behavior` the count may double, and four pods are always allowed."""
 
 
-class Change(NamedTuple):
+class ReplicaChange(NamedTuple):
     """A change of the replica count: when (seconds), and by how many."""
 
     at: float
     by: int
 
 
-def highest(current: int, pace: Pace, changes: Iterable[Change], now: float) -> int:
+def highest_allowed(current: int, pace: ScalingRules, changes: Iterable[ReplicaChange], now: float) -> int:
     """The highest count that scale-up rules allow now, the HPA's maximum left aside; never below `current`.
 
     `changes` are those the HPA has made, in either direction. Stabilization is no part of it.
@@ -37,7 +37,7 @@ def highest(current: int, pace: Pace, changes: Iterable[Change], now: float) -> 
     return max(current, choose([_reach(current, policy, made, now) for policy in pace.policies]))
 
 
-def _reach(current: int, policy: PacePolicy, changes: Iterable[Change], now: float) -> int:
+def _reach(current: int, policy: ScalingPolicy, changes: Iterable[ReplicaChange], now: float) -> int:
     """How far one policy reaches from the count that its period began with."""
     start = current - sum(change.by for change in changes if change.at > now - policy.period)
     if policy.kind == _PERCENT:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from adapter.check.cluster import Cluster, ClusterFault
-from adapter.check.watches import told
+from adapter.check.cluster import Cluster, ClusterError
+from adapter.check.health import status_sections
 from adapter.kube.session import Session
 from adapter.policy.conformance import flaws
 from adapter.policy.linking import MOST_REQUIREMENTS, Neighbours
@@ -82,7 +82,7 @@ async def test_a_selector_that_the_server_does_not_read_is_refused_here_too(api:
     api.answers[f"{APPS}/namespaces/shop/deployments"] = items(deployment)
     (web,) = [one.policy for one in await cluster.policies(["shop"])]
     assert web is not None
-    with pytest.raises(ClusterFault, match=f"Deployment web: its selector has {MOST_REQUIREMENTS + 1} requirements"):
+    with pytest.raises(ClusterError, match=f"Deployment web: its selector has {MOST_REQUIREMENTS + 1} requirements"):
         await cluster.pods(web)
 
 
@@ -102,7 +102,7 @@ async def test_an_hpa_that_cannot_be_used_is_named_with_its_fault(
     api.answers[POLICIES] = items(policy("web", of=named))
     (web,) = [one.policy for one in await cluster.policies(["shop"])]
     assert web is not None
-    with pytest.raises(ClusterFault, match=sentence):
+    with pytest.raises(ClusterError, match=sentence):
         await cluster.pods(web)
 
 
@@ -126,7 +126,7 @@ async def test_a_silent_watch_that_a_status_tells_of_is_found(api: FakeApi, clus
     api.answers[POLICIES] = items(
         policy("web") | {"status": {"conditions": [silent]}}, policy("beside") | {"status": {"conditions": [well]}}
     )
-    (section,) = told(await cluster.policies(["shop"]), 0.0, written=False)
+    (section,) = status_sections(await cluster.policies(["shop"]), 0.0, written=False)
     assert [one.text for one in section.findings] == ["the watch of pods is silent (said by the status of shop/web)"]
 
 

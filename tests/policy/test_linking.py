@@ -7,7 +7,7 @@ import pytest
 from adapter.kube.selectors import parse
 from adapter.load.pods import Owner
 from adapter.load.spec import Target
-from adapter.policy.hpa import Reference
+from adapter.policy.hpa import ObjectReference
 from adapter.policy.linking import MOST_REQUIREMENTS, Links, Neighbours, TargetRef, selector_fault, target_pods
 from tests.evaluation.kit import hpa
 from tests.load.world import pod, policy
@@ -43,17 +43,17 @@ class TestLinks:
     @pytest.mark.parametrize(
         ("reference", "same"),
         [
-            (Reference("apps/v1", "Deployment", "web"), True),
-            (Reference("apps/v1beta1", "Deployment", "web"), True),
-            (Reference("extensions/v1beta1", "Deployment", "web"), False),
-            (Reference("v1", "Deployment", "web"), False),
-            (Reference("apps/v1", "StatefulSet", "web"), False),
-            (Reference("apps/v1", "Deployment", "api"), False),
+            (ObjectReference("apps/v1", "Deployment", "web"), True),
+            (ObjectReference("apps/v1beta1", "Deployment", "web"), True),
+            (ObjectReference("extensions/v1beta1", "Deployment", "web"), False),
+            (ObjectReference("v1", "Deployment", "web"), False),
+            (ObjectReference("apps/v1", "StatefulSet", "web"), False),
+            (ObjectReference("apps/v1", "Deployment", "api"), False),
         ],
-        ids=lambda value: "/".join(value) if isinstance(value, Reference) else str(value),
+        ids=lambda value: "/".join(value) if isinstance(value, ObjectReference) else str(value),
     )
     def test_group_kind_and_name_make_a_target_one_and_its_version_does_not(
-        self, reference: Reference, *, same: bool
+        self, reference: ObjectReference, *, same: bool
     ) -> None:
         made = links(web="web", other="other")
         made.put_hpa("web", hpa())

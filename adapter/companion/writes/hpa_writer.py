@@ -9,7 +9,7 @@ from adapter.companion.context import ToleranceField
 from adapter.companion.writes.actions import AskTolerance, WireHpa
 from adapter.kube.errors import MalformedAnswer
 from adapter.kube.paths import collection, path
-from adapter.policy.managed_fields import OWN
+from adapter.policy.managed_fields import FIELD_MANAGER
 from adapter.runtime.decoding import Decoder
 
 HPAS = ("autoscaling/v2", "horizontalpodautoscalers")
@@ -32,7 +32,7 @@ class HpaWriter:
         body = {"spec": {"behavior": {"scaleUp": {"tolerance": "0"}}}}
         self.tolerance = ToleranceField(known=self.tolerance.known, asked_at=self._now())
         hpa = collection(*HPAS, action.key.namespace) + path(action.hpa)
-        self._learn(await self._patch(hpa, body, MERGE, {"dryRun": "All", "fieldManager": OWN}))
+        self._learn(await self._patch(hpa, body, MERGE, {"dryRun": "All", "fieldManager": FIELD_MANAGER}))
 
     async def wire(self, action: WireHpa) -> None:
         """Set the fields, by server-side apply, of this very version; nobody else's are taken. Raises KubeError."""
@@ -48,7 +48,7 @@ class HpaWriter:
             "spec": {"behavior": action.behavior},
         }
         hpa = collection(*HPAS, action.key.namespace) + path(action.hpa)
-        answer = await self._patch(hpa, body, APPLY, {"fieldManager": OWN, "force": "false"})
+        answer = await self._patch(hpa, body, APPLY, {"fieldManager": FIELD_MANAGER, "force": "false"})
         if "tolerance" in action.behavior.get("scaleUp", {}):
             self._learn(answer)
 

@@ -25,7 +25,7 @@ from adapter.kube.errors import ApiStatusError, Conflict, Forbidden, KubeError, 
 from adapter.kube.paths import collection, path
 from adapter.kube.pods import DELETION_COST_ANNOTATION, MARK_ANNOTATION
 from adapter.kube.session import Session
-from adapter.policy.managed_fields import OWN
+from adapter.policy.managed_fields import FIELD_MANAGER
 from adapter.runtime.backoff import KeyedBackoff
 from adapter.runtime.decoding import Decoder
 from adapter.snapshot import Key
@@ -144,7 +144,7 @@ class Writer:
         metadata = {"name": action.pod, "namespace": action.namespace, "uid": action.uid, "annotations": costs}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
         pod = collection("v1", "pods", action.namespace) + path(action.pod)
-        await self.patch(pod, body, APPLY, {"fieldManager": OWN})
+        await self.patch(pod, body, APPLY, {"fieldManager": FIELD_MANAGER})
 
     async def patch(self, path: str, body: object, content_type: str, params: dict[str, str] | None = None) -> bytes:
         """Send a patch. Raises KubeError."""
