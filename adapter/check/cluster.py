@@ -21,9 +21,8 @@ from adapter.load.pods import Pod
 from adapter.load.spec import Policy, Target
 from adapter.policy.conformance import Wiring
 from adapter.policy.hpa import Hpa, parse_hpa
-from adapter.policy.linking import NO_SCALE, Links, selector_fault, target_pods
+from adapter.policy.linking import NO_SCALE, Links, reference_faults, selector_fault, target_pods
 from adapter.policy.objects import PolicyObject
-from adapter.policy.references import reference_faults
 from adapter.policy.watermark_policy import parse_policy
 from adapter.runtime.decoding import Decoder, decode
 from adapter.runtime.faults import FaultyDocument

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from adapter.policy.scale_up_limit import ReplicaChange
+from adapter.policy.behavior import ReplicaChange
 from adapter.snapshot import PolicyView
 
 REMEMBERED_SECONDS = 1800.0

@@ -21,9 +21,8 @@ from adapter.load.roster import Roster
 from adapter.load.samples import QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Policy, Query, Scale, Target
 from adapter.policy import status_memory
-from adapter.policy.linking import NO_SCALE, Link, TargetRef, selector_fault, target_pods
+from adapter.policy.linking import NO_SCALE, Link, TargetRef, reference_faults, selector_fault, target_pods
 from adapter.policy.memory_json import MemoryDecodeError
-from adapter.policy.references import reference_faults
 from adapter.registries.roster import ServiceKey, service_of
 from adapter.runtime.decoding import decode
 from adapter.runtime.faults import Fault

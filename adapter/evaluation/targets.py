@@ -13,8 +13,7 @@ from adapter.kube.reflector import Reflector
 from adapter.kube.resources import Resource, Resources
 from adapter.kube.session import Session
 from adapter.kube.targets import TargetObject, target_decoder
-from adapter.policy.linking import TargetRef
-from adapter.policy.references import kind_faults
+from adapter.policy.linking import TargetRef, kind_faults
 from adapter.runtime.backoff import Backoff
 from adapter.runtime.fair_slots import Claim, places
 from adapter.telemetry.metrics import Metrics

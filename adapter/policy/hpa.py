@@ -205,7 +205,7 @@ def _target(spec: FieldReader) -> ObjectReference:
     reference = spec.section("scaleTargetRef")
     return ObjectReference(
         _text(reference, "apiVersion", longest=_ADMITTED),
-        # Of any length: what they may be is judged where they are used, for the policy to say (`references`).
+        # Of any length: `linking.reference_faults` judges them, so that the policy can report the fault.
         reference.text("kind", required="the kind of what the HPA scales", longest=_ADMITTED),
         reference.text("name", required="the name of what the HPA scales", longest=_ADMITTED),
     )

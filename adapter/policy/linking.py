@@ -3,8 +3,12 @@
 A policy names an HPA of its own namespace, and that HPA its scale target. The API group, kind and name identify a
 target: Kubernetes serves one object under every version of its group, so HPAs that name `apps/v1` and `apps/v1beta1`
 scale the same Deployment.
+
+An HPA's `scaleTargetRef` may name no kind or object at all: Kubernetes 1.36 holds `kind` and `name` to the rules of a
+path segment and `apiVersion` to at most one slash, so it admits `%61pps/v1` and `apps?x=1/v1`.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import NamedTuple, Protocol, TypeVar
@@ -12,7 +16,9 @@ from typing import NamedTuple, Protocol, TypeVar
 from adapter.load.matching import owned_by
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy, Target
+from adapter.policy.field_reader import MAX_NAME_LENGTH
 from adapter.policy.hpa import Hpa, ObjectReference
+from adapter.runtime.faults import Fault
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -24,6 +30,14 @@ NO_SCALE = (
     "has no usable scale: the paths of its scale subresource lead nowhere, or its selector is not a label selector"
 )
 """What is wrong with a target, after its kind and name."""
+
+_LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+"""A DNS-1123 subdomain: a group, and the name of every kind of object that Kubernetes itself or a definition brings."""
+_VERSION = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
+"""A DNS-1035 label."""
+_KIND = re.compile(r"[A-Za-z](?:[-A-Za-z0-9]{0,61}[A-Za-z0-9])?")
+"""A DNS-1035 label in letters of any case, as definitions of custom resources are held to."""
 
 
 class TargetRef(NamedTuple):
@@ -157,3 +171,28 @@ def target_pods(pods: Iterable[Pod], selector: PodSelector, target: Target, *, p
         matches = selector.matches(pod.labels) or (partial and not pod.labels)
         if matches and (owned_by(pod, target) or (partial and pod.owner is None)):
             yield pod
+
+
+def kind_faults(api_version: str, kind: str) -> Iterator[Fault]:
+    """The faults of a reference's apiVersion and kind."""
+    group, slash, version = api_version.rpartition("/")
+    if (slash and not _is_subdomain(group)) or not _VERSION.fullmatch(version):
+        advice = "is not a group and version of the Kubernetes API; write them as `kubectl api-resources` does: apps/v1"
+        yield Fault("spec.scaleTargetRef.apiVersion", api_version, advice)
+    if not _KIND.fullmatch(kind):
+        advice = (
+            "is not a kind (letters, digits and -, at most 63); write it as `kubectl api-resources` does: Deployment"
+        )
+        yield Fault("spec.scaleTargetRef.kind", kind, advice)
+
+
+def reference_faults(api_version: str, kind: str, name: str) -> Iterator[Fault]:
+    """The faults of a reference to a scale target."""
+    yield from kind_faults(api_version, kind)
+    if not _is_subdomain(name):
+        advice = f"is not an object's name (small letters, digits, - and ., at most {MAX_NAME_LENGTH}); name the target"
+        yield Fault("spec.scaleTargetRef.name", name, advice)
+
+
+def _is_subdomain(text: str) -> bool:
+    return len(text) <= MAX_NAME_LENGTH and _SUBDOMAIN.fullmatch(text) is not None

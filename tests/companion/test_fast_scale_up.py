@@ -13,6 +13,7 @@ from adapter.companion.replica_observer import Watched, look
 from adapter.companion.writes.actions import ActionResult, RaiseScale
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, HpaTolerance, Mode, Policy
+from adapter.policy.behavior import ReplicaChange
 from adapter.policy.hpa import (
     Hpa,
     HpaMetric,
@@ -22,7 +23,6 @@ from adapter.policy.hpa import (
     ScalingPolicy,
     ScalingRules,
 )
-from adapter.policy.scale_up_limit import ReplicaChange
 from adapter.settings import CompanionFeatures, CompanionSettings
 from adapter.snapshot import Key, PolicyView
 from tests.load.world import NOW, TARGET, cpu, pod, policy, scale, see, usage

@@ -16,7 +16,7 @@ from adapter.companion.writes.hpa_writer import HpaWriter
 from adapter.kube.errors import MalformedAnswer
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, HpaTolerance, HpaWiring, Mode, Policy
-from adapter.policy.guarded_behavior import required_behavior
+from adapter.policy.behavior import required_behavior
 from adapter.policy.hpa import (
     Hpa,
     HpaMetric,

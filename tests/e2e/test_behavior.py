@@ -2,8 +2,8 @@
 
 from itertools import pairwise
 
+from adapter.policy.behavior import ReplicaChange, highest_allowed
 from adapter.policy.hpa import ScalingPolicy, ScalingRules
-from adapter.policy.scale_up_limit import ReplicaChange, highest_allowed
 from harness.workloads import Workloads, until
 from tests.e2e.conftest import MakeAdapter
 from tests.e2e.course import Course, Numbers

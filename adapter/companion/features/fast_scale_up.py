@@ -11,8 +11,8 @@ from adapter.companion.context import Context, PolicyCondition, Raised, State
 from adapter.companion.writes.actions import ActionResult, RaiseScale
 from adapter.load.quantity import NANO
 from adapter.load.tolerance import percent_text
+from adapter.policy.behavior import DISABLED, highest_allowed
 from adapter.policy.hpa import Hpa, MetricTargetType
-from adapter.policy.scale_up_limit import DISABLED, highest_allowed
 
 APART_SECONDS = 15.0
 """A target is raised once in so long at most: an HPA's usual sync period."""

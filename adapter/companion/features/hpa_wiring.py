@@ -8,8 +8,8 @@ from adapter.companion.context import Context, PolicyCondition, State, Wired
 from adapter.companion.writes.actions import ActionResult, AskTolerance, WireHpa
 from adapter.load.explanation import swallowed
 from adapter.load.spec import HpaWiring, Mode, Policy
+from adapter.policy.behavior import BehaviorField, permits, required_behavior
 from adapter.policy.conformance import Flaw, Wiring, flaws
-from adapter.policy.guarded_behavior import BehaviorField, permits, required_behavior
 from adapter.policy.hpa import Hpa
 from adapter.runtime.backoff import exponential
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from adapter.policy.behavior import ReplicaChange, highest_allowed
 from adapter.policy.hpa import ScalingPolicy, ScalingRules
-from adapter.policy.scale_up_limit import ReplicaChange, highest_allowed
 
 NOW = 10_000.0
 MAXIMUM = 2**31 - 1

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from adapter.load.pacing import Paced, pace
 from adapter.load.schedule import Limits
 from adapter.load.spec import Bounds, Fallback, Policy, Schedule, Velocity
-from adapter.policy.guarded_behavior import permits, required_behavior
+from adapter.policy.behavior import permits, required_behavior
 from adapter.policy.hpa import Hpa, ObjectReference, ScalingPolicy, ScalingRules
 from tests.load.world import NOW, policy
 
