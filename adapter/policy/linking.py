@@ -1,8 +1,8 @@
 """policy → HPA → scale target → pods: one pure implementation for the server, `check` and `decide`.
 
 A policy names an HPA of its own namespace, and that HPA its scale target. The API group, kind and name identify a
-target: Kubernetes serves one object under every version of its group, so HPAs that name `apps/v1` and `apps/v1beta1`
-scale the same Deployment.
+target: Kubernetes serves one object under every version of its group, and the HPA controller maps a reference by group
+and kind alone. HPAs that name `apps/v1` and `apps/v1beta1` scale the same Deployment.
 
 An HPA's `scaleTargetRef` may name no kind or object at all: Kubernetes 1.36 holds `kind` and `name` to the rules of a
 path segment and `apiVersion` to at most one slash, so it admits `%61pps/v1` and `apps?x=1/v1`.
@@ -118,9 +118,12 @@ class Links:
         link = self.link(name)
         if link is None:
             return Neighbours()
-        hpas = self._hpas_of_target[link.hpa.target.identity]
-        policies = {policy for hpa in hpas for policy in self.policies_of_hpa(hpa)}
-        return Neighbours(tuple(sorted(hpas - {link.hpa.name})), tuple(sorted(policies - {name})))
+        own, hpas = link.policy.hpa, self._hpas_of_target[link.hpa.target.identity]
+        # A policy whose HPA has a faulty reference is refused for that; it takes nothing from the others.
+        faulty = {hpa for hpa in hpas if len(hpas) > 1 and any(reference_faults(*self.hpas[hpa].target))}
+        answered = {own} if own in faulty else hpas - faulty
+        policies = {policy for hpa in answered for policy in self.policies_of_hpa(hpa)}
+        return Neighbours(tuple(sorted(hpas - {own})), tuple(sorted(policies - {name})))
 
 
 def target_ref(hpa: Hpa) -> TargetRef:
@@ -180,9 +183,7 @@ def kind_faults(api_version: str, kind: str) -> Iterator[Fault]:
         advice = "is not a group and version of the Kubernetes API; write them as `kubectl api-resources` does: apps/v1"
         yield Fault("spec.scaleTargetRef.apiVersion", api_version, advice)
     if not _KIND.fullmatch(kind):
-        advice = (
-            "is not a kind (letters, digits and -, at most 63); write it as `kubectl api-resources` does: Deployment"
-        )
+        advice = "is not a kind (letters, digits, -; at most 63); write it as `kubectl api-resources` does: Deployment"
         yield Fault("spec.scaleTargetRef.kind", kind, advice)
 
 

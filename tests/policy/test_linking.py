@@ -61,6 +61,16 @@ class TestLinks:
         expected = Neighbours(hpas=("other",), policies=("other",)) if same else Neighbours()
         assert made.neighbours("web") == expected
 
+    @pytest.mark.parametrize("version", ["apps/..", "apps/", "apps/v1 "])
+    def test_a_policy_whose_reference_is_faulty_is_no_rival_though_its_hpa_scales_the_target(
+        self, version: str
+    ) -> None:
+        made = links(web="web", odd="odd", third="web")
+        made.put_hpa("web", hpa())
+        made.put_hpa("odd", replace(hpa("odd"), target=ObjectReference(version, "Deployment", "web")))
+        assert made.neighbours("web") == Neighbours(hpas=("odd",), policies=("third",))
+        assert made.neighbours("odd") == Neighbours(hpas=("web",))
+
     def test_what_is_removed_is_no_neighbour_any_more(self) -> None:
         made = links(web="web", other="spare")
         made.put_hpa("web", hpa())
