@@ -129,7 +129,7 @@ def _decide(parsed: argparse.Namespace) -> int:
     except (OSError, ValueError) as error:
         print(f"{parsed.file}: cannot be read: {error}", file=sys.stderr)
         return INVALID
-    decision = document.answer(document.read(text))
+    decision = document.decision_json(document.read_document(text))
     print(json.dumps(decision, indent=2) if parsed.output == "json" else "\n".join(decision["explanation"]))
     return OK if decision["error"] is None else NO_DECISION
 
@@ -152,7 +152,7 @@ def _check(parsed: argparse.Namespace) -> int:
     from adapter.telemetry import logs
 
     logs.configure("error", "console")  # the report has the errors
-    wanted = command.Wanted(
+    wanted = command.Scope(
         registry=parsed.registry,
         service=parsed.service,
         namespace=parsed.namespace,
@@ -160,15 +160,15 @@ def _check(parsed: argparse.Namespace) -> int:
         policy=parsed.policy,
     )
     try:
-        sections = asyncio.run(command.check(load(parsed.settings), wanted, parsed.kubeconfig))
-    except command.Unusable as error:
+        sections = asyncio.run(command.run_checks(load(parsed.settings), wanted, parsed.kubeconfig))
+    except command.ScopeError as error:
         print(f"effective-load check: {error}", file=sys.stderr)
         return INVALID
     if parsed.output == "json":
         print(json.dumps(report.as_data(sections), indent=2))
     else:
-        print("\n".join(report.lines(sections, verbose=parsed.verbose)))
-    return OK if report.is_well(sections) else FAILED
+        print("\n".join(report.report_lines(sections, verbose=parsed.verbose)))
+    return OK if report.all_ok(sections) else FAILED
 
 
 def _print_faults(error: FaultyDocument) -> None:

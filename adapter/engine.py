@@ -20,7 +20,7 @@ from adapter.evaluation.decode import DecodedPolicy, decode_hpa, decode_policy
 from adapter.evaluation.delay_queue import DelayQueue
 from adapter.evaluation.evaluator import Evaluator, Inputs, initial_view
 from adapter.evaluation.freshness import Freshness, KindKey
-from adapter.evaluation.object_index import Link, ObjectIndex
+from adapter.evaluation.object_index import ObjectIndex
 from adapter.evaluation.policy_metrics import policy_rows
 from adapter.evaluation.targets import Targets
 from adapter.evaluation.worker import Worker
@@ -29,11 +29,12 @@ from adapter.kube.pods import PodDecoder
 from adapter.kube.reflector import Reflector
 from adapter.kube.session import Session
 from adapter.policy.hpa import Hpa
+from adapter.policy.linking import Link, Neighbours
 from adapter.registries.kubernetes import Endpoints, decode_listing
 from adapter.registries.manager import RegistryManager
 from adapter.runtime.answer_budget import ANSWERS, MIB
 from adapter.settings import Settings
-from adapter.snapshot import Key, Neighbours, SnapshotStore
+from adapter.snapshot import Key, SnapshotStore
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.prometheus import Prometheus
 from adapter.usage.query_catalog import WorkloadQuery
@@ -225,8 +226,7 @@ class Engine:
 
     def neighbours(self, key: Key) -> Neighbours:
         """The other HPAs and policies that have the same scale target as a policy."""
-        link = self._index.link(key)
-        return self._index.neighbours(link) if link is not None else Neighbours()
+        return self._index.neighbours(key)
 
     def tolerance_seen(self) -> bool:
         """Whether an HPA sets `tolerance`: then the cluster knows that field."""

@@ -26,13 +26,6 @@ class TargetKey(NamedTuple):
     name: str
 
 
-class Neighbours(NamedTuple):
-    """Names of the other HPAs, and of the other policies, that have the same scale target as a policy."""
-
-    hpas: tuple[str, ...] = ()
-    policies: tuple[str, ...] = ()
-
-
 WATCH_SILENT = "WatchSilent"
 """Reason of a problem: a watch that the policy needs has had no proof of life for too long."""
 

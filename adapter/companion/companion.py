@@ -19,10 +19,11 @@ from adapter.kube.lease import Lease
 from adapter.kube.session import Session
 from adapter.load.pipeline import decide
 from adapter.policy.hpa import Hpa
+from adapter.policy.linking import Neighbours
 from adapter.runtime.backoff import Backoff
 from adapter.runtime.log_once import LogOnce
 from adapter.settings import CompanionSettings
-from adapter.snapshot import WATCH_SILENT, Key, Neighbours, Problem, SnapshotStore
+from adapter.snapshot import WATCH_SILENT, Key, Problem, SnapshotStore
 from adapter.telemetry.metrics import Metrics
 
 LOOK_SECONDS = 10.0

@@ -8,11 +8,11 @@ import msgspec
 import structlog
 
 from adapter.evaluation.decode import DecodedPolicy
-from adapter.evaluation.object_index import Link, ObjectIndex, TargetRef
+from adapter.evaluation.object_index import ObjectIndex
 from adapter.evaluation.targets import ResolvedTarget
 from adapter.kube.selectors import SelectorError
 from adapter.kube.selectors import parse as parse_selector
-from adapter.load.matching import owned_by, owns_its_pods
+from adapter.load.matching import owns_its_pods
 from adapter.load.memory import Memory
 from adapter.load.memory_updates import without_registry
 from adapter.load.pipeline import assess
@@ -21,17 +21,14 @@ from adapter.load.roster import Roster
 from adapter.load.samples import QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Policy, Query, Scale, Target
 from adapter.policy import status_memory
-from adapter.policy.memory_json import RecollectionError
-from adapter.policy.references import reference_faults
+from adapter.policy.linking import NO_SCALE, Link, TargetRef, reference_faults, selector_fault, target_pods
+from adapter.policy.memory_json import MemoryDecodeError
 from adapter.registries.roster import ServiceKey, service_of
 from adapter.runtime.decoding import decode
 from adapter.runtime.faults import Fault
 from adapter.snapshot import WATCH_SILENT, Key, PolicyView, Problem
 
 _log = structlog.get_logger(__name__)
-
-MAX_SELECTOR_REQUIREMENTS = 32
-"""Every evaluation matches every pod against each requirement, so this bounds its cost. Workloads have a handful."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +82,11 @@ class Evaluator:
 
     def _with_target(self, key: Key, view: PolicyView, link: Link, silent: Problem | None) -> PolicyView:
         view = replace(view, bounds=link.hpa.bounds)
-        faults = list(reference_faults(*link.ref[1:]))
+        faults = list(reference_faults(*link.hpa.target))
         if faults:
             return replace(view, problem=silent or _invalid_reference(link, faults))
         view = replace(view, target_name=link.ref.name)
-        problem = silent or self._refusal(link)
+        problem = silent or self._refusal(key, link)
         resolved = self._inputs.find(link.ref)
         if isinstance(resolved, str):
             return replace(view, problem=problem or _unavailable(resolved))
@@ -108,11 +105,7 @@ class Evaluator:
         if problem is not None:
             return view
         if scale is None:
-            message = (
-                f"{link.ref.kind} {link.ref.name} has no usable scale: the paths of its scale subresource "
-                "name no field, or its selector has no known form"
-            )
-            return replace(view, problem=_unavailable(message))
+            return replace(view, problem=_unavailable(f"{link.ref.kind} {link.ref.name} {NO_SCALE}"))
         return self._with_assessment(key, view, link, target, scale)
 
     def _with_assessment(self, key: Key, view: PolicyView, link: Link, target: Target, scale: Scale) -> PolicyView:
@@ -148,25 +141,22 @@ class Evaluator:
         if decoded is None or not decoded.memory:
             return Memory()
         try:
-            return status_memory.load(decode(decoded.memory, dict[str, Any]))
-        except (msgspec.MsgspecError, RecollectionError) as error:
+            return status_memory.from_status(decode(decoded.memory, dict[str, Any]))
+        except (msgspec.MsgspecError, MemoryDecodeError) as error:
             _log.warning("policy memory rejected", namespace=key.namespace, policy=key.name, error=str(error))
             return Memory()
 
     def _pods(self, ref: TargetRef, selector_text: str, target: Target) -> list[Pod]:
         """The target's pods, by selector and owner. Raises SelectorError if the scale has no usable selector."""
-        if not selector_text:
-            raise SelectorError("its scale has no selector, so its pods cannot be found")
         selector = parse_selector(selector_text)
-        if (count := len(selector.requirements)) > MAX_SELECTOR_REQUIREMENTS:
-            most = f"at most {MAX_SELECTOR_REQUIREMENTS} are read"
-            raise SelectorError(f"its selector has {count} requirements; {most}, so select the pods by fewer")
+        if fault := selector_fault(selector):
+            raise SelectorError(fault)
         pods: Iterable[Pod]
         if owns_its_pods(ref.kind):
             pods = self._index.pods.owned(ref.namespace, ref.name)
         else:
             pods = self._index.pods.namespace(ref.namespace).values()
-        return [self._with_endpoint(pod) for pod in pods if selector.matches(pod.labels) and owned_by(pod, target)]
+        return [self._with_endpoint(pod) for pod in target_pods(pods, selector, target)]
 
     def _with_endpoint(self, pod: Pod) -> Pod:
         """The pod, marked if its endpoints are not serving; endpoints that are serving decide nothing."""
@@ -184,10 +174,10 @@ class Evaluator:
         resources = self._inputs.resources(policy.namespace) if needs_resources else ResourceSamples()
         return Samples(resources=resources, queries=queries)
 
-    def _refusal(self, link: Link) -> Problem | None:
+    def _refusal(self, key: Key, link: Link) -> Problem | None:
         """Why a policy that is valid by itself is refused: another policy has its target, or its registry refuses."""
-        if link.rivals:
-            others = ", ".join(sorted(key.name for key in link.rivals))
+        if rivals := self._index.neighbours(key).policies:
+            others = ", ".join(rivals)
             message = f"PolicyConflict: {link.ref.kind} {link.ref.name} has other policies as well ({others}); keep one"
             return Problem(409, "Conflict", message)
         service = service_of(link.policy)

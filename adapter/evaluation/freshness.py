@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from adapter.evaluation.object_index import TargetRef
 from adapter.kube.errors import Forbidden, NotFound
 from adapter.kube.reflector import Reflector
+from adapter.policy.linking import TargetRef
 from adapter.runtime.times import format_time
 from adapter.telemetry.metrics import Metrics
 

@@ -8,13 +8,12 @@ from functools import partial
 import structlog
 
 from adapter.evaluation.freshness import KindKey, KindWatches, silence_of
-from adapter.evaluation.object_index import TargetRef
 from adapter.kube.errors import KubeError, NotFound
 from adapter.kube.reflector import Reflector
 from adapter.kube.resources import Resource, Resources
 from adapter.kube.session import Session
 from adapter.kube.targets import TargetObject, target_decoder
-from adapter.policy.references import kind_faults
+from adapter.policy.linking import TargetRef, kind_faults
 from adapter.runtime.backoff import Backoff
 from adapter.runtime.fair_slots import Claim, places
 from adapter.telemetry.metrics import Metrics

@@ -3,14 +3,14 @@
 from dataclasses import dataclass, field
 
 from adapter.evaluation.decode import DecodedPolicy
-from adapter.evaluation.object_index import TargetRef
 from adapter.evaluation.targets import ResolvedTarget
 from adapter.kube.targets import TargetObject
 from adapter.load.pods import Owner, Pod
 from adapter.load.roster import Roster
 from adapter.load.samples import QuerySamples, ResourceSamples
 from adapter.load.spec import Bounds, Query, Scale, Target
-from adapter.policy.hpa import Hpa, HpaMetric, MetricKind, Reference
+from adapter.policy.hpa import Hpa, HpaMetric, MetricSourceType, ObjectReference
+from adapter.policy.linking import TargetRef
 from adapter.registries.roster import ServiceKey
 from adapter.snapshot import Key
 from tests.load.world import NOW, pod, policy, usage
@@ -29,7 +29,7 @@ def hpa(name: str = "web", target: str = "web", kind: str = "Deployment", *metri
     return Hpa(
         namespace="shop",
         name=name,
-        target=Reference("apps/v1", kind, target),
+        target=ObjectReference("apps/v1", kind, target),
         bounds=Bounds(minimum=1, maximum=100),
         metrics=metrics,
     )
@@ -37,7 +37,7 @@ def hpa(name: str = "web", target: str = "web", kind: str = "Deployment", *metri
 
 def pods_metric(name: str, aim: int) -> HpaMetric:
     """An HPA's Pods metric."""
-    return HpaMetric(kind=MetricKind.PODS, name=name, aim=aim)
+    return HpaMetric(kind=MetricSourceType.PODS, name=name, aim=aim)
 
 
 def web_pods(count: int, target: str = "web") -> list[Pod]:

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from adapter.evaluation.freshness import GRANTED, MANIFEST, Freshness, KindKey, silence_of
-from adapter.evaluation.object_index import TargetRef
 from adapter.kube.errors import Forbidden, KubeError, NotFound, TimedOut
+from adapter.policy.linking import TargetRef
 from adapter.telemetry.metrics import Metrics
 from tests.load.world import NOW
 

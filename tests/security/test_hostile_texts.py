@@ -19,8 +19,8 @@ from adapter.kube.reflector import Reflector
 from adapter.kube.session import Session
 from adapter.kube.targets import BUILT_IN, TargetObject, target_decoder
 from adapter.policy import status_memory
-from adapter.policy.managed_fields import read_managers
-from adapter.policy.memory_json import RecollectionError
+from adapter.policy.managed_fields import read_field_managers
+from adapter.policy.memory_json import MemoryDecodeError
 from adapter.policy.watermark_policy import parse_policy
 from adapter.registries.consul import wire as consul_wire
 from adapter.registries.eureka import wire as eureka_wire
@@ -250,13 +250,13 @@ def test_a_policys_query_of_a_thousand_selectors_is_refused_at_once() -> None:
 
 def test_the_memory_of_more_pods_than_are_ever_written_is_refused() -> None:
     for data in ({"pods": {str(n): {} for n in range(401)}}, {"registered": ["u"] * 5_001}, {"ahead": {"cpu": {}}}):
-        with pytest.raises(RecollectionError, match="at most"):
-            status_memory.load(data)
+        with pytest.raises(MemoryDecodeError, match="at most"):
+            status_memory.from_status(data)
 
 
 def test_managed_fields_of_thousands_of_managers_take_no_time() -> None:
     fields = {"f:spec": {"f:behavior": {"f:scaleUp": {f"f:{n}": {} for n in range(5)}}}}
-    found = in_a_step(lambda: read_managers([{"manager": f"m{n}", "fieldsV1": fields} for n in range(1_000)]))
+    found = in_a_step(lambda: read_field_managers([{"manager": f"m{n}", "fieldsV1": fields} for n in range(1_000)]))
     assert len(found.owners["scaleUp.0"]) == 1_000
 
 
