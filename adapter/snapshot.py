@@ -91,7 +91,7 @@ class Snapshot:
     synced: bool = False
 
 
-Listener = Callable[[Iterable[Key]], None]
+SnapshotListener = Callable[[Iterable[Key]], None]
 """Receives the policies whose views changed with the new snapshot; none if something else changed."""
 
 
@@ -100,9 +100,9 @@ class SnapshotStore:
 
     def __init__(self) -> None:
         self.current = Snapshot()
-        self._listeners: list[Listener] = []
+        self._listeners: list[SnapshotListener] = []
 
-    def subscribe(self, listener: Listener) -> None:
+    def subscribe(self, listener: SnapshotListener) -> None:
         """Call the listener after each swap."""
         self._listeners.append(listener)
 
