@@ -82,7 +82,7 @@ def _add_check(commands: Any) -> None:
         "check",
         help="check the connections to service registries, and how policies, pods and HPAs fit together",
         description="Query every server of the settings' registries, and report which steps succeed, which pods match "
-        "the answers, and which settings of the policies' HPAs are unwise. Exit status: 0 no fault, 1 a fault was found, "
+        "the answers, and which settings of the policies' HPAs are unwise. Exit status: 0 no fault, 1 a fault, "
         "2 the settings or the arguments are invalid.",
     )
     check.add_argument("--settings", metavar="FILE", required=True, help="settings file (YAML)")
