@@ -95,14 +95,19 @@ class Controller:
         values: Sequence[Values],
         pods: tuple[ModelPod, ...],
         status_replicas: int | None = None,
+        begun_at: float | None = None,
+        written_at: float | None = None,
     ) -> Sync:
-        """One sync at `now` (seconds). `values` are what the HPA's metrics answer, in their order.
+        """One sync at `now` (seconds), when its metrics were answered. `values` are the answers, in the HPA's order.
 
-        `status_replicas` is the scale's status, `replicas` where it is None.
+        `status_replicas` is the scale's status, `replicas` where it is None. `begun_at` is when the sync began, which
+        dates the first recommendation, and `written_at` when a new count was written, which rate limits count from;
+        `now` where they are None.
         """
+        written = now if written_at is None else written_at
         minimum, maximum = self._hpa.bounds.minimum, self._hpa.bounds.maximum
         self._set(ABLE, "SucceededGetScale")
-        self._history.begin(replicas, now)
+        self._history.begin(replicas, now if begun_at is None else begun_at)
         if replicas == 0 and not self._may_leave_zero():
             self._set(ACTIVE, "ScalingDisabled", status=False)
             if not self._flags.scale_to_zero:
@@ -110,10 +115,10 @@ class Controller:
             return Sync(replicas=0, conditions=dict(self._conditions))
         if replicas > maximum:
             reason = "Current number of replicas above Spec.MaxReplicas"
-            return self._rescale(Sync(replicas=maximum, reason=reason), replicas, now)
+            return self._rescale(Sync(replicas=maximum, reason=reason), replicas, written)
         if 0 < replicas < minimum:
             reason = "Current number of replicas below Spec.MinReplicas"
-            return self._rescale(Sync(replicas=minimum, reason=reason), replicas, now)
+            return self._rescale(Sync(replicas=minimum, reason=reason), replicas, written)
         calculator = Calculator(pods=pods, now=now, tolerances=self._tolerances, cpu=self._flags.cpu)
         status = replicas if status_replicas is None else status_replicas
         proposals = tuple(
@@ -123,7 +128,7 @@ class Controller:
         recommended = self._recommended(replicas, proposals)
         if recommended is None:
             return Sync(replicas=replicas, proposals=proposals, conditions=dict(self._conditions))
-        return self._rescale(self._normalized(replicas, recommended, proposals, now), replicas, now)
+        return self._rescale(self._normalized(replicas, recommended, proposals, now), replicas, written)
 
     def _normalized(self, replicas: int, recommended: "_Recommended", proposals: Proposals, now: float) -> Sync:
         """The count after stabilization, limits and bounds."""

@@ -59,7 +59,7 @@ RATES = [
     [case[1:] for case in RATES],
     ids=[case[0] for case in RATES],
 )
-def test_rate_limits_are_those_of_the_controller(  # noqa: PLR0917
+def test_rate_limits_are_those_of_the_controller(
     current: int, desired: int, least: int, most: int, up: str, down: str,
     ups: tuple[int, ...], downs: tuple[int, ...], count: int, reason: str,
 ) -> None:  # fmt: skip

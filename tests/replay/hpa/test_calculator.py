@@ -1,4 +1,4 @@
-"""The vectors of Kubernetes' own tests for the replica calculator (v1.36.3), and some of what was seen on a real one."""
+"""The vectors of the replica calculator in the tests of Kubernetes v1.36.3, and some of what a real one showed."""
 
 from collections.abc import Sequence
 
