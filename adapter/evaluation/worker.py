@@ -7,8 +7,7 @@ from dataclasses import replace
 import structlog
 
 from adapter.evaluation.delay_queue import DelayQueue
-from adapter.kube.label_index import OwnersByLabels
-from adapter.kube.pod_store import Pods
+from adapter.kube.label_index import OwnersByLabels, Pods
 from adapter.runtime.slices import Slices
 from adapter.snapshot import Key, PodsMetricTarget, PolicyView, QueryView, SnapshotStore, TargetKey
 from adapter.telemetry.metrics import Metrics
