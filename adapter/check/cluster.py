@@ -12,7 +12,7 @@ from adapter.kube.api import API_SERVICES, ENDPOINT_SLICES, HPAS, PODS, WATERMAR
 from adapter.kube.errors import KubeError, MalformedAnswer
 from adapter.kube.objects import Condition
 from adapter.kube.pods import PodDecoder
-from adapter.kube.resources import Resources
+from adapter.kube.rest_mapper import RestMapper
 from adapter.kube.session import Session
 from adapter.kube.targets import target_decoder
 from adapter.load.matching import owned_by
@@ -111,7 +111,7 @@ class Cluster:
         self.session = session
         self.kubeconfig = kubeconfig
         self._tolerance = tolerance
-        self._resources = Resources(session)
+        self._resources = RestMapper(session)
         self._neighbourhoods: dict[str, tuple[list[Hpa], list[Named]]] = {}
 
     async def policies(self, namespaces: Iterable[str]) -> list[Named]:
