@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from adapter.evaluation.decode import DecodedPolicy
-from adapter.kube.pod_store import Pods
+from adapter.kube.label_index import PodStore
 from adapter.load.matching import owns_its_pods
 from adapter.load.pods import Pod
 from adapter.policy.hpa import Hpa, ObjectReference
@@ -236,7 +236,7 @@ class PodIndex:
     """All pods. A pod is indexed by its controller's name, and by that name without the pod's template hash."""
 
     def __init__(self) -> None:
-        self._by_namespace: dict[str, Pods] = defaultdict(Pods)
+        self._by_namespace: dict[str, PodStore] = defaultdict(PodStore)
         self._by_owner: dict[Key, dict[str, Pod]] = defaultdict(dict)
 
     def change(self, old: Pod | None, new: Pod | None) -> None:
@@ -262,14 +262,14 @@ class PodIndex:
                     del self._by_owner[key]
 
     def owned(self, namespace: str, name: str) -> Iterable[Pod]:
-        """Pods whose controller has this name, directly or through a ReplicaSet; its kind is not compared."""
+        """PodStore whose controller has this name, directly or through a ReplicaSet; its kind is not compared."""
         return self._by_owner.get(Key(namespace, name), {}).values()
 
     def namespace(self, namespace: str) -> Mapping[str, Pod]:
         """The pods of a namespace, by name."""
         return self._by_namespace.get(namespace, {})
 
-    def namespaces(self) -> Mapping[str, Pods]:
+    def namespaces(self) -> Mapping[str, PodStore]:
         """All pods by namespace and name. The map is live: readers must not await while they use it."""
         return self._by_namespace
 
