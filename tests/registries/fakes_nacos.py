@@ -20,7 +20,7 @@ import grpc.aio  # type: ignore[import-untyped]
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from adapter.registries.nacos.wire import Payload, decode, encode
+from adapter.registries.nacos.wire import Payload, decode_payload, encode_payload
 from adapter.settings.registries import NacosRegistry
 from harness.processes import free_ports
 
@@ -298,7 +298,7 @@ class FakeNacos:
     # --- gRPC ---
 
     async def _request(self, message: bytes, context: Any) -> bytes:
-        kind, body = decode(message)
+        kind, body = decode_payload(message)
         self.calls.append(kind)
         self._news.set()
         if kind == "ServerCheckRequest":
@@ -337,7 +337,7 @@ class FakeNacos:
 
     async def _read(self, messages: AsyncIterator[bytes], peer: str, queue: asyncio.Queue[bytes | None]) -> None:
         async for message in messages:
-            kind, body = decode(message)
+            kind, body = decode_payload(message)
             self.calls.append(kind)
             if kind == "ConnectionSetupRequest":
                 if self.hold_registration is not None:
@@ -358,7 +358,7 @@ def _error(path: str, status: int, error: str, message: str) -> web.Response:
 
 
 def _message(kind: str, body: Mapping[str, Any]) -> bytes:
-    return encode(Payload(kind, json.dumps(body).encode()), {})
+    return encode_payload(Payload(kind, json.dumps(body).encode()), {})
 
 
 def _failure(code: int, message: str) -> bytes:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from adapter.load.pods import PodState
 from adapter.registries.eureka import source as source_module
+from adapter.registries.eureka.registry_copy import EVICTION_SECONDS, LONGEST_CACHE_SECONDS, RegistryCopy
 from adapter.registries.eureka.source import LONGEST_GAP_SECONDS, RELIST_SECONDS
-from adapter.registries.eureka.state import CACHED_SECONDS, EVICTION_SECONDS, RegistryCopy
-from adapter.registries.eureka.wire import Applications, Registration, entries, registrations
+from adapter.registries.eureka.wire import Applications, InstanceInfo, instance_infos, instance_summaries
 from adapter.registries.roster import ServiceKey
 from adapter.runtime.answer_budget import Body
 from tests.registries.eureka_kit import REGISTRY, FakeEureka, Followed, following, hash_of, instance, raw
@@ -328,15 +328,15 @@ class TestFailures:
                 assert len(followed.ears.heard) == 1
 
 
-def registration(**more: Any) -> Registration:
+def registration(**more: Any) -> InstanceInfo:
     """What is read of one instance, which Eureka writes with these fields."""
     return read([{**instance(1), **more}])[0]
 
 
-def read(instances: object) -> list[Registration]:
+def read(instances: object) -> list[InstanceInfo]:
     body = json.dumps({"applications": {"application": {"name": "WEB", "instance": instances}}}).encode()
     [application] = Applications(Body(body))
-    return list(registrations(application))
+    return list(instance_infos(application))
 
 
 class TestJson:
@@ -418,8 +418,8 @@ class TestJson:
     def test_whatever_comes_is_read_or_refused(self, document: Any) -> None:
         try:
             for one in Applications(Body(json.dumps(document).encode())):
-                list(entries(one))
-                for each in registrations(one):
+                list(instance_summaries(one))
+                for each in instance_infos(one):
                     each.instance("podName")
         except msgspec.MsgspecError:
             return
@@ -541,7 +541,7 @@ class TestSelfPreservation:
     async def test_where_nobody_gives_a_sign_of_life_the_age_of_the_list_is_allowed_for(
         self, beyond: float, protected: bool
     ) -> None:
-        heard = NOW - CACHED_SECONDS - EVICTION_SECONDS - 180 - beyond
+        heard = NOW - LONGEST_CACHE_SECONDS - EVICTION_SECONDS - 180 - beyond
         copy = RegistryCopy(["WEB"], "")
         await copy.fill(parsed({"WEB": [leased(1, heard)]}), NOW)
         assert copy.protected == ({"WEB"} if protected else set())

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from adapter.load.pods import PodState
+from adapter.registries.eureka import registry_copy as eureka_state
 from adapter.registries.eureka import source as source_module
-from adapter.registries.eureka import state as eureka_state
 from harness.pki import Authority
 from harness.registries import eureka as servers
 from harness.registries.eureka import EurekaServer

@@ -12,7 +12,7 @@ import pytest
 import trustme
 
 from adapter.registries.nacos import push as nacos_push
-from adapter.registries.nacos.grpc import target
+from adapter.registries.nacos.grpc import grpc_address
 from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import NacosRegistry, RegistryTls
 from tests.registries.fakes_nacos import FakeNacos, host
@@ -25,7 +25,7 @@ CART = ServiceKey("nacos", "cart")
 
 @pytest.fixture(autouse=True)
 def _beat(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nacos_push, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(nacos_push, "HEALTH_CHECK_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ class TestPushes:
     async def test_subscriptions_are_renewed_in_case_a_push_was_lost(
         self, nacos: FakeNacos, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(nacos_push, "RENEW_SECONDS", 0.1)
+        monkeypatch.setattr(nacos_push, "RESUBSCRIBE_SECONDS", 0.1)
         async with following(pushed(nacos)) as world:
             await subscribed(nacos, world)
             nacos.services["public", "DEFAULT_GROUP@@shop"] = [host(1)]  # and no push
@@ -395,4 +395,4 @@ class TestTls:
     ],
 )
 def test_grpc_is_a_thousand_ports_above(server: str, address: str, secure: bool) -> None:
-    assert target(server, 1000) == (address, secure)
+    assert grpc_address(server, 1000) == (address, secure)

@@ -19,7 +19,7 @@ PODS = 4
 
 @pytest.fixture(autouse=True)
 def _beat(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nacos_push, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(nacos_push, "HEALTH_CHECK_SECONDS", 0.05)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from adapter.registries.consul import wire as consul_wire
 from adapter.registries.errors import RegistryError
 from adapter.registries.roster import ServiceKey
 from adapter.registries.service_allowlist import ServiceAllowlist
-from adapter.registries.zookeeper.readers import fault_of
+from adapter.registries.zookeeper.readers import invalid_key_reason
 from adapter.runtime.fair_slots import Claim, places
 from adapter.settings.registries import (
     AllowedServices,
@@ -186,7 +186,7 @@ def test_a_service_is_never_another_path_of_consul(service: str) -> None:
 @pytest.mark.parametrize("service", ["", "..", "..:1.0", ":1.0", "a/../b", "a/providers", "a\nb"])
 def test_a_service_is_never_another_node_of_zookeeper(service: str) -> None:
     settings = ZooKeeperRegistry(name="zk", type="ZooKeeper", layout="DubboInterface", servers=("zk:2181",))
-    assert "cannot be the name of a node" in fault_of(ServiceKey("zk", service), settings)
+    assert "cannot be the name of a node" in invalid_key_reason(ServiceKey("zk", service), settings)
 
 
 def test_check_asks_for_no_service_that_the_policy_may_not_name() -> None:

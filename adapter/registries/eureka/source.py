@@ -28,7 +28,7 @@ from adapter.registries.errors import (
     RegistryUnreachable,
     WrongRegistryAnswer,
 )
-from adapter.registries.eureka.state import RegistryCopy
+from adapter.registries.eureka.registry_copy import RegistryCopy
 from adapter.registries.eureka.wire import Applications
 from adapter.registries.failover import Failover, answering, limit_of
 from adapter.registries.roster import ServiceKey

@@ -22,7 +22,7 @@ _NONE = msgspec.Raw(b"null")
 _PULLED_OUT = {"OUT_OF_SERVICE", "DOWN"}
 
 
-class Entry(msgspec.Struct, rename="camel"):
+class InstanceSummary(msgspec.Struct, rename="camel"):
     """An instance as far as one must know it whose application nobody asked for."""
 
     instance_id: str | None = None
@@ -52,7 +52,7 @@ class _Lease(msgspec.Struct, rename="camel"):
     last_renewal_timestamp: _Number = None
 
 
-class Registration(Entry):
+class InstanceInfo(InstanceSummary):
     """An instance with all that counts."""
 
     ip_addr: str | None = None
@@ -74,12 +74,12 @@ class Registration(Entry):
         return override if override in _PULLED_OUT and word != "UP" else word
 
     @property
-    def lease(self) -> "Lease | None":
+    def lease(self) -> "LeaseTimes | None":
         """Its lease; None where the server does not say, as Polaris does not."""
         if self.lease_info is None:
             return None
         duration, renewed = _number(self.lease_info.duration_in_secs), _number(self.lease_info.last_renewal_timestamp)
-        return Lease(duration, renewed / 1000) if duration and renewed else None
+        return LeaseTimes(duration, renewed / 1000) if duration and renewed else None
 
     def instance(self, pod_name_key: str) -> Instance:
         """The registration as every registry's are written; host name and id stand among its metadata."""
@@ -96,7 +96,7 @@ class Registration(Entry):
         )
 
 
-class Lease(NamedTuple):
+class LeaseTimes(NamedTuple):
     """How long a lease lasts, and when it was renewed, in seconds.
 
     A server writes a renewal down as the time at which it came *plus* the duration, and evicts after a further one.
@@ -137,8 +137,8 @@ _T = TypeVar("_T")
 _ARRAY, _INSTANCES = array("application"), array("")
 _ANSWER = Decoder(_Answer)
 _MANY = Decoder(list[Application])
-_ENTRIES = Decoder(list[Entry] | Entry | None)
-_REGISTRATIONS = Decoder(list[Registration] | Registration | None)
+_ENTRIES = Decoder(list[InstanceSummary] | InstanceSummary | None)
+_REGISTRATIONS = Decoder(list[InstanceInfo] | InstanceInfo | None)
 
 
 class Applications:
@@ -162,12 +162,12 @@ class Applications:
             yield from _many(found.application)
 
 
-def entries(application: Application) -> Iterator[Entry]:
+def instance_summaries(application: Application) -> Iterator[InstanceSummary]:
     """An application's instances by status alone. Raises msgspec.MsgspecError and Uncut."""
     return _each(application, _ENTRIES)
 
 
-def registrations(application: Application) -> Iterator[Registration]:
+def instance_infos(application: Application) -> Iterator[InstanceInfo]:
     """An application's instances with all that counts. Raises msgspec.MsgspecError and Uncut."""
     return _each(application, _REGISTRATIONS)
 

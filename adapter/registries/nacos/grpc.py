@@ -17,7 +17,14 @@ from adapter.registries.errors import (
     RegistryUnreachable,
     WrongRegistryAnswer,
 )
-from adapter.registries.nacos.wire import Notification, Payload, Response, decode, encode, reading
+from adapter.registries.nacos.wire import (
+    Payload,
+    ResponseHead,
+    ServerRequest,
+    decode_body,
+    decode_payload,
+    encode_payload,
+)
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.outbound import LARGEST_ANSWER
 from adapter.settings.registries import RegistryTls
@@ -34,30 +41,30 @@ _OPTIONS = (
 _UNREGISTERED = 301
 _SETTLING_SECONDS = 0.05
 
-_RESPONSE = Decoder(Response).decode
-_NOTIFICATION = Decoder(Notification).decode
+_RESPONSE = Decoder(ResponseHead).decode
+_NOTIFICATION = Decoder(ServerRequest).decode
 
 
 class NotRegistered(RegistryUnreachable):
     """The server does not know this connection, yet or any more."""
 
 
-class Target(NamedTuple):
+class GrpcAddress(NamedTuple):
     """Where to connect: `host:port`, and whether by TLS."""
 
     address: str
     secure: bool
 
 
-def target(server: str, port_offset: int) -> Target:
+def grpc_address(server: str, port_offset: int) -> GrpcAddress:
     """The gRPC side of a server's HTTP address."""
     parts = urlsplit(server)
     secure = parts.scheme == "https"
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    return Target(f"{host}:{(parts.port or (443 if secure else 80)) + port_offset}", secure)
+    return GrpcAddress(f"{host}:{(parts.port or (443 if secure else 80)) + port_offset}", secure)
 
 
-def credentials(tls: RegistryTls) -> grpc.ChannelCredentials:
+def channel_credentials(tls: RegistryTls) -> grpc.ChannelCredentials:
     """TLS credentials from their files. Reads files: not for the event loop. Raises RegistryUnreachable."""
     try:
         authorities, certificate, key = (_read(f) for f in (tls.ca_file, tls.cert_file, tls.key_file or tls.cert_file))
@@ -73,10 +80,10 @@ def _read(file: str) -> bytes | None:
         return opened.read()
 
 
-class Connection:
+class GrpcConnection:
     """A connection that is set up by `begin` and lasts until `close`; every method raises RegistryError."""
 
-    def __init__(self, where: Target, tls: grpc.ChannelCredentials | None, timeout: float) -> None:
+    def __init__(self, where: GrpcAddress, tls: grpc.ChannelCredentials | None, timeout: float) -> None:
         self.name = f"gRPC {where.address}"
         self._timeout = timeout
         self._channel = _channel(where, tls)
@@ -112,21 +119,21 @@ class Connection:
         """Send a request; the JSON of the answer. `fields` go into the envelope."""
         self._calls += 1
         content = {**body, "requestId": str(self._calls), "module": "naming"}
-        message = encode(Payload(kind, msgspec.json.encode(content)), fields or {})
+        message = encode_payload(Payload(kind, msgspec.json.encode(content)), fields or {})
         try:
-            answer = decode(await self._request(message, timeout=self._timeout))
+            answer = decode_payload(await self._request(message, timeout=self._timeout))
         except grpc.aio.AioRpcError as error:
             raise self._lost(error) from error
         self._judge(answer)
         return answer.body
 
-    async def pushes(self) -> AsyncIterator[Notification]:
+    async def pushes(self) -> AsyncIterator[ServerRequest]:
         """What the server tells about services, each acknowledged. Ends with an error, when the stream does."""
         try:
             # Not as an iterator, which would refer to the stream, and the stream to it, when it is left early.
             while (message := await self._stream.read()) is not grpc.aio.EOF:
-                payload = decode(message)
-                told = reading(_NOTIFICATION, payload.body, self.name)
+                payload = decode_payload(message)
+                told = decode_body(_NOTIFICATION, payload.body, self.name)
                 await self._acknowledge(payload.type, told)
                 if payload.type == "ConnectResetRequest":
                     raise RegistryUnreachable(f"{self.name}: the server asked to connect anew")
@@ -144,7 +151,7 @@ class Connection:
         self._channel = self._request = self._stream = None
         await channel.close()
 
-    async def _acknowledge(self, kind: str, told: Notification) -> None:
+    async def _acknowledge(self, kind: str, told: ServerRequest) -> None:
         # Every request of the server has its response by this rule; what it waits for is the id.
         body = {"resultCode": 200, "errorCode": 0, "success": True, "requestId": told.request_id}
         await self._write(kind.removesuffix("Request") + "Response", body)
@@ -152,14 +159,14 @@ class Connection:
     async def _write(self, kind: str, body: Mapping[str, object]) -> None:
         try:
             async with asyncio.timeout(self._timeout):
-                await self._stream.write(encode(Payload(kind, msgspec.json.encode(body)), {}))
+                await self._stream.write(encode_payload(Payload(kind, msgspec.json.encode(body)), {}))
         except grpc.aio.AioRpcError as error:
             raise self._lost(error) from error
         except (TimeoutError, asyncio.InvalidStateError) as error:
             raise RegistryUnreachable(f"{self.name}: the stream takes nothing") from error
 
     def _judge(self, answer: Payload) -> None:
-        head = reading(_RESPONSE, answer.body, self.name)
+        head = decode_body(_RESPONSE, answer.body, self.name)
         if answer.type != "ErrorResponse" and head.result_code == 200:
             return
         code = head.error_code or head.result_code
@@ -176,7 +183,7 @@ class Connection:
 _ERRORS: Mapping[int, type[RegistryError]] = {401: NotAuthenticated, 403: NotAllowed, _UNREGISTERED: NotRegistered}
 
 
-def _channel(where: Target, tls: grpc.ChannelCredentials | None) -> Any:
+def _channel(where: GrpcAddress, tls: grpc.ChannelCredentials | None) -> Any:
     if tls is None:
         return grpc.aio.insecure_channel(where.address, options=_OPTIONS)
     return grpc.aio.secure_channel(where.address, tls, options=_OPTIONS)

@@ -8,8 +8,17 @@ import msgspec
 
 from adapter.registries.errors import NotAllowed, RegistryError, WrongRegistryAnswer
 from adapter.registries.failover import answering, refusal
-from adapter.registries.nacos.identity import MOVED, Identity, Proof
-from adapter.registries.nacos.wire import Host, Listed, Page, Place, Reader, Result, ServiceInfo, reading
+from adapter.registries.nacos.credentials import NO_SUCH_CALL, CredentialProvider, RequestCredentials
+from adapter.registries.nacos.wire import (
+    CatalogPage,
+    Host,
+    InstanceDecoder,
+    InstanceList,
+    NacosService,
+    Result,
+    ServiceInfo,
+    decode_body,
+)
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.json_pieces import Uncut, array, pieces
@@ -24,7 +33,7 @@ PAGE_SIZE = 100_000
 _HOSTS = Decoder(list[Host]).decode
 _INFO = Decoder(ServiceInfo).decode
 _LIST = Decoder(Result[list[Host]]).decode
-_PAGE = Decoder(Result[Page]).decode
+_PAGE = Decoder(Result[CatalogPage]).decode
 _FAILURE = Decoder(Result[object]).decode
 _IN_INFO, _IN_LIST, _IN_PAGE = array("hosts"), array("data"), array("instances")
 
@@ -37,47 +46,47 @@ class _View(NamedTuple):
     """One of the calls that list a service's instances."""
 
     path: str
-    params: Callable[[Place], Mapping[str, str]]
-    read: Callable[[Reader, Body, str], Awaitable[Listed]]
+    params: Callable[[NacosService], Mapping[str, str]]
+    read: Callable[[InstanceDecoder, Body, str], Awaitable[InstanceList]]
 
 
-def _separate(place: Place) -> Mapping[str, str]:
+def _separate(place: NacosService) -> Mapping[str, str]:
     return {"namespaceId": place.namespace, "groupName": place.group, "serviceName": place.service}
 
 
-def _grouped(place: Place) -> Mapping[str, str]:
+def _grouped(place: NacosService) -> Mapping[str, str]:
     # One name for both, because not every server looks at the group beside it.
     return {"namespaceId": place.namespace, "groupName": place.group, "serviceName": place.grouped}
 
 
-def _paged(place: Place) -> Mapping[str, str]:
+def _paged(place: NacosService) -> Mapping[str, str]:
     return {**_grouped(place), "pageNo": "1", "pageSize": str(PAGE_SIZE)}
 
 
-async def _read_info(reader: Reader, body: Body, what: str) -> Listed:
+async def _read_info(reader: InstanceDecoder, body: Body, what: str) -> InstanceList:
     hosts, info = await _read(body, _IN_INFO, _INFO, what)
     hosts += info.hosts or ()
-    return Listed(await reader.instances_in_slices(hosts), protected=info.reach_protection_threshold)
+    return InstanceList(await reader.instances_in_slices(hosts), protected=info.reach_protection_threshold)
 
 
-async def _read_hosts(reader: Reader, body: Body, what: str) -> Listed:
+async def _read_hosts(reader: InstanceDecoder, body: Body, what: str) -> InstanceList:
     hosts, result = await _read(body, _IN_LIST, _LIST, what)
     last = _data(result, what)
     hosts += last
-    return Listed(await reader.instances_in_slices(hosts))
+    return InstanceList(await reader.instances_in_slices(hosts))
 
 
-async def _read_shielded(reader: Reader, body: Body, what: str) -> Listed:
+async def _read_shielded(reader: InstanceDecoder, body: Body, what: str) -> InstanceList:
     """The client list of Nacos 3 does not tell when it reports all as healthy, so health is doubtful where all are."""
     listed = await _read_hosts(reader, body, what)
     return listed._replace(protected=all(instance.healthy for instance in listed.instances))
 
 
-async def _read_page(reader: Reader, body: Body, what: str) -> Listed:
+async def _read_page(reader: InstanceDecoder, body: Body, what: str) -> InstanceList:
     hosts, result = await _read(body, _IN_PAGE, _PAGE, what)
     page = _data(result, what)
     hosts += page.instances or ()
-    return Listed(await reader.instances_in_slices(hosts), partial=len(hosts) < page.count)
+    return InstanceList(await reader.instances_in_slices(hosts), partial=len(hosts) < page.count)
 
 
 async def _read(
@@ -90,47 +99,49 @@ async def _read(
         for piece in pieces(body, form):
             await slices.breathe()
             if piece.is_last:
-                return hosts, reading(decode, piece.text, what)
-            hosts += reading(_HOSTS, piece.text, what)
+                return hosts, decode_body(decode, piece.text, what)
+            hosts += decode_body(_HOSTS, piece.text, what)
     except Uncut as error:
         raise WrongRegistryAnswer(f"{what}: not what Nacos answers there: {error}") from error
     raise AssertionError("the last piece is missing")
 
 
-ADMIN = (
+ADMIN_CALLS = (
     _View("/v3/admin/ns/instance/list", _separate, _read_hosts),
     _View("/v2/ns/catalog/instances", _paged, _read_page),
 )
 """What shows disabled instances and true health, to all who may read."""
 
-CLIENT = (
+CLIENT_CALLS = (
     _View("/v1/ns/instance/list", _grouped, _read_info),
     _View("/v3/client/ns/instance/list", _separate, _read_shielded),
 )
 """What every client may see. The older call comes first, for it tells of the protect threshold."""
 
 
-class Lists:
+class InstanceListClient:
     """Lists instances; which call a server has is found out once, and again when it no longer has it."""
 
-    def __init__(self, client: Client, identity: Identity, reader: Reader, *, admin: bool) -> None:
+    def __init__(self, client: Client, identity: CredentialProvider, reader: InstanceDecoder, *, admin: bool) -> None:
         self._client = client
         self._identity = identity
         self._reader = reader
         self._admin = admin
         self._known: dict[tuple[str, Sequence[_View]], int] = {}
 
-    async def ask(self, server: str, place: Place) -> Listed:
+    async def ask(self, server: str, place: NacosService) -> InstanceList:
         """The instances of a service, by this server (address with context path). Raises RegistryError."""
         return await self._identity.proven(server, place, lambda proof: self._ask(server, place, proof))
 
-    async def _ask(self, server: str, place: Place, proof: Proof) -> Listed:
-        listed, missing = await self._listed(server, place, proof, ADMIN if self._admin else CLIENT)
+    async def _ask(self, server: str, place: NacosService, proof: RequestCredentials) -> InstanceList:
+        listed, missing = await self._listed(server, place, proof, ADMIN_CALLS if self._admin else CLIENT_CALLS)
         if missing == "cluster":
             await self._check_clusters(server, place, proof)
         return listed
 
-    async def _listed(self, server: str, place: Place, proof: Proof, views: Sequence[_View]) -> tuple[Listed, str]:
+    async def _listed(
+        self, server: str, place: NacosService, proof: RequestCredentials, views: Sequence[_View]
+    ) -> tuple[InstanceList, str]:
         """The list of the first call that the server has; empty where it says what is missing: service or cluster."""
         first = self._known.get((server, views), 0)
         for turn in range(first, first + len(views)):
@@ -143,17 +154,17 @@ class Lists:
                     return await view.read(self._reader, answer.body, url), ""
                 reply = answer.plain
             missing = _missing(reply, place)
-            if reply.status in MOVED and not missing:
+            if reply.status in NO_SUCH_CALL and not missing:
                 continue
             self._known[server, views] = index
-            if reply.status not in MOVED:
+            if reply.status not in NO_SUCH_CALL:
                 raise self._refused(reply, url)
-            return Listed(()), missing
+            return InstanceList(()), missing
         raise WrongRegistryAnswer(self._nowhere(server, views))
 
-    async def _check_clusters(self, server: str, place: Place, proof: Proof) -> None:
+    async def _check_clusters(self, server: str, place: NacosService, proof: RequestCredentials) -> None:
         """Raises where the administrators' list lacks a cluster because the instances are in others."""
-        listed, _ = await self._listed(server, place, proof, CLIENT)
+        listed, _ = await self._listed(server, place, proof, CLIENT_CALLS)
         if listed.instances:
             raise WrongRegistryAnswer(
                 f"{server}: the administrators' list of this Nacos shows cluster DEFAULT alone, and the service has "
@@ -182,7 +193,7 @@ def _data(result: Result[T], what: str) -> T:
     return result.data
 
 
-def _missing(reply: Reply, place: Place) -> str:
+def _missing(reply: Reply, place: NacosService) -> str:
     """What a 404 says is not found: the service, or its cluster; empty where it is the call, or anything else."""
     try:
         failure = _FAILURE(reply.body)

@@ -7,21 +7,28 @@ from typing import Protocol
 import structlog
 
 from adapter.registries.errors import RegistryError, RegistryUnreachable
-from adapter.registries.nacos.grpc import Connection, credentials, target
-from adapter.registries.nacos.identity import Identity
+from adapter.registries.nacos.credentials import CredentialProvider
+from adapter.registries.nacos.grpc import GrpcConnection, channel_credentials, grpc_address
 from adapter.registries.nacos.tasks import spread, together
-from adapter.registries.nacos.wire import PUBLIC, Notification, Place, ServiceInfo, Subscribed, reading
+from adapter.registries.nacos.wire import (
+    PUBLIC_NAMESPACE,
+    NacosService,
+    ServerRequest,
+    ServiceInfo,
+    SubscribeServiceResponse,
+    decode_body,
+)
 from adapter.registries.roster import ServiceKey
 from adapter.runtime.backoff import Backoff
 from adapter.runtime.decoding import Decoder
 from adapter.settings.registries import NacosRegistry
 
-BEAT_SECONDS = 5.0
+HEALTH_CHECK_SECONDS = 5.0
 """How often the connection is shown to be alive; Nacos gives up on one that is silent for 20 s."""
-RENEW_SECONDS = 300.0
+RESUBSCRIBE_SECONDS = 300.0
 """How often every subscription is made again, in case that a push was lost."""
 
-_SUBSCRIBED = Decoder(Subscribed).decode
+_SUBSCRIBED = Decoder(SubscribeServiceResponse).decode
 
 _log = structlog.get_logger(__name__)
 
@@ -33,7 +40,7 @@ class SubscriptionListener(Protocol):
     """Set when `followed` is not what it was."""
 
     @property
-    def followed(self) -> Mapping[ServiceKey, Place]:
+    def followed(self) -> Mapping[ServiceKey, NacosService]:
         """The services to subscribe to."""
 
     @property
@@ -59,7 +66,7 @@ class SubscriptionListener(Protocol):
 class Subscription:
     """One connection to one server, with a subscription to each service."""
 
-    def __init__(self, settings: NacosRegistry, identity: Identity, hearer: SubscriptionListener) -> None:
+    def __init__(self, settings: NacosRegistry, identity: CredentialProvider, hearer: SubscriptionListener) -> None:
         self._settings = settings
         self._identity = identity
         self._hearer = hearer
@@ -68,10 +75,10 @@ class Subscription:
         self._reset()
 
     def _reset(self) -> None:
-        self._wanted: dict[Place, tuple[ServiceKey, ...]] = {}
-        self._named: dict[str, list[Place]] = {}
+        self._wanted: dict[NacosService, tuple[ServiceKey, ...]] = {}
+        self._named: dict[str, list[NacosService]] = {}
         self._carried: set[ServiceKey] = set()
-        self._pushes: dict[Place, int] = {}
+        self._pushes: dict[NacosService, int] = {}
 
     async def run(self) -> None:
         """Stay connected until cancelled: to the server that is asked, or else to the next that lets it."""
@@ -87,16 +94,16 @@ class Subscription:
             await asyncio.sleep(self._backoff.next())
 
     async def _follow(self, server: str) -> None:
-        where = target(server, self._settings.grpc_port_offset)
-        tls = await asyncio.to_thread(credentials, self._settings.tls) if where.secure else None
-        connection = Connection(where, tls, self._settings.timeout_seconds)
+        where = grpc_address(server, self._settings.grpc_port_offset)
+        tls = await asyncio.to_thread(channel_credentials, self._settings.tls) if where.secure else None
+        connection = GrpcConnection(where, tls, self._settings.timeout_seconds)
         try:
-            await connection.begin(self._settings.namespace or PUBLIC)
+            await connection.begin(self._settings.namespace or PUBLIC_NAMESPACE)
             await together(self._listen(connection), self._use(server, connection))
         finally:
             await connection.close()
 
-    async def _use(self, server: str, connection: Connection) -> None:
+    async def _use(self, server: str, connection: GrpcConnection) -> None:
         await connection.registered()
         self._reset()
         self._hearer.connected(server)
@@ -112,15 +119,15 @@ class Subscription:
 
     # --- while a connection is up ---
 
-    async def _beat(self, connection: Connection) -> None:
+    async def _beat(self, connection: GrpcConnection) -> None:
         while True:
-            await asyncio.sleep(BEAT_SECONDS)
+            await asyncio.sleep(HEALTH_CHECK_SECONDS)
             await connection.check()
             self._backoff.reset()
             self._error = ""
             self._hearer.confirmed()
 
-    async def _listen(self, connection: Connection) -> None:
+    async def _listen(self, connection: GrpcConnection) -> None:
         async for told in connection.pushes():
             if told.service_info is None:
                 continue
@@ -129,31 +136,31 @@ class Subscription:
                 self._pushes[place] = self._pushes.get(place, 0) + 1
                 self._hearer.told(self._wanted[place], told.service_info if len(places) == 1 else None)
 
-    def _places(self, told: Notification, info: ServiceInfo) -> list[Place]:
+    def _places(self, told: ServerRequest, info: ServiceInfo) -> list[NacosService]:
         """The services that this may be about: Nacos leaves the namespace out of what it pushes."""
         places = self._named.get(info.grouped, [])
         return [place for place in places if place.namespace == told.namespace] or places
 
-    async def _keep_subscribing(self, server: str, connection: Connection) -> None:
+    async def _keep_subscribing(self, server: str, connection: GrpcConnection) -> None:
         every = True
         while True:
             self._hearer.watched.clear()
             await self._adjust(server, connection, every=every)
             every = False
             try:
-                async with asyncio.timeout(RENEW_SECONDS):
+                async with asyncio.timeout(RESUBSCRIBE_SECONDS):
                     await self._hearer.watched.wait()
             except TimeoutError:
                 every = True
 
-    async def _adjust(self, server: str, connection: Connection, *, every: bool) -> None:
+    async def _adjust(self, server: str, connection: GrpcConnection, *, every: bool) -> None:
         before = set(self._wanted)
         self._take_over(self._hearer.followed)
         new = [place for place, keys in self._wanted.items() if every or not self._carried.issuperset(keys)]
         await spread(before - self._wanted.keys(), lambda place: self._unsubscribe(server, connection, place))
         await spread(new, lambda place: self._subscribe(server, connection, place))
 
-    def _take_over(self, followed: Mapping[ServiceKey, Place]) -> None:
+    def _take_over(self, followed: Mapping[ServiceKey, NacosService]) -> None:
         self._wanted, self._named = {}, {}
         for key, place in sorted(followed.items()):
             if place not in self._wanted:
@@ -161,12 +168,12 @@ class Subscription:
             self._wanted[place] = (*self._wanted.get(place, ()), key)
         self._carried &= followed.keys()
 
-    async def _subscribe(self, server: str, connection: Connection, place: Place) -> None:
+    async def _subscribe(self, server: str, connection: GrpcConnection, place: NacosService) -> None:
         pushes = self._pushes.get(place, 0)
         keys = self._wanted[place]
         try:
             body = await self._ask(server, connection, place, subscribe=True)
-            info = reading(_SUBSCRIBED, body, connection.name).service_info
+            info = decode_body(_SUBSCRIBED, body, connection.name).service_info
         except RegistryUnreachable:
             raise
         except RegistryError as error:
@@ -180,7 +187,7 @@ class Subscription:
         if self._pushes.get(place, 0) == pushes:  # else what was pushed meanwhile is newer
             self._hearer.told(keys, info)
 
-    async def _unsubscribe(self, server: str, connection: Connection, place: Place) -> None:
+    async def _unsubscribe(self, server: str, connection: GrpcConnection, place: NacosService) -> None:
         try:
             await self._ask(server, connection, place, subscribe=False)
         except RegistryUnreachable:
@@ -188,7 +195,7 @@ class Subscription:
         except RegistryError as error:
             _log.info("a service is still subscribed to", service=place.grouped, error=str(error))
 
-    async def _ask(self, server: str, connection: Connection, place: Place, *, subscribe: bool) -> bytes:
+    async def _ask(self, server: str, connection: GrpcConnection, place: NacosService, *, subscribe: bool) -> bytes:
         request = {
             "namespace": place.namespace,
             "groupName": place.group,

@@ -12,10 +12,10 @@ import structlog
 from adapter.load.roster import Roster
 from adapter.registries.errors import MissingExtra, NotAuthenticated, RegistryError, RegistryUnreachable
 from adapter.registries.failover import Failover, limit_of
-from adapter.registries.nacos.http import Lists
-from adapter.registries.nacos.identity import Identity
+from adapter.registries.nacos.credentials import CredentialProvider
+from adapter.registries.nacos.http import InstanceListClient
 from adapter.registries.nacos.tasks import spread, together
-from adapter.registries.nacos.wire import PUBLIC, Place, Reader, ServiceInfo
+from adapter.registries.nacos.wire import PUBLIC_NAMESPACE, InstanceDecoder, NacosService, ServiceInfo
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.backoff import Backoff
@@ -31,7 +31,7 @@ class NacosSource:
     def __init__(self, settings: NacosRegistry, book: RosterCache) -> None:
         self._settings = settings
         self._book = book
-        self._reader = Reader(settings.clusters, settings.pod_name_key)
+        self._reader = InstanceDecoder(settings.clusters, settings.pod_name_key)
         self._peers = Failover(settings.servers, book.reconnected)
         self._wake = asyncio.Event()
         self.watched = asyncio.Event()
@@ -66,8 +66,8 @@ class NacosSource:
             source=f"registry/{self._settings.name}",
             limit=limit_of(self._settings),
         )
-        identity = Identity(self._settings, client, self._book.clock)
-        lists = Lists(client, identity, self._reader, admin=self._settings.admin)
+        identity = CredentialProvider(self._settings, client, self._book.clock)
+        lists = InstanceListClient(client, identity, self._reader, admin=self._settings.admin)
         try:
             await together(self._keep_listing(lists), self._keep_subscribed(identity))
         finally:
@@ -78,14 +78,14 @@ class NacosSource:
         """The services whose changes are pushed just now; the others are polled."""
         return frozenset(self._pushed)
 
-    def place(self, key: ServiceKey) -> Place:
+    def place(self, key: ServiceKey) -> NacosService:
         """The service by its full name in Nacos."""
-        namespace = key.namespace or self._settings.namespace or PUBLIC
-        return Place(namespace, key.group or self._settings.group, key.service)
+        namespace = key.namespace or self._settings.namespace or PUBLIC_NAMESPACE
+        return NacosService(namespace, key.group or self._settings.group, key.service)
 
     # --- the subscription ---
 
-    async def _keep_subscribed(self, identity: Identity) -> None:
+    async def _keep_subscribed(self, identity: CredentialProvider) -> None:
         if not self._settings.push:
             return
         try:
@@ -97,7 +97,7 @@ class NacosSource:
         await Subscription(self._settings, identity, self).run()
 
     @property
-    def followed(self) -> Mapping[ServiceKey, Place]:
+    def followed(self) -> Mapping[ServiceKey, NacosService]:
         """What is to be subscribed to."""
         return {key: self.place(key) for key in self._book.keys}
 
@@ -151,7 +151,7 @@ class NacosSource:
             self._poll_at = 0.0
         self._wake.set()
 
-    async def _keep_listing(self, lists: Lists) -> None:
+    async def _keep_listing(self, lists: InstanceListClient) -> None:
         while True:
             self._wake.clear()
             pause = await self._list_all(lists, self._to_list())
@@ -168,7 +168,7 @@ class NacosSource:
         self._poll_at = now + self._settings.interval_seconds
         return sorted(self._due | (self._book.keys - self._pushed))
 
-    async def _list_all(self, lists: Lists, keys: list[ServiceKey]) -> float | None:
+    async def _list_all(self, lists: InstanceListClient, keys: list[ServiceKey]) -> float | None:
         """List these services; seconds until it is to be done again, None where nothing needs it."""
         try:
             await spread(keys, lambda key: self._list(lists, key))
@@ -179,7 +179,7 @@ class NacosSource:
             return max(0.0, self._poll_at - asyncio.get_running_loop().time())
         return None
 
-    async def _list(self, lists: Lists, key: ServiceKey) -> None:
+    async def _list(self, lists: InstanceListClient, key: ServiceKey) -> None:
         wanted = self._settings.admin or key in self._due
         self._due.discard(key)
         self._asking.add(key)

@@ -17,7 +17,7 @@ from adapter.load.roster import Instance
 from adapter.registries.errors import WrongRegistryAnswer
 from adapter.runtime.slices import Slices
 
-PUBLIC = "public"
+PUBLIC_NAMESPACE = "public"
 """The id of the namespace that is meant where none is named."""
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -30,7 +30,7 @@ _RUN = 500
 T = TypeVar("T")
 
 
-class Place(NamedTuple):
+class NacosService(NamedTuple):
     """A service as Nacos names it."""
 
     namespace: str
@@ -78,21 +78,21 @@ class Result(msgspec.Struct, Generic[T]):
     message: str | None = None
 
 
-class Page(msgspec.Struct):
+class CatalogPage(msgspec.Struct):
     """A page of the catalog of Nacos 2; without instances the list is left out."""
 
     count: int
     instances: list[Host] | None = None
 
 
-class Token(msgspec.Struct, rename="camel"):
+class LoginResponse(msgspec.Struct, rename="camel"):
     """What a login gives: a token, and for how many seconds."""
 
     access_token: str
     token_ttl: float
 
 
-class Response(msgspec.Struct, rename="camel"):
+class ResponseHead(msgspec.Struct, rename="camel"):
     """The head of every gRPC answer."""
 
     result_code: int = 0
@@ -100,13 +100,13 @@ class Response(msgspec.Struct, rename="camel"):
     message: str | None = None
 
 
-class Subscribed(msgspec.Struct, rename="camel"):
+class SubscribeServiceResponse(msgspec.Struct, rename="camel"):
     """The answer to a subscription: what the service is now."""
 
     service_info: ServiceInfo
 
 
-class Notification(msgspec.Struct, rename="camel"):
+class ServerRequest(msgspec.Struct, rename="camel"):
     """A request of the server; a changed service where it is that. Nacos itself leaves the namespace out."""
 
     request_id: str = ""
@@ -114,7 +114,7 @@ class Notification(msgspec.Struct, rename="camel"):
     service_info: ServiceInfo | None = None
 
 
-class Listed(NamedTuple):
+class InstanceList(NamedTuple):
     """An answer about one service. `protected`: health says nothing. `partial`: instances are lacking."""
 
     instances: tuple[Instance, ...]
@@ -122,7 +122,7 @@ class Listed(NamedTuple):
     partial: bool = False
 
 
-class Reader:
+class InstanceDecoder:
     """Makes instances of hosts: those of the given clusters (empty: all); `pod_name_key` is a metadata key."""
 
     def __init__(self, clusters: Iterable[str], pod_name_key: str) -> None:
@@ -149,9 +149,9 @@ class Reader:
             await slices.breathe()
         return tuple(found)
 
-    def listed(self, info: ServiceInfo) -> Listed:
+    def listed(self, info: ServiceInfo) -> InstanceList:
         """What a service's own description says."""
-        return Listed(self.instances(info.hosts), protected=info.reach_protection_threshold)
+        return InstanceList(self.instances(info.hosts), protected=info.reach_protection_threshold)
 
     def _counts(self, host: Host) -> bool:
         return not self._clusters or host.cluster_name in self._clusters
@@ -173,7 +173,7 @@ def _order(host: Host) -> tuple[str, int, str]:
     return host.ip, host.port, host.cluster_name
 
 
-def reading(decode: Callable[[bytes | bytearray], T], body: bytes | bytearray, what: str) -> T:
+def decode_body(decode: Callable[[bytes | bytearray], T], body: bytes | bytearray, what: str) -> T:
     """What a body says. Raises WrongRegistryAnswer, which names `what` was read."""
     try:
         return decode(body)
@@ -191,13 +191,13 @@ class Payload(NamedTuple):
     body: bytes
 
 
-def encode(payload: Payload, headers: Mapping[str, str]) -> bytes:
+def encode_payload(payload: Payload, headers: Mapping[str, str]) -> bytes:
     """The envelope's bytes."""
     entries = b"".join(_field(7, _text(1, key) + _text(2, value)) for key, value in headers.items())
     return _field(2, _text(3, payload.type) + entries) + _field(3, _field(2, payload.body))
 
 
-def decode(data: bytes) -> Payload:
+def decode_payload(data: bytes) -> Payload:
     """The envelope of these bytes. Raises WrongRegistryAnswer."""
     try:
         parts = dict(_fields(data))

@@ -30,7 +30,7 @@ _Milliseconds = Annotated[int, msgspec.Meta(gt=-(10**_LONGEST_TIME), lt=10**_LON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Registration:
+class ServiceInstance:
     """One instance as it was registered, with what rules of Dubbo tell instances apart by.
 
     `interface`, `version`, `group` and `protocol` are empty where instances are registered by application.
@@ -60,7 +60,7 @@ class DubboUrl:
         return self.query.get("interface") or self.path
 
 
-def dubbo_url(node: str) -> DubboUrl:
+def parse_dubbo_url(node: str) -> DubboUrl:
     """The URL that is the name of a node. Raises ValueError."""
     parts = urlsplit(unquote(node))
     if not parts.scheme or not parts.hostname:
@@ -71,24 +71,24 @@ def dubbo_url(node: str) -> DubboUrl:
     return DubboUrl(parts.scheme, parts.hostname, parts.port, parts.path.strip("/"), query)
 
 
-def provider(node: str, pod_name_key: str) -> Registration:
+def parse_provider(node: str, pod_name_key: str) -> ServiceInstance:
     """A provider of an interface, from the name of its node. Raises ValueError."""
-    url = dubbo_url(node)
+    url = parse_dubbo_url(node)
     query = url.query
     instance = Instance(
         ip=url.host,
         port=url.port,
         enabled=is_enabled(query),
-        weight=weight(query),
+        weight=parse_weight(query),
         pod_name=query.get(pod_name_key, "") if pod_name_key else "",
         registered_at=_seconds(query.get("timestamp")),
         metadata=query,
     )
-    return Registration(
+    return ServiceInstance(
         instance=instance,
         application=query.get("application", ""),
         interface=url.interface,
-        version=version(query),
+        version=service_version(query),
         group=query.get("group", ""),
         protocol=url.protocol,
     )
@@ -101,7 +101,7 @@ def is_enabled(query: Mapping[str, str]) -> bool:
     return query.get("enabled", "").lower() != "false"
 
 
-def weight(query: Mapping[str, str]) -> float | None:
+def parse_weight(query: Mapping[str, str]) -> float | None:
     """The weight that was written, else Dubbo's own; None where it is no number."""
     try:
         found = float(query.get("weight") or DUBBO_WEIGHT)
@@ -110,7 +110,7 @@ def weight(query: Mapping[str, str]) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def version(query: Mapping[str, str]) -> str:
+def service_version(query: Mapping[str, str]) -> str:
     """The version of a service; Dubbo takes 0.0.0 for none."""
     written = query.get("version", "")
     return "" if written == "0.0.0" else written
@@ -138,7 +138,7 @@ _DOCUMENT = Decoder(_Document)
 _PAYLOAD = Decoder(_Payload)
 
 
-def curator(body: bytes, created_at: float, pod_name_key: str) -> Registration:
+def parse_service_instance(body: bytes, created_at: float, pod_name_key: str) -> ServiceInstance:
     """An instance of Curator's service discovery. `created_at` is when its node was made. Raises ValueError.
 
     A host name in place of an address is the pod's own name, for so Kubernetes calls a pod's host; names are never
@@ -162,12 +162,12 @@ def curator(body: bytes, created_at: float, pod_name_key: str) -> Registration:
         registered_at=registered_at,
         metadata=metadata,
     )
-    return Registration(instance=instance, application=document.name)
+    return ServiceInstance(instance=instance, application=document.name)
 
 
-def newest(found: Iterable[Registration]) -> list[Registration]:
+def newest_registrations(found: Iterable[ServiceInstance]) -> list[ServiceInstance]:
     """Of the registrations of one place the latest: a process that was restarted leaves one behind for a while."""
-    latest: dict[tuple[object, ...], Registration] = {}
+    latest: dict[tuple[object, ...], ServiceInstance] = {}
     for one in found:
         place = (one.instance.ip, one.instance.port, one.protocol, one.interface, one.version, one.group)
         known = latest.get(place)
@@ -176,14 +176,14 @@ def newest(found: Iterable[Registration]) -> list[Registration]:
     return list(latest.values())
 
 
-def with_verdict(one: Registration, *, enabled: bool, weight: float | None) -> Registration:
+def with_overrides(one: ServiceInstance, *, enabled: bool, weight: float | None) -> ServiceInstance:
     """The registration as rules made it."""
     if one.instance.enabled == enabled and one.instance.weight == weight:
         return one
     return replace(one, instance=replace(one.instance, enabled=enabled, weight=weight))
 
 
-def _at(one: Registration) -> float:
+def _at(one: ServiceInstance) -> float:
     return one.instance.registered_at or 0.0
 
 

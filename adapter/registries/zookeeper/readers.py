@@ -10,9 +10,20 @@ from typing import Generic, Protocol, TypeVar
 
 from adapter.registries.errors import WrongRegistryAnswer
 from adapter.registries.roster import ServiceKey
-from adapter.registries.zookeeper.layouts import Registration, curator, newest, provider
-from adapter.registries.zookeeper.rules import SUFFIX, Rules, documents, overrides, subject
-from adapter.registries.zookeeper.session import Node, Session
+from adapter.registries.zookeeper.layouts import (
+    ServiceInstance,
+    newest_registrations,
+    parse_provider,
+    parse_service_instance,
+)
+from adapter.registries.zookeeper.override_rules import (
+    CONFIGURATORS_SUFFIX,
+    OverrideRules,
+    parse_configurator,
+    parse_override_urls,
+    rule_key,
+)
+from adapter.registries.zookeeper.session import Znode, ZooKeeperSession
 from adapter.settings.registries import ZooKeeperRegistry
 
 T = TypeVar("T")
@@ -20,12 +31,12 @@ T = TypeVar("T")
 DUBBO_RULES = "/dubbo/config/dubbo"
 
 
-class Reader(Protocol):
+class ServiceReader(Protocol):
     """A service in one layout. `found` and `overrides` are of the last reading that went well."""
 
     paths: tuple[str, ...]
-    found: tuple[Registration, ...]
-    overrides: Rules
+    found: tuple[ServiceInstance, ...]
+    overrides: OverrideRules
 
     def touch(self, path: str) -> None:
         """A node changed."""
@@ -33,20 +44,20 @@ class Reader(Protocol):
     def forget(self) -> None:
         """Nothing is sure any more."""
 
-    async def read(self, session: Session) -> None:
+    async def read(self, session: ZooKeeperSession) -> None:
         """Read what changed. Raises RegistryError."""
 
     def remarks(self) -> Iterable[str]:
         """Sentences about what could not be read."""
 
 
-class Documents(Generic[T]):
+class ChildrenCache(Generic[T]):
     """A directory whose nodes hold a document each. `decode` raises ValueError for what is none.
 
     `in_thread`: decoding one takes long, so that it is done beside the event loop.
     """
 
-    def __init__(self, path: str, decode: Callable[[str, Node], T], *, in_thread: bool = False) -> None:
+    def __init__(self, path: str, decode: Callable[[str, Znode], T], *, in_thread: bool = False) -> None:
         self.path = path
         self._decode = decode
         self._in_thread = in_thread
@@ -64,7 +75,7 @@ class Documents(Generic[T]):
         """Read all documents again."""
         self._stale.update(self._known)
 
-    async def read(self, session: Session, wanted: Callable[[str], bool] = bool) -> Mapping[str, T] | None:
+    async def read(self, session: ZooKeeperSession, wanted: Callable[[str], bool] = bool) -> Mapping[str, T] | None:
         """The documents by name; None where there is no such directory. Raises RegistryError."""
         listed = await session.children(self.path)
         names = sorted(name for name in listed or () if wanted(name))
@@ -81,7 +92,7 @@ class Documents(Generic[T]):
             return None
         return {name: document for name in names if (document := self._known.get(name)) is not None}
 
-    async def _read(self, session: Session, name: str) -> None:
+    async def _read(self, session: ZooKeeperSession, name: str) -> None:
         # Before the answer, for it may change again right after.
         self._stale.discard(name)
         try:
@@ -102,48 +113,48 @@ class Documents(Generic[T]):
             self.remarks[name] = f"{self.path}/{name} cannot be read: {error}"
 
 
-class InstanceReader:
+class CuratorReader:
     """A service of Curator's service discovery, of Dubbo 3 applications too."""
 
     def __init__(self, settings: ZooKeeperRegistry, key: ServiceKey) -> None:
-        self._root = root_of(settings)
+        self._root = services_root(settings)
         key_name = settings.pod_name_key
-        self._documents = Documents(
-            f"{self._root}/{key.service}", lambda _, node: curator(node.body, node.created_at, key_name)
+        self._documents = ChildrenCache(
+            f"{self._root}/{key.service}", lambda _, node: parse_service_instance(node.body, node.created_at, key_name)
         )
         self.paths: tuple[str, ...] = (self._documents.path, self._root or "/")
-        self.found: tuple[Registration, ...] = ()
-        self.overrides = Rules()
+        self.found: tuple[ServiceInstance, ...] = ()
+        self.overrides = OverrideRules()
         self.touch = self._documents.touch
         self.forget = self._documents.forget
 
-    async def read(self, session: Session) -> None:
+    async def read(self, session: ZooKeeperSession) -> None:
         """Read the instances that are new or changed. Raises RegistryError."""
         found = await self._documents.read(session)
         if found is None:
             await _insist_on(session, self._root)
-        self.found = tuple(newest((found or {}).values()))
+        self.found = tuple(newest_registrations((found or {}).values()))
 
     def remarks(self) -> Iterable[str]:
         """Sentences about documents that could not be read."""
         return self._documents.remarks.values()
 
 
-class ProviderReader:
+class DubboInterfaceReader:
     """An interface of Dubbo's; the key's service is `interface` or `interface:version`, its group Dubbo's group."""
 
     def __init__(self, settings: ZooKeeperRegistry, key: ServiceKey) -> None:
-        self._root = root_of(settings)
+        self._root = services_root(settings)
         self._pod_name_key = settings.pod_name_key
         interface, _, self._version = key.service.partition(":")
         self._group = key.group
         self._providers = f"{self._root}/{interface}/providers"
         self._configurators = f"{self._root}/{interface}/configurators"
         self.paths: tuple[str, ...] = (self._providers, self._configurators, self._root or "/")
-        self._known: dict[str, Registration | None] = {}
+        self._known: dict[str, ServiceInstance | None] = {}
         self._remarks: dict[str, str] = {}
-        self.found: tuple[Registration, ...] = ()
-        self.overrides = Rules()
+        self.found: tuple[ServiceInstance, ...] = ()
+        self.overrides = OverrideRules()
 
     def touch(self, path: str) -> None:
         """Everything is in the names of nodes: they do not change."""
@@ -151,62 +162,64 @@ class ProviderReader:
     def forget(self) -> None:
         """The names are read each time anyhow."""
 
-    async def read(self, session: Session) -> None:
+    async def read(self, session: ZooKeeperSession) -> None:
         """Read the names of providers and rules. Raises RegistryError."""
         names = await session.children(self._providers)
         if names is None:
             await _insist_on(session, self._root)
-        rules = overrides(await session.children(self._configurators) or ())
+        rules = parse_override_urls(await session.children(self._configurators) or ())
         self._known = {name: self._known.get(name) or self._decode(name) for name in sorted(names or ())}
         self._remarks = {name: remark for name, remark in self._remarks.items() if name in self._known}
-        self.found = tuple(newest(one for one in self._known.values() if one is not None and self._is_asked_for(one)))
+        self.found = tuple(
+            newest_registrations(one for one in self._known.values() if one is not None and self._is_asked_for(one))
+        )
         self.overrides = rules
 
     def remarks(self) -> Iterable[str]:
         """Sentences about providers and rules that could not be read."""
         return (*self._remarks.values(), *self.overrides.remarks)
 
-    def _decode(self, name: str) -> Registration | None:
+    def _decode(self, name: str) -> ServiceInstance | None:
         try:
-            return provider(name, self._pod_name_key)
+            return parse_provider(name, self._pod_name_key)
         except ValueError as error:
             self._remarks[name] = f"provider {name} cannot be read: {error}"
             return None
 
-    def _is_asked_for(self, one: Registration) -> bool:
+    def _is_asked_for(self, one: ServiceInstance) -> bool:
         return self._group in {"", one.group} and self._version in {"", one.version}
 
 
-class RuleReader:
+class OverrideRuleReader:
     """The rules of Dubbo's dynamic configuration, of all applications and interfaces, by what they are named after."""
 
     def __init__(self, settings: ZooKeeperRegistry) -> None:
-        self._documents = Documents(
+        self._documents = ChildrenCache(
             "/" + (settings.rules_root or DUBBO_RULES).strip("/"),
-            lambda name, node: documents(name, node.body),
+            lambda name, node: parse_configurator(name, node.body),
             in_thread=True,
         )
         self.path = self._documents.path
         self.touch = self._documents.touch
         self.forget = self._documents.forget
 
-    async def read(self, session: Session) -> Mapping[str, tuple[Rules, ...]]:
+    async def read(self, session: ZooKeeperSession) -> Mapping[str, tuple[OverrideRules, ...]]:
         """The rules by application or interface. Raises RegistryError."""
-        found = await self._documents.read(session, lambda name: name.endswith(SUFFIX)) or {}
-        by_subject: dict[str, tuple[Rules, ...]] = {}
+        found = await self._documents.read(session, lambda name: name.endswith(CONFIGURATORS_SUFFIX)) or {}
+        by_subject: dict[str, tuple[OverrideRules, ...]] = {}
         for name in sorted(found):
-            by_subject[subject(name)] = (*by_subject.get(subject(name), ()), found[name])
+            by_subject[rule_key(name)] = (*by_subject.get(rule_key(name), ()), found[name])
         return by_subject
 
 
-def root_of(settings: ZooKeeperRegistry) -> str:
+def services_root(settings: ZooKeeperRegistry) -> str:
     """The path that all services are below, without a slash at its end: empty for the topmost node."""
     usual = "/dubbo" if settings.layout == "DubboInterface" else "/services"
     bare = (settings.root or usual).strip("/")
     return f"/{bare}" if bare else ""
 
 
-def fault_of(key: ServiceKey, settings: ZooKeeperRegistry) -> str:
+def invalid_key_reason(key: ServiceKey, settings: ZooKeeperRegistry) -> str:
     """Why such a service cannot be followed; empty where it can."""
     node = key.service.partition(":")[0] if settings.layout == "DubboInterface" else key.service
     if node in {"", ".", ".."} or "/" in key.service or not key.service.isprintable():
@@ -218,7 +231,7 @@ def fault_of(key: ServiceKey, settings: ZooKeeperRegistry) -> str:
     return ""
 
 
-async def _insist_on(session: Session, root: str) -> None:
+async def _insist_on(session: ZooKeeperSession, root: str) -> None:
     # A wrong path, and a server that lost everything, look like a service without instances; both are told from one.
     path = root or "/"
     if not await session.exists(path, watch=True):

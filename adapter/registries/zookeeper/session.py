@@ -49,14 +49,14 @@ _GONE = (ConnectionLoss, ConnectionClosedError, SessionExpiredError)
 _ENDED = {KeeperState.CLOSED, KeeperState.AUTH_FAILED}
 
 
-class Node(NamedTuple):
+class Znode(NamedTuple):
     """A node's content, and when it was made (epoch seconds, by the server's clock)."""
 
     body: bytes
     created_at: float
 
 
-class Session:
+class ZooKeeperSession:
     """A session, kept up until it is closed. Callbacks are called in the event loop.
 
     `on_connected` hears of each connection, `on_lost` of each that is gone; `on_change` gets the path of a node that
@@ -147,10 +147,10 @@ class Session:
         stat = await self._ask(path, "exists_async")
         return stat is not None and stat.numChildren > 0
 
-    async def node(self, path: str) -> Node | None:
+    async def node(self, path: str) -> Znode | None:
         """A node's content, None where there is no such node; changes are told of."""
         found = await self._ask(path, "get_async", watch=self._heard_event)
-        return None if found is None else Node(found[0] or b"", found[1].ctime / 1000)
+        return None if found is None else Znode(found[0] or b"", found[1].ctime / 1000)
 
     async def renew_password(self) -> None:
         """Show the password again if its file has changed; the server adds it to what it knows of this session."""

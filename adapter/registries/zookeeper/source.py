@@ -15,16 +15,16 @@ from adapter.load.roster import Roster
 from adapter.registries.errors import NotAllowed, RegistryError, WrongRegistryAnswer
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
+from adapter.registries.zookeeper.override_rules import OverrideRules, apply_rules
 from adapter.registries.zookeeper.readers import (
-    InstanceReader,
-    ProviderReader,
-    Reader,
-    RuleReader,
-    fault_of,
-    root_of,
+    CuratorReader,
+    DubboInterfaceReader,
+    OverrideRuleReader,
+    ServiceReader,
+    invalid_key_reason,
+    services_root,
 )
-from adapter.registries.zookeeper.rules import Rules, applied
-from adapter.registries.zookeeper.session import Session
+from adapter.registries.zookeeper.session import ZooKeeperSession
 from adapter.runtime.backoff import Backoff
 from adapter.settings.registries import ZooKeeperRegistry
 
@@ -43,7 +43,7 @@ class _Followed:
     """A service that is followed. `current`: what was read is what the server has, as far as it told."""
 
     key: ServiceKey
-    reader: Reader
+    reader: ServiceReader
     dirty: asyncio.Event = field(default_factory=asyncio.Event)
     current: bool = False
     was_read: bool = False
@@ -60,9 +60,9 @@ class ZooKeeperSource:
         self._book = book
         self._followed: dict[ServiceKey, _Followed] = {}
         self._by_path: dict[str, set[_Followed]] = {}
-        self._root = root_of(settings)
+        self._root = services_root(settings)
         self._rules = _RuleBook(settings) if settings.layout != "Curator" else None
-        self._session: Session | None = None
+        self._session: ZooKeeperSession | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._was_connected = self._hesitated = False
         self._witness = ""
@@ -74,7 +74,7 @@ class ZooKeeperSource:
         for key in self._followed.keys() - wanted:
             self._leave(self._followed.pop(key))
         for key in sorted(wanted - self._followed.keys()):
-            fault = fault_of(key, self._settings)
+            fault = invalid_key_reason(key, self._settings)
             if fault:
                 self._book.failed(WrongRegistryAnswer(fault), [key])
             else:
@@ -110,7 +110,7 @@ class ZooKeeperSource:
         """One session after the other: kazoo mends what it can, and begins anew only after a refusal."""
         backoff = Backoff()
         while True:
-            session = Session(self._settings, self._connected, self._lost, self._changed)
+            session = ZooKeeperSession(self._settings, self._connected, self._lost, self._changed)
             try:
                 self._session = session
                 await session.open()
@@ -171,7 +171,7 @@ class ZooKeeperSource:
                 self._hesitated = True
                 self._book.failed(error)
 
-    async def _beat(self, session: Session) -> None:
+    async def _beat(self, session: ZooKeeperSession) -> None:
         slow = await session.pulse() > SLOW_SECONDS
         if slow or self._hesitated:
             # The sessions of those who registered may have ended meanwhile, though this one did not.
@@ -185,7 +185,7 @@ class ZooKeeperSource:
     def _take_up(self, key: ServiceKey) -> None:
         by_interface = self._settings.layout == "DubboInterface"
         settings = self._settings
-        reader: Reader = ProviderReader(settings, key) if by_interface else InstanceReader(settings, key)
+        reader: ServiceReader = DubboInterfaceReader(settings, key) if by_interface else CuratorReader(settings, key)
         followed = self._followed[key] = _Followed(key, reader)
         followed.dirty.set()
         for path in reader.paths:
@@ -246,7 +246,7 @@ class ZooKeeperSource:
         dynamic = self._rules.about(followed) if self._rules is not None else ()
         rules = [rule for one in (followed.reader.overrides, *dynamic) for rule in one.rules]
         self._remark(followed, [remark for one in dynamic for remark in one.remarks])
-        instances = [one.instance for one in applied(found, rules)]
+        instances = [one.instance for one in apply_rules(found, rules)]
         self._book.heard(followed.key, instances, alive=followed.vouched and not instances)
 
     def _remark(self, followed: _Followed, of_rules: Iterable[str]) -> None:
@@ -280,7 +280,7 @@ class ZooKeeperSource:
 
     # Signs of life for lists that are empty
 
-    async def _vouch(self, session: Session) -> None:
+    async def _vouch(self, session: ZooKeeperSession) -> None:
         """Let empty lists say whether other services have instances, in a session old enough for all to have come."""
         empty = [one for one in self._followed.values() if one.current and not one.reader.found]
         if not empty or session.since is None:
@@ -292,7 +292,7 @@ class ZooKeeperSource:
                 followed.vouched = alive
                 self._tell(followed)
 
-    async def _others_have_instances(self, session: Session) -> bool:
+    async def _others_have_instances(self, session: ZooKeeperSession) -> bool:
         if self._witness and await session.has_children(self._witness):
             return True
         below = "/providers" if self._settings.layout == "DubboInterface" else ""
@@ -312,12 +312,12 @@ class _RuleBook:
     """The rules of Dubbo's dynamic configuration; `by_subject` is None until they were read once."""
 
     def __init__(self, settings: ZooKeeperRegistry) -> None:
-        self.reader = RuleReader(settings)
+        self.reader = OverrideRuleReader(settings)
         self.dirty = asyncio.Event()
         self.current = False
-        self.by_subject: Mapping[str, tuple[Rules, ...]] | None = None
+        self.by_subject: Mapping[str, tuple[OverrideRules, ...]] | None = None
 
-    def about(self, followed: _Followed) -> tuple[Rules, ...]:
+    def about(self, followed: _Followed) -> tuple[OverrideRules, ...]:
         """Those named after the service's applications, then those after its interface: the later win."""
         found = followed.reader.found
         subjects = [*sorted({one.application for one in found}), *sorted({one.interface for one in found} - {""})]

@@ -14,18 +14,18 @@ import msgspec
 
 from adapter.registries.zookeeper.layouts import (
     DubboUrl,
-    Registration,
-    dubbo_url,
+    ServiceInstance,
     is_enabled,
-    version,
-    weight,
-    with_verdict,
+    parse_dubbo_url,
+    parse_weight,
+    service_version,
+    with_overrides,
 )
 from adapter.runtime import document_text
 from adapter.runtime.decoding import decode
 
 ANY_HOST = "0.0.0.0"  # noqa: S104 - Dubbo's word for every address, not one to listen on
-SUFFIX = ".configurators"
+CONFIGURATORS_SUFFIX = ".configurators"
 LARGEST_RULE = 64 * 1024
 """Bytes of a YAML document."""
 MOST_RULES = 1000
@@ -35,7 +35,7 @@ _DECIDING = ("disabled", "enabled", "weight")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class OverrideRule:
     """Parameters for the providers that all conditions hold for.
 
     `addresses` are `ip:port`, `ip`, or any host with or without a port; `service` is `group/interface:version` as
@@ -51,10 +51,10 @@ class Rule:
     rank: tuple[str, int] = ("", 0)
 
 
-class Rules(NamedTuple):
+class OverrideRules(NamedTuple):
     """Rules in the order in which they count, and sentences about what could not be read."""
 
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[OverrideRule, ...] = ()
     remarks: tuple[str, ...] = ()
 
 
@@ -85,44 +85,44 @@ class _Config(msgspec.Struct):
     configs: list[_Item] | None = None
 
 
-def overrides(nodes: Iterable[str]) -> Rules:
+def parse_override_urls(nodes: Iterable[str]) -> OverrideRules:
     """The rules of an interface's `configurators`, from the names of its nodes."""
     rules, remarks = [], []
     for node in nodes:
         try:
-            rule = _override(dubbo_url(node))
+            rule = _override(parse_dubbo_url(node))
         except ValueError as error:
             remarks.append(f"rule {node} is not applied: {error}")
             continue
         if rule is not None:
             rules.append(rule)
     # Dubbo's own order: by host, where any host comes first, then by priority; later ones win.
-    return Rules(tuple(sorted(rules, key=lambda rule: rule.rank)), tuple(remarks))
+    return OverrideRules(tuple(sorted(rules, key=lambda rule: rule.rank)), tuple(remarks))
 
 
-def documents(node: str, body: bytes) -> Rules:
+def parse_configurator(node: str, body: bytes) -> OverrideRules:
     """The rules of one node of Dubbo's dynamic configuration, for an application or for an interface."""
     try:
-        return Rules(tuple(_document(body)))
+        return OverrideRules(tuple(_document(body)))
     except (ValueError, document_text.TextError) as error:
-        return Rules((), (f"rule {node} is not applied: {' '.join(str(error).split())}",))
+        return OverrideRules((), (f"rule {node} is not applied: {' '.join(str(error).split())}",))
 
 
-def applied(found: Iterable[Registration], rules: Sequence[Rule]) -> Iterator[Registration]:
+def apply_rules(found: Iterable[ServiceInstance], rules: Sequence[OverrideRule]) -> Iterator[ServiceInstance]:
     """The registrations as these rules make them."""
     for one in found:
         yield _apply(one, rules) if rules else one
 
 
-def subject(node: str) -> str:
+def rule_key(node: str) -> str:
     """The application or interface that a node of the dynamic configuration is named after.
 
     Dubbo names it `interface:version:group`, early Dubbo-admins `group*interface:version`.
     """
-    return node.removesuffix(SUFFIX).partition(":")[0].rpartition("*")[2]
+    return node.removesuffix(CONFIGURATORS_SUFFIX).partition(":")[0].rpartition("*")[2]
 
 
-def _apply(one: Registration, rules: Sequence[Rule]) -> Registration:
+def _apply(one: ServiceInstance, rules: Sequence[OverrideRule]) -> ServiceInstance:
     by_url = bool(one.protocol)
     own = {key: value for key in _DECIDING if by_url and (value := one.instance.metadata.get(key))}
     query = own
@@ -133,14 +133,14 @@ def _apply(one: Registration, rules: Sequence[Rule]) -> Registration:
         return one
     # A provider registered as not enabled is not even seen by consumers, whatever rules say.
     allowed = own.get("enabled", "").lower() != "false" if by_url else one.instance.enabled
-    return with_verdict(
+    return with_overrides(
         one,
         enabled=allowed and is_enabled(query),
-        weight=weight(query) if "weight" in query else one.instance.weight,
+        weight=parse_weight(query) if "weight" in query else one.instance.weight,
     )
 
 
-def _matches(rule: Rule, one: Registration) -> bool:
+def _matches(rule: OverrideRule, one: ServiceInstance) -> bool:
     if rule.application and rule.application != one.application:
         return False
     if rule.service != "*" and rule.service != _service_key(one.group, one.interface, one.version):
@@ -159,7 +159,7 @@ def _address(host: str, port: int | None) -> str:
     return shown if port is None else f"{shown}:{port}"
 
 
-def _override(url: DubboUrl) -> Rule | None:
+def _override(url: DubboUrl) -> OverrideRule | None:
     """The rule of an override node; None for one that pulls no provider out of all traffic."""
     query = url.query
     if query.get("enabled", "true").lower() == "false":
@@ -175,9 +175,9 @@ def _override(url: DubboUrl) -> Rule | None:
         raise _NotClearError(f"it is about the application {query['application']} alone")
     if url.port is None and url.host != ANY_HOST:
         return None  # the address of one consumer
-    return Rule(
+    return OverrideRule(
         addresses=(_address(url.host, url.port),),
-        service=_service_key(query.get("group", ""), url.interface, version(query)),
+        service=_service_key(query.get("group", ""), url.interface, service_version(query)),
         application="",
         parameters=parameters,
         keeps=url.protocol == "absent",
@@ -185,12 +185,12 @@ def _override(url: DubboUrl) -> Rule | None:
     )
 
 
-def _document(body: bytes) -> Iterator[Rule]:
+def _document(body: bytes) -> Iterator[OverrideRule]:
     if len(body) > LARGEST_RULE:
         raise _NotClearError(f"it is larger than {LARGEST_RULE >> 10} KiB")
     text = body.decode()
     if text.lstrip().startswith("["):
-        found = overrides(decode(body, list[str]))
+        found = parse_override_urls(decode(body, list[str]))
         if found.remarks:
             raise _NotClearError("; ".join(found.remarks))
         yield from found.rules
@@ -206,7 +206,7 @@ def _document(body: bytes) -> Iterator[Rule]:
         yield rule
 
 
-def _item(item: _Item, config: _Config) -> Iterator[Rule]:
+def _item(item: _Item, config: _Config) -> Iterator[OverrideRule]:
     parameters = _deciding({key: _word(value) for key, value in (item.parameters or {}).items()})
     enabled = config.enabled if item.type in {None, "", "general"} else item.enabled
     if not parameters or not enabled:
@@ -219,7 +219,7 @@ def _item(item: _Item, config: _Config) -> Iterator[Rule]:
     services = item.services or ["*"] if by_application else [config.key]
     for application in applications:
         for service in services:
-            yield Rule(
+            yield OverrideRule(
                 addresses=_addresses(item),
                 service=service,
                 application="" if application == "*" else application,
@@ -249,7 +249,7 @@ def _addresses(item: _Item) -> tuple[str, ...]:
 def _deciding(parameters: Mapping[str, str]) -> Mapping[str, str]:
     """Those parameters that decide over traffic."""
     found = {key: value for key in _DECIDING if (value := parameters.get(key))}
-    if weight(found) is None:
+    if parse_weight(found) is None:
         raise _NotClearError(f"its weight {found['weight']} is no number")
     return found
 

@@ -10,16 +10,23 @@ from typing import NamedTuple
 
 from adapter.load.matching import canonical_ip
 from adapter.load.roster import Instance
-from adapter.registries.eureka.wire import Application, Entry, Lease, Registration, entries, registrations
+from adapter.registries.eureka.wire import (
+    Application,
+    InstanceInfo,
+    InstanceSummary,
+    LeaseTimes,
+    instance_infos,
+    instance_summaries,
+)
 from adapter.runtime.slices import Slices
 
 EVICTION_SECONDS = 60.0
 """How often a server looks for leases that ended, by default."""
-CACHED_SECONDS = 210.0
+LONGEST_CACHE_SECONDS = 210.0
 """How old the renewals in a list may be: a list nothing of which changed is kept for 180 s, and its copy for 30 s."""
 
 
-class Row(NamedTuple):
+class CopiedInstance(NamedTuple):
     """An instance: its status as the server counts it, and for kept applications the rest."""
 
     status: str
@@ -37,7 +44,7 @@ class RegistryCopy:
         self.protected: frozenset[str] = frozenset()
         """Those with an instance that would have been evicted long ago if the server did not protect itself."""
         self._pod_name_key = pod_name_key
-        self._rows: dict[str, dict[str, Row]] = {}
+        self._rows: dict[str, dict[str, CopiedInstance]] = {}
         self._counts: Counter[str] = Counter()
         self._ends: dict[str, float] = {}
         """When the first lease of an application ends or ended, by the list that was read last."""
@@ -58,7 +65,7 @@ class RegistryCopy:
         """Whether the application has instances."""
         return name in self._rows
 
-    def row(self, name: str, entry: Entry) -> Row | None:
+    def row(self, name: str, entry: InstanceSummary) -> CopiedInstance | None:
         """What is known of this instance."""
         return self._rows.get(name, {}).get(entry.id)
 
@@ -73,12 +80,12 @@ class RegistryCopy:
         Raises msgspec.MsgspecError.
         """
 
-        def put(name: str, entry: Entry) -> None:
+        def put(name: str, entry: InstanceSummary) -> None:
             self._put(name, entry, before.row(name, entry) if before is not None else None)
 
         await self._each(applications, put)
         # The list may be older than it seems, but surely not older than the youngest sign of life in it.
-        then = max(now - CACHED_SECONDS, self._heard) - EVICTION_SECONDS
+        then = max(now - LONGEST_CACHE_SECONDS, self._heard) - EVICTION_SECONDS
         self.protected = frozenset(name for name, ends in self._ends.items() if ends < then)
 
     async def apply(self, applications: Iterable[Application]) -> frozenset[str]:
@@ -88,7 +95,7 @@ class RegistryCopy:
         """
         changed: set[str] = set()
 
-        def change(name: str, entry: Entry) -> None:
+        def change(name: str, entry: InstanceSummary) -> None:
             before = self._drop(name, entry)
             leaves = (entry.action_type or "").upper() == "DELETED"
             after = None if leaves else self._put(name, entry, before)
@@ -98,19 +105,19 @@ class RegistryCopy:
         await self._each(applications, change)
         return frozenset(changed)
 
-    async def _each(self, applications: Iterable[Application], take: Callable[[str, Entry], object]) -> None:
+    async def _each(self, applications: Iterable[Application], take: Callable[[str, InstanceSummary], object]) -> None:
         slices = Slices()
         for application in applications:
             name = application.name.upper()
-            for entry in registrations(application) if name in self.kept else entries(application):
+            for entry in instance_infos(application) if name in self.kept else instance_summaries(application):
                 take(name, entry)
                 await slices.breathe()
 
-    def _put(self, name: str, entry: Entry, known: Row | None) -> Row:
+    def _put(self, name: str, entry: InstanceSummary, known: CopiedInstance | None) -> CopiedInstance:
         """List an instance. What is known of it already is used again where it is the same."""
-        row = Row(entry.state)
-        if isinstance(entry, Registration):
-            row = Row(entry.state, entry.instance(self._pod_name_key))
+        row = CopiedInstance(entry.state)
+        if isinstance(entry, InstanceInfo):
+            row = CopiedInstance(entry.state, entry.instance(self._pod_name_key))
             self._note(name, entry.lease)
         row = known if known is not None and known == row else row
         self._drop(name, entry)
@@ -118,12 +125,12 @@ class RegistryCopy:
         self._counts[row.status] += 1
         return row
 
-    def _note(self, name: str, lease: Lease | None) -> None:
+    def _note(self, name: str, lease: LeaseTimes | None) -> None:
         if lease is not None:
             self._ends[name] = min(lease.ends, self._ends.get(name, lease.ends))
             self._heard = max(lease.heard, self._heard)
 
-    def _drop(self, name: str, entry: Entry) -> Row | None:
+    def _drop(self, name: str, entry: InstanceSummary) -> CopiedInstance | None:
         rows = self._rows.get(name, {})
         row = rows.pop(entry.id, None)
         if row is not None:

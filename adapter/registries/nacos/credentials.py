@@ -10,27 +10,27 @@ from typing import TypeVar
 
 from adapter.registries.errors import NotAllowed, NotAuthenticated, RegistryUnreachable, WrongRegistryAnswer
 from adapter.registries.failover import refusal, send
-from adapter.registries.nacos.wire import Place, Token, reading
+from adapter.registries.nacos.wire import LoginResponse, NacosService, decode_body
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.outbound import Client, Reply, secret
 from adapter.settings.registries import NacosRegistry
 
-LOGIN_AGAIN_SECONDS = 30.0
+YOUNG_TOKEN_SECONDS = 30.0
 """How old a refused token must be before another is asked for: a young one is refused for lack of rights."""
 
-MOVED = frozenset({404, 405, 410, 501})
+NO_SUCH_CALL = frozenset({404, 405, 410, 501})
 """Statuses by which servers of another version say that they have no such call."""
 
 _LOGINS = ("/v3/auth/user/login", "/v1/auth/login", "/v1/auth/users/login")
 _PASSWORD_500 = b"No message available"
 _RENEW_AT = 0.9
-_TOKEN = Decoder(Token).decode
+_TOKEN = Decoder(LoginResponse).decode
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class RequestCredentials:
     """What goes with a request: a token, or the fields of a signature, or nothing."""
 
     token: str = field(default="", repr=False)
@@ -47,7 +47,7 @@ class Proof:
         return {"accessToken": self.token} if self.token else dict(self.signature)
 
 
-class Identity:
+class CredentialProvider:
     """Proves each request. One token is shared by all servers; `clock` gives seconds."""
 
     def __init__(self, settings: NacosRegistry, client: Client, clock: Callable[[], float]) -> None:
@@ -59,7 +59,7 @@ class Identity:
         self._until = 0.0
         self._turn = asyncio.Lock()
 
-    async def proven(self, server: str, place: Place, ask: Callable[[Proof], Awaitable[T]]) -> T:
+    async def proven(self, server: str, place: NacosService, ask: Callable[[RequestCredentials], Awaitable[T]]) -> T:
         """Ask with a proof; where that is refused and a new login may help, log in again and ask once more."""
         proof = await self._proof(server, place)
         try:
@@ -69,23 +69,23 @@ class Identity:
                 raise
         return await ask(await self._proof(server, place))
 
-    async def _proof(self, server: str, place: Place) -> Proof:
+    async def _proof(self, server: str, place: NacosService) -> RequestCredentials:
         if self._settings.access_key_file:
-            return Proof(signature=await self._signature(place))
+            return RequestCredentials(signature=await self._signature(place))
         if not self._settings.username:
-            return Proof()
+            return RequestCredentials()
         async with self._turn:
             if not self._token or self._clock() >= self._until:
                 await self._login(server)
-            return Proof(self._token)
+            return RequestCredentials(self._token)
 
-    def _drop(self, proof: Proof) -> bool:
+    def _drop(self, proof: RequestCredentials) -> bool:
         """Whether the next proof will be another one."""
         if not proof.token:
             return False
         if proof.token != self._token:
             return True
-        if self._clock() - self._since < LOGIN_AGAIN_SECONDS:
+        if self._clock() - self._since < YOUNG_TOKEN_SECONDS:
             return False
         self._token = ""
         return True
@@ -96,7 +96,7 @@ class Identity:
         self._token = ""
         form = {"username": self._settings.username, "password": await self._secret(self._settings.password_file)}
         reply = await self._ask_login(server, form)
-        token = reading(_TOKEN, reply.body, f"login at {server}")
+        token = decode_body(_TOKEN, reply.body, f"login at {server}")
         if not token.access_token:
             raise WrongRegistryAnswer(f"login at {server}: no token in the answer; name no `username` for this server")
         self._token, self._since = token.access_token, self._clock()
@@ -108,7 +108,7 @@ class Identity:
             reply = await send(self._client, "POST", server + path, data=form)
             if reply.status == 200:
                 return reply
-            if reply.status not in MOVED:
+            if reply.status not in NO_SUCH_CALL:
                 raise _login_refused(server, reply)
         raise WrongRegistryAnswer(
             f"{server} has no login: end the address with Nacos' context path (/nacos), or name no `username`"
@@ -116,7 +116,7 @@ class Identity:
 
     # --- signature ---
 
-    async def _signature(self, place: Place) -> dict[str, str]:
+    async def _signature(self, place: NacosService) -> dict[str, str]:
         access_key = await self._secret(self._settings.access_key_file)
         key = await self._secret(self._settings.secret_key_file)
         return signature(access_key, key, place.grouped, self._clock())
