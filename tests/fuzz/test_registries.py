@@ -170,14 +170,14 @@ async def nacos_pushed(body: bytes) -> tuple[Instance, ...]:
     )
     assert sent.body == body
     found: tuple[Instance, ...] = ()
-    for decode in (nacos_grpc._RESPONSE, nacos_grpc._NOTIFICATION, nacos_push._SUBSCRIBED):
+    for decode in (nacos_grpc._RESPONSE, nacos_grpc._SERVER_REQUEST, nacos_push._SUBSCRIBED):
         try:
             told = nacos_wire.decode_body(decode, sent.body, "gRPC")
         except RegistryError as error:
             str(error)
             continue
         info = getattr(told, "service_info", None)
-        found += READER.listed(info).instances if info is not None else ()
+        found += READER.decode_service_info(info).instances if info is not None else ()
     return found
 
 

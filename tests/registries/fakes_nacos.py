@@ -156,8 +156,8 @@ class FakeNacos:
         told: dict[str, Any] = {"requestId": grouped, "serviceInfo": {**self._info(namespace, grouped), "name": name}}
         if self.namespace_in_push:
             told |= {"namespace": namespace, "serviceName": name, "groupName": group}
-        for queue, places in self._subscribers.values():
-            if (namespace, grouped) in places:
+        for queue, services in self._subscribers.values():
+            if (namespace, grouped) in services:
                 queue.put_nowait(_message("NotifySubscriberRequest", told))
 
     async def until(self, holds: Any) -> None:
@@ -169,7 +169,7 @@ class FakeNacos:
 
     @property
     def subscriptions(self) -> set[tuple[str, str]]:
-        return set().union(*(places for _, places in self._subscribers.values()))
+        return set().union(*(services for _, services in self._subscribers.values()))
 
     @property
     def connections(self) -> int:
@@ -237,23 +237,23 @@ class FakeNacos:
     def _list(self, path: str, query: Mapping[str, str]) -> web.Response:
         name = query["serviceName"]
         grouped = name if "@@" in name else f"{query['groupName']}@@{name}"
-        place = (query["namespaceId"], grouped)
+        service = (query["namespaceId"], grouped)
         if path == "/v1/ns/instance/list":
-            return web.json_response({**self._info(*place), "name": grouped})
+            return web.json_response({**self._info(*service), "name": grouped})
         if path == "/v3/client/ns/instance/list":
-            return web.json_response({"code": 0, "message": "success", "data": self._info(*place)["hosts"]})
+            return web.json_response({"code": 0, "message": "success", "data": self._info(*service)["hosts"]})
         if path == "/v3/admin/ns/instance/list":
-            return self._administrators_list(place)
-        found = self.services.get(place, [])
+            return self._administrators_list(service)
+        found = self.services.get(service, [])
         page = {"instances": found[: int(query["pageSize"])], "count": len(found)} if found else {"count": 0}
         return web.json_response({"code": 0, "message": "success", "data": page})
 
-    def _administrators_list(self, place: tuple[str, str]) -> web.Response:
+    def _administrators_list(self, service: tuple[str, str]) -> web.Response:
         """Nacos 3.1 shows one cluster, `DEFAULT` where none is named, and a cluster without instances is none."""
         lacking = ""
-        if place not in self.services:
-            lacking = f"service {place[1]} is not found!"
-        found = [one for one in self.services.get(place, []) if one.get("clusterName") in {"DEFAULT", None}]
+        if service not in self.services:
+            lacking = f"service {service[1]} is not found!"
+        found = [one for one in self.services.get(service, []) if one.get("clusterName") in {"DEFAULT", None}]
         if not found and not lacking:
             lacking = "cluster DEFAULT is not found!"
         if lacking:
@@ -319,10 +319,10 @@ class FakeNacos:
         if refusal or request["serviceName"] in self.push_disabled_for:
             return _failure(403, refusal or "not for you")
         grouped = f"{request['groupName']}@@{request['serviceName']}"
-        _, places = self._subscribers[peer]
-        place = (request["namespace"], grouped)
-        places.add(place) if request["subscribe"] else places.discard(place)
-        info = {**self._info(*place), "name": request["serviceName"]}
+        _, services = self._subscribers[peer]
+        service = (request["namespace"], grouped)
+        services.add(service) if request["subscribe"] else services.discard(service)
+        info = {**self._info(*service), "name": request["serviceName"]}
         return _message("SubscribeServiceResponse", {"resultCode": 200, "serviceInfo": info})
 
     async def _stream(self, messages: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:

@@ -44,7 +44,7 @@ async def subscribed(nacos: FakeNacos, world: World, *services: str) -> None:
     """Wait until these services (default: shop) are subscribed to, and pushes are what is believed."""
     places = {("public", f"DEFAULT_GROUP@@{service}") for service in services or ("shop",)}
     await nacos.until(lambda: nacos.subscriptions == places)
-    await eventually(lambda: len(world.source.carried) == len(places))
+    await eventually(lambda: len(world.source.pushed) == len(places))
 
 
 async def eventually(holds: Callable[[], bool]) -> None:
@@ -347,7 +347,7 @@ class TestAccess:
             await nacos.until(lambda: "SubscribeServiceRequest" in nacos.calls)
             nacos.put(host(1))
             await world.until_listed("web-1")
-            assert world.source.carried == frozenset()
+            assert world.source.pushed == frozenset()
 
 
 class TestTls:

@@ -160,7 +160,7 @@ async def test_a_pod_that_was_pulled_out_is_seen_and_seen_again_when_it_is_put_b
     pull_out, put_back, absent = MEANS[means]
     async with following(settings(shop.polaris, push=push)) as world:
         service = await all_serving(world)
-        await eventually(lambda: bool(world.source.carried) is push)
+        await eventually(lambda: bool(world.source.pushed) is push)
         before = world.roster.instances
         await pull_out(shop)
         await world.ears.until(lambda: world.roster.instances != before)
@@ -184,7 +184,7 @@ async def test_missed_beats_make_a_pod_unhealthy(shop: Shop) -> None:
 async def test_a_restart_is_seen_and_turns_nobody_out(own_shop: Shop) -> None:
     async with following(settings(own_shop.polaris)) as world:
         service = await all_serving(world)
-        await eventually(lambda: bool(world.source.carried))
+        await eventually(lambda: bool(world.source.pushed))
         with service.nobody_turns_out():
             await asyncio.to_thread(own_shop.polaris.restart)
             await eventually(world.doubted)
@@ -196,7 +196,7 @@ async def test_a_restart_is_seen_and_turns_nobody_out(own_shop: Shop) -> None:
 async def test_an_outage_longer_than_stale_turns_nobody_out_nor_in(own_shop: Shop) -> None:
     async with following(settings(own_shop.polaris)) as world:
         service = await all_serving(world)
-        await eventually(lambda: bool(world.source.carried))
+        await eventually(lambda: bool(world.source.pushed))
         await own_shop.put(0, weight=0)
         await world.ears.until(lambda: service.out() == ["web-0"])
         with service.nobody_turns_out():  # 10 min by its clock: stale after 5
@@ -211,7 +211,7 @@ async def test_an_outage_longer_than_stale_turns_nobody_out_nor_in(own_shop: Sho
 async def test_a_frozen_server_is_noticed_and_turns_nobody_out(own_shop: Shop) -> None:
     async with following(settings(own_shop.polaris, timeout_seconds=1)) as world:
         service = await all_serving(world)
-        await eventually(lambda: bool(world.source.carried))
+        await eventually(lambda: bool(world.source.pushed))
         own_shop.polaris.component.signal(signal.SIGSTOP)
         with service.nobody_turns_out():
             await world.until_error("no answer within 1 s")
@@ -222,7 +222,7 @@ async def test_a_frozen_server_is_noticed_and_turns_nobody_out(own_shop: Shop) -
 async def test_a_server_that_forgot_all_turns_nobody_out(own_shop: Shop) -> None:
     async with following(settings(own_shop.polaris)) as world:
         service = await all_serving(world)
-        await eventually(lambda: bool(world.source.carried))
+        await eventually(lambda: bool(world.source.pushed))
         with service.nobody_turns_out():
             await asyncio.to_thread(own_shop.polaris.restart, wipe=True)
             await world.ears.until(lambda: world.listed() == [] and not world.error)
@@ -235,7 +235,7 @@ async def test_a_login_that_the_server_does_not_have_is_said(shop: Shop, tmp_pat
     (tmp_path / "password").write_text("wrong")
     access = {"username": "nacos", "password_file": str(tmp_path / "password")}
     async with following(settings(shop.polaris, **access)) as world:
-        await world.until_error("or name no `username`")
+        await world.until_error("or leave `username` empty")
     assert not world.roster.valid
 
 
@@ -247,7 +247,7 @@ async def test_by_tls_changes_are_pushed_too(tmp_path: Path) -> None:
     authority.cert_pem.write_to_path(str(files[2]))
     with Polaris(tls=(files[0], files[1], files[2])) as polaris:
         async with following(settings(polaris, tls=RegistryTls(ca_file=str(files[2])))) as world:
-            await eventually(lambda: world.source.carried == {SHOP})
+            await eventually(lambda: world.source.pushed == {SHOP})
             native: dict[str, Any] = {"service": "shop", "namespace": "default", "host": "10.0.0.10", "port": 8080}
             native["metadata"] = {"pod": "web-0"}
             await asyncio.to_thread(polaris.call, "POST", "/naming/v1/instances", [native])
@@ -266,7 +266,7 @@ async def test_the_delay_of_a_change(
     whole, own = [], []
     async with following(settings(shop.polaris, push=push)) as world:
         await all_serving(world)
-        await eventually(lambda: bool(world.source.carried) is push)
+        await eventually(lambda: bool(world.source.pushed) is push)
         for number in range(_CHANGES):
             await asyncio.sleep(random.random())  # at any phase of the server's second
             began, weight = time.monotonic(), number % 2

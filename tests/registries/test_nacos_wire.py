@@ -50,7 +50,7 @@ def test_an_envelope_may_lack_a_body() -> None:
 
 def test_a_host_becomes_an_instance_with_all_that_speaks_for_or_against_it() -> None:
     host = Host(ip="fd00::1", port=1, weight=0.5, healthy=False, enabled=False, metadata={"pod": "a", "none": None})
-    [instance] = InstanceDecoder((), "pod").instances([host])
+    [instance] = InstanceDecoder((), "pod").decode([host])
     assert (instance.ip, instance.port, instance.weight) == ("fd00::1", 1, 0.5)
     assert (instance.healthy, instance.enabled) == (False, False)
     assert instance.pod_name == "a"
@@ -59,19 +59,19 @@ def test_a_host_becomes_an_instance_with_all_that_speaks_for_or_against_it() -> 
 
 def test_only_the_clusters_of_the_settings_count() -> None:
     hosts = [Host(ip="a", port=1, cluster_name="HZ"), Host(ip="b", port=1, cluster_name="SH")]
-    assert [one.ip for one in InstanceDecoder(["SH"], "").instances(hosts)] == ["b"]
-    assert [one.ip for one in InstanceDecoder([], "").instances(hosts)] == ["a", "b"]
+    assert [one.ip for one in InstanceDecoder(["SH"], "").decode(hosts)] == ["b"]
+    assert [one.ip for one in InstanceDecoder([], "").decode(hosts)] == ["a", "b"]
 
 
 def test_the_same_hosts_in_another_order_are_no_change() -> None:
     hosts = [Host(ip="b", port=1), Host(ip="a", port=2), Host(ip="a", port=1)]
-    reader = InstanceDecoder([], "")
-    assert reader.instances(hosts) == reader.instances(reversed(hosts))
+    decoder = InstanceDecoder([], "")
+    assert decoder.decode(hosts) == decoder.decode(reversed(hosts))
 
 
 def test_a_name_may_hold_the_group_or_stand_beside_it() -> None:
-    assert ServiceInfo(hosts=[], name="shop", group_name="G").grouped == "G@@shop"
-    assert ServiceInfo(hosts=[], name="G@@shop", group_name="G").grouped == "G@@shop"
+    assert ServiceInfo(hosts=[], name="shop", group_name="G").grouped_name == "G@@shop"
+    assert ServiceInfo(hosts=[], name="G@@shop", group_name="G").grouped_name == "G@@shop"
 
 
 def test_a_signature_is_a_known_one() -> None:

@@ -204,7 +204,7 @@ async def test_without_its_extra_nacos_is_polled_and_the_log_says_why(without: C
     with capture_logs() as logs:
         await NacosSource(nacos, book)._keep_subscribed(None)  # type: ignore[arg-type]
     (said,) = logs
-    assert (said["event"], said["registry"]) == ("nothing is pushed, services are listed", "main")
+    assert (said["event"], said["registry"]) == ("push is off, services are polled", "main")
     assert "needs the extra nacos, which is not installed" in said["why"]
 
 
