@@ -138,10 +138,10 @@ READER = nacos_wire.InstanceDecoder((), "pod")
 async def eureka(body: bytes) -> tuple[Instance, ...]:
     copy = RegistryCopy(["SHOP"], "pod")
     try:
-        await copy.fill(eureka_wire.Applications(Body(body)), 1.7e9)
-        await copy.apply(eureka_wire.Applications(Body(body)))
+        await copy.load(eureka_wire.Applications(Body(body)), 1.7e9)
+        await copy.apply_delta(eureka_wire.Applications(Body(body)))
         unasked = RegistryCopy([], "pod")
-        await unasked.fill(eureka_wire.Applications(Body(body)), 1.7e9, copy)
+        await unasked.load(eureka_wire.Applications(Body(body)), 1.7e9, copy)
     except (msgspec.MsgspecError, Uncut):
         return ()
     str(copy.hashcode)

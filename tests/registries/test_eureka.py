@@ -448,7 +448,7 @@ class TestCopy:
                 server.get(name, {}).pop(number, None)
             else:
                 server.setdefault(name, {})[number] = one
-            await copy.apply(parsed({name: [one]}))
+            await copy.apply_delta(parsed({name: [one]}))
         apps = {name: list(rows.values()) for name, rows in server.items()}
         assert copy.hashcode == hash_of(apps)
         assert copy.count == sum(len(rows) for rows in server.values())
@@ -458,15 +458,15 @@ class TestCopy:
 
     async def test_only_real_changes_are_named(self) -> None:
         copy = RegistryCopy(["WEB"], "")
-        await copy.fill(parsed({"WEB": four(), "OTHER": [instance(9)]}), NOW)
-        assert await copy.apply(parsed({"WEB": four(), "OTHER": [instance(9, "DOWN")]})) == frozenset()
-        assert await copy.apply(parsed({"WEB": [instance(8, action="DELETED")]})) == frozenset()
-        assert await copy.apply(parsed({"WEB": four(2)})) == {"WEB"}
+        await copy.load(parsed({"WEB": four(), "OTHER": [instance(9)]}), NOW)
+        assert await copy.apply_delta(parsed({"WEB": four(), "OTHER": [instance(9, "DOWN")]})) == frozenset()
+        assert await copy.apply_delta(parsed({"WEB": [instance(8, action="DELETED")]})) == frozenset()
+        assert await copy.apply_delta(parsed({"WEB": four(2)})) == {"WEB"}
 
     async def test_a_list_shares_what_it_has_in_common_with_the_one_before(self) -> None:
         before, copy = RegistryCopy(["WEB"], ""), RegistryCopy(["WEB"], "")
-        await before.fill(parsed({"WEB": four()}), NOW)
-        await copy.fill(parsed({"WEB": four(2)}), NOW, before)
+        await before.load(parsed({"WEB": four()}), NOW)
+        await copy.load(parsed({"WEB": four(2)}), NOW, before)
         shared = [one is other for one, other in zip(copy.instances("WEB"), before.instances("WEB"), strict=True)]
         assert shared == [True, True, False, True]
 
@@ -483,7 +483,7 @@ class TestLeftovers:
     @pytest.mark.parametrize("old", ["a-before", "z-before"])
     async def test_of_one_address_and_port_the_newest_registration_counts(self, old: str) -> None:
         copy = RegistryCopy(["WEB"], "")
-        await copy.fill(
+        await copy.load(
             parsed({"WEB": [self.at(old, "UP", NOW), self.at("new", "OUT_OF_SERVICE", NOW + 9), instance(2)]}), NOW
         )
         assert [(one.ip, one.status) for one in copy.instances("WEB")] == [
@@ -491,7 +491,7 @@ class TestLeftovers:
             ("10.0.0.12", "UP"),
         ]
         assert copy.hashcode == "OUT_OF_SERVICE_1_UP_2_"
-        assert await copy.apply(parsed({"WEB": [self.at("new", "UP", NOW + 9, action="DELETED")]})) == {"WEB"}
+        assert await copy.apply_delta(parsed({"WEB": [self.at("new", "UP", NOW + 9, action="DELETED")]})) == {"WEB"}
         assert [one.status for one in copy.instances("WEB")] == ["UP", "UP"]
 
     @pytest.mark.parametrize(
@@ -507,7 +507,7 @@ class TestLeftovers:
         known = None if "registered" in other else NOW
         more = {key: value for key, value in other.items() if key != "registered"}
         copy = RegistryCopy(["WEB"], "hostName")
-        await copy.fill(
+        await copy.load(
             parsed({"WEB": [self.at("a", "UP", known, **more), self.at("b", "DOWN", known and NOW + 9)]}), NOW
         )
         assert len(copy.instances("WEB")) == 2
@@ -534,7 +534,7 @@ class TestSelfPreservation:
     ) -> None:
         last_heard = NOW - ended_for - 90 * (1 + renewed)
         copy = RegistryCopy(["WEB", "OTHER"], "")
-        await copy.fill(parsed({"WEB": [leased(1, last_heard, renewed=renewed)], "OTHER": [leased(2, NOW)]}), NOW)
+        await copy.load(parsed({"WEB": [leased(1, last_heard, renewed=renewed)], "OTHER": [leased(2, NOW)]}), NOW)
         assert copy.protected == ({"WEB"} if protected else set())
 
     @pytest.mark.parametrize(("beyond", "protected"), [(0, False), (1, True)])
@@ -543,7 +543,7 @@ class TestSelfPreservation:
     ) -> None:
         heard = NOW - LONGEST_CACHE_SECONDS - EVICTION_SECONDS - 180 - beyond
         copy = RegistryCopy(["WEB"], "")
-        await copy.fill(parsed({"WEB": [leased(1, heard)]}), NOW)
+        await copy.load(parsed({"WEB": [leased(1, heard)]}), NOW)
         assert copy.protected == ({"WEB"} if protected else set())
 
     async def test_a_service_whose_dead_linger_is_told_as_protected_and_all_stay_in(self) -> None:
