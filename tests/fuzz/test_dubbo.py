@@ -75,7 +75,7 @@ def test_a_rule_with_anything_anywhere_is_read_or_told_of() -> None:
             found = parse_configurator("shop.configurators", body)
         except Exception as error:
             raise AssertionError(f"{what}: {error!r}") from error
-        "".join(found.remarks).encode(errors="surrogatepass")
+        "".join(found.warnings).encode(errors="surrogatepass")
         list(apply_rules([zookeeper_layouts.parse_provider(URL, "")], found.rules))
 
 
@@ -106,4 +106,4 @@ def test_a_rule_with_several_faults_is_read_or_told_of(body: bytes) -> None:
 def test_a_rule_made_to_break_its_reader_is_told_of(body: bytes) -> None:
     found = parse_configurator("shop.configurators", body)
     assert found.rules == ()
-    assert len("".join(found.remarks)) < 1000
+    assert len("".join(found.warnings)) < 1000

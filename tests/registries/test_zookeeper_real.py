@@ -52,7 +52,7 @@ def client(zookeeper: ZooKeeper) -> Iterator[Any]:
 
 @pytest.fixture(autouse=True)
 def _quick_pulse(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_module, "PULSE_SECONDS", 0.2)
+    monkeypatch.setattr(source_module, "PING_SECONDS", 0.2)
 
 
 @pytest.fixture(autouse=True)
@@ -182,8 +182,8 @@ class TestPullingOut:
         async with following(zookeeper, INTERFACE, pods.service) as followed:
             await followed.until_listed(4)
             assert followed.serving() == 4
-            [remark] = followed.source.remarks(followed.key)
-            assert "condition ~zone is not known here" in remark
+            [warning] = followed.source.warnings(followed.key)
+            assert "condition ~zone is not supported" in warning
 
     async def test_a_change_arrives_within_a_second(
         self, zookeeper: ZooKeeper, client: Any, record_property: Callable[[str, object], None]
@@ -241,8 +241,8 @@ class TestWhichInstances:
     @pytest.mark.parametrize(
         ("layout", "service", "place", "words"),
         [
-            (SPRING, "a/b", {}, "cannot be the name of a node"),
-            (SPRING, "..", {}, "cannot be the name of a node"),
+            (SPRING, "a/b", {}, "is not a valid node name"),
+            (SPRING, "..", {}, "is not a valid node name"),
             (SPRING, "order", {"group": "blue"}, "has no groups"),
             (INTERFACE, "order", {"namespace": "prod"}, "has no namespaces"),
         ],
@@ -292,7 +292,7 @@ class TestWhichInstances:
                 await pods.deregister(0)
                 await followed.until_listed(3)
                 assert followed.aged(40) == set()
-            assert "cannot be read" in followed.source.remarks(followed.key)[0]
+            assert "cannot be read" in followed.source.warnings(followed.key)[0]
 
     async def test_a_provider_that_cannot_be_read_is_told_of(self, zookeeper: ZooKeeper, client: Any) -> None:
         pods = Pods(client, INTERFACE)
@@ -300,7 +300,7 @@ class TestWhichInstances:
         await asyncio.to_thread(client.create, f"{pods.folder}/{quote('no url', safe='')}")
         async with following(zookeeper, INTERFACE, pods.service) as followed:
             await followed.until_listed(1)
-            assert "cannot be read" in followed.source.remarks(followed.key)[0]
+            assert "cannot be read" in followed.source.warnings(followed.key)[0]
 
     async def test_a_registration_made_anew_after_a_lost_session_is_the_same_pods(
         self, zookeeper: ZooKeeper, client: Any

@@ -62,7 +62,7 @@ class TestOverrides:
     def test_another_place_a_rule_that_is_off_and_other_parameters_change_nothing(self, url: str) -> None:
         found = rules(url)
         assert after(found) == (True, 100.0)
-        assert found.remarks == ()
+        assert found.warnings == ()
 
     def test_group_and_version_are_those_of_the_provider(self) -> None:
         found = rules(f"{HERE}&group=blue&version=2&disabled=true")
@@ -90,16 +90,16 @@ class TestOverrides:
         [
             (f"{HERE}&~zone=a&disabled=true", "condition ~zone"),
             (f"{HERE}&application=checkout&disabled=true", "the application checkout alone"),
-            (f"{HERE}&weight=half", "weight half is no number"),
+            (f"{HERE}&weight=half", "weight half is not a number"),
             (f"{HERE}&priority=high&weight=0", "invalid literal"),
             ("route://0.0.0.0/com.shop.Order?disabled=true", "protocol is route"),
-            ("10.0.0.7", "no URL"),
+            ("10.0.0.7", "not a URL"),
         ],
     )
     def test_what_is_not_clear_is_told_of_and_not_applied(self, url: str, why: str) -> None:
         found = rules(url)
         assert after(found) == (True, 100.0)
-        assert why in found.remarks[0]
+        assert why in found.warnings[0]
 
     def test_any_application_is_no_condition(self) -> None:
         assert after(rules(f"{HERE}&application=*&disabled=true")) == (False, 100.0)
@@ -167,7 +167,7 @@ class TestDocuments:
     def test_what_is_off_or_about_others_changes_nothing(self, entry: str, head: str) -> None:
         found = yaml_rule(entry, head)
         assert after(found) == (True, 100.0)
-        assert found.remarks == ()
+        assert found.warnings == ()
 
     @pytest.mark.parametrize(
         ("body", "why"),
@@ -181,7 +181,7 @@ class TestDocuments:
             (f"key: com.shop.Order\nconfigs:\n- side: consumer\n  applications: [x]\n{DISABLED}", "some consumers"),
             (f"scope: application\nkey: shop\nconfigs:\n- side: consumer\n{DISABLED}", "some consumers"),
             (f"configs:\n- side: provider\n{DISABLED}", "no key"),
-            ("key: com.shop.Order\nconfigs:\n- side: provider\n  parameters: {weight: heavy}\n", "no number"),
+            ("key: com.shop.Order\nconfigs:\n- side: provider\n  parameters: {weight: heavy}\n", "not a number"),
             ("key: com.shop.Order\nconfigs: none\n", "Expected `array"),
             ("just text", "Expected `object"),
             ("a: b: c", "mapping values"),
@@ -193,7 +193,7 @@ class TestDocuments:
     def test_what_is_not_clear_is_told_of_and_not_applied(self, body: str, why: str) -> None:
         found = parse_configurator("x.configurators", body.encode())
         assert after(found) == (True, 100.0)
-        assert why in found.remarks[0]
+        assert why in found.warnings[0]
 
     def test_a_list_of_overrides_is_read_too(self) -> None:
         found = parse_configurator("x.configurators", f'["{HERE}&disabled=true"]'.encode())
@@ -204,7 +204,7 @@ class TestDocuments:
         assert parse_configurator("x.configurators", body.encode()) == OverrideRules()
 
     def test_bytes_that_are_no_text_are_told_of(self) -> None:
-        assert "not applied" in parse_configurator("x.configurators", b"\xff\xfe").remarks[0]
+        assert "not applied" in parse_configurator("x.configurators", b"\xff\xfe").warnings[0]
 
 
 @pytest.mark.parametrize(

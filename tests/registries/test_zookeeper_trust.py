@@ -44,7 +44,7 @@ async def crowd() -> AsyncIterator[Crowd]:
 
 @pytest.fixture(autouse=True)
 def _quick_pulse(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_module, "PULSE_SECONDS", 0.2)
+    monkeypatch.setattr(source_module, "PING_SECONDS", 0.2)
 
 
 async def registered(crowd: Crowd, followed: Followed, pods: Pods) -> None:
@@ -211,7 +211,7 @@ async def test_a_server_that_takes_a_connection_and_never_answers_is_left(crowd:
 async def test_a_connection_that_broke_between_two_signs_of_life_makes_absence_doubtful(
     crowd: Crowd, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_module, "PULSE_SECONDS", 60)
+    monkeypatch.setattr(source_module, "PING_SECONDS", 60)
     pods = await crowd.pods(SPRING)
     await pods.register(0, 1, 2)
     taken: list[asyncio.StreamWriter] = []

@@ -186,7 +186,7 @@ def test_a_service_is_never_another_path_of_consul(service: str) -> None:
 @pytest.mark.parametrize("service", ["", "..", "..:1.0", ":1.0", "a/../b", "a/providers", "a\nb"])
 def test_a_service_is_never_another_node_of_zookeeper(service: str) -> None:
     settings = ZooKeeperRegistry(name="zk", type="ZooKeeper", layout="DubboInterface", servers=("zk:2181",))
-    assert "cannot be the name of a node" in invalid_key_reason(ServiceKey("zk", service), settings)
+    assert "is not a valid node name" in invalid_key_reason(ServiceKey("zk", service), settings)
 
 
 def test_check_asks_for_no_service_that_the_policy_may_not_name() -> None:

@@ -1,8 +1,8 @@
-"""Dubbo's rules that change providers without touching their registrations: `override://` nodes and YAML documents.
+"""Dubbo's override rules, which change providers but not their registrations: `override://` nodes and YAML documents.
 
-What Dubbo-admin's "disable", "half" and "double" write. Only what decides over traffic is looked at: `disabled`,
-`enabled`, `weight`. A rule for some consumers only pulls no provider out. One that cannot be read with certainty is
-not applied and told of, for a wrong guess would hide a pod that serves.
+Dubbo-admin's "disable", "half" and "double" write them. Only parameters that affect traffic are read: `disabled`,
+`enabled`, `weight`. A rule for some consumers only pulls no provider out. A rule whose meaning is not certain is
+ignored with a warning, because a wrong guess would hide a pod that serves.
 """
 
 import itertools
@@ -24,23 +24,23 @@ from adapter.registries.zookeeper.layouts import (
 from adapter.runtime import document_text
 from adapter.runtime.decoding import decode
 
-ANY_HOST = "0.0.0.0"  # noqa: S104 - Dubbo's word for every address, not one to listen on
+ANY_HOST = "0.0.0.0"  # noqa: S104 - Dubbo's wildcard, not an address to listen on
 CONFIGURATORS_SUFFIX = ".configurators"
 LARGEST_RULE = 64 * 1024
-"""Bytes of a YAML document."""
+"""Maximum bytes of a YAML document."""
 MOST_RULES = 1000
-"""Of one document: each application that it names is paired with each service."""
+"""Maximum rules of one document, which pairs each application that it names with each service."""
 
-_DECIDING = ("disabled", "enabled", "weight")
+_TRAFFIC_PARAMETERS = ("disabled", "enabled", "weight")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverrideRule:
-    """Parameters for the providers that all conditions hold for.
+    """Parameters for the providers that match all conditions.
 
     `addresses` are `ip:port`, `ip`, or any host with or without a port; `service` is `group/interface:version` as
-    Dubbo writes it, `*` for any; an empty `application` means any. `keeps` is true where the provider's own parameters
-    win; `rank` orders the rules of one kind.
+    Dubbo writes it, `*` for any; an empty `application` matches any. With `keeps` the provider's own parameters take
+    precedence; `rank` orders rules of the same kind.
     """
 
     addresses: tuple[str, ...]
@@ -52,17 +52,17 @@ class OverrideRule:
 
 
 class OverrideRules(NamedTuple):
-    """Rules in the order in which they count, and sentences about what could not be read."""
+    """Rules in the order in which they apply, and a sentence for each one that is ignored."""
 
     rules: tuple[OverrideRule, ...] = ()
-    remarks: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
-class _NotClearError(ValueError):
-    """Why a rule is not applied."""
+class _UnclearRuleError(ValueError):
+    """A rule is not applied; the text says why."""
 
 
-class _Item(msgspec.Struct, rename="camel"):
+class _ConfigItem(msgspec.Struct, rename="camel"):
     """An entry of a YAML document."""
 
     side: str | None = None
@@ -76,62 +76,62 @@ class _Item(msgspec.Struct, rename="camel"):
     match: Any = None
 
 
-class _Config(msgspec.Struct):
+class _ConfiguratorConfig(msgspec.Struct):
     """A YAML document. `key` is the application, or the service as `group/interface:version`."""
 
     key: str | None = None
     scope: str | None = None
     enabled: bool = True
-    configs: list[_Item] | None = None
+    configs: list[_ConfigItem] | None = None
 
 
 def parse_override_urls(nodes: Iterable[str]) -> OverrideRules:
-    """The rules of an interface's `configurators`, from the names of its nodes."""
-    rules, remarks = [], []
+    """Parses the node names of an interface's `configurators`."""
+    rules, warnings = [], []
     for node in nodes:
         try:
-            rule = _override(parse_dubbo_url(node))
+            rule = _rule_of_url(parse_dubbo_url(node))
         except ValueError as error:
-            remarks.append(f"rule {node} is not applied: {error}")
+            warnings.append(f"rule {node} is not applied: {error}")
             continue
         if rule is not None:
             rules.append(rule)
-    # Dubbo's own order: by host, where any host comes first, then by priority; later ones win.
-    return OverrideRules(tuple(sorted(rules, key=lambda rule: rule.rank)), tuple(remarks))
+    # Dubbo's order: by host, where any host comes first, then by priority; later ones win.
+    return OverrideRules(tuple(sorted(rules, key=lambda rule: rule.rank)), tuple(warnings))
 
 
 def parse_configurator(node: str, body: bytes) -> OverrideRules:
-    """The rules of one node of Dubbo's dynamic configuration, for an application or for an interface."""
+    """Parses a node of Dubbo's dynamic configuration: the rules for an application or an interface."""
     try:
-        return OverrideRules(tuple(_document(body)))
+        return OverrideRules(tuple(_rules_of_document(body)))
     except (ValueError, document_text.TextError) as error:
         return OverrideRules((), (f"rule {node} is not applied: {' '.join(str(error).split())}",))
 
 
-def apply_rules(found: Iterable[ServiceInstance], rules: Sequence[OverrideRule]) -> Iterator[ServiceInstance]:
-    """The registrations as these rules make them."""
-    for one in found:
+def apply_rules(instances: Iterable[ServiceInstance], rules: Sequence[OverrideRule]) -> Iterator[ServiceInstance]:
+    """Yields the instances with these rules applied."""
+    for one in instances:
         yield _apply(one, rules) if rules else one
 
 
 def rule_key(node: str) -> str:
-    """The application or interface that a node of the dynamic configuration is named after.
+    """The application or interface in the name of a node of the dynamic configuration.
 
-    Dubbo names it `interface:version:group`, early Dubbo-admins `group*interface:version`.
+    Dubbo writes `interface:version:group`, early versions of Dubbo-admin `group*interface:version`.
     """
     return node.removesuffix(CONFIGURATORS_SUFFIX).partition(":")[0].rpartition("*")[2]
 
 
 def _apply(one: ServiceInstance, rules: Sequence[OverrideRule]) -> ServiceInstance:
     by_url = bool(one.protocol)
-    own = {key: value for key in _DECIDING if by_url and (value := one.instance.metadata.get(key))}
+    own = {key: value for key in _TRAFFIC_PARAMETERS if by_url and (value := one.instance.metadata.get(key))}
     query = own
     for rule in rules:
         if _matches(rule, one):
             query = {**rule.parameters, **query} if rule.keeps else {**query, **rule.parameters}
     if query == own:
         return one
-    # A provider registered as not enabled is not even seen by consumers, whatever rules say.
+    # Consumers ignore a provider that is registered with `enabled=false`, regardless of rules.
     allowed = own.get("enabled", "").lower() != "false" if by_url else one.instance.enabled
     return with_overrides(
         one,
@@ -159,20 +159,20 @@ def _address(host: str, port: int | None) -> str:
     return shown if port is None else f"{shown}:{port}"
 
 
-def _override(url: DubboUrl) -> OverrideRule | None:
-    """The rule of an override node; None for one that pulls no provider out of all traffic."""
+def _rule_of_url(url: DubboUrl) -> OverrideRule | None:
+    """The rule of an override URL; None if it does not affect all traffic of a provider."""
     query = url.query
     if query.get("enabled", "true").lower() == "false":
         return None
-    parameters = _deciding({key: value for key, value in query.items() if key != "enabled"})
+    parameters = _traffic_parameters({key: value for key, value in query.items() if key != "enabled"})
     if not parameters:
         return None
     if url.protocol not in {"override", "absent"}:
-        raise _NotClearError(f"its protocol is {url.protocol}, not override or absent")
+        raise _UnclearRuleError(f"its protocol is {url.protocol}, not override or absent")
     if condition := next((key for key in query if key.startswith("~")), ""):
-        raise _NotClearError(f"its condition {condition} is not known here")
+        raise _UnclearRuleError(f"its condition {condition} is not supported")
     if query.get("application", "*") != "*":
-        raise _NotClearError(f"it is about the application {query['application']} alone")
+        raise _UnclearRuleError(f"it is about the application {query['application']} alone")
     if url.port is None and url.host != ANY_HOST:
         return None  # the address of one consumer
     return OverrideRule(
@@ -185,36 +185,36 @@ def _override(url: DubboUrl) -> OverrideRule | None:
     )
 
 
-def _document(body: bytes) -> Iterator[OverrideRule]:
+def _rules_of_document(body: bytes) -> Iterator[OverrideRule]:
     if len(body) > LARGEST_RULE:
-        raise _NotClearError(f"it is larger than {LARGEST_RULE >> 10} KiB")
+        raise _UnclearRuleError(f"it is larger than {LARGEST_RULE >> 10} KiB")
     text = body.decode()
     if text.lstrip().startswith("["):
-        found = parse_override_urls(decode(body, list[str]))
-        if found.remarks:
-            raise _NotClearError("; ".join(found.remarks))
-        yield from found.rules
+        parsed = parse_override_urls(decode(body, list[str]))
+        if parsed.warnings:
+            raise _UnclearRuleError("; ".join(parsed.warnings))
+        yield from parsed.rules
         return
-    content = document_text.read(text)  # not by a loader: a C one crashes on what is nested deep
+    content = document_text.read(text)  # not with a C loader, which crashes on deep nesting
     if content is None:
         return
-    config = msgspec.convert(content, _Config, strict=False)
-    rules = itertools.chain.from_iterable(_item(item, config) for item in config.configs or ())
+    config = msgspec.convert(content, _ConfiguratorConfig, strict=False)
+    rules = itertools.chain.from_iterable(_rules_of_item(item, config) for item in config.configs or ())
     for number, rule in enumerate(rules):
         if number >= MOST_RULES:
-            raise _NotClearError(f"it makes more than {MOST_RULES} rules; name fewer applications and services")
+            raise _UnclearRuleError(f"it makes more than {MOST_RULES} rules; name fewer applications and services")
         yield rule
 
 
-def _item(item: _Item, config: _Config) -> Iterator[OverrideRule]:
-    parameters = _deciding({key: _word(value) for key, value in (item.parameters or {}).items()})
+def _rules_of_item(item: _ConfigItem, config: _ConfiguratorConfig) -> Iterator[OverrideRule]:
+    parameters = _traffic_parameters({key: _parameter_text(value) for key, value in (item.parameters or {}).items()})
     enabled = config.enabled if item.type in {None, "", "general"} else item.enabled
     if not parameters or not enabled:
         return
     if not config.key:
-        raise _NotClearError("it has no key")
+        raise _UnclearRuleError("it has no key")
     by_application = config.scope == "application"
-    _for_all_consumers(item, by_application=by_application)
+    _require_all_consumers(item, by_application=by_application)
     applications = [config.key] if by_application else item.applications or [""]
     services = item.services or ["*"] if by_application else [config.key]
     for application in applications:
@@ -227,32 +227,32 @@ def _item(item: _Item, config: _Config) -> Iterator[OverrideRule]:
             )
 
 
-def _for_all_consumers(item: _Item, *, by_application: bool) -> None:
-    """Raise where an entry is not about a provider for all of its consumers."""
+def _require_all_consumers(item: _ConfigItem, *, by_application: bool) -> None:
+    """Raises if an entry does not apply to all consumers of a provider."""
     if item.match:
-        raise _NotClearError("its `match` is not known here; name the instances by `addresses`")
+        raise _UnclearRuleError("its `match` is not supported; name the instances by `addresses`")
     if item.side not in {"provider", "consumer"}:
-        raise _NotClearError("it does not say whether its side is provider or consumer")
+        raise _UnclearRuleError("it does not say whether its side is provider or consumer")
     if item.side == "provider":
         return
     consumers = {address.partition(":")[0] for address in item.addresses or [ANY_HOST]}
     if by_application or item.applications or ANY_HOST not in consumers:
-        raise _NotClearError("it is about some consumers only")
+        raise _UnclearRuleError("it is about some consumers only")
 
 
-def _addresses(item: _Item) -> tuple[str, ...]:
-    """The providers that an entry is about."""
+def _addresses(item: _ConfigItem) -> tuple[str, ...]:
+    """The addresses of the providers that an entry applies to."""
     named = item.provider_addresses or (item.addresses if item.side == "provider" else None)
     return tuple(named or (ANY_HOST,))
 
 
-def _deciding(parameters: Mapping[str, str]) -> Mapping[str, str]:
-    """Those parameters that decide over traffic."""
-    found = {key: value for key in _DECIDING if (value := parameters.get(key))}
-    if parse_weight(found) is None:
-        raise _NotClearError(f"its weight {found['weight']} is no number")
-    return found
+def _traffic_parameters(parameters: Mapping[str, str]) -> Mapping[str, str]:
+    """The parameters that affect traffic."""
+    affecting = {key: value for key in _TRAFFIC_PARAMETERS if (value := parameters.get(key))}
+    if parse_weight(affecting) is None:
+        raise _UnclearRuleError(f"its weight {affecting['weight']} is not a number")
+    return affecting
 
 
-def _word(value: object) -> str:
+def _parameter_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else "" if value is None else str(value)
