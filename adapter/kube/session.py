@@ -20,13 +20,13 @@ from adapter.runtime.answer_budget import (
     MIB,
     SEGMENT_BYTES,
     AnswerBudget,
-    AnswerTooLarge,
     Body,
     Lease,
     Limit,
     read_body,
 )
 from adapter.runtime.connector import Connector, words
+from adapter.runtime.source_errors import AnswerTooLarge
 from adapter.telemetry.metrics import Metrics, package_version
 
 _CONNECT_SECONDS = 10.0

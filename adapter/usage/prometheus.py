@@ -11,10 +11,10 @@ import structlog
 from adapter.load.samples import QuerySamples
 from adapter.load.spec import Query
 from adapter.runtime.slices import Slices
+from adapter.runtime.source_errors import QueryRejected, SourceError
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.circuit_breaker import pause
-from adapter.usage.errors import QueryRejected, UsageError
 from adapter.usage.promql import Inputs, dating, inputs
 from adapter.usage.query_catalog import Catalog, Question, Wanted
 from adapter.usage.query_results import Answer, Dates, answer, release
@@ -239,7 +239,7 @@ class Prometheus:
             began = loop.time()
             try:
                 found = await self._answer(question, source)
-            except UsageError as error:
+            except SourceError as error:
                 self._failed(source, question, error)
                 if rejected := isinstance(error, QueryRejected):
                     server.outage.answered()
@@ -277,7 +277,7 @@ class Prometheus:
             times = "the times of its samples cannot be had (name one metric in each selector)"
             raise QueryRejected(f"{times}: {error}", public=f"{times}: {error.public}") from error
 
-    def _failed(self, source: str, question: Question, error: UsageError) -> None:
+    def _failed(self, source: str, question: Question, error: SourceError) -> None:
         self._metrics.source_up.labels(source).set(0)
         self._metrics.source_errors.labels(source, error.reason).inc()
         if str(error) != self._complaints.get(question):

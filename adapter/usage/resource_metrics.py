@@ -22,9 +22,9 @@ from adapter.runtime.answer_budget import MIB, Body, Limit
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.json_pieces import Uncut, array, pieces
 from adapter.runtime.slices import Slices
+from adapter.runtime.source_errors import WrongAnswer
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.circuit_breaker import pause
-from adapter.usage.errors import WrongAnswer
 
 SOURCE = "metrics.k8s.io"
 AT_ONCE = 8

@@ -8,9 +8,9 @@ import pytest
 from adapter.registries.http.source import _access as registry_access
 from adapter.runtime.outbound import LARGEST_SECRET, Access, credentials
 from adapter.runtime.slices import Slices
+from adapter.runtime.source_errors import SourceUnreachable
 from adapter.settings import SettingsError, parse
 from adapter.settings.registries import HttpRegistry
-from adapter.usage.errors import SourceUnreachable
 from adapter.usage.server import Server
 from tests.usage.fakes import FakePrometheus
 

@@ -15,13 +15,13 @@ from http import HTTPStatus
 from adapter.load.roster import Roster
 from adapter.registries.consul import wire
 from adapter.registries.consul.critical_checks import CriticalChecks
-from adapter.registries.errors import NotAllowed, RegistryError, RegistryUnreachable, WrongRegistryAnswer
 from adapter.registries.failover import Failover, answering, limit_of, send
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.answer_budget import MIB, Limit
 from adapter.runtime.backoff import Backoff
 from adapter.runtime.outbound import Access, Answer, Client, Reply
+from adapter.runtime.source_errors import NotAllowed, SourceError, SourceUnreachable, WrongRegistryAnswer
 from adapter.settings.registries import ConsulRegistry
 
 PULSE_SECONDS = 5.0
@@ -94,7 +94,7 @@ class ConsulSource:
             self._wake.clear()
             try:
                 await self._peers.ask(lambda server: self._beat(pulse, server))
-            except RegistryError as error:
+            except SourceError as error:
                 self._lose()
                 self._end(list(self._followers))
                 self._book.failed(error)
@@ -153,10 +153,10 @@ class ConsulSource:
             asked_at = asyncio.get_running_loop().time()
             try:
                 index = await self._ask(client, key, index)
-            except RegistryError as error:
+            except SourceError as error:
                 self._book.failed(error, [key])
                 self._wake.set()
-                if index and isinstance(error, RegistryUnreachable):
+                if index and isinstance(error, SourceUnreachable):
                     self._lose()  # a restart can be over before the next beat, which begins anew
                     return
                 index = 0
@@ -168,7 +168,7 @@ class ConsulSource:
     async def _ask(self, client: Client, key: ServiceKey, index: int) -> int:
         """Ask for what is newer than an index, or with 0 for what there is. The index to ask with next."""
         if key.group:
-            raise RegistryError(
+            raise SourceError(
                 f"{self._peers.current}: Consul has no groups; take group {key.group!r} out of the policy"
             )
         server = self._peers.current

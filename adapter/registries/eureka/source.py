@@ -22,13 +22,6 @@ from typing import NamedTuple
 import msgspec
 
 from adapter.load.roster import Instance, Roster
-from adapter.registries.errors import (
-    NotAuthenticated,
-    RegistryError,
-    RegistryFailing,
-    RegistryUnreachable,
-    WrongRegistryAnswer,
-)
 from adapter.registries.eureka.registry_copy import RegistryCopy
 from adapter.registries.eureka.wire import Applications
 from adapter.registries.failover import Failover, answering, limit_of
@@ -39,6 +32,13 @@ from adapter.runtime.backoff import Backoff
 from adapter.runtime.json_pieces import Uncut
 from adapter.runtime.outbound import Access, Answer, Client, Reply
 from adapter.runtime.slices import Slices
+from adapter.runtime.source_errors import (
+    NotAuthenticated,
+    SourceError,
+    SourceFailing,
+    SourceUnreachable,
+    WrongRegistryAnswer,
+)
 from adapter.settings.registries import EurekaRegistry
 
 LONGEST_GAP_SECONDS = 45.0
@@ -112,8 +112,8 @@ class EurekaSource:
         """Polls once; returns the seconds until the next poll."""
         try:
             await self._peers.ask(lambda server: self._fetch_registry(client, server))
-        except RegistryError as error:
-            self._was_unreachable = self._was_unreachable or isinstance(error, RegistryUnreachable | RegistryFailing)
+        except SourceError as error:
+            self._was_unreachable = self._was_unreachable or isinstance(error, SourceUnreachable | SourceFailing)
             self._book.failed(error)
             return max(backoff.next(), self._settings.interval_seconds)
         backoff.reset()
@@ -203,7 +203,7 @@ class EurekaSource:
             await slices.breathe()
 
     def _checked_body(self, server: str, reply: Answer) -> Body:
-        """The body of a 200 answer. Raises RegistryError for others."""
+        """The body of a 200 answer. Raises SourceError for others."""
         if reply.status != 200:
             raise _refused(server, reply.plain)
         if self._was_unreachable:
@@ -225,7 +225,7 @@ def _access(settings: EurekaRegistry) -> Access:
     )
 
 
-def _refused(server: str, reply: Reply) -> RegistryError:
+def _refused(server: str, reply: Reply) -> SourceError:
     """The error for a status other than 200, with a cause instead of the server's long HTML page."""
     status = reply.status
     where = f" (it redirects to {reply.headers['Location']})" if "Location" in reply.headers else ""
@@ -233,18 +233,18 @@ def _refused(server: str, reply: Reply) -> RegistryError:
     return kind(f"{server}: HTTP {status}: {why}{where}", public=f"HTTP {status}: {why}")
 
 
-def _kind_and_cause(status: int) -> tuple[type[RegistryError], str]:
+def _kind_and_cause(status: int) -> tuple[type[SourceError], str]:
     if status == 401:
         return NotAuthenticated, "wrong user or password; check username and passwordFile"
     if status == 403:
         # Eureka has no authorization. It answers 403 while it waits for its peers after its start.
-        return RegistryFailing, "it has just started and waits for its peers, or this user may not read it"
+        return SourceFailing, "it has just started and waits for its peers, or this user may not read it"
     if status == 404:
         return WrongRegistryAnswer, "no Eureka here; check the prefix, mostly /eureka, or /eureka/v2 of Netflix"
     if status == 429 or status >= 500:
-        return RegistryFailing, "the server is in trouble itself; see its log"
+        return SourceFailing, "the server is in trouble itself; see its log"
     return WrongRegistryAnswer, "this is no answer of Eureka; check the address"
 
 
-def _unreadable(server: str, error: Exception) -> RegistryError:
+def _unreadable(server: str, error: Exception) -> SourceError:
     return WrongRegistryAnswer(f"{server}: not the JSON of Eureka ({error}); check the address")

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from adapter.registries.errors import NotAllowed, NotAuthenticated, RegistryUnreachable, WrongRegistryAnswer
 from adapter.registries.failover import refusal, send
 from adapter.registries.nacos.wire import LoginResponse, NacosService, decode_body
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.outbound import Client, Reply, secret
+from adapter.runtime.source_errors import NotAllowed, NotAuthenticated, SourceUnreachable, WrongRegistryAnswer
 from adapter.settings.registries import NacosRegistry
 
 YOUNG_TOKEN_SECONDS = 30.0
@@ -129,7 +129,7 @@ class CredentialProvider:
         try:
             return await asyncio.to_thread(secret, file) if file else ""
         except (OSError, UnicodeDecodeError) as error:
-            raise RegistryUnreachable(f"credentials: cannot read {file}: {error}") from error
+            raise SourceUnreachable(f"credentials: cannot read {file}: {error}") from error
 
 
 def signature(access_key: str, secret_key: str, grouped_name: str, at: float) -> dict[str, str]:

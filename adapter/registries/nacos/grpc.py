@@ -9,14 +9,6 @@ import grpc  # type: ignore[import-untyped]
 import grpc.aio  # type: ignore[import-untyped]
 import msgspec
 
-from adapter.registries.errors import (
-    NotAllowed,
-    NotAuthenticated,
-    RegistryError,
-    RegistryFailing,
-    RegistryUnreachable,
-    WrongRegistryAnswer,
-)
 from adapter.registries.nacos.wire import (
     Payload,
     ResponseHead,
@@ -27,6 +19,14 @@ from adapter.registries.nacos.wire import (
 )
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.outbound import LARGEST_ANSWER
+from adapter.runtime.source_errors import (
+    NotAllowed,
+    NotAuthenticated,
+    SourceError,
+    SourceFailing,
+    SourceUnreachable,
+    WrongRegistryAnswer,
+)
 from adapter.settings.registries import RegistryTls
 
 _CALL = "/Request/request"
@@ -45,7 +45,7 @@ _RESPONSE = Decoder(ResponseHead).decode
 _SERVER_REQUEST = Decoder(ServerRequest).decode
 
 
-class NotRegistered(RegistryUnreachable):
+class NotRegistered(SourceUnreachable):
     """The connection is not registered at the server: not yet, or no longer."""
 
 
@@ -65,11 +65,11 @@ def grpc_address(server: str, port_offset: int) -> GrpcAddress:
 
 
 def channel_credentials(tls: RegistryTls) -> grpc.ChannelCredentials:
-    """Reads TLS credentials from their files; blocking. Raises RegistryUnreachable."""
+    """Reads TLS credentials from their files; blocking. Raises SourceUnreachable."""
     try:
         authorities, certificate, key = (_read(f) for f in (tls.ca_file, tls.cert_file, tls.key_file or tls.cert_file))
     except OSError as error:
-        raise RegistryUnreachable(f"credentials: cannot read {error.filename}: {error.strerror}") from error
+        raise SourceUnreachable(f"credentials: cannot read {error.filename}: {error.strerror}") from error
     return grpc.ssl_channel_credentials(authorities, key, certificate)
 
 
@@ -81,7 +81,7 @@ def _read(file: str) -> bytes | None:
 
 
 class GrpcConnection:
-    """A connection from `open` to `close`; every method raises RegistryError."""
+    """A connection from `open` to `close`; every method raises SourceError."""
 
     def __init__(self, address: GrpcAddress, tls: grpc.ChannelCredentials | None, timeout: float) -> None:
         self.name = f"gRPC {address.host_port}"
@@ -136,12 +136,12 @@ class GrpcConnection:
                 request = decode_body(_SERVER_REQUEST, payload.body, self.name)
                 await self._acknowledge(payload.type, request)
                 if payload.type == "ConnectResetRequest":
-                    raise RegistryUnreachable(f"{self.name}: the server asked for a new connection")
+                    raise SourceUnreachable(f"{self.name}: the server asked for a new connection")
                 if payload.type == "NotifySubscriberRequest":
                     yield request
         except grpc.aio.AioRpcError as error:
             raise self._transport_error(error) from error
-        raise RegistryUnreachable(f"{self.name}: the server ended the stream")
+        raise SourceUnreachable(f"{self.name}: the server ended the stream")
 
     async def close(self) -> None:
         """Closes the stream and the connection."""
@@ -163,24 +163,24 @@ class GrpcConnection:
         except grpc.aio.AioRpcError as error:
             raise self._transport_error(error) from error
         except (TimeoutError, asyncio.InvalidStateError) as error:
-            raise RegistryUnreachable(f"{self.name}: the stream does not accept messages") from error
+            raise SourceUnreachable(f"{self.name}: the stream does not accept messages") from error
 
     def _raise_for_code(self, answer: Payload) -> None:
         head = decode_body(_RESPONSE, answer.body, self.name)
         if answer.type != "ErrorResponse" and head.result_code == 200:
             return
         code = head.error_code or head.result_code
-        kind = _ERRORS.get(code, RegistryFailing)
+        kind = _ERRORS.get(code, SourceFailing)
         raise kind(f"{self.name}: {head.message or 'no reason given'} (code {code})")
 
-    def _transport_error(self, error: grpc.aio.AioRpcError) -> RegistryError:
+    def _transport_error(self, error: grpc.aio.AioRpcError) -> SourceError:
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
             return WrongRegistryAnswer(f"{self.name}: the server is not Nacos; check `grpcPortOffset`")
         details = " ".join((error.details() or "").split())
-        return RegistryUnreachable(f"{self.name}: {error.code().name}: {details}")
+        return SourceUnreachable(f"{self.name}: {error.code().name}: {details}")
 
 
-_ERRORS: Mapping[int, type[RegistryError]] = {401: NotAuthenticated, 403: NotAllowed, _UN_REGISTER: NotRegistered}
+_ERRORS: Mapping[int, type[SourceError]] = {401: NotAuthenticated, 403: NotAllowed, _UN_REGISTER: NotRegistered}
 
 
 def _channel(address: GrpcAddress, tls: grpc.ChannelCredentials | None) -> Any:

@@ -6,7 +6,6 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from adapter.registries.errors import NotAllowed, RegistryError, WrongRegistryAnswer
 from adapter.registries.failover import answering, refusal
 from adapter.registries.nacos.credentials import NO_SUCH_CALL, CredentialProvider, RequestCredentials
 from adapter.registries.nacos.wire import (
@@ -24,6 +23,7 @@ from adapter.runtime.decoding import Decoder
 from adapter.runtime.json_pieces import Uncut, array, pieces
 from adapter.runtime.outbound import Client, Reply
 from adapter.runtime.slices import Slices
+from adapter.runtime.source_errors import NotAllowed, SourceError, WrongRegistryAnswer
 
 T = TypeVar("T")
 
@@ -132,7 +132,7 @@ class InstanceListClient:
         self._call_index: dict[tuple[str, Sequence[_ListCall]], int] = {}
 
     async def list_instances(self, server: str, service: NacosService) -> InstanceList:
-        """Reads the instances of a service from a server (address with context path). Raises RegistryError."""
+        """Reads the instances of a service from a server (address with context path). Raises SourceError."""
         return await self._credentials.authenticated(
             server, service, lambda credentials: self._list(server, service, credentials)
         )
@@ -177,7 +177,7 @@ class InstanceListClient:
                 public="the administrators' list of this Nacos shows cluster DEFAULT alone",
             )
 
-    def _refused(self, reply: Reply, url: str) -> RegistryError:
+    def _refused(self, reply: Reply, url: str) -> SourceError:
         error = refusal(reply)
         if not isinstance(error, NotAllowed):
             return error.at(url)

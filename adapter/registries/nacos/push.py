@@ -6,7 +6,6 @@ from typing import Protocol
 
 import structlog
 
-from adapter.registries.errors import RegistryError, RegistryUnreachable
 from adapter.registries.nacos.credentials import CredentialProvider
 from adapter.registries.nacos.grpc import GrpcConnection, channel_credentials, grpc_address
 from adapter.registries.nacos.wire import (
@@ -21,6 +20,7 @@ from adapter.registries.roster import ServiceKey
 from adapter.runtime.backoff import Backoff
 from adapter.runtime.concurrency import for_each, run_all
 from adapter.runtime.decoding import Decoder
+from adapter.runtime.source_errors import SourceError, SourceUnreachable
 from adapter.settings.registries import NacosRegistry
 
 HEALTH_CHECK_SECONDS = 5.0
@@ -94,7 +94,7 @@ class Subscription:
             for server in self._listener.servers:
                 try:
                     await self._hold_connection(server)
-                except RegistryError as error:
+                except SourceError as error:
                     self._log_failure(str(error))
             await asyncio.sleep(self._backoff.next())
 
@@ -181,9 +181,9 @@ class Subscription:
         try:
             body = await self._request(server, connection, service, subscribe=True)
             info = decode_body(_SUBSCRIBED, body, connection.name).service_info
-        except RegistryUnreachable:
+        except SourceUnreachable:
             raise
-        except RegistryError as error:
+        except SourceError as error:
             # The source polls its list instead, and reports the error if that request is refused as well.
             _log.info("subscription failed: service is polled", service=service.grouped_name, error=str(error))
             self._subscribed.difference_update(keys)
@@ -197,9 +197,9 @@ class Subscription:
     async def _unsubscribe(self, server: str, connection: GrpcConnection, service: NacosService) -> None:
         try:
             await self._request(server, connection, service, subscribe=False)
-        except RegistryUnreachable:
+        except SourceUnreachable:
             raise
-        except RegistryError as error:
+        except SourceError as error:
             _log.info("unsubscription failed", service=service.grouped_name, error=str(error))
 
     async def _request(

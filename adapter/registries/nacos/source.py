@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 import structlog
 
 from adapter.load.roster import Roster
-from adapter.registries.errors import MissingExtra, NotAuthenticated, RegistryError, RegistryUnreachable
 from adapter.registries.failover import Failover, limit_of
 from adapter.registries.nacos.credentials import CredentialProvider
 from adapter.registries.nacos.http import InstanceListClient
@@ -20,6 +19,7 @@ from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.backoff import Backoff
 from adapter.runtime.concurrency import for_each, run_all
 from adapter.runtime.outbound import Access, Client
+from adapter.runtime.source_errors import MissingExtra, NotAuthenticated, SourceError, SourceUnreachable
 from adapter.settings.registries import NacosRegistry
 
 _log = structlog.get_logger(__name__)
@@ -172,7 +172,7 @@ class NacosSource:
         """Lists these services; returns the seconds until the next poll, None if nothing needs polling."""
         try:
             await for_each(keys, lambda key: self._list(lists, key))
-        except RegistryError as error:
+        except SourceError as error:
             return self._record_failure(error, keys)
         self._backoff.reset()
         if self._due or self._book.keys - self._pushed:
@@ -185,10 +185,10 @@ class NacosSource:
         self._asking.add(key)
         try:
             listed = await self._peers.ask(lambda server: lists.list_instances(server, self._nacos_service(key)))
-        except RegistryError as error:
+        except SourceError as error:
             if key in self._pushed:
                 self._due.add(key)
-            if isinstance(error, RegistryUnreachable | NotAuthenticated):
+            if isinstance(error, SourceUnreachable | NotAuthenticated):
                 raise  # the other services would fail as well
             self._book.failed(error, [key])
             return
@@ -198,7 +198,7 @@ class NacosSource:
         if wanted or key not in self._pushed:  # otherwise a push overtook this list
             self._book.heard(key, listed.instances, protected=listed.protected, partial=listed.partial)
 
-    def _record_failure(self, error: RegistryError, keys: Iterable[ServiceKey]) -> float:
+    def _record_failure(self, error: SourceError, keys: Iterable[ServiceKey]) -> float:
         """Records the failure of all servers for these services; returns the seconds until the next attempt."""
         self._lost = True
         if self._pushed:

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from adapter.load.roster import Roster
-from adapter.registries.errors import RegistryError, WrongRegistryAnswer
 from adapter.registries.failover import Failover, limit_of
 from adapter.registries.polaris import wire
 from adapter.registries.polling.http1 import RawReply
@@ -24,13 +23,14 @@ from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.outbound import Access
 from adapter.runtime.slices import Slices
+from adapter.runtime.source_errors import SourceError, WrongRegistryAnswer
 from adapter.settings.registries import PolarisRegistry
 
 
 class _Refused(NamedTuple):
     """An answer that says more of the server than of the service."""
 
-    error: RegistryError
+    error: SourceError
 
 
 class PolarisSource:
@@ -73,7 +73,7 @@ class PolarisSource:
         keys = sorted(keys, key=lambda key: self._book.trouble(key) is not None)
         try:
             answers = await self._peers.ask(lambda server: self._ask(server, keys, late=late))
-        except RegistryError as error:
+        except SourceError as error:
             self._failing = True
             self._book.failed(error)
             return False
@@ -84,7 +84,7 @@ class PolarisSource:
         return True
 
     async def _ask(self, server: str, keys: Sequence[ServiceKey], *, late: bool) -> Sequence[wire.Answer | Unanswered]:
-        """What one server says of these services. Raises RegistryError where it says nothing of any."""
+        """What one server says of these services. Raises SourceError where it says nothing of any."""
         revisions = [self._revisions.of(key) for key in keys]
         asked = zip(keys, revisions, strict=True)
         requests = [wire.request(*self._name(key), revision) for key, revision in asked]
@@ -92,7 +92,7 @@ class PolarisSource:
         async def read(index: int, reply: RawReply) -> wire.Answer | _Refused:
             try:
                 answer = await wire.answer(reply, server, *self._name(keys[index]))
-            except RegistryError as error:
+            except SourceError as error:
                 return _Refused(error)
             if answer is wire.UNCHANGED and not revisions[index]:
                 return WrongRegistryAnswer(f"{server}: it says that nothing has changed, and was asked for all")
@@ -116,7 +116,7 @@ class PolarisSource:
             elif isinstance(answer, wire.Listed):
                 self._book.heard(key, await wire.instances(answer, self._settings.pod_name_key))
                 self._revisions.put(key, answer.revision)
-            elif isinstance(answer, RegistryError):
+            elif isinstance(answer, SourceError):
                 self._book.failed(answer, [key])
             await slices.breathe()
         if unchanged:

@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, Protocol, TypeVar
 
-from adapter.registries.errors import WrongRegistryAnswer
 from adapter.registries.roster import ServiceKey
 from adapter.registries.zookeeper.layouts import (
     ServiceInstance,
@@ -24,6 +23,7 @@ from adapter.registries.zookeeper.override_rules import (
     rule_key,
 )
 from adapter.registries.zookeeper.session import Znode, ZooKeeperSession
+from adapter.runtime.source_errors import WrongRegistryAnswer
 from adapter.settings.registries import ZooKeeperRegistry
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class ServiceReader(Protocol):
         """Marks all nodes as changed."""
 
     async def read(self, session: ZooKeeperSession) -> None:
-        """Reads what changed. Raises RegistryError."""
+        """Reads what changed. Raises SourceError."""
 
     def warnings(self) -> Iterable[str]:
         """One sentence for each registration or rule that is ignored."""
@@ -76,7 +76,7 @@ class ChildrenCache(Generic[T]):
         self._stale.update(self._known)
 
     async def read(self, session: ZooKeeperSession, wanted: Callable[[str], bool] = bool) -> Mapping[str, T] | None:
-        """Updates the cache; returns the children by name, None if the path does not exist. Raises RegistryError."""
+        """Updates the cache; returns the children by name, None if the path does not exist. Raises SourceError."""
         listed = await session.children(self.path)
         names = sorted(name for name in listed or () if wanted(name))
         for known in (self._known, self.warnings):
@@ -129,7 +129,7 @@ class CuratorReader:
         self.invalidate_all = self._cache.invalidate_all
 
     async def read(self, session: ZooKeeperSession) -> None:
-        """Reads the instances that are new or changed. Raises RegistryError."""
+        """Reads the instances that are new or changed. Raises SourceError."""
         instances = await self._cache.read(session)
         if instances is None:
             await _require_root(session, self._root)
@@ -163,7 +163,7 @@ class DubboInterfaceReader:
         """Does nothing: every read lists all names."""
 
     async def read(self, session: ZooKeeperSession) -> None:
-        """Reads the names of providers and override rules. Raises RegistryError."""
+        """Reads the names of providers and override rules. Raises SourceError."""
         names = await session.children(self._providers)
         if names is None:
             await _require_root(session, self._root)
@@ -204,7 +204,7 @@ class OverrideRuleReader:
         self.invalidate_all = self._cache.invalidate_all
 
     async def read(self, session: ZooKeeperSession) -> Mapping[str, tuple[OverrideRules, ...]]:
-        """Reads the rules; returns them by application or interface. Raises RegistryError."""
+        """Reads the rules; returns them by application or interface. Raises SourceError."""
         rules = await self._cache.read(session, lambda name: name.endswith(CONFIGURATORS_SUFFIX)) or {}
         by_rule_key: dict[str, tuple[OverrideRules, ...]] = {}
         for name in sorted(rules):

@@ -28,14 +28,14 @@ from kazoo.exceptions import (  # type: ignore[import-untyped]
 from kazoo.handlers.threading import SequentialThreadingHandler  # type: ignore[import-untyped]
 from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent  # type: ignore[import-untyped]
 
-from adapter.registries.errors import (
+from adapter.runtime.outbound import Access, secret, tls_context
+from adapter.runtime.source_errors import (
     NotAllowed,
     NotAuthenticated,
-    RegistryError,
-    RegistryFailing,
-    RegistryUnreachable,
+    SourceError,
+    SourceFailing,
+    SourceUnreachable,
 )
-from adapter.runtime.outbound import Access, secret, tls_context
 from adapter.settings.registries import ZooKeeperRegistry
 
 AT_ONCE = 64
@@ -82,7 +82,7 @@ class ZooKeeperSession:
         """When the session started, by the event loop's clock; None without a session."""
         self.ever_connected = False
         self._disconnected_since = self._loop.time()
-        self._ended: asyncio.Future[RegistryError] = self._loop.create_future()
+        self._ended: asyncio.Future[SourceError] = self._loop.create_future()
 
     @property
     def connected(self) -> bool:
@@ -90,7 +90,7 @@ class ZooKeeperSession:
         return self._client is not None and self._client.connected
 
     async def open(self) -> None:
-        """Starts to connect. Raises RegistryUnreachable if the password cannot be read."""
+        """Starts to connect. Raises SourceUnreachable if the password cannot be read."""
         self._password = await self._read_password()
         self._client = KazooClient(
             hosts=",".join(self._settings.servers) + _chroot(self._settings.chroot),
@@ -104,7 +104,7 @@ class ZooKeeperSession:
         self._client.add_listener(self._on_state)
         self._client.start_async()  # starts kazoo's threads without waiting
 
-    async def wait_closed(self) -> RegistryError:
+    async def wait_closed(self) -> SourceError:
         """Waits until the client gives up, because the server rejects the credentials or the client failed."""
         return await self._ended
 
@@ -163,17 +163,17 @@ class ZooKeeperSession:
             for scheme, credential in self._credentials():
                 self._client.add_auth_async(scheme, credential)
 
-    def disconnected_error(self) -> RegistryUnreachable:
+    def disconnected_error(self) -> SourceUnreachable:
         """The error for requests without a connection, with kazoo's last warning as the reason."""
         reason = self._last_warning.last or "no server has answered yet"
-        return RegistryUnreachable(f"no connection to {self._server_names}: {reason}")
+        return SourceUnreachable(f"no connection to {self._server_names}: {reason}")
 
     @property
     def _server_names(self) -> str:
         return f"ZooKeeper at {', '.join(self._settings.servers)}"
 
     async def ping(self) -> float:
-        """Seconds that the server takes to answer a read. Raises RegistryError."""
+        """Seconds that the server takes to answer a read. Raises SourceError."""
         began = self._loop.time()
         await self._send("/", "exists_async")
         return self._loop.time() - began
@@ -183,7 +183,7 @@ class ZooKeeperSession:
             return await self._send(path, method, **more)
 
     async def _send(self, path: str, method: str, **more: Any) -> Any:
-        """Sends a request; returns None if the node does not exist. Raises RegistryError."""
+        """Sends a request; returns None if the node does not exist. Raises SourceError."""
         seconds = self._settings.timeout_seconds
         if not self.connected:
             raise self.disconnected_error()  # kazoo would queue the request until it is connected
@@ -195,13 +195,13 @@ class ZooKeeperSession:
         except NoNodeError:
             return None
         except TimeoutError as error:
-            raise RegistryUnreachable(f"{self._server_names} did not answer within {seconds:g} s") from error
+            raise SourceUnreachable(f"{self._server_names} did not answer within {seconds:g} s") from error
         except _GONE as error:
             raise self.disconnected_error() from error
         except KazooException as error:
             raise self._error_of(path, error) from error
 
-    def _error_of(self, path: str, error: KazooException) -> RegistryError:
+    def _error_of(self, path: str, error: KazooException) -> SourceError:
         if isinstance(error, NoAuthError):
             who = f"user {self._settings.username}" if self._settings.username else "a client without a user"
             return NotAllowed(
@@ -209,7 +209,7 @@ class ZooKeeperSession:
             )
         if isinstance(error, AuthFailedError):
             return self._authentication_error()
-        return RegistryFailing(f"{self._server_names} failed at {path}: {type(error).__name__} {error}".rstrip())
+        return SourceFailing(f"{self._server_names} failed at {path}: {type(error).__name__} {error}".rstrip())
 
     def _authentication_error(self) -> NotAuthenticated:
         return NotAuthenticated(
@@ -221,7 +221,7 @@ class ZooKeeperSession:
         try:
             return await asyncio.to_thread(secret, file) if file else ""
         except (OSError, ValueError) as error:
-            raise RegistryUnreachable(f"the password file {file} cannot be read: {error}") from error
+            raise SourceUnreachable(f"the password file {file} cannot be read: {error}") from error
 
     def _credentials(self) -> set[tuple[str, str]]:
         user = self._settings.username

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 import structlog
 
 from adapter.load.roster import Roster
-from adapter.registries.errors import NotAllowed, RegistryError, WrongRegistryAnswer
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.registries.zookeeper.override_rules import OverrideRules, apply_rules
@@ -27,6 +26,7 @@ from adapter.registries.zookeeper.readers import (
 )
 from adapter.registries.zookeeper.session import ZooKeeperSession
 from adapter.runtime.backoff import Backoff
+from adapter.runtime.source_errors import NotAllowed, SourceError, WrongRegistryAnswer
 from adapter.settings.registries import ZooKeeperRegistry
 
 _log = structlog.get_logger(__name__)
@@ -116,7 +116,7 @@ class ZooKeeperSource:
                 self._session = session
                 await session.open()
                 self._book.failed(await session.wait_closed())
-            except RegistryError as error:
+            except SourceError as error:
                 self._book.failed(error)
             finally:
                 self._session = None
@@ -168,7 +168,7 @@ class ZooKeeperSource:
             try:
                 await self._ping(session)
                 await self._check_others(session)
-            except RegistryError as error:
+            except SourceError as error:
                 self._was_slow = True
                 self._book.failed(error)
 
@@ -211,7 +211,7 @@ class ZooKeeperSource:
             try:
                 await self._read(service)
                 backoff.reset()
-            except RegistryError as error:
+            except SourceError as error:
                 await self._retry_later(service.dirty, error, backoff.next(), [service.key])
 
     async def _read(self, service: _FollowedService) -> None:
@@ -224,7 +224,7 @@ class ZooKeeperSource:
         self._report(service)
 
     async def _retry_later(
-        self, dirty: asyncio.Event, error: RegistryError, pause: float, keys: Iterable[ServiceKey]
+        self, dirty: asyncio.Event, error: SourceError, pause: float, keys: Iterable[ServiceKey]
     ) -> None:
         """Records the error, and marks for another attempt after a pause, or at the next change."""
         session = self._session
@@ -235,7 +235,7 @@ class ZooKeeperSource:
             async with asyncio.timeout(pause):
                 await dirty.wait()
         if isinstance(error, NotAllowed):
-            with suppress(RegistryError):
+            with suppress(SourceError):
                 await session.renew_password()
         dirty.set()
 
@@ -270,7 +270,7 @@ class ZooKeeperSource:
                 continue
             try:
                 rules.by_rule_key = await rules.reader.read(session)
-            except RegistryError as error:
+            except SourceError as error:
                 await self._retry_later(rules.dirty, error, backoff.next(), list(self._services))
                 continue
             backoff.reset()
