@@ -19,7 +19,7 @@ from adapter.registries.eureka.wire import Applications, InstanceInfo, instance_
 from adapter.registries.roster import ServiceKey
 from adapter.runtime.answer_budget import Body
 from tests.registries.eureka_kit import REGISTRY, FakeEureka, Followed, following, hash_of, instance, raw
-from tests.registries.trust import Clock
+from tests.registries.kit import Clock
 
 NOW = 1_767_268_800.0
 
@@ -31,7 +31,7 @@ ANYTHING = st.recursive(
 
 
 def states(followed: Followed) -> list[PodState]:
-    return [state for _, state in sorted(followed.pods.look().items())]
+    return [state for _, state in sorted(followed.pods.states().items())]
 
 
 def four(*out: int) -> list[dict[str, Any]]:
@@ -40,7 +40,7 @@ def four(*out: int) -> list[dict[str, Any]]:
 
 async def several_answers(followed: Followed, count: int = 3) -> None:
     for _ in range(count):
-        await followed.asked_again()
+        await followed.until_confirmed()
 
 
 class TestWhenTheListIsRead:
@@ -148,7 +148,7 @@ class TestWhenTheListIsRead:
                 await followed.until_out("web-1")
                 fake.apps = {"WEB": four(2)}  # and no delta tells of it
                 for _ in range(int(RELIST_SECONDS / 40)):
-                    await followed.asked_again()
+                    await followed.until_confirmed()
                     assert followed.statuses["web-1"] == "OUT_OF_SERVICE"
                     followed.clock.jump(40)
                 await followed.until_out("web-2")
@@ -161,8 +161,8 @@ class TestWhenTheListIsRead:
                 await followed.until_listed(4)
                 other = ServiceKey(REGISTRY, "other")
                 followed.source.watch([followed.key, other])  # it is not waited for the end of the interval
-                await followed.until(lambda: followed.source.roster(other) is not None)
-                assert followed.source.roster(other).instances[0].ip == "10.0.0.19"  # type: ignore[union-attr]
+                await followed.until(lambda: followed.book.roster(other) is not None)
+                assert followed.book.roster(other).instances[0].ip == "10.0.0.19"  # type: ignore[union-attr]
         assert fake.lists == 2
 
     async def test_a_second_name_for_a_known_application_needs_no_list(self) -> None:
@@ -172,8 +172,8 @@ class TestWhenTheListIsRead:
                 await followed.until_listed(4)
                 again = ServiceKey(REGISTRY, "Web", "shop")
                 followed.source.watch([followed.key, again])
-                await followed.until(lambda: followed.source.roster(again) is not None)
-                assert followed.source.roster(again).instances == followed.roster.instances  # type: ignore[union-attr]
+                await followed.until(lambda: followed.book.roster(again) is not None)
+                assert followed.book.roster(again).instances == followed.roster.instances  # type: ignore[union-attr]
         assert fake.lists == 1
 
     async def test_nothing_is_asked_for_while_nobody_follows_anything(self) -> None:
@@ -230,14 +230,14 @@ class TestEmptiness:
                 await followed.until_listed(4)
                 assert not followed.reconnected()
                 assert states(followed) == [PodState.SERVING] * 4
-                with followed.pods.nobody_turns_out():
+                with followed.pods.nothing_changes():
                     followed.clock.jump(11)
                     fake.apps = {}
                     await followed.until_listed(0)
                     assert followed.roster.valid
                     assert not followed.roster.alive
                     assert followed.reconnected()
-                    assert await followed.aged(600) == set()
+                    assert await followed.aged_by_answers(600) == set()
 
     async def test_an_empty_service_in_a_registry_with_others_that_nobody_follows_is_a_living_one(self) -> None:
         async with FakeEureka() as fake:
@@ -269,7 +269,7 @@ class TestFailures:
             fake.apps = {"WEB": four(1)}
             async with following(fake.url) as followed:
                 await followed.until_out("web-1")
-                with followed.pods.nobody_turns_out():
+                with followed.pods.nothing_changes():
                     fake.handlers = {"apps/": answer, "apps/delta": answer}
                     await followed.until_error(words)
                     assert fake.url in followed.error
@@ -320,12 +320,12 @@ class TestFailures:
             fake.apps = {"WEB": four()}
             async with following(fake.url) as followed:
                 await followed.until_listed(4)
-                followed.ears.heard.clear()
+                followed.changes.received.clear()
                 said = (web.Response(status=500, text=f"at {n}") for n in range(1000))
                 fake.handlers = {"apps/delta": lambda: next(said)}
                 deltas = fake.deltas
                 await followed.until(lambda: fake.deltas > deltas + 2)
-                assert len(followed.ears.heard) == 1
+                assert len(followed.changes.received) == 1
 
 
 def registration(**more: Any) -> InstanceInfo:

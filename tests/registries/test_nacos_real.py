@@ -22,9 +22,8 @@ import trustme
 from adapter.load.pods import PodState
 from adapter.settings.registries import NacosRegistry, RegistryTls
 from harness.registries.polaris import Polaris
-from tests.registries.test_nacos import SHOP, World, following
-from tests.registries.test_nacos_push import eventually
-from tests.registries.trust import Service
+from tests.registries.kit import Pods
+from tests.registries.nacos_kit import SHOP, Followed, eventually, following
 
 pytestmark = [pytest.mark.integration, pytest.mark.builds("polaris")]
 
@@ -133,10 +132,10 @@ def settings(polaris: Polaris, **more: Any) -> NacosRegistry:
     return NacosRegistry(**{**base, **more})
 
 
-async def all_serving(world: World) -> Service:
+async def all_serving(world: Followed) -> Pods:
     """Return once all pods serve."""
-    found = Service(world.source, SHOP, world.clock, pods=PODS)
-    await world.ears.until(lambda: set(found.look().values()) == {PodState.SERVING})
+    found = Pods(world.source, SHOP, world.clock, pods=PODS)
+    await world.until(lambda: set(found.states().values()) == {PodState.SERVING})
     return found
 
 
@@ -163,10 +162,10 @@ async def test_a_pod_that_was_pulled_out_is_seen_and_seen_again_when_it_is_put_b
         await eventually(lambda: bool(world.source.pushed) is push)
         before = world.roster.instances
         await pull_out(shop)
-        await world.ears.until(lambda: world.roster.instances != before)
+        await world.until(lambda: world.roster.instances != before)
         if absent:
-            assert sorted(world.listed()) == list(ALL[1:])
-            assert service.look()["web-0"] is PodState.DOUBTFUL
+            assert sorted(world.pod_names()) == list(ALL[1:])
+            assert service.states()["web-0"] is PodState.DOUBTFUL
         else:
             assert service.out() == ["web-0"]
         await put_back(shop)
@@ -177,7 +176,7 @@ async def test_missed_beats_make_a_pod_unhealthy(shop: Shop) -> None:
     async with following(settings(shop.polaris)) as world:
         service = await all_serving(world)
         shop.beating.discard(0)
-        await world.ears.until(lambda: not all(one.healthy for one in world.roster.instances), 60)
+        await world.until(lambda: not all(one.healthy for one in world.roster.instances), 60)
         assert service.out() == ["web-0"]
 
 
@@ -185,12 +184,12 @@ async def test_a_restart_is_seen_and_turns_nobody_out(own_shop: Shop) -> None:
     async with following(settings(own_shop.polaris)) as world:
         service = await all_serving(world)
         await eventually(lambda: bool(world.source.pushed))
-        with service.nobody_turns_out():
+        with service.nothing_changes():
             await asyncio.to_thread(own_shop.polaris.restart)
             await eventually(world.doubted)
-            await world.ears.until(lambda: not world.error)
+            await world.until(lambda: not world.error)
         await own_shop.put(0, weight=0)
-        await world.ears.until(lambda: service.out() == ["web-0"])
+        await world.until(lambda: service.out() == ["web-0"])
 
 
 async def test_an_outage_longer_than_stale_turns_nobody_out_nor_in(own_shop: Shop) -> None:
@@ -198,14 +197,14 @@ async def test_an_outage_longer_than_stale_turns_nobody_out_nor_in(own_shop: Sho
         service = await all_serving(world)
         await eventually(lambda: bool(world.source.pushed))
         await own_shop.put(0, weight=0)
-        await world.ears.until(lambda: service.out() == ["web-0"])
-        with service.nobody_turns_out():  # 10 min by its clock: stale after 5
+        await world.until(lambda: service.out() == ["web-0"])
+        with service.nothing_changes():  # 10 min by its clock: stale after 5
             await asyncio.to_thread(own_shop.polaris.kill)
             await world.until_error("Cannot connect")
         world.clock.jump(-600)
         await asyncio.to_thread(own_shop.polaris.resume)
         await own_shop.put(0, weight=1)
-        await world.ears.until(lambda: not world.error and service.out() == [])
+        await world.until(lambda: not world.error and service.out() == [])
 
 
 async def test_a_frozen_server_is_noticed_and_turns_nobody_out(own_shop: Shop) -> None:
@@ -213,19 +212,19 @@ async def test_a_frozen_server_is_noticed_and_turns_nobody_out(own_shop: Shop) -
         service = await all_serving(world)
         await eventually(lambda: bool(world.source.pushed))
         own_shop.polaris.component.signal(signal.SIGSTOP)
-        with service.nobody_turns_out():
+        with service.nothing_changes():
             await world.until_error("no answer within 1 s")
         own_shop.polaris.component.signal(signal.SIGCONT)
-        await world.ears.until(lambda: not world.error)
+        await world.until(lambda: not world.error)
 
 
 async def test_a_server_that_forgot_all_turns_nobody_out(own_shop: Shop) -> None:
     async with following(settings(own_shop.polaris)) as world:
         service = await all_serving(world)
         await eventually(lambda: bool(world.source.pushed))
-        with service.nobody_turns_out():
+        with service.nothing_changes():
             await asyncio.to_thread(own_shop.polaris.restart, wipe=True)
-            await world.ears.until(lambda: world.listed() == [] and not world.error)
+            await world.until(lambda: world.pod_names() == [] and not world.error)
         await own_shop.register()
         await all_serving(world)
 
@@ -251,7 +250,7 @@ async def test_by_tls_changes_are_pushed_too(tmp_path: Path) -> None:
             native: dict[str, Any] = {"service": "shop", "namespace": "default", "host": "10.0.0.10", "port": 8080}
             native["metadata"] = {"pod": "web-0"}
             await asyncio.to_thread(polaris.call, "POST", "/naming/v1/instances", [native])
-            await world.until_listed("web-0")
+            await world.until_pods("web-0")
         async with following(settings(polaris)) as world:
             await world.until_error("certificate verify failed")
 
@@ -272,8 +271,8 @@ async def test_the_delay_of_a_change(
             began, weight = time.monotonic(), number % 2
             await shop.put(0, weight=weight)
             shown = asyncio.create_task(shop.shown(0, weight))
-            await world.ears.until(lambda weight=weight: world.roster.instances[0].weight == weight)  # type: ignore[misc]
-            told = world.ears.heard[-1][1]
+            await world.until(lambda weight=weight: world.roster.instances[0].weight == weight)  # type: ignore[misc]
+            told = world.changes.received[-1][1]
             whole.append(told - began)
             own.append(told - await shown)
     found = {"whole": _spread(whole), "after the server shows it": _spread(own)}

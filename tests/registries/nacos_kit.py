@@ -11,8 +11,9 @@ import hashlib
 import hmac
 import json
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Self
 
 import grpc  # type: ignore[import-untyped]
@@ -20,11 +21,15 @@ import grpc.aio  # type: ignore[import-untyped]
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from adapter.registries.nacos.source import NacosSource
 from adapter.registries.nacos.wire import Payload, decode_payload, encode_payload
+from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import NacosRegistry
 from harness.processes import free_ports
+from tests.registries.kit import FollowedService, running
 
 SECRET_KEY = "sk"
+SHOP = ServiceKey("nacos", "shop")
 _UNREGISTERED = 301
 
 
@@ -374,3 +379,58 @@ def _headers(message: bytes) -> dict[str, str]:
             size = message[at + len(name) + 2]
             found[name] = message[at + len(name) + 3 : at + len(name) + 3 + size].decode()
     return found
+
+
+class Followed(FollowedService[NacosSource]):
+    """The service `shop` of Nacos, and further ones. Its instances carry their pod's name in the metadata `pod`."""
+
+    def __init__(self, settings: NacosRegistry, *keys: ServiceKey) -> None:
+        super().__init__(SHOP, lambda book: NacosSource(settings, book))
+        if keys:
+            self.source.watch(keys)
+
+    def doubted(self) -> bool:
+        """Whether absence is doubted, because a connection or a server is new."""
+        return self.roster.reconnected_at is not None
+
+    def pod_names(self) -> list[str]:
+        """The names of the pods in the last valid answer."""
+        return [one.metadata["pod"] for one in self.roster.instances] if self.listed >= 0 else ["no valid answer"]
+
+    async def until_pods(self, *names: str) -> None:
+        """Waits until exactly these pods are listed, without an error."""
+        await self.until(lambda: self.pod_names() == list(names) and not self.error)
+
+
+def following(settings: NacosRegistry, *keys: ServiceKey) -> contextlib.AbstractAsyncContextManager[Followed]:
+    """Follows services (default: `shop`) while the block runs."""
+    return running(Followed(settings, *keys))
+
+
+def polling(nacos: FakeNacos, **more: Any) -> NacosRegistry:
+    return nacos.settings(push=False, **more)
+
+
+class Password:
+    """A file with a password."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = str(file)
+        self.write("right\n")
+
+    def write(self, text: str) -> None:
+        Path(self.file).write_text(text)
+
+
+async def subscribed(nacos: FakeNacos, world: Followed, *services: str) -> None:
+    """Wait until these services (default: shop) are subscribed to, and pushes are what is believed."""
+    places = {("public", f"DEFAULT_GROUP@@{service}") for service in services or ("shop",)}
+    await nacos.until(lambda: nacos.subscriptions == places)
+    await eventually(lambda: len(world.source.pushed) == len(places))
+
+
+async def eventually(holds: Callable[[], bool]) -> None:
+    """Return once it holds, of which nothing tells."""
+    async with asyncio.timeout(20):
+        while not holds():  # noqa: ASYNC110  there is no event to wait for
+            await asyncio.sleep(0.01)
