@@ -121,8 +121,8 @@ class FollowedService(Generic[S]):
 
     def __init__(self, key: ServiceKey, make: Callable[[RosterCache], S]) -> None:
         self.key = key
-        self.clock, self.changes = Clock(), Changes()
-        self.book = RosterCache(key.registry, self._on_change, self.clock, Metrics())
+        self.clock, self.changes, self.metrics = Clock(), Changes(), Metrics()
+        self.book = RosterCache(key.registry, self._on_change, self.clock, self.metrics)
         self.source = make(self.book)
         self.pods = Pods(self.book, key, self.clock)
         self.source.watch([key])
