@@ -10,7 +10,7 @@ from adapter.registries.consul.source import ConsulSource
 from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import ConsulRegistry
 from harness.registries.consul import Consul
-from tests.registries.trust import Clock, Ears, Service, book
+from tests.registries.trust import Clock, Ears, Service, book, follow
 
 REGISTRY = "consul"
 
@@ -26,25 +26,25 @@ class Followed:
         self.clock, self.ears = Clock(), Ears()
         self.book = book(REGISTRY, self.clock, self.ears)
         self.source = ConsulSource(self.settings, self.book)
-        self.pods = Service(self.source, self.key, self.clock)
+        self.pods = Service(self.book, self.key, self.clock)
 
     @property
     def roster(self) -> Roster:
         """What is known of the service. It must be known."""
-        found = self.source.roster(self.key)
+        found = self.book.roster(self.key)
         assert found is not None
         return found
 
     @property
     def error(self) -> str:
         """Why the last answer is not valid, or none came since; empty where all is well."""
-        trouble = self.source._book.trouble(self.key)
+        trouble = self.book.trouble(self.key)
         return trouble.sentence if trouble is not None else ""
 
     @property
     def listed(self) -> int:
         """How many instances the last valid answer has."""
-        found = self.source.roster(self.key)
+        found = self.book.roster(self.key)
         return len(found.instances) if found is not None and found.valid else -1
 
     async def until(self, told: Callable[[], object], seconds: float = 30) -> None:
@@ -52,7 +52,7 @@ class Followed:
         try:
             await self.ears.until(lambda: bool(told()), seconds)
         except TimeoutError:
-            raise AssertionError(f"not within {seconds:g} s; last: {self.source.roster(self.key)}") from None
+            raise AssertionError(f"not within {seconds:g} s; last: {self.book.roster(self.key)}") from None
 
     async def until_listed(self, count: int) -> None:
         """Wait until so many instances are listed, and nothing is wrong."""
@@ -81,7 +81,7 @@ async def following(servers: Consul | Iterable[str], service: str, **settings: A
     """Follow a service while the block runs. `settings` are those of the registry; `place` fields of the key."""
     urls = [servers.url] if isinstance(servers, Consul) else list(servers)
     followed = Followed(urls, service, **settings)
-    followed.source.watch([followed.key])
+    follow(followed, [followed.key])
     task = asyncio.create_task(followed.source.run())
     try:
         yield followed

@@ -15,7 +15,7 @@ from adapter.registries.eureka.source import EurekaSource
 from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import EurekaRegistry
 from harness.registries.eureka import EurekaServer
-from tests.registries.trust import Clock, Ears, Service, book
+from tests.registries.trust import Clock, Ears, Service, book, follow
 
 REGISTRY = "eureka"
 
@@ -55,31 +55,31 @@ class Followed:
         self.ears = Bell(self.clock)
         self.book = book(REGISTRY, self.clock, self.ears)
         self.source = EurekaSource(self.settings, self.book)
-        self.pods = Service(self.source, self.key, self.clock)
+        self.pods = Service(self.book, self.key, self.clock)
 
     @property
     def roster(self) -> Roster:
         """What is known of the service. It must be known."""
-        found = self.source.roster(self.key)
+        found = self.book.roster(self.key)
         assert found is not None
         return found
 
     @property
     def error(self) -> str:
         """Why the last answer is not valid, or none came since; empty where all is well."""
-        trouble = self.source._book.trouble(self.key)
+        trouble = self.book.trouble(self.key)
         return trouble.sentence if trouble is not None else ""
 
     @property
     def statuses(self) -> dict[str, str]:
         """The status of each instance by its id, in the last valid answer."""
-        found = self.source.roster(self.key)
+        found = self.book.roster(self.key)
         return {one.metadata["instanceId"]: one.status for one in found.instances} if found is not None else {}
 
     @property
     def listed(self) -> int:
         """How many instances the last valid answer has; -1 where there is none."""
-        found = self.source.roster(self.key)
+        found = self.book.roster(self.key)
         return len(found.instances) if found is not None and found.valid else -1
 
     def reconnected(self) -> bool:
@@ -94,7 +94,7 @@ class Followed:
                     self.clock.read.clear()
                     await self.clock.read.wait()
         except TimeoutError:
-            raise AssertionError(f"not within {seconds:g} s; last: {self.source.roster(self.key)}") from None
+            raise AssertionError(f"not within {seconds:g} s; last: {self.book.roster(self.key)}") from None
 
     async def until_listed(self, count: int) -> None:
         """Wait until so many instances are listed, and nothing is wrong."""
@@ -127,7 +127,7 @@ class Followed:
 async def following(*servers: str, service: str = "web", **settings: Any) -> AsyncIterator[Followed]:
     """Follow a service while the block runs. `settings` are those of the registry."""
     followed = Followed(servers, service, **settings)
-    followed.source.watch([followed.key])
+    follow(followed, [followed.key])
     task = asyncio.create_task(followed.source.run())
     try:
         yield followed

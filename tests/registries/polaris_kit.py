@@ -10,7 +10,7 @@ from adapter.registries.polaris.source import PolarisSource
 from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import PolarisRegistry
 from harness.registries.polaris import Polaris
-from tests.registries.trust import Clock, Ears, Service, book
+from tests.registries.trust import Clock, Ears, Service, book, follow
 
 REGISTRY = "polaris"
 
@@ -53,25 +53,25 @@ class Followed:
         self.clock, self.ears = Clock(), Ears()
         self.book = book(REGISTRY, self.clock, self.ears)
         self.source = PolarisSource(self.settings, self.book)
-        self.pods = Service(self.source, self.key, self.clock)
+        self.pods = Service(self.book, self.key, self.clock)
 
     @property
     def roster(self) -> Roster:
         """What is known of the service. It must be known."""
-        found = self.source.roster(self.key)
+        found = self.book.roster(self.key)
         assert found is not None
         return found
 
     @property
     def error(self) -> str:
         """Why there is no valid answer, or none since; empty where all is well."""
-        trouble = self.source._book.trouble(self.key)
+        trouble = self.book.trouble(self.key)
         return trouble.sentence if trouble is not None else ""
 
     @property
     def listed(self) -> list[str]:
         """The addresses of the last valid answer."""
-        found = self.source.roster(self.key)
+        found = self.book.roster(self.key)
         return [one.ip for one in found.instances] if found is not None and found.valid else []
 
     async def until(self, told: Callable[[], object], seconds: float = 20) -> None:
@@ -79,7 +79,7 @@ class Followed:
         try:
             await self.ears.until(lambda: bool(told()), seconds)
         except TimeoutError:
-            raise AssertionError(f"not within {seconds:g} s; last: {self.source.roster(self.key)}") from None
+            raise AssertionError(f"not within {seconds:g} s; last: {self.book.roster(self.key)}") from None
 
     async def until_listed(self, count: int) -> None:
         """Wait until so many are listed, and nothing is wrong."""
@@ -110,7 +110,7 @@ class Followed:
 async def following(*servers: str, **more: Any) -> AsyncIterator[Followed]:
     """A source that runs and follows the service of four pods; the clock is the book's."""
     world = Followed(*servers, **more)
-    world.source.watch([world.key])
+    follow(world, [world.key])
     task = asyncio.create_task(world.source.run())
     try:
         yield world

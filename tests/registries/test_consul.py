@@ -25,6 +25,7 @@ from adapter.runtime.source_errors import (
     WrongRegistryAnswer,
 )
 from tests.registries.consul_kit import Followed, following
+from tests.registries.trust import follow
 
 Document = dict[str, Any]
 
@@ -315,11 +316,11 @@ class TestAsking:
         async with following([fake.url], "web") as followed:
             await fake.until_waiting()
             api = followed.key._replace(service="api")
-            followed.source.watch([api])
-            await followed.until(lambda: followed.source.roster(api))
+            follow(followed, [api])
+            await followed.until(lambda: followed.book.roster(api))
             await fake.until_waiting("api")
-            assert followed.source.roster(followed.key) is None
-            followed.source.watch([api, followed.key])
+            assert followed.book.roster(followed.key) is None
+            follow(followed, [api, followed.key])
             await followed.until_listed(1)
 
     async def test_a_new_one_is_asked_for_at_once(self, fake: FakeConsul, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,20 +328,20 @@ class TestAsking:
         async with following([fake.url], "web") as followed:
             await fake.until_waiting()
             api = followed.key._replace(service="api")
-            followed.source.watch([api, followed.key])
-            await followed.until(lambda: followed.source.roster(api))
+            follow(followed, [api, followed.key])
+            await followed.until(lambda: followed.book.roster(api))
 
     async def test_one_that_goes_and_comes_back_at_once_is_heard_anew(self, fake: FakeConsul) -> None:
         async with following([fake.url], "web") as followed:
             await fake.until_waiting()
-            followed.source.watch([])
-            followed.source.watch([followed.key])
+            follow(followed, [])
+            follow(followed, [followed.key])
             await followed.until_listed(1)
 
     async def test_watching_before_running_is_enough(self, fake: FakeConsul) -> None:
         followed = Followed([fake.url], "web")
-        followed.source.watch([followed.key])
-        assert followed.source.roster(followed.key) is None
+        follow(followed, [followed.key])
+        assert followed.book.roster(followed.key) is None
         for _ in range(2):  # one that ended can be run again
             task = asyncio.create_task(followed.source.run())
             asked = len(fake.of("web"))
@@ -425,9 +426,9 @@ class TestIndex:
             fake.fault["web"] = web.Response(status=500, text="rpc error")
             fake.lists["consul"] = [entry(node="n2")]
             await followed.until_error("rpc error")
-            ledger = followed.book._ledger
-            assert ledger.reconnected_at is not None
-            assert ledger.heard[followed.key].at < ledger.reconnected_at
+            history = followed.book._history
+            assert history.reconnected_at is not None
+            assert history.last_valid[followed.key].at < history.reconnected_at
 
     async def test_a_server_that_joins_is_no_other_cluster(self, fake: FakeConsul) -> None:
         async with following([fake.url], "web") as followed:
@@ -484,8 +485,8 @@ class TestProof:
         fake.fault["api"] = web.Response(status=500, text="rpc error")
         async with following([fake.url], "web") as followed:
             api = followed.key._replace(service="api")
-            followed.source.watch([api, followed.key])
-            await followed.until(lambda: followed.source.roster(api))
+            follow(followed, [api, followed.key])
+            await followed.until(lambda: followed.book.roster(api))
             await followed.until_listed(1)
             assert not followed.error
             assert followed.roster.reconnected_at is None

@@ -15,6 +15,7 @@ from adapter.load.pods import PodState
 from adapter.registries.consul import source as source_module
 from harness.registries.consul import Consul
 from tests.registries.consul_kit import Followed, following, register_pods
+from tests.registries.trust import follow
 
 pytestmark = [pytest.mark.integration, pytest.mark.builds("consul")]
 
@@ -413,11 +414,11 @@ class TestOutages:
                 register_pods(own, f"{service}-{number}", 1)
             async with following(own, f"{service}-0") as followed:
                 keys = [followed.key._replace(service=f"{service}-{number}") for number in range(4)]
-                followed.source.watch(keys)
+                follow(followed, keys)
 
                 def errors() -> list[str]:
-                    asked = [key for key in keys if followed.source.roster(key) is not None]
-                    troubles = [followed.source._book.trouble(key) for key in asked]
+                    asked = [key for key in keys if followed.book.roster(key) is not None]
+                    troubles = [followed.book.trouble(key) for key in asked]
                     return [one.sentence if one else "" for one in troubles] + ["nothing yet"] * (
                         len(keys) - len(asked)
                     )

@@ -19,7 +19,7 @@ from adapter.registries.eureka.wire import Applications, Registration, entries, 
 from adapter.registries.roster import ServiceKey
 from adapter.runtime.answer_budget import Body
 from tests.registries.eureka_kit import REGISTRY, FakeEureka, Followed, following, hash_of, instance, raw
-from tests.registries.trust import Clock
+from tests.registries.trust import Clock, follow
 
 NOW = 1_767_268_800.0
 
@@ -160,9 +160,9 @@ class TestWhenTheListIsRead:
             async with following(fake.url, interval_seconds=3600) as followed:
                 await followed.until_listed(4)
                 other = ServiceKey(REGISTRY, "other")
-                followed.source.watch([followed.key, other])  # it is not waited for the end of the interval
-                await followed.until(lambda: followed.source.roster(other) is not None)
-                assert followed.source.roster(other).instances[0].ip == "10.0.0.19"  # type: ignore[union-attr]
+                follow(followed, [followed.key, other])  # it is not waited for the end of the interval
+                await followed.until(lambda: followed.book.roster(other) is not None)
+                assert followed.book.roster(other).instances[0].ip == "10.0.0.19"  # type: ignore[union-attr]
         assert fake.lists == 2
 
     async def test_a_second_name_for_a_known_application_needs_no_list(self) -> None:
@@ -171,9 +171,9 @@ class TestWhenTheListIsRead:
             async with following(fake.url) as followed:
                 await followed.until_listed(4)
                 again = ServiceKey(REGISTRY, "Web", "shop")
-                followed.source.watch([followed.key, again])
-                await followed.until(lambda: followed.source.roster(again) is not None)
-                assert followed.source.roster(again).instances == followed.roster.instances  # type: ignore[union-attr]
+                follow(followed, [followed.key, again])
+                await followed.until(lambda: followed.book.roster(again) is not None)
+                assert followed.book.roster(again).instances == followed.roster.instances  # type: ignore[union-attr]
         assert fake.lists == 1
 
     async def test_nothing_is_asked_for_while_nobody_follows_anything(self) -> None:
@@ -182,12 +182,12 @@ class TestWhenTheListIsRead:
             async with following(fake.url) as followed, following(other.url) as busy:
                 await followed.until_listed(4)
                 await busy.until_listed(0)
-                followed.source.watch([])
+                follow(followed, [])
                 await several_answers(busy, 2)  # what was on its way has arrived
                 asked = len(fake.asked)
                 await several_answers(busy, 5)
                 assert len(fake.asked) == asked
-                followed.source.watch([followed.key])
+                follow(followed, [followed.key])
                 await followed.until_listed(4)
 
     @pytest.mark.parametrize("status", [403, 404])

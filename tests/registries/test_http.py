@@ -22,7 +22,7 @@ from adapter.registries.roster import ServiceKey
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.source_errors import SourceError, WrongRegistryAnswer
 from adapter.settings.registries import HttpRegistry
-from tests.registries.trust import Clock, Ears, Service, book
+from tests.registries.trust import Clock, Ears, Service, book, follow
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCHEMA = json.loads((DOCS / "registry-http.schema.json").read_text())
@@ -77,31 +77,31 @@ class World:
         self.clock, self.ears = Clock(), Ears()
         self.book = book("own", self.clock, self.ears)
         self.source = HttpSource(HttpRegistry(**given), self.book)
-        self.pods = Service(self.source, self.key, self.clock)
-        self.source.watch([self.key])
+        self.pods = Service(self.book, self.key, self.clock)
+        follow(self, [self.key])
 
     @property
     def roster(self) -> Roster:
-        found = self.source.roster(self.key)
+        found = self.book.roster(self.key)
         assert found is not None
         return found
 
     @property
     def error(self) -> str:
-        trouble = self.source._book.trouble(self.key)
+        trouble = self.book.trouble(self.key)
         return trouble.sentence if trouble is not None else ""
 
     @property
     def listed(self) -> int:
         """How many instances the last valid answer has."""
-        found = self.source.roster(self.key)
+        found = self.book.roster(self.key)
         return len(found.instances) if found is not None and found.valid else -1
 
     async def until(self, told: Callable[[], object]) -> None:
         await self.ears.until(lambda: bool(told()), 20)
 
     async def until_out(self, *names: str) -> None:
-        await self.until(lambda: self.source.roster(self.key) is not None and self.pods.out() == list(names))
+        await self.until(lambda: self.book.roster(self.key) is not None and self.pods.out() == list(names))
 
 
 @contextlib.asynccontextmanager
@@ -213,11 +213,11 @@ class TestQuestions:
     async def test_a_service_that_is_let_go_is_asked_for_no_more(self, platform: Platform, url: str) -> None:
         other = ServiceKey("own", "other")
         async with running(World(url)) as world:
-            world.source.watch([other])
-            await world.until(lambda: world.source.roster(other))
+            follow(world, [other])
+            await world.until(lambda: world.book.roster(other))
             asked = await platform.questions(3)
         assert {request.query["service"] for request in asked} == {"other"}
-        assert world.source.roster(world.key) is None
+        assert world.book.roster(world.key) is None
 
 
 class TestTrouble:
@@ -352,14 +352,14 @@ class TestManyServices:
         keys = [ServiceKey("own", f"shop-{number}") for number in range(60)]
         platform.of = {key.service: http(said()) for key in keys[1:]}  # the first is never answered for
         world = World(url, timeout_seconds=1)
-        world.source.watch(keys)
+        follow(world, keys)
         async with running(world):
-            await world.until(lambda: all(is_valid(world.source.roster(key)) for key in keys[1:]))
-            await world.until(lambda: world.source.roster(keys[0]))
-            trouble = world.source._book.trouble(keys[0])
+            await world.until(lambda: all(is_valid(world.book.roster(key)) for key in keys[1:]))
+            await world.until(lambda: world.book.roster(keys[0]))
+            trouble = world.book.trouble(keys[0])
             assert trouble is not None
             assert "no answer within 1 s" in trouble.sentence
-            assert all(is_valid(world.source.roster(key)) for key in keys[1:])
+            assert all(is_valid(world.book.roster(key)) for key in keys[1:])
 
     async def test_one_answer_too_many_gives_no_service_anothers_document(self, answers: tuple[Answers, str]) -> None:
         platform, url = answers
@@ -367,16 +367,16 @@ class TestManyServices:
         extra = http(said(*(out(number) for number in range(2))), 'ETag: "shared"')
         platform.of = {"other": http(said(), 'ETag: "shared"') + extra, "shop": http(said(), 'ETag: "shared"')}
         world = World(url)
-        world.source.watch([other, world.key])
+        follow(world, [other, world.key])
         async with running(world):
-            await world.until(lambda: is_valid(world.source.roster(world.key)))
+            await world.until(lambda: is_valid(world.book.roster(world.key)))
             for _ in range(5):
                 asked = len(platform.asked)
                 async with asyncio.timeout(20):
                     while len(platform.asked) < asked + 2:  # noqa: ASYNC110  the platform has no event for it
                         await asyncio.sleep(0.01)
                 assert world.pods.out() == []
-            trouble = world.source._book.trouble(other)
+            trouble = world.book.trouble(other)
             assert trouble is not None
             assert "more than was asked for" in trouble.sentence
 
@@ -411,7 +411,7 @@ class TestManyServices:
         asking = asyncio.create_task(world.source.run())
         await platform.questions(1)
         async with asyncio.timeout(60):
-            while not is_valid(world.source.roster(world.key)):
+            while not is_valid(world.book.roster(world.key)):
                 began = time.thread_time()
                 await asyncio.sleep(0)
                 held = max(held, time.thread_time() - began)
@@ -429,7 +429,7 @@ class TestTold:
         listed = [{"ip": f"10.9.{n >> 8}.{n & 255}", "state": "in", "reason": "x" * 30} for n in range(12_000)]
         world = World(push=True)
         telling = asyncio.create_task(
-            world.source.tell(world.key, json.dumps(said(*listed, out(1), ttlSeconds=400)).encode())
+            world.source.push(world.key, json.dumps(said(*listed, out(1), ttlSeconds=400)).encode())
         )
         held = 0.0
         while not telling.done():
@@ -442,25 +442,25 @@ class TestTold:
 
     async def test_a_word_holds_until_its_time_is_over_and_then_everybody_serves(self) -> None:
         world = World(push=True)
-        await world.source.tell(world.key, json.dumps(said(out(1), ttlSeconds=400)).encode())
+        await world.source.push(world.key, json.dumps(said(out(1), ttlSeconds=400)).encode())
         assert world.pods.out() == ["web-1"]
         for _ in range(39):
             world.clock.jump(10)
-            world.source.look_at_clock()
+            world.source.confirm_pushed()
             assert world.pods.out() == ["web-1"]
             assert not world.error
         world.clock.jump(11)
-        world.source.look_at_clock()
+        world.source.confirm_pushed()
         assert world.pods.out() == []
         assert "has expired" in world.error
-        await world.source.tell(world.key, json.dumps(said(out(2), ttlSeconds=60)).encode())
+        await world.source.push(world.key, json.dumps(said(out(2), ttlSeconds=60)).encode())
         assert world.pods.out() == ["web-2"]
         assert not world.error
 
     async def test_expiry_is_noticed_without_anybody_asking(self) -> None:
         world = World(push=True)
         async with running(world):
-            await world.source.tell(world.key, json.dumps(said(out(1), ttlSeconds=1)).encode())
+            await world.source.push(world.key, json.dumps(said(out(1), ttlSeconds=1)).encode())
             assert world.pods.out() == ["web-1"]
             await world.until(lambda: "has expired" in world.error)
             assert world.pods.out() == []
@@ -476,9 +476,9 @@ class TestTold:
     )
     async def test_a_word_that_is_not_taken_leaves_the_last_one(self, document: object, words: str) -> None:
         world = World(push=True)
-        await world.source.tell(world.key, json.dumps(said(out(1), revision=7, ttlSeconds=60)).encode())
+        await world.source.push(world.key, json.dumps(said(out(1), revision=7, ttlSeconds=60)).encode())
         with pytest.raises(SourceError, match=words.replace("`", ".")):
-            await world.source.tell(world.key, json.dumps(document).encode())
+            await world.source.push(world.key, json.dumps(document).encode())
         assert world.pods.out() == ["web-1"]
 
     async def test_what_is_asked_after_a_word_replaces_it_and_does_not_expire(
@@ -486,12 +486,12 @@ class TestTold:
     ) -> None:
         platform.answer = said(out(0))
         world = World(url, push=True)
-        await world.source.tell(world.key, json.dumps(said(out(1), ttlSeconds=5)).encode())
+        await world.source.push(world.key, json.dumps(said(out(1), ttlSeconds=5)).encode())
         assert world.pods.out() == ["web-1"]
         async with running(world):
             await world.until_out("web-0")
             world.clock.jump(10)
-            world.source.look_at_clock()
+            world.source.confirm_pushed()
             assert world.pods.out() == ["web-0"]
 
 

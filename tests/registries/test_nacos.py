@@ -13,7 +13,7 @@ from adapter.registries.nacos.source import NacosSource
 from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import NacosRegistry
 from tests.registries.fakes_nacos import SECRET_KEY, FakeNacos, host
-from tests.registries.trust import Clock, Ears, book
+from tests.registries.trust import Clock, Ears, book, follow
 
 SHOP = ServiceKey("nacos", "shop")
 
@@ -25,15 +25,15 @@ class World:
         self.ears, self.clock = Ears(), Clock()
         self.book = book("nacos", self.clock, self.ears)
         self.source = NacosSource(settings, self.book)
-        self.source.watch(keys or [SHOP])
+        follow(self, keys or [SHOP])
 
     @property
     def roster(self) -> Roster:
-        return self.source.roster(SHOP) or Roster(at=0.0, valid=False)
+        return self.book.roster(SHOP) or Roster(at=0.0, valid=False)
 
     @property
     def error(self) -> str:
-        trouble = self.source._book.trouble(SHOP)
+        trouble = self.book.trouble(SHOP)
         return trouble.sentence if trouble is not None else ""
 
     def doubted(self) -> bool:
@@ -157,8 +157,8 @@ class TestClientViews:
         nacos.put(host(2))
         key = ServiceKey("nacos", "shop", "prod", "G")
         async with following(polling(nacos, clusters=("SH",)), key) as world:
-            await world.ears.until(lambda: world.source.roster(key) is not None)
-        roster = world.source.roster(key)
+            await world.ears.until(lambda: world.book.roster(key) is not None)
+        roster = world.book.roster(key)
         assert roster is not None
         assert [one.metadata["pod"] for one in roster.instances] == ["web-1"]
 
@@ -377,9 +377,9 @@ async def test_services_may_come_and_go_while_it_runs(nacos: FakeNacos) -> None:
     nacos.put(host(1), service="cart")
     async with following(polling(nacos, interval_seconds=60)) as world:
         await world.until_listed("web-0")
-        world.source.watch([cart])
-        await world.ears.until(lambda: world.source.roster(cart) is not None)
-        assert world.source.roster(SHOP) is None
+        follow(world, [cart])
+        await world.ears.until(lambda: world.book.roster(cart) is not None)
+        assert world.book.roster(SHOP) is None
 
 
 async def test_one_service_that_fails_leaves_the_others(nacos: FakeNacos) -> None:
@@ -388,11 +388,11 @@ async def test_one_service_that_fails_leaves_the_others(nacos: FakeNacos) -> Non
     nacos.put(host(0))
     async with following(polling(nacos), SHOP, cart) as world:
         await world.until_listed("web-0")
-        await world.ears.until(lambda: world.source.roster(cart) is not None)
-    found = world.source.roster(cart)
+        await world.ears.until(lambda: world.book.roster(cart) is not None)
+    found = world.book.roster(cart)
     assert found is not None
     assert not found.valid
-    trouble = world.source._book.trouble(cart)
+    trouble = world.book.trouble(cart)
     assert trouble is not None
     assert "not what Nacos answers there" in trouble.sentence
     assert not world.error

@@ -17,6 +17,7 @@ from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import NacosRegistry, RegistryTls
 from tests.registries.fakes_nacos import FakeNacos, host
 from tests.registries.test_nacos import SHOP, Password, World, following, password
+from tests.registries.trust import follow
 
 __all__ = ["password"]
 
@@ -138,11 +139,11 @@ class TestPushes:
     async def test_services_are_subscribed_to_and_left_as_policies_come_and_go(self, nacos: FakeNacos) -> None:
         async with following(pushed(nacos)) as world:
             await subscribed(nacos, world)
-            world.source.watch([SHOP, CART])
+            follow(world, [SHOP, CART])
             await subscribed(nacos, world, "shop", "cart")
             nacos.put(host(2), service="cart")
-            await world.ears.until(lambda: bool((r := world.source.roster(CART)) and r.instances))
-            world.source.watch([CART])
+            await world.ears.until(lambda: bool((r := world.book.roster(CART)) and r.instances))
+            follow(world, [CART])
             await subscribed(nacos, world, "cart")
 
     async def test_two_names_of_one_service_both_hear_of_it(self, nacos: FakeNacos) -> None:
@@ -151,8 +152,8 @@ class TestPushes:
             await nacos.until(lambda: bool(nacos.subscriptions))
             nacos.put(host(1))
             await world.until_listed("web-1")
-            await world.ears.until(lambda: world.source.roster(also) is not None)
-            assert [one.metadata["pod"] for one in world.source.roster(also).instances] == ["web-1"]  # type: ignore[union-attr]
+            await world.ears.until(lambda: world.book.roster(also) is not None)
+            assert [one.metadata["pod"] for one in world.book.roster(also).instances] == ["web-1"]  # type: ignore[union-attr]
 
     async def test_one_name_in_two_namespaces_is_never_taken_for_the_other(self, nacos: FakeNacos) -> None:
         other = ServiceKey("nacos", "shop", "prod")
@@ -162,7 +163,7 @@ class TestPushes:
             nacos.put(host(1))  # Nacos does not say of which namespace it speaks
             await world.until_listed("web-1")
             nacos.put(host(0), namespace="prod")
-            await world.ears.until(lambda: [i.ip for i in world.source.roster(other).instances] == ["10.0.0.10"])  # type: ignore[union-attr]
+            await world.ears.until(lambda: [i.ip for i in world.book.roster(other).instances] == ["10.0.0.10"])  # type: ignore[union-attr]
             assert world.listed() == ["web-1"]
 
     async def test_subscriptions_are_renewed_in_case_a_push_was_lost(
@@ -329,7 +330,7 @@ class TestAccess:
             await subscribed(nacos, world)
             world.clock.jump(31)
             nacos.tokens.clear()
-            world.source.watch([SHOP, CART])
+            follow(world, [SHOP, CART])
             await subscribed(nacos, world, "shop", "cart")
         assert len(nacos.logins) == 2
 

@@ -135,7 +135,7 @@ def settings(polaris: Polaris, **more: Any) -> NacosRegistry:
 
 async def all_serving(world: World) -> Service:
     """Return once all pods serve."""
-    found = Service(world.source, SHOP, world.clock, pods=PODS)
+    found = Service(world.book, SHOP, world.clock, pods=PODS)
     await world.ears.until(lambda: set(found.look().values()) == {PodState.SERVING})
     return found
 

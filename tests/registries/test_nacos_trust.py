@@ -31,7 +31,7 @@ async def nacos() -> AsyncIterator[FakeNacos]:
 
 def service(world: World) -> Service:
     """The pods of `shop`, all of which serve just now."""
-    found = Service(world.source, SHOP, world.clock, pods=PODS)
+    found = Service(world.book, SHOP, world.clock, pods=PODS)
     assert set(found.look().values()) == {PodState.SERVING}
     return found
 
@@ -122,7 +122,7 @@ class TestTraps:
     async def test_a_wrong_namespace(self, nacos: FakeNacos, admin: bool) -> None:
         async with following(nacos.settings(namespace="nowhere", admin=admin)) as world:
             await world.until_listed()
-            shop = Service(world.source, SHOP, world.clock, pods=PODS)
+            shop = Service(world.book, SHOP, world.clock, pods=PODS)
             for _ in range(30):
                 world.clock.jump(10)
                 assert PodState.PULLED_OUT not in shop.look().values()

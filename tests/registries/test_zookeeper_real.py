@@ -16,6 +16,7 @@ from kazoo.security import make_acl, make_digest_acl  # type: ignore[import-unty
 from adapter.registries.roster import ServiceKey
 from adapter.registries.zookeeper import source as source_module
 from harness.registries.zookeeper import ZooKeeper
+from tests.registries.trust import follow
 from tests.registries.zookeeper_kit import (
     APPLICATION,
     INTERFACE,
@@ -220,9 +221,9 @@ class TestWhichInstances:
                 ServiceKey("zk", f"{pods.service}:1"),
                 ServiceKey("zk", f"{pods.service}:2", group="green"),
             ]
-            followed.source.watch([followed.key, *keys])
-            await followed.until(lambda: all(followed.source.roster(key) for key in (*keys, followed.key)))
-            found = [followed.source.roster(key) for key in (followed.key, *keys)]
+            follow(followed, [followed.key, *keys])
+            await followed.until(lambda: all(followed.book.roster(key) for key in (*keys, followed.key)))
+            found = [followed.book.roster(key) for key in (followed.key, *keys)]
             assert [len(one.instances) for one in found if one] == [3, 2, 2, 0]
 
     async def test_a_service_that_is_followed_no_more_is_forgotten(self, zookeeper: ZooKeeper, client: Any) -> None:
@@ -232,10 +233,10 @@ class TestWhichInstances:
         async with following(zookeeper, SPRING, pods.service) as followed:
             await followed.until_listed(4)
             other = ServiceKey("zk", others.service)
-            followed.source.watch([other])
-            await followed.until(lambda: followed.source.roster(other))
-            assert followed.source.roster(followed.key) is None
-            followed.source.watch([followed.key, other])
+            follow(followed, [other])
+            await followed.until(lambda: followed.book.roster(other))
+            assert followed.book.roster(followed.key) is None
+            follow(followed, [followed.key, other])
             await followed.until_listed(4)
 
     @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from adapter.registries.roster import ServiceKey
 from adapter.registries.zookeeper import readers as readers_module
 from adapter.registries.zookeeper import source as source_module
 from harness.registries.zookeeper import ZooKeeper
+from tests.registries.trust import follow
 from tests.registries.zookeeper_kit import INTERFACE, LAYOUTS, RULES, SPRING, Followed, Pods, following
 
 pytestmark = pytest.mark.integration
@@ -266,6 +267,6 @@ async def test_many_services_are_followed_over_one_session(crowd: Crowd) -> None
     await pods.register()
     async with following(crowd.server, SPRING, pods.service) as followed:
         keys = [ServiceKey("zk", f"{pods.service}-{number}") for number in range(40)]
-        followed.source.watch([followed.key, *keys])
-        await followed.until(lambda: all(followed.source.roster(key) for key in keys))
+        follow(followed, [followed.key, *keys])
+        await followed.until(lambda: all(followed.book.roster(key) for key in keys))
         assert followed.listed == 4

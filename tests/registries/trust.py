@@ -1,6 +1,6 @@
 """A service whose pods register somewhere, judged as the adapter judges it: what its registry says, then `load.assess`.
 
-    service = Service(source, key, clock, pods=4)
+    service = Service(book, key, clock, pods=4)
     await service.heard()                       # the source has told of a change, or of an error
     service.look()                              # {"web-0": PodState.SERVING, …}
     with service.nobody_turns_out():            # what happens in here may not be taken for a pull-out
@@ -12,8 +12,9 @@ Time is the real one plus what the test jumps ahead: nobody waits for 45 s of ab
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Protocol
 
 from adapter.load.memory import Memory
 from adapter.load.pipeline import assess, decide
@@ -65,15 +66,28 @@ def book(registry: str, clock: Clock | None = None, ears: Ears | None = None) ->
     return RosterCache(registry, ears or Ears(), clock or Clock(), Metrics())
 
 
+class Followed(Protocol):
+    """A source and its cache."""
+
+    book: RosterCache
+
+    @property
+    def source(self) -> RosterSource: ...
+
+
+def follow(one: Followed, keys: Iterable[ServiceKey]) -> None:
+    """Have the source follow exactly these services."""
+    one.book.follow(dict.fromkeys(keys, ""))
+    one.source.refresh()
+
+
 class Service:
     """So many Ready pods `web-0` … at `10.0.0.10` …, port 8080, running for an hour; `registry` are fields of the
     policy's registry.
     """
 
-    def __init__(
-        self, source: RosterSource, key: ServiceKey, clock: Clock, *, pods: int = 4, **registry: object
-    ) -> None:
-        self.source, self.key, self.clock = source, key, clock
+    def __init__(self, book: RosterCache, key: ServiceKey, clock: Clock, *, pods: int = 4, **registry: object) -> None:
+        self.book, self.key, self.clock = book, key, clock
         self.pods: list[Pod] = [pod(f"web-{n}", ip=f"10.0.0.{10 + n}", now=clock()) for n in range(pods)]
         named = Registry(name=key.registry, service=key.service, namespace=key.namespace, group=key.group)
         self.policy = policy(cpu(HIGH, LOW), registry=replace(named, **registry))  # type: ignore[arg-type]
@@ -85,7 +99,7 @@ class Service:
         now, current = self.clock(), scale(len(self.pods))
         bounds = Bounds(minimum=1, maximum=100)
         samples = usage({one.name: LOAD for one in self.pods}, at=now - 5)
-        listed = self.source.roster(self.key)
+        listed = self.book.roster(self.key)
         assessment = assess(self.policy, self.pods, samples, listed, current, bounds, self.memory, now, target=TARGET)
         self.memory = assessment.memory
         self.asked = decide(assessment, current, bounds, now).desired

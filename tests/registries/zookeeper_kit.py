@@ -15,7 +15,7 @@ from adapter.registries.roster import ServiceKey
 from adapter.registries.zookeeper.source import ZooKeeperSource
 from adapter.settings.registries import ZooKeeperRegistry
 from harness.registries.zookeeper import ZooKeeper
-from tests.registries.trust import Clock, Ears, Service, book
+from tests.registries.trust import Clock, Ears, Service, book, follow
 
 REGISTRY = "zk"
 INTERFACE, APPLICATION, SPRING = "DubboInterface", "DubboApplication", "Curator"
@@ -47,12 +47,12 @@ class Followed:
         self.clock, self.ears = _Telling(), Ears()
         self.book = book(REGISTRY, self.clock, self.ears)
         self.source = ZooKeeperSource(self.settings, self.book)
-        self.pods = Service(self.source, self.key, self.clock)
+        self.pods = Service(self.book, self.key, self.clock)
 
     @property
     def roster(self) -> Roster:
         """What is known of the service. It must be known."""
-        found = self.source.roster(self.key)
+        found = self.book.roster(self.key)
         assert found is not None
         return found
 
@@ -65,7 +65,7 @@ class Followed:
     @property
     def listed(self) -> int:
         """How many instances the last valid answer has; -1 without one."""
-        found = self.source.roster(self.key)
+        found = self.book.roster(self.key)
         return len(found.instances) if found is not None and found.valid else -1
 
     async def until(self, told: Callable[[], object], seconds: float = 40) -> None:
@@ -73,7 +73,7 @@ class Followed:
         try:
             await self.ears.until(lambda: bool(told()), seconds)
         except TimeoutError:
-            raise AssertionError(f"not within {seconds:g} s; last: {self.source.roster(self.key)}") from None
+            raise AssertionError(f"not within {seconds:g} s; last: {self.book.roster(self.key)}") from None
 
     async def until_listed(self, count: int) -> None:
         """Wait until so many instances are listed, and nothing is wrong."""
@@ -113,7 +113,7 @@ async def following(server: ZooKeeper | str, layout: str, service: str, **settin
     """Follow a service while the block runs. `settings` are those of the registry; `place` fields of the key."""
     address = server.address if isinstance(server, ZooKeeper) else server
     followed = Followed(address, layout, service, **settings)
-    followed.source.watch([followed.key])
+    follow(followed, [followed.key])
     async with running(followed.source):
         yield followed
 

@@ -15,13 +15,13 @@ or once its cache expires (180 s; `eureka.server.response-cache-auto-expiration-
 """
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import NamedTuple
 
 import msgspec
 
-from adapter.load.roster import Instance, Roster
-from adapter.registries.client import Failover, answering, registry_client
+from adapter.load.roster import Instance
+from adapter.registries.client import Failover, answering, base_urls, registry_client
 from adapter.registries.eureka.state import RegistryCopy
 from adapter.registries.eureka.wire import Applications
 from adapter.registries.roster import ServiceKey
@@ -61,7 +61,7 @@ class EurekaSource:
     def __init__(self, settings: EurekaRegistry, book: RosterCache) -> None:
         self._settings = settings
         self._book = book
-        self._peers = Failover(settings.servers, self._on_switch)
+        self._peers = Failover(base_urls(settings.servers), self._on_switch)
         self._wanted: dict[str, frozenset[ServiceKey]] = {}
         """By name of the application, in capitals: Eureka does not tell cases apart."""
         self._told: dict[ServiceKey, _Page] = {}
@@ -72,19 +72,14 @@ class EurekaSource:
         self._answered_at = self._listed_at = float("-inf")
         self._news = asyncio.Event()
 
-    def watch(self, keys: Iterable[ServiceKey]) -> None:
-        """Follow exactly these services from now on. Namespace and group mean nothing to Eureka."""
-        self._book.watch(keys)
+    def refresh(self) -> None:
+        """Follow the services of the cache from now on. Namespace and group mean nothing to Eureka."""
         wanted: dict[str, set[ServiceKey]] = {}
         for key in self._book.keys:
             wanted.setdefault(key.service.upper(), set()).add(key)
         self._wanted = {name: frozenset(of_one) for name, of_one in wanted.items()}
         self._told = {key: page for key, page in self._told.items() if key in self._book.keys}
         self._news.set()
-
-    def roster(self, key: ServiceKey) -> Roster | None:
-        """The latest answer about a service, valid or not; None where there was none yet."""
-        return self._book.roster(key)
 
     async def run(self) -> None:
         """Follow the services until cancelled."""
@@ -190,7 +185,7 @@ class EurekaSource:
             for key in self._wanted.get(name, ()):
                 if self._told.get(key) != page:
                     self._told[key] = page
-                    self._book.heard(key, page.instances, protected=page.protected, alive=page.alive)
+                    self._book.update(key, page.instances, protected=page.protected, alive=page.alive)
             await slices.breathe()
 
     def _accept(self, server: str, reply: Answer) -> Body:

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import structlog
 
-from adapter.load.roster import Roster
-from adapter.registries.client import Failover, registry_client
+from adapter.registries.client import Failover, base_urls, registry_client
 from adapter.registries.nacos.http import Lists
 from adapter.registries.nacos.identity import Identity
 from adapter.registries.nacos.tasks import spread, together
@@ -31,7 +30,7 @@ class NacosSource:
         self._settings = settings
         self._book = book
         self._reader = Reader(settings.clusters, settings.pod_name_key)
-        self._peers = Failover(settings.servers, book.reconnected)
+        self._peers = Failover(base_urls(settings.servers), book.reconnected)
         self._wake = asyncio.Event()
         self.watched = asyncio.Event()
         """Set whenever other services are to be followed; the subscription takes it back."""
@@ -45,17 +44,12 @@ class NacosSource:
         self._lost = False
         self._poll_at = 0.0
 
-    def watch(self, keys: Iterable[ServiceKey]) -> None:
-        """Follow exactly these services from now on."""
-        self._book.watch(keys)
+    def refresh(self) -> None:
+        """Follow the services of the cache from now on."""
         self._due &= self._book.keys
         self._pushed &= self._book.keys
         self.watched.set()
         self._look(anew=True)
-
-    def roster(self, key: ServiceKey) -> Roster | None:
-        """The latest answer about a service, valid or not; None where there was none yet."""
-        return self._book.roster(key)
 
     async def run(self) -> None:
         """Follow the services until cancelled."""
@@ -98,7 +92,7 @@ class NacosSource:
     @property
     def servers(self) -> list[str]:
         """All servers, the one that is asked now first."""
-        servers = [server.rstrip("/") for server in self._settings.servers]
+        servers = base_urls(self._settings.servers)
         first = servers.index(self._peers.current)
         return servers[first:] + servers[:first]
 
@@ -131,7 +125,7 @@ class NacosSource:
                 self._look()
             else:
                 listed = self._reader.listed(info)
-                self._book.heard(key, listed.instances, protected=listed.protected)
+                self._book.update(key, listed.instances, protected=listed.protected)
 
     def confirmed(self) -> None:
         """The push connection is alive: what it carries is still as it was last told, where that was listed too."""
@@ -190,7 +184,7 @@ class NacosSource:
             self._asking.discard(key)
         self._found_again()
         if wanted or key not in self._pushed:  # else it was pushed meanwhile, and this is older
-            self._book.heard(key, listed.instances, protected=listed.protected, partial=listed.partial)
+            self._book.update(key, listed.instances, protected=listed.protected, partial=listed.partial)
 
     def _down(self, error: SourceError, keys: Iterable[ServiceKey]) -> float:
         """Nobody answers: whoever was to be listed has an error now. Seconds until the next attempt."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from adapter.load.roster import Roster
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.registries.zookeeper.readers import (
@@ -67,22 +66,16 @@ class ZooKeeperSource:
         self._was_connected = self._hesitated = False
         self._witness = ""
 
-    def watch(self, keys: Iterable[ServiceKey]) -> None:
-        """Follow exactly these services."""
-        wanted = set(keys)
-        self._book.watch(wanted)
-        for key in self._followed.keys() - wanted:
+    def refresh(self) -> None:
+        """Follow the services of the cache from now on."""
+        for key in self._followed.keys() - self._book.keys:
             self._leave(self._followed.pop(key))
-        for key in sorted(wanted - self._followed.keys()):
+        for key in sorted(self._book.keys - self._followed.keys()):
             fault = fault_of(key, self._settings)
             if fault:
                 self._book.failed(WrongRegistryAnswer(fault), [key])
             else:
                 self._take_up(key)
-
-    def roster(self, key: ServiceKey) -> Roster | None:
-        """The latest roster of a service; None where nothing was heard yet."""
-        return self._book.roster(key)
 
     def remarks(self, key: ServiceKey) -> tuple[str, ...]:
         """Sentences about registrations and rules of this service that could not be understood, and do not count."""
@@ -247,7 +240,7 @@ class ZooKeeperSource:
         rules = [rule for one in (followed.reader.overrides, *dynamic) for rule in one.rules]
         self._remark(followed, [remark for one in dynamic for remark in one.remarks])
         instances = [one.instance for one in applied(found, rules)]
-        self._book.heard(followed.key, instances, alive=followed.vouched and not instances)
+        self._book.update(followed.key, instances, alive=followed.vouched and not instances)
 
     def _remark(self, followed: _Followed, of_rules: Iterable[str]) -> None:
         known = set(followed.remarks)
