@@ -49,7 +49,7 @@ class Trouble(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """The place of a registry for error sentences: its address, and the settings' keys to check by an error's reason."""
+    """The place of a registry, for error sentences: its address, and the keys of the settings by an error's reason."""
 
     address: str = ""
     keys: Mapping[str, str] = {}
