@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails
 
 from adapter.runtime import document_text
 from adapter.runtime.faults import Fault, FaultyDocument, path_of
+from adapter.runtime.outbound import Access
 from adapter.settings.base import Mebibytes, Port, Seconds, Section, models_in, type_of
 from adapter.settings.notifications import Notifications, Production
 from adapter.settings.registries import Registry
@@ -160,6 +161,20 @@ class PrometheusServer(Section):
     max_answer_mib: Mebibytes = Field(default=32, alias="maxAnswerMiB")
     """How large an answer may be, in MiB after unpacking; a series takes about 150 bytes. A larger one is an error, and
     the last answer counts until it is too old."""
+
+    @property
+    def access(self) -> Access:
+        """Credentials and TLS of its HTTP client."""
+        basic = self.basic_auth
+        return Access(
+            username=basic.username if basic else "",
+            password_file=basic.password_file if basic else "",
+            bearer_token_file=self.bearer_token_file,
+            ca_file=self.ca_file,
+            insecure_skip_verify=self.insecure_skip_verify,
+            headers=self.headers,
+            header_files=self.header_files,
+        )
 
 
 class NamedQuery(Section):

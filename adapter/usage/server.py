@@ -7,7 +7,7 @@ from collections.abc import Callable
 from prometheus_client import Histogram
 
 from adapter.runtime.answer_budget import MIB, Limit
-from adapter.runtime.outbound import AT_ONCE, Access, Client
+from adapter.runtime.outbound import AT_ONCE, Client
 from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import SourceError
 from adapter.settings import PrometheusServer
@@ -31,7 +31,7 @@ class Server:
         self.outage = CircuitBreaker()
         self._url = settings.url.rstrip("/") + "/api/v1/query"
         self._client = Client(
-            _access(settings),
+            settings.access,
             timeout=settings.timeout_seconds,
             source=f"prometheus/{settings.name}",
             limit=Limit(settings.max_answer_mib * MIB, f"maxAnswerMiB of Prometheus server {settings.name}"),
@@ -68,16 +68,3 @@ class Server:
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()
-
-
-def _access(settings: PrometheusServer) -> Access:
-    basic = settings.basic_auth
-    return Access(
-        username=basic.username if basic else "",
-        password_file=basic.password_file if basic else "",
-        bearer_token_file=settings.bearer_token_file,
-        ca_file=settings.ca_file,
-        insecure_skip_verify=settings.insecure_skip_verify,
-        headers=settings.headers,
-        header_files=settings.header_files,
-    )

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict
 
 from adapter.load.roster import Instance
+from adapter.registries.client import refusal, server_text
 from adapter.registries.consul import wire as consul_wire
 from adapter.registries.eureka import wire as eureka_wire
 from adapter.registries.eureka.registry_copy import RegistryCopy
-from adapter.registries.failover import refusal, words
 from adapter.registries.http import wire as http_wire
 from adapter.registries.nacos import grpc as nacos_grpc
 from adapter.registries.nacos import push as nacos_push
@@ -184,13 +184,12 @@ async def nacos_pushed(body: bytes) -> tuple[Instance, ...]:
 async def polaris(body: bytes) -> tuple[Instance, ...]:
     for status in (500, 200):
         try:
-            found = await polaris_wire.answer(
-                RawReply(status, b"HTTP/1.1 200", Body(body)), "http://p", "shop", "default"
-            )
+            reply = RawReply(status, b"HTTP/1.1 200", Body(body))
+            answer = await polaris_wire.read_answer(reply, "http://p", "shop", "default", "pod")
         except SourceError:
             if status == 200:
                 raise
-    return await polaris_wire.instances(found, "pod") if isinstance(found, polaris_wire.Listed) else ()
+    return answer.instances if isinstance(answer, polaris_wire.InstanceList) else ()
 
 
 async def platform(body: bytes) -> tuple[Instance, ...]:
@@ -313,7 +312,7 @@ def fed(data: bytes, at_once: int) -> None:
         for start in range(0, len(data), at_once):
             reply = reader.feed(data[start : start + at_once])
             if reply is not None:
-                words(reply.body.whole())
+                server_text(reply.body.whole())
                 str(refusal(reply.plain))
                 return
     except SourceError as error:

@@ -316,11 +316,11 @@ class TestAsking:
         async with following([fake.url], "web") as followed:
             await fake.until_waiting()
             api = followed.key._replace(service="api")
-            followed.source.watch([api])
+            followed.follow([api])
             await followed.until(lambda: followed.book.roster(api))
             await fake.until_waiting("api")
             assert followed.book.roster(followed.key) is None
-            followed.source.watch([api, followed.key])
+            followed.follow([api, followed.key])
             await followed.until_listed(1)
 
     async def test_a_new_one_is_asked_for_at_once(self, fake: FakeConsul, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,19 +328,19 @@ class TestAsking:
         async with following([fake.url], "web") as followed:
             await fake.until_waiting()
             api = followed.key._replace(service="api")
-            followed.source.watch([api, followed.key])
+            followed.follow([api, followed.key])
             await followed.until(lambda: followed.book.roster(api))
 
     async def test_one_that_goes_and_comes_back_at_once_is_heard_anew(self, fake: FakeConsul) -> None:
         async with following([fake.url], "web") as followed:
             await fake.until_waiting()
-            followed.source.watch([])
-            followed.source.watch([followed.key])
+            followed.follow([])
+            followed.follow([followed.key])
             await followed.until_listed(1)
 
     async def test_watching_before_running_is_enough(self, fake: FakeConsul) -> None:
         followed = Followed([fake.url], "web")
-        followed.source.watch([followed.key])
+        followed.follow([followed.key])
         assert followed.book.roster(followed.key) is None
         for _ in range(2):  # one that ended can be run again
             task = asyncio.create_task(followed.source.run())
@@ -484,7 +484,7 @@ class TestProof:
         fake.fault["api"] = web.Response(status=500, text="rpc error")
         async with following([fake.url], "web") as followed:
             api = followed.key._replace(service="api")
-            followed.source.watch([api, followed.key])
+            followed.follow([api, followed.key])
             await followed.until(lambda: followed.book.roster(api))
             await followed.until_listed(1)
             assert not followed.error

@@ -13,18 +13,14 @@ KEY = ServiceKey("consul", "web")
 
 
 class Told:
-    """A source that knows one roster."""
+    """A cache that knows one roster."""
 
     def __init__(self) -> None:
         self.instances: tuple[Instance, ...] = ()
         self.at = 0.0
 
-    def watch(self, keys: object) -> None: ...
-
     def roster(self, _key: ServiceKey) -> Roster | None:
         return Roster(at=self.at, instances=self.instances)
-
-    async def run(self) -> None: ...
 
 
 @pytest.mark.parametrize("any_out", [False, True])

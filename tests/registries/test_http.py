@@ -126,7 +126,7 @@ class TestQuestions:
     async def test_a_service_that_is_let_go_is_asked_for_no_more(self, platform: Platform, url: str) -> None:
         other = ServiceKey("own", "other")
         async with running(Followed(url)) as world:
-            world.source.watch([other])
+            world.follow([other])
             await world.until(lambda: world.book.roster(other))
             asked = await platform.questions(3)
         assert {request.query["service"] for request in asked} == {"other"}
@@ -265,7 +265,7 @@ class TestManyServices:
         keys = [ServiceKey("own", f"shop-{number}") for number in range(60)]
         platform.of = {key.service: http(said()) for key in keys[1:]}  # the first is never answered for
         world = Followed(url, timeout_seconds=1)
-        world.source.watch(keys)
+        world.follow(keys)
         async with running(world):
             await world.until(lambda: all(is_valid(world.book.roster(key)) for key in keys[1:]))
             await world.until(lambda: world.book.roster(keys[0]))
@@ -280,7 +280,7 @@ class TestManyServices:
         extra = http(said(*(out(number) for number in range(2))), 'ETag: "shared"')
         platform.of = {"other": http(said(), 'ETag: "shared"') + extra, "shop": http(said(), 'ETag: "shared"')}
         world = Followed(url)
-        world.source.watch([other, world.key])
+        world.follow([other, world.key])
         async with running(world):
             await world.until(lambda: is_valid(world.book.roster(world.key)))
             for _ in range(5):
@@ -342,7 +342,7 @@ class TestTold:
         listed = [{"ip": f"10.9.{n >> 8}.{n & 255}", "state": "in", "reason": "x" * 30} for n in range(12_000)]
         world = Followed(push=True)
         telling = asyncio.create_task(
-            world.source.tell(world.key, json.dumps(said(*listed, out(1), ttlSeconds=400)).encode())
+            world.source.push(world.key, json.dumps(said(*listed, out(1), ttlSeconds=400)).encode())
         )
         held = 0.0
         while not telling.done():
@@ -355,25 +355,25 @@ class TestTold:
 
     async def test_a_word_holds_until_its_time_is_over_and_then_everybody_serves(self) -> None:
         world = Followed(push=True)
-        await world.source.tell(world.key, json.dumps(said(out(1), ttlSeconds=400)).encode())
+        await world.source.push(world.key, json.dumps(said(out(1), ttlSeconds=400)).encode())
         assert world.pods.out() == ["web-1"]
         for _ in range(39):
             world.clock.jump(10)
-            world.source.look_at_clock()
+            world.source.confirm_pushed()
             assert world.pods.out() == ["web-1"]
             assert not world.error
         world.clock.jump(11)
-        world.source.look_at_clock()
+        world.source.confirm_pushed()
         assert world.pods.out() == []
         assert "has expired" in world.error
-        await world.source.tell(world.key, json.dumps(said(out(2), ttlSeconds=60)).encode())
+        await world.source.push(world.key, json.dumps(said(out(2), ttlSeconds=60)).encode())
         assert world.pods.out() == ["web-2"]
         assert not world.error
 
     async def test_expiry_is_noticed_without_anybody_asking(self) -> None:
         world = Followed(push=True)
         async with running(world):
-            await world.source.tell(world.key, json.dumps(said(out(1), ttlSeconds=1)).encode())
+            await world.source.push(world.key, json.dumps(said(out(1), ttlSeconds=1)).encode())
             assert world.pods.out() == ["web-1"]
             await world.until(lambda: "has expired" in world.error)
             assert world.pods.out() == []
@@ -389,9 +389,9 @@ class TestTold:
     )
     async def test_a_word_that_is_not_taken_leaves_the_last_one(self, document: object, words: str) -> None:
         world = Followed(push=True)
-        await world.source.tell(world.key, json.dumps(said(out(1), revision=7, ttlSeconds=60)).encode())
+        await world.source.push(world.key, json.dumps(said(out(1), revision=7, ttlSeconds=60)).encode())
         with pytest.raises(SourceError, match=words.replace("`", ".")):
-            await world.source.tell(world.key, json.dumps(document).encode())
+            await world.source.push(world.key, json.dumps(document).encode())
         assert world.pods.out() == ["web-1"]
 
     async def test_what_is_asked_after_a_word_replaces_it_and_does_not_expire(
@@ -399,12 +399,12 @@ class TestTold:
     ) -> None:
         platform.answer = said(out(0))
         world = Followed(url, push=True)
-        await world.source.tell(world.key, json.dumps(said(out(1), ttlSeconds=5)).encode())
+        await world.source.push(world.key, json.dumps(said(out(1), ttlSeconds=5)).encode())
         assert world.pods.out() == ["web-1"]
         async with running(world):
             await world.until_out("web-0")
             world.clock.jump(10)
-            world.source.look_at_clock()
+            world.source.confirm_pushed()
             assert world.pods.out() == ["web-0"]
 
 

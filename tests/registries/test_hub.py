@@ -1,13 +1,13 @@
 """The registries of the settings: who is connected to when, and what policies may name."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 from structlog.testing import capture_logs
 
-from adapter.load.roster import Instance, Roster
+from adapter.load.roster import Instance
 from adapter.registries import manager
 from adapter.registries.manager import RegistryManager
 from adapter.registries.roster import RosterSource, ServiceKey
@@ -35,15 +35,11 @@ class FakeSource:
         self.running, self.ended = asyncio.Event(), asyncio.Event()
         self.breaks = False
 
-    def watch(self, keys: Iterable[ServiceKey]) -> None:
-        self.book.watch(keys)
-
-    def roster(self, key: ServiceKey) -> Roster | None:
-        return self.book.roster(key)
+    def refresh(self) -> None: ...
 
     async def run(self) -> None:
         for key in self.book.keys:
-            self.book.heard(key, [Instance(ip="10.0.0.1")])
+            self.book.update(key, [Instance(ip="10.0.0.1")])
         self.running.set()
         if self.breaks:
             raise RuntimeError("a fault of the adapter's own")

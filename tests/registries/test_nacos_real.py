@@ -134,7 +134,7 @@ def settings(polaris: Polaris, **more: Any) -> NacosRegistry:
 
 async def all_serving(world: Followed) -> Pods:
     """Return once all pods serve."""
-    found = Pods(world.source, SHOP, world.clock, pods=PODS)
+    found = Pods(world.book, SHOP, world.clock, pods=PODS)
     await world.until(lambda: set(found.states().values()) == {PodState.SERVING})
     return found
 

@@ -37,7 +37,7 @@ async def nacos() -> AsyncIterator[FakeNacos]:
 
 def service(world: Followed) -> Pods:
     """The pods of `shop`, all of which serve just now."""
-    found = Pods(world.source, SHOP, world.clock, pods=PODS)
+    found = Pods(world.book, SHOP, world.clock, pods=PODS)
     assert set(found.states().values()) == {PodState.SERVING}
     return found
 
@@ -128,7 +128,7 @@ class TestTraps:
     async def test_a_wrong_namespace(self, nacos: FakeNacos, admin: bool) -> None:
         async with following(nacos.settings(namespace="nowhere", admin=admin)) as world:
             await world.until_pods()
-            shop = Pods(world.source, SHOP, world.clock, pods=PODS)
+            shop = Pods(world.book, SHOP, world.clock, pods=PODS)
             for _ in range(30):
                 world.clock.jump(10)
                 assert PodState.PULLED_OUT not in shop.states().values()

@@ -113,7 +113,7 @@ async def test_answers_of_registries_and_sources_that_are_nested_deep_or_no_utf8
         )
     reply = RawReply(200, b"", Body(written({"code": mark(token), "info": mark(token)})))
     with pytest.raises(WrongRegistryAnswer):
-        await polaris_wire.answer(reply, "http://p", "shop", "default")
+        await polaris_wire.read_answer(reply, "http://p", "shop", "default", "")
     with pytest.raises(SourceError):
         raise wire.refusal(500, written({"status": "error", "error": mark(token)}))
     with pytest.raises(SourceError):

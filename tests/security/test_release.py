@@ -20,9 +20,8 @@ from packaging.utils import canonicalize_name
 from structlog.testing import capture_logs
 
 from adapter.registries.manager import RegistryManager, source
-from adapter.registries.origin import origin
 from adapter.registries.roster import ServiceKey
-from adapter.registries.roster_cache import RosterCache
+from adapter.registries.roster_cache import RosterCache, origin
 from adapter.runtime.fair_slots import Claim
 from adapter.settings.registries import ConsulRegistry, NacosRegistry, ZooKeeperRegistry
 from adapter.telemetry.metrics import Metrics

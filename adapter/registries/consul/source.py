@@ -10,17 +10,17 @@ another witness (`roster.Ledger`), and checks that turned critical are doubt for
 import asyncio
 import random
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from http import HTTPStatus
 
-from adapter.load.roster import Roster
+from adapter.load.roster import Instance
+from adapter.registries.client import Failover, answering, base_urls, registry_client, send
 from adapter.registries.consul import wire
-from adapter.registries.consul.critical_checks import CriticalChecks
-from adapter.registries.failover import Failover, answering, limit_of, send
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.answer_budget import MIB, Limit
 from adapter.runtime.backoff import Backoff
-from adapter.runtime.outbound import Access, Answer, Client, Reply
+from adapter.runtime.outbound import Answer, Client, Reply
 from adapter.runtime.source_errors import NotAllowed, SourceError, SourceUnreachable, WrongRegistryAnswer
 from adapter.settings.registries import ConsulRegistry
 
@@ -43,7 +43,7 @@ class ConsulSource:
     def __init__(self, settings: ConsulRegistry, book: RosterCache) -> None:
         self._settings = settings
         self._book = book
-        self._peers = Failover(settings.servers, self._lose)
+        self._peers = Failover(base_urls(settings.servers), self._lose)
         self._wake = asyncio.Event()
         self._looks = asyncio.Semaphore(AT_ONCE)
         self._followers: dict[ServiceKey, asyncio.Task[None]] = {}
@@ -57,27 +57,19 @@ class ConsulSource:
         """Whether an empty list may stand for want of rights, without a word of it."""
         self._lost = False
 
-    def watch(self, keys: Iterable[ServiceKey]) -> None:
-        """Follow exactly these services from now on."""
-        self._book.watch(keys)
+    def refresh(self) -> None:
+        """Follow the services of the cache from now on."""
         self._end([key for key in self._followers if key not in self._book.keys])
         for known in (self._indexes, self._criticals):
             for key in known.keys() - self._book.keys:
                 del known[key]
         self._wake.set()
 
-    def roster(self, key: ServiceKey) -> Roster | None:
-        """The latest answer about a service, from memory."""
-        return self._book.roster(key)
-
     async def run(self) -> None:
         """Follow the services until cancelled."""
-        access, timeout = _access(self._settings), self._settings.timeout_seconds
         # The pulse has a connection of its own: where Consul allows no more of them, it is not the one to go without.
-        source, limit = f"registry/{self._settings.name}", limit_of(self._settings)
-        pulse = Client(access, timeout=timeout, at_once=1, limit=LARGEST_PULSE)
-        # As many connections as there are services.
-        client = Client(access, timeout=timeout, at_once=0, source=source, limit=limit)
+        pulse = Client(self._settings.access, timeout=self._settings.timeout_seconds, at_once=1, limit=LARGEST_PULSE)
+        client = registry_client(self._settings, at_once=0)  # one connection for each service
         try:
             async with asyncio.TaskGroup() as group:
                 await self._keep_pulse(pulse, client, group)
@@ -216,7 +208,7 @@ class ConsulSource:
         if not went_back:  # else it is the first that is heard of a restart, and is not believed
             criticals = self._criticals.setdefault(key, CriticalChecks())
             heard = criticals.judged(heard, self._book.clock(), self._book.hold_until)
-        self._book.heard(key, heard, index=index, alive=self._alive)
+        self._book.update(key, heard, index=index, alive=self._alive)
 
     async def _wait(self, client: Client, server: str, key: ServiceKey, index: int) -> Reply:
         # Of different length each time, so that queries that began together do not end together.
@@ -239,12 +231,24 @@ class ConsulSource:
         return {"dc": self._settings.datacenter} if self._settings.datacenter else {}
 
 
-def _access(settings: ConsulRegistry) -> Access:
-    tls = settings.tls
-    return Access(
-        ca_file=tls.ca_file,
-        cert_file=tls.cert_file,
-        key_file=tls.key_file,
-        insecure_skip_verify=tls.insecure_skip_verify,
-        secret_headers={"X-Consul-Token": settings.token_file} if settings.token_file else {},
-    )
+class CriticalChecks:
+    """The critical registrations of one service, each with the time (epoch seconds) until which it is in doubt.
+
+    An agent reports every check as critical from its start until its first run. So a check that turned critical after a
+    reconnect is in doubt as long as absence is. Maintenance is a statement, and no check.
+    """
+
+    def __init__(self) -> None:
+        self._until: dict[tuple[str, int | None], float] = {}
+
+    def judged(self, instances: Iterable[Instance], now: float, hold_until: float) -> tuple[Instance, ...]:
+        """The registrations, the doubtful ones marked. `hold_until`: when the doubt after a reconnect ends."""
+        known, self._until = self._until, {}
+        return tuple(self._judged(one, known.get((one.ip, one.port)), now, hold_until) for one in instances)
+
+    def _judged(self, one: Instance, known: float | None, now: float, hold_until: float) -> Instance:
+        if one.status != wire.CRITICAL:
+            return one
+        until = known if known is not None and known <= now else hold_until
+        self._until[one.ip, one.port] = until
+        return replace(one, doubtful_until=until) if until > now else one

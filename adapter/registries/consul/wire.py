@@ -7,7 +7,7 @@ from urllib.parse import quote
 import msgspec
 
 from adapter.load.roster import Instance
-from adapter.registries.failover import refusal
+from adapter.registries.client import refusal
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.json_pieces import Uncut, array, pieces

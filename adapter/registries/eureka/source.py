@@ -16,21 +16,21 @@ an answer: these appear with the next change, or when its cache expires (180 s;
 """
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import NamedTuple
 
 import msgspec
 
-from adapter.load.roster import Instance, Roster
+from adapter.load.roster import Instance
+from adapter.registries.client import Failover, answering, base_urls, registry_client
 from adapter.registries.eureka.registry_copy import RegistryCopy
 from adapter.registries.eureka.wire import Applications
-from adapter.registries.failover import Failover, answering, limit_of
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.backoff import Backoff
 from adapter.runtime.json_pieces import Uncut
-from adapter.runtime.outbound import Access, Answer, Client, Reply
+from adapter.runtime.outbound import Answer, Client, Reply
 from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import (
     NotAuthenticated,
@@ -63,7 +63,7 @@ class EurekaSource:
     def __init__(self, settings: EurekaRegistry, book: RosterCache) -> None:
         self._settings = settings
         self._book = book
-        self._peers = Failover(settings.servers, self._on_failover)
+        self._peers = Failover(base_urls(settings.servers), self._on_failover)
         self._wanted: dict[str, frozenset[ServiceKey]] = {}
         """Keys by application name in capitals: Eureka's names are case-insensitive."""
         self._reported: dict[ServiceKey, _Reported] = {}
@@ -74,9 +74,8 @@ class EurekaSource:
         self._answered_at = self._full_fetch_at = float("-inf")
         self._services_changed = asyncio.Event()
 
-    def watch(self, keys: Iterable[ServiceKey]) -> None:
-        """Follows exactly these services from now on. Eureka ignores namespace and group."""
-        self._book.watch(keys)
+    def refresh(self) -> None:
+        """Follows the services of the cache from now on. Eureka ignores namespace and group."""
         wanted: dict[str, set[ServiceKey]] = {}
         for key in self._book.keys:
             wanted.setdefault(key.service.upper(), set()).add(key)
@@ -84,18 +83,9 @@ class EurekaSource:
         self._reported = {key: report for key, report in self._reported.items() if key in self._book.keys}
         self._services_changed.set()
 
-    def roster(self, key: ServiceKey) -> Roster | None:
-        """The latest answer about a service, valid or not; None where there was none yet."""
-        return self._book.roster(key)
-
     async def run(self) -> None:
         """Follow the services until cancelled."""
-        client = Client(
-            _access(self._settings),
-            timeout=self._settings.timeout_seconds,
-            source=f"registry/{self._settings.name}",
-            limit=limit_of(self._settings),
-        )
+        client = registry_client(self._settings)
         backoff = Backoff()
         self._copy = None  # an earlier run may have been cancelled while it changed the copy
         try:
@@ -199,7 +189,7 @@ class EurekaSource:
             for key in self._wanted.get(name, ()):
                 if self._reported.get(key) != report:
                     self._reported[key] = report
-                    self._book.heard(key, report.instances, protected=report.protected, alive=report.alive)
+                    self._book.update(key, report.instances, protected=report.protected, alive=report.alive)
             await slices.breathe()
 
     def _checked_body(self, server: str, reply: Answer) -> Body:
@@ -211,18 +201,6 @@ class EurekaSource:
             self._book.reconnected()  # after a restart it lacks instances that have not registered again yet
         self._answered_at = self._book.clock()
         return reply.body
-
-
-def _access(settings: EurekaRegistry) -> Access:
-    tls = settings.tls
-    return Access(
-        username=settings.username,
-        password_file=settings.password_file,
-        ca_file=tls.ca_file,
-        cert_file=tls.cert_file,
-        key_file=tls.key_file,
-        insecure_skip_verify=tls.insecure_skip_verify,
-    )
 
 
 def _refused(server: str, reply: Reply) -> SourceError:

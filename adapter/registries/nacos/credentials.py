@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from adapter.registries.failover import refusal, send
+from adapter.registries.client import refusal, send
 from adapter.registries.nacos.wire import LoginResponse, NacosService, decode_body
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.outbound import Client, Reply, secret

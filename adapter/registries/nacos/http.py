@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from adapter.registries.failover import answering, refusal
+from adapter.registries.client import answering, refusal
 from adapter.registries.nacos.credentials import NO_SUCH_CALL, CredentialProvider, RequestCredentials
 from adapter.registries.nacos.wire import (
     CatalogPage,

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import structlog
 
-from adapter.load.roster import Roster
-from adapter.registries.failover import Failover, limit_of
+from adapter.registries.client import Failover, base_urls, registry_client
 from adapter.registries.nacos.credentials import CredentialProvider
 from adapter.registries.nacos.http import InstanceListClient
 from adapter.registries.nacos.wire import PUBLIC_NAMESPACE, InstanceDecoder, NacosService, ServiceInfo
@@ -18,7 +17,6 @@ from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.backoff import Backoff
 from adapter.runtime.concurrency import for_each, run_all
-from adapter.runtime.outbound import Access, Client
 from adapter.runtime.source_errors import MissingExtra, NotAuthenticated, SourceError, SourceUnreachable
 from adapter.settings.registries import NacosRegistry
 
@@ -32,7 +30,7 @@ class NacosSource:
         self._settings = settings
         self._book = book
         self._reader = InstanceDecoder(settings.clusters, settings.pod_name_key)
-        self._peers = Failover(settings.servers, book.reconnected)
+        self._peers = Failover(base_urls(settings.servers), book.reconnected)
         self._wake = asyncio.Event()
         self.services_changed = asyncio.Event()
         """Set when the followed services change; the subscription clears it."""
@@ -46,26 +44,16 @@ class NacosSource:
         self._lost = False
         self._poll_at = 0.0
 
-    def watch(self, keys: Iterable[ServiceKey]) -> None:
-        """Follow exactly these services from now on."""
-        self._book.watch(keys)
+    def refresh(self) -> None:
+        """Follows the services of the cache from now on."""
         self._due &= self._book.keys
         self._pushed &= self._book.keys
         self.services_changed.set()
         self._wake_lister(anew=True)
 
-    def roster(self, key: ServiceKey) -> Roster | None:
-        """The latest answer about a service, valid or not; None where there was none yet."""
-        return self._book.roster(key)
-
     async def run(self) -> None:
         """Follow the services until cancelled."""
-        client = Client(
-            _access(self._settings),
-            timeout=self._settings.timeout_seconds,
-            source=f"registry/{self._settings.name}",
-            limit=limit_of(self._settings),
-        )
+        client = registry_client(self._settings)
         credentials = CredentialProvider(self._settings, client, self._book.clock)
         lists = InstanceListClient(client, credentials, self._reader, admin=self._settings.admin)
         try:
@@ -104,7 +92,7 @@ class NacosSource:
     @property
     def servers(self) -> list[str]:
         """All servers, starting with the one that lists services."""
-        servers = [server.rstrip("/") for server in self._settings.servers]
+        servers = base_urls(self._settings.servers)
         first = servers.index(self._peers.current)
         return servers[first:] + servers[:first]
 
@@ -137,7 +125,7 @@ class NacosSource:
                 self._wake_lister()
             else:
                 listed = self._reader.decode_service_info(info)
-                self._book.heard(key, listed.instances, protected=listed.protected)
+                self._book.update(key, listed.instances, protected=listed.protected)
 
     def on_healthy(self) -> None:
         """Confirms the pushed services whose lists are not outstanding."""
@@ -196,7 +184,7 @@ class NacosSource:
             self._asking.discard(key)
         self._recover()
         if wanted or key not in self._pushed:  # otherwise a push overtook this list
-            self._book.heard(key, listed.instances, protected=listed.protected, partial=listed.partial)
+            self._book.update(key, listed.instances, protected=listed.protected, partial=listed.partial)
 
     def _record_failure(self, error: SourceError, keys: Iterable[ServiceKey]) -> float:
         """Records the failure of all servers for these services; returns the seconds until the next attempt."""
@@ -212,13 +200,3 @@ class NacosSource:
         if self._lost:
             self._lost = False
             self._book.reconnected()
-
-
-def _access(settings: NacosRegistry) -> Access:
-    tls = settings.tls
-    return Access(
-        ca_file=tls.ca_file,
-        cert_file=tls.cert_file,
-        key_file=tls.key_file,
-        insecure_skip_verify=tls.insecure_skip_verify,
-    )

@@ -28,7 +28,7 @@ from kazoo.exceptions import (  # type: ignore[import-untyped]
 from kazoo.handlers.threading import SequentialThreadingHandler  # type: ignore[import-untyped]
 from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent  # type: ignore[import-untyped]
 
-from adapter.runtime.outbound import Access, secret, tls_context
+from adapter.runtime.outbound import secret, tls_context
 from adapter.runtime.source_errors import (
     NotAllowed,
     NotAuthenticated,
@@ -271,17 +271,11 @@ class _KazooHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo 
 
     def __init__(self, settings: ZooKeeperRegistry, clock: Callable[[], float]) -> None:
         super().__init__()
-        tls = settings.tls
         self._timeout = settings.timeout_seconds
         self._clock = clock
         self._connected_at = 0.0
         self._connection: socket.socket | None = None
-        self._access = Access(
-            ca_file=tls.ca_file,
-            cert_file=tls.cert_file,
-            key_file=tls.key_file,
-            insecure_skip_verify=tls.insecure_skip_verify,
-        )
+        self._access = settings.tls.access
 
     def create_socket_pair(self) -> tuple[socket.socket, socket.socket]:
         """The pair that wakes kazoo's thread; non-blocking, because the event loop writes to it."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from adapter.load.roster import Roster
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.registries.zookeeper.override_rules import OverrideRules, apply_rules
@@ -68,22 +67,16 @@ class ZooKeeperSource:
         self._was_connected = self._was_slow = False
         self._populated_path = ""
 
-    def watch(self, keys: Iterable[ServiceKey]) -> None:
-        """Follows exactly these services from now on."""
-        wanted = set(keys)
-        self._book.watch(wanted)
-        for key in self._services.keys() - wanted:
+    def refresh(self) -> None:
+        """Follows the services of the cache from now on."""
+        for key in self._services.keys() - self._book.keys:
             self._stop(self._services.pop(key))
-        for key in sorted(wanted - self._services.keys()):
+        for key in sorted(self._book.keys - self._services.keys()):
             reason = invalid_key_reason(key, self._settings)
             if reason:
                 self._book.failed(WrongRegistryAnswer(reason), [key])
             else:
                 self._start(key)
-
-    def roster(self, key: ServiceKey) -> Roster | None:
-        """The latest roster of a service; None where nothing was heard yet."""
-        return self._book.roster(key)
 
     def warnings(self, key: ServiceKey) -> tuple[str, ...]:
         """One sentence for each registration or rule of this service that is ignored because it is not understood."""
@@ -248,7 +241,7 @@ class ZooKeeperSource:
         rules = [rule for one in (service.reader.overrides, *dynamic) for rule in one.rules]
         self._log_warnings(service, [warning for one in dynamic for warning in one.warnings])
         instances = [one.instance for one in apply_rules(registered, rules)]
-        self._book.heard(service.key, instances, alive=service.others_alive and not instances)
+        self._book.update(service.key, instances, alive=service.others_alive and not instances)
 
     def _log_warnings(self, service: _FollowedService, of_rules: Iterable[str]) -> None:
         known = set(service.warnings)
