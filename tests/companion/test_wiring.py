@@ -290,4 +290,6 @@ def test_what_is_swallowed_now_is_in_the_sentence() -> None:
 
 
 def test_the_set_hpa_is_what_is_wanted() -> None:
-    assert all(one.is_set for one in wanted(ENFORCED, SET, tolerance=True))
+    settings = wanted(ENFORCED, SET, tolerance=True)
+    assert settings
+    assert all(one.is_set for one in settings)

@@ -87,7 +87,8 @@ def test_where_every_namespace_is_silent_nothing_can_be_decided() -> None:
     told = Told(*watches)
     watches[1].silent = True
     told.freshness.look()
-    assert told.freshness.unready() is not None
+    assert told.freshness.unready() == told.freshness.trouble() is not None
+    assert (told.policy() is not None, told.policy("cart") is not None) == (True, True)
 
 
 def test_a_silent_watch_of_the_whole_cluster_concerns_everybody() -> None:

@@ -257,7 +257,7 @@ def test_an_invalid_answer_is_logged_with_its_service_once() -> None:
     )
 )
 def test_a_roster_is_always_the_last_valid_list(steps: list[tuple[str, list[Instance] | None]]) -> None:
-    stand, last, at = Stand(), None, None
+    stand, last, at, failed = Stand(), None, None, False
     for step, listed in steps:
         stand.now += 1
         if step == "heard":
@@ -271,8 +271,12 @@ def test_a_roster_is_always_the_last_valid_list(steps: list[tuple[str, list[Inst
             stand.book.confirm()
             at = stand.now if last is not None else None
         roster = stand.book.roster(WEB)
+        failed = failed or step in {"failed", "filtered"}
         if last is not None:
             assert roster is not None
             assert (roster.valid, roster.instances, roster.at) == (True, last, at)
+        elif failed:
+            assert roster is not None
+            assert (roster.valid, roster.instances) == (False, ())
         else:
-            assert roster is None or not roster.valid
+            assert roster is None

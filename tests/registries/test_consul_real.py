@@ -15,7 +15,6 @@ from adapter.load.pods import PodState
 from adapter.registries.consul import source as source_module
 from harness.registries.consul import Consul
 from tests.registries.consul_kit import Followed, following, register_pods
-from tests.registries.trust import follow
 
 pytestmark = [pytest.mark.integration, pytest.mark.builds("consul")]
 
@@ -68,7 +67,7 @@ def _quick_pulse(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def states(followed: Followed) -> list[PodState]:
-    return [state for _, state in sorted(followed.pods.look().items())]
+    return [state for _, state in sorted(followed.pods.states().items())]
 
 
 SERVING, OUT = PodState.SERVING, PodState.PULLED_OUT
@@ -147,7 +146,7 @@ class TestPullingOut:
         register_pods(consul, service)
         async with following(consul, service) as followed:
             await followed.until_listed(4)
-            followed.pods.look()
+            followed.pods.states()
             await asyncio.to_thread(consul.deregister, f"{service}-3")
             await followed.until_listed(3)
             assert followed.pods.out() == []
@@ -162,7 +161,7 @@ class TestPullingOut:
         register_pods(consul, service)
         async with following(consul, service) as followed:
             await followed.until_listed(4)
-            followed.pods.look()
+            followed.pods.states()
             for number in range(4):
                 await asyncio.to_thread(consul.deregister, f"{service}-{number}")
             await followed.until_listed(0)
@@ -185,8 +184,8 @@ class TestPullingOut:
             register_pods(lost, service)
             async with following(consul, service) as followed:
                 await followed.until_listed(4)
-                followed.pods.look()
-                with followed.pods.nobody_turns_out():
+                followed.pods.states()
+                with followed.pods.nothing_changes():
                     lost.kill()
                     await followed.until(lambda: {one.status for one in followed.roster.instances} == {"CRITICAL"}, 60)
 
@@ -259,7 +258,7 @@ class TestDelay:
                 began = time.monotonic()
                 await asyncio.to_thread(consul.maintenance, f"{service}-1", on=on)
                 await followed.until_out(*expected)
-                delays.append(followed.ears.heard[-1][1] - began)
+                delays.append(followed.changes.received[-1][1] - began)
         middle, late = statistics.median(delays), statistics.quantiles(delays, n=100, method="inclusive")[98]
         record_property("delay_p50_seconds", middle)
         record_property("delay_p99_seconds", late)
@@ -273,8 +272,8 @@ class TestOutages:
             register_pods(own, service)
             async with following(own, service) as followed:
                 await followed.until_listed(4)
-                followed.pods.look()
-                with followed.pods.nobody_turns_out():
+                followed.pods.states()
+                with followed.pods.nothing_changes():
                     own.kill()
                     await followed.until_error("Cannot connect to host")
                     assert followed.listed == 4
@@ -300,7 +299,7 @@ class TestOutages:
                 own.component.start()
                 await followed.until(lambda: [one.status for one in followed.roster.instances].count("CRITICAL") == 3)
                 assert states(followed) == [PodState.DOUBTFUL] * 3 + [SERVING]
-                assert followed.pods.asked == 4
+                assert followed.pods.desired == 4
                 await asyncio.to_thread(own.maintenance, f"{service}-3", on=True)
                 await followed.until_out("web-3")
                 await asyncio.to_thread(own.maintenance, f"{service}-3", on=False)
@@ -319,7 +318,7 @@ class TestOutages:
                 seen = []
                 for _ in range(13):
                     followed.clock.jump(300)
-                    seen.append(followed.pods.look()["web-1"])
+                    seen.append(followed.pods.states()["web-1"])
                     assert set(followed.pods.out()) <= {"web-1"}
                 assert seen[:5] == [OUT] * 5
                 assert seen[-1] is PodState.DOUBTFUL
@@ -331,7 +330,7 @@ class TestOutages:
                 own.check(f"service:{service}-0", "warn" if number % 2 else "pass")
             async with following(own, service) as followed:
                 await followed.until_listed(4)
-                followed.pods.look()
+                followed.pods.states()
                 own.kill()
                 await followed.until_error("Cannot connect to host")
                 own.wipe()
@@ -348,8 +347,8 @@ class TestOutages:
             register_pods(own, service)
             async with following(own, service, timeout_seconds=1) as followed:
                 await followed.until_listed(4)
-                followed.pods.look()
-                with followed.pods.nobody_turns_out():
+                followed.pods.states()
+                with followed.pods.nothing_changes():
                     own.component.signal(signal.SIGSTOP)
                     await followed.until_error("no answer within 1 s")
                     own.component.signal(signal.SIGCONT)
@@ -363,8 +362,8 @@ class TestOutages:
             await asyncio.to_thread(first.wait_voters, 2)
             async with following(first, service) as followed:
                 await followed.until_listed(4)
-                followed.pods.look()
-                with followed.pods.nobody_turns_out():
+                followed.pods.states()
+                with followed.pods.nothing_changes():
                     second.kill()
                     await followed.until_error("leader")
                     second.component.start()
@@ -375,8 +374,8 @@ class TestOutages:
         with Consul(joins=consul) as first:
             async with following([first.url, consul.url], service) as followed:
                 await followed.until_listed(4)
-                followed.pods.look()
-                with followed.pods.nobody_turns_out():
+                followed.pods.states()
+                with followed.pods.nothing_changes():
                     first.kill()
                     await followed.until(lambda: followed.roster.reconnected_at is not None or followed.error)
                     await asyncio.to_thread(consul.maintenance, f"{service}-1", on=True)
@@ -400,7 +399,7 @@ class TestOutages:
             register_pods(own, service)
             async with following(agent, service) as followed:
                 await followed.until_listed(4)
-                followed.pods.look()
+                followed.pods.states()
                 own.kill()
                 await followed.until(lambda: followed.error)
                 own.wipe()
@@ -414,7 +413,7 @@ class TestOutages:
                 register_pods(own, f"{service}-{number}", 1)
             async with following(own, f"{service}-0") as followed:
                 keys = [followed.key._replace(service=f"{service}-{number}") for number in range(4)]
-                follow(followed, keys)
+                followed.follow(*keys)
 
                 def errors() -> list[str]:
                     asked = [key for key in keys if followed.book.roster(key) is not None]
@@ -475,8 +474,8 @@ class TestRights:
         accessor, secret = guarded.token(SEES_ALL)
         async with following(guarded, service, token_file=written(tmp_path, secret)) as followed:
             await followed.until_listed(4)
-            followed.pods.look()
-            with followed.pods.nobody_turns_out():
+            followed.pods.states()
+            with followed.pods.nothing_changes():
                 await asyncio.to_thread(guarded.call, "DELETE", f"/v1/acl/token/{accessor}")
                 await followed.until_error("ACL not found")
                 assert followed.listed == 4
@@ -501,8 +500,8 @@ class TestRights:
         accessor, secret = guarded.token(SEES_ALL)
         async with following(guarded, service, token_file=written(tmp_path, secret)) as followed:
             await followed.until_listed(4)
-            followed.pods.look()
-            with followed.pods.nobody_turns_out():
+            followed.pods.states()
+            with followed.pods.nothing_changes():
                 await asyncio.to_thread(guarded.call, "PUT", f"/v1/acl/token/{accessor}", {"Policies": []})
                 await asyncio.to_thread(guarded.register, service, f"{service}-9", "10.0.0.19")  # wakes the query
                 await followed.until_error("may not see all")
@@ -514,7 +513,7 @@ class TestRights:
         rules = f'service "{service}" {{ policy = "read" }} node_prefix "" {{ policy = "read" }}'
         async with following(guarded, service, token_file=written(tmp_path, guarded.token(rules)[1])) as followed:
             await followed.until_listed(4)
-            followed.pods.look()
+            followed.pods.states()
             assert not followed.roster.alive
             for number in range(4):
                 await asyncio.to_thread(guarded.deregister, f"{service}-{number}")
@@ -539,8 +538,8 @@ class TestRights:
         guarded.call("PUT", f"/v1/acl/token/{ANONYMOUS}", {"Policies": [{"ID": policy["ID"]}]})
         async with following(guarded, service) as followed:
             await followed.until_listed(4)
-            followed.pods.look()
-            with followed.pods.nobody_turns_out():
+            followed.pods.states()
+            with followed.pods.nothing_changes():
                 await asyncio.to_thread(guarded.call, "PUT", f"/v1/acl/token/{ANONYMOUS}", {"Policies": []})
                 await asyncio.to_thread(guarded.register, service, f"{service}-9", "10.0.0.19")  # wakes the query
                 await followed.until_error("without a token")

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from adapter.load.pods import PodState
+from adapter.registries.eureka import registry_copy as eureka_state
 from adapter.registries.eureka import source as source_module
-from adapter.registries.eureka import state as eureka_state
 from harness.pki import Authority
 from harness.registries import eureka as servers
 from harness.registries.eureka import EurekaServer
@@ -74,7 +74,7 @@ def service() -> str:
 
 
 def states(followed: Followed) -> list[PodState]:
-    return [state for _, state in sorted(followed.pods.look().items())]
+    return [state for _, state in sorted(followed.pods.states().items())]
 
 
 def has_status(followed: Followed, name: str, status: str) -> bool:
@@ -139,8 +139,8 @@ class TestPullingOut:
             await do(eureka.clear_status, service, f"{service}-1-again")
             await followed.until_out()
             await do(eureka.set_status, service, f"{service}-1", "OUT_OF_SERVICE")
-            await followed.asked_again()
-            await followed.asked_again()
+            await followed.until_confirmed()
+            await followed.until_confirmed()
             assert followed.pods.out() == []
 
     async def test_an_instance_that_reports_itself_down_is_out_until_it_reports_itself_up(
@@ -188,8 +188,8 @@ class TestPullingOut:
                 await do(eureka.deregister, service, f"{service}-3")
             await followed.until_listed(3)
             assert states(followed) == [SERVING] * 3 + [DOUBTFUL]
-            assert await followed.aged(40) == set()
-            assert await followed.aged(20) == {"web-3"}
+            assert await followed.aged_by_answers(40) == set()
+            assert await followed.aged_by_answers(20) == {"web-3"}
             await do(eureka.register, service, f"{service}-3", "10.0.0.13")
             await followed.until_out()
 
@@ -231,12 +231,12 @@ class TestIllness:
         async with following(mortal.url, service=service) as followed:
             await followed.until_listed(4)
             before = states(followed)
-            with followed.pods.nobody_turns_out():
+            with followed.pods.nothing_changes():
                 await do(mortal.kill)
                 await followed.until_error("Cannot connect")
                 await revive(mortal)
                 await followed.until_listed(0)
-                assert await followed.aged(600) == set()
+                assert await followed.aged_by_answers(600) == set()
                 assert not followed.roster.alive
             await do(register_pods, mortal, service)
             await followed.until_listed(4)
@@ -255,7 +255,7 @@ class TestIllness:
             await revive(mortal)
             await do(register_pods, mortal, f"other-{service}")
             await followed.until_listed(0)
-            assert await followed.aged(80) == set()
+            assert await followed.aged_by_answers(80) == set()
             assert followed.reconnected()
             await do(register_pods, mortal, service)
             await followed.until_listed(4)
@@ -273,8 +273,8 @@ class TestIllness:
                 await do(eureka.deregister, service, f"{service}-{number}")
             await followed.until_listed(0)
             assert followed.roster.alive
-            assert await followed.aged(80) == set()
-            assert len(await followed.aged(200)) == 2  # at most half of the pods, however long they are gone
+            assert await followed.aged_by_answers(80) == set()
+            assert len(await followed.aged_by_answers(200)) == 2  # at most half of the pods, however long they are gone
 
     async def test_a_server_that_is_gone_for_longer_than_stale_changes_nothing(
         self, mortal: EurekaServer, service: str
@@ -284,7 +284,7 @@ class TestIllness:
         async with following(mortal.url, service=service) as followed:
             await followed.until_listed(4)
             assert followed.pods.out() == ["web-0"]
-            with followed.pods.nobody_turns_out():  # for ten minutes
+            with followed.pods.nothing_changes():  # for ten minutes
                 await do(mortal.kill)
                 await followed.until_error("Cannot connect")
             assert len(followed.roster.instances) == 4
@@ -303,7 +303,7 @@ class TestIllness:
                 assert states(followed) == [SERVING] * 4
                 while not followed.roster.protected:  # the last pod died; the others go on
                     await do(cautious.renew, service, f"{service}-1")
-                    await followed.asked_again()
+                    await followed.until_confirmed()
                 assert states(followed) == [SERVING] * 4
                 await do(cautious.set_status, service, f"{service}-0", "OUT_OF_SERVICE")
                 await followed.until_out("web-0")  # what somebody says is evidence all the same
@@ -313,7 +313,7 @@ class TestIllness:
     ) -> None:
         async with following(eureka.url, service=service) as followed:
             await followed.until_listed(0)
-            assert await followed.aged(300) == set()
+            assert await followed.aged_by_answers(300) == set()
 
 
 class TestPeers:
@@ -331,7 +331,7 @@ class TestPeers:
                 await do(other.set_status, service, f"{service}-3", "OUT_OF_SERVICE")
                 await followed.until_out("web-3")
                 await revive(one)
-                await followed.asked_again()
+                await followed.until_confirmed()
                 assert followed.source._peers.current == other.url
                 # The peer that was away learns from the other at its start.
                 expected = {f"{service}-{number}": "UP" for number in range(3)} | {f"{service}-3": "OUT_OF_SERVICE"}
@@ -347,10 +347,10 @@ class TestPeers:
                 register_pods(one, service)
                 await followed.until_listed(4)
                 assert states(followed) == [SERVING] * 4
-                with followed.pods.nobody_turns_out():
+                with followed.pods.nothing_changes():
                     await do(one.kill)
                     await followed.until_listed(0)
-                    assert await followed.aged(600) == set()
+                    assert await followed.aged_by_answers(600) == set()
 
 
 class TestAccess:
@@ -364,7 +364,7 @@ class TestAccess:
         async with following(guarded.url, service=service, **access) as followed:
             await followed.until_listed(4)
             assert states(followed) == [SERVING] * 4
-            with followed.pods.nobody_turns_out():
+            with followed.pods.nothing_changes():
                 file.write_text("guessed")
                 await followed.until_error("wrong user or password; check username and passwordFile")
                 assert len(followed.roster.instances) == 4
@@ -418,11 +418,11 @@ async def test_a_change_is_told_within_the_interval_and_a_second(
             await followed.until_listed(4)
             for number in range(changes):
                 status = "UP" if number % 2 else "OUT_OF_SERVICE"
-                followed.ears.heard.clear()
+                followed.changes.received.clear()
                 began = time.monotonic()
                 await do(server.set_status, service, f"{service}-1", status)
-                await followed.ears.until(lambda: bool(followed.ears.heard))
-                delays.append(followed.ears.heard[0][1] - began)
+                await followed.changes.until(lambda: bool(followed.changes.received))
+                delays.append(followed.changes.received[0][1] - began)
                 await asyncio.sleep(secrets.randbelow(100) / 100)  # the next change comes at any moment of the cycle
     delays.sort()
     p50, p99 = statistics.median(delays), delays[round(0.99 * (len(delays) - 1))]

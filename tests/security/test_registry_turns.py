@@ -16,9 +16,9 @@ from adapter.registries.polaris.source import PolarisSource
 from adapter.registries.roster import RosterSource, ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.settings.registries import HttpRegistry, PolarisRegistry
-from tests.registries.test_http import said
+from tests.registries.http_kit import said
+from tests.registries.kit import book
 from tests.registries.test_polaris import LIST
-from tests.registries.trust import book
 
 INTERVAL = 1.0
 SLACK = 1.5
