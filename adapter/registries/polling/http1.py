@@ -101,7 +101,9 @@ class Reader:
         if not (self._read_chunks() if self._length is None else self._read_body(self._length)):
             return None
         if self._buffer:
-            raise SurplusAnswer("the server sent more than was asked for; nothing of what it said with it is believed")
+            raise SurplusAnswer(
+                "the server sent more answers than requests; all answers of this connection are dropped"
+            )
         return self._head._replace(body=self._body)
 
     def _read_head(self, searched: int) -> RawReply | None:
