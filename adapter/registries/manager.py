@@ -107,13 +107,13 @@ class RegistryManager:
         settings = self._settings.get(registry)
         if not isinstance(settings, HttpRegistry) or not settings.push:
             needed = "the adapter's settings need a registry of that name with type: HTTP and push: true"
-            return HTTPStatus.NOT_FOUND, f"nobody is told of registry {registry!r}; {needed}"
+            return HTTPStatus.NOT_FOUND, f"registry {registry!r} accepts no pushed documents; {needed}"
         key = ServiceKey(registry, service, namespace, group)
         connection = self._connections.get(registry)
         if connection is None or key not in connection.cache.keys or not isinstance(connection.source, HttpSource):
             return (
                 HTTPStatus.NOT_FOUND,
-                f"no policy follows service {str(key)!r} of registry {registry}; it is not kept",
+                f"no policy follows service {str(key)!r} of registry {registry}; the document is dropped",
             )
         try:
             await connection.source.push(key, document)

@@ -193,7 +193,7 @@ class TestHub:
     @pytest.mark.parametrize(
         ("registry", "service", "words"),
         [
-            ("nobody", "shop", "nobody is told of registry 'nobody'"),
+            ("nobody", "shop", "registry 'nobody' accepts no pushed documents"),
             ("asked", "shop", "push: true"),
             ("own", "other", "no policy follows service 'other prod' of registry own"),
         ],

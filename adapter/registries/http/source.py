@@ -98,7 +98,7 @@ class HttpSource(PollingSource[wire.TaggedDocument]):
             if document.ttl_seconds is None:
                 raise WrongRegistryAnswer("the document has no ttlSeconds: say for how long it holds")
             if key not in self._cache.keys:
-                raise UnknownService("no policy follows this service any more; it is not kept")
+                raise UnknownService("no policy follows this service any more; the document is dropped")
             _check_service(key, document)
             self._write_document(key, document)
             if trouble := self._cache.trouble(key):
@@ -117,7 +117,7 @@ class HttpSource(PollingSource[wire.TaggedDocument]):
         for key in [key for key, until in self._holds_until.items() if until <= now]:
             del self._holds_until[key]
             self._cache.update(key, (), absence_counts=False)
-            expired = "the platform's word has expired; it has to tell again before its ttlSeconds are over"
+            expired = "the pushed document has expired; push again before its ttlSeconds end"
             self._cache.failed(SourceUnreachable(expired, public=expired), [key])
         if self._holds_until:
             self._cache.confirm(list(self._holds_until))

@@ -36,7 +36,7 @@ class PolarisSource(PollingSource[wire.InstanceList]):
         namespace = key.namespace or self._namespace
         answer = await wire.read_answer(reply, server, key.service, namespace, self._pod_name_key)
         if answer is UNCHANGED and not tag:
-            return WrongRegistryAnswer(f"{server}: it says that nothing has changed, and was asked for all")
+            return WrongRegistryAnswer(f"{server}: it answers 'no change' to a request for the whole list")
         return answer
 
     def write(self, key: ServiceKey, answer: wire.InstanceList) -> str:
