@@ -291,7 +291,7 @@ class TestManyServices:
                 assert world.pods.out() == []
             trouble = world.book.trouble(other)
             assert trouble is not None
-            assert "more than was asked for" in trouble.sentence
+            assert "more answers than requests" in trouble.sentence
 
     async def test_a_document_of_another_service_is_not_taken(self, platform: Platform, url: str) -> None:
         platform.answer = said(out(0), service="shop")
