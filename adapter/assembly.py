@@ -56,7 +56,7 @@ async def _run(
     metrics = Metrics()
     async with await Session.open(kubeconfig, metrics=metrics) as session:
         made = process(settings, session, metrics)
-        async with telemetry.serve(metrics, settings.telemetry.address, settings.telemetry.port) as port:
+        async with telemetry.listen(metrics, settings.telemetry.address, settings.telemetry.port) as port:
             log.info("telemetry is served", port=port)
             running = asyncio.create_task(made.run(settings_path))
             stopping = asyncio.create_task(stop.wait())

@@ -19,20 +19,28 @@ from prometheus_client import Histogram
 from adapter.apiserver import status
 from adapter.apiserver.authentication.authenticator import Authenticator
 from adapter.apiserver.authentication.identity import Identity
-from adapter.apiserver.authentication.requestheader import NOBODY, Peer
+from adapter.apiserver.authentication.requestheader import NO_CERTIFICATE, Peer
 from adapter.apiserver.authorization.authorizer import Authorizer
-from adapter.apiserver.discovery import JSON, Discovery, Document
+from adapter.apiserver.discovery import JSON, Discovery, DiscoveryDocument
 from adapter.apiserver.health import REASONS_PATH, Health, Probe
 from adapter.apiserver.provider import MetricsProvider
+from adapter.apiserver.request_info import (
+    CUSTOM,
+    EXTERNAL,
+    Attributes,
+    RequestInfo,
+    RequestKind,
+    parse_path,
+    parse_target,
+)
 from adapter.apiserver.roster_push import RosterPush
-from adapter.apiserver.routes import CUSTOM, EXTERNAL, Attributes, Kind, Route, resolve, route
-from adapter.apiserver.serving.connections import Connection
-from adapter.apiserver.status import StatusError, TooEarlyError
+from adapter.apiserver.serving.connections import PeerConnection
+from adapter.apiserver.status import FrontProxyUnknownError, StatusError
 from adapter.telemetry.metrics import Metrics, package_version
 
 _log = structlog.get_logger(__name__)
 _GROUPS = frozenset({CUSTOM, EXTERNAL})
-_METRICS = frozenset({Kind.POLICY, Kind.TARGET, Kind.PODS})
+_METRICS = frozenset({RequestKind.POLICY, RequestKind.TARGET, RequestKind.PODS})
 _SERVER = "effective-load"
 _HEADERS = CIMultiDict({"Content-Type": JSON, "Server": _SERVER})
 _PLAIN = CIMultiDict(
@@ -71,7 +79,7 @@ class Handler:
         self._clock = clock
         self._errors = metrics.errors
         self._durations = metrics.api_requests
-        self._children: dict[tuple[str, Kind, int], Histogram] = {}
+        self._children: dict[tuple[str, RequestKind, int], Histogram] = {}
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request. Raises nothing but cancellation."""
@@ -91,17 +99,17 @@ class Handler:
         target = request.raw_path
         probe = self._health.probe(target) if request.method in _PROBED else None
         if probe is not None:
-            measured.kind = Kind.HEALTH
+            measured.kind = RequestKind.HEALTH
             return await self._report(request, probe)
         identity = await self._authenticated(request)
-        asked = resolve(target)
+        asked = parse_path(target)
         measured.group, measured.kind = asked.group, asked.kind
         self._refuse_method(request.method, asked.kind)
         await self._authorizer.check(identity, asked.attributes)
-        asked = route(target)
+        asked = parse_target(target)
         if asked.fault is not None:
             raise StatusError(asked.fault.code, asked.fault.reason, asked.fault.message)
-        if asked.kind is Kind.REGISTRY:
+        if asked.kind is RequestKind.REGISTRY:
             await self._platforms.hear(asked, request.content)
             return web.Response(status=HTTPStatus.NO_CONTENT, headers={"Server": _SERVER})
         return await self._read(request, asked)
@@ -112,33 +120,33 @@ class Handler:
         identity = self._authenticator.knows(headers, raw, peer)
         return identity or await self._authenticator.by_token(headers, raw, peer, request.remote or "")
 
-    def _refuse_method(self, method: str, kind: Kind) -> None:
-        if kind is Kind.REGISTRY:
+    def _refuse_method(self, method: str, kind: RequestKind) -> None:
+        if kind is RequestKind.REGISTRY:
             if method != "PUT":
                 raise status.not_allowed(f"{method} is not supported: tell which pods serve by PUT")
         elif method != "GET":
             raise status.not_allowed(f"{method} is not supported: metrics can only be read")
 
-    async def _read(self, request: web.BaseRequest, asked: Route) -> web.Response:
+    async def _read(self, request: web.BaseRequest, asked: RequestInfo) -> web.Response:
         if not _is_acceptable(request.headers.get("Accept", "")):
             raise status.not_acceptable()
         if asked.kind in _METRICS:
             return _json(await self._answers.custom(asked))
-        if asked.kind is Kind.EXTERNAL and self._external:
+        if asked.kind is RequestKind.EXTERNAL and self._external:
             return _json(await self._answers.external(asked))
         return self._document(request, asked)
 
-    def _document(self, request: web.BaseRequest, asked: Route) -> web.Response:
-        found: Document | None = None
-        if asked.kind is Kind.GROUPS:
+    def _document(self, request: web.BaseRequest, asked: RequestInfo) -> web.Response:
+        found: DiscoveryDocument | None = None
+        if asked.kind is RequestKind.GROUPS:
             found = self._discovery.groups(self._answers.directory, request.headers.get("Accept", ""))
-        elif asked.kind is Kind.GROUP:
+        elif asked.kind is RequestKind.GROUP:
             found = self._discovery.group(asked.group)
-        elif asked.kind is Kind.RESOURCES:
+        elif asked.kind is RequestKind.RESOURCES:
             found = self._discovery.resources(self._answers.directory, asked.group, asked.version)
-        elif asked.kind is Kind.VERSION:
-            found = Document(_version())
-        if asked.kind is Kind.HEALTH:
+        elif asked.kind is RequestKind.VERSION:
+            found = DiscoveryDocument(_version())
+        if asked.kind is RequestKind.HEALTH:
             raise status.not_found(f"there is no health check {'/'.join(asked.segments)}")
         if found is None:  # OpenAPI too: the aggregator passes over a server that has none
             raise status.not_found(f"the server could not find the requested resource {asked.attributes.path}".rstrip())
@@ -164,9 +172,9 @@ class Handler:
     def _error(self, error: StatusError) -> web.Response:
         self._errors.labels(error.reason).inc()
         is_stranger = error.code == HTTPStatus.UNAUTHORIZED
-        body = status.UNAUTHORIZED if is_stranger else status.body(error)
+        body = status.UNAUTHORIZED if is_stranger else status.encode(error)
         answer = web.Response(body=body, status=int(error.code), headers=_HEADERS)
-        if is_stranger or isinstance(error, TooEarlyError):
+        if is_stranger or isinstance(error, FrontProxyUnknownError):
             # The handshake may have come before we knew whom to ask for a certificate; the next one does better.
             answer.force_close()
         return answer
@@ -187,19 +195,19 @@ class _Measured:
     """What is known of a request when it is answered; nothing of a stranger's."""
 
     group: str = ""
-    kind: Kind = Kind.OTHER
+    kind: RequestKind = RequestKind.OTHER
 
 
 def _peer(request: web.BaseRequest) -> Peer:
     connection = request.protocol
-    return connection.peer if isinstance(connection, Connection) else NOBODY
+    return connection.peer if isinstance(connection, PeerConnection) else NO_CERTIFICATE
 
 
 def _json(body: bytes) -> web.Response:
     return web.Response(body=body, headers=_HEADERS)
 
 
-def _discovered(document: Document, known: str) -> web.Response:
+def _discovered(document: DiscoveryDocument, known: str) -> web.Response:
     headers = {"Content-Type": document.content_type, "Vary": "Accept", "Server": _SERVER}
     if document.etag:
         headers["ETag"] = document.etag

@@ -39,7 +39,7 @@ class Report:
     public: str
 
 
-class Heart:
+class Heartbeat:
     """Beats once a second in the event loop; `check` tells how long it has been still. `clock` is monotonic."""
 
     def __init__(self, clock: Callable[[], float]) -> None:

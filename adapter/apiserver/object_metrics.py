@@ -2,60 +2,62 @@
 
 from collections.abc import Iterator
 
-from adapter.apiserver.directory import Directory
-from adapter.apiserver.policy_figures import labels, not_assessed, offers
-from adapter.apiserver.routes import EVERY, POLICIES, Route
+from adapter.apiserver.policy_figures import has_metric, not_assessed, series_labels
+from adapter.apiserver.request_info import ALL_OBJECTS, POLICIES_RESOURCE, RequestInfo
+from adapter.apiserver.snapshot_index import SnapshotIndex
 from adapter.apiserver.status import StatusError, not_found
-from adapter.apiserver.wire import Described
+from adapter.apiserver.wire import ObjectReference
 from adapter.snapshot import PolicyView, TargetKey
 
 _POLICY_API = "effective-load.io/v1alpha1"
 _POLICY_KIND = "WatermarkPolicy"
 
 
-def chosen(directory: Directory, route: Route) -> tuple[PolicyView, ...]:
+def select_policies(directory: SnapshotIndex, route: RequestInfo) -> tuple[PolicyView, ...]:
     """The policies behind the objects asked for: exactly one for a name, any number for `*`.
 
     Raises StatusError 404 where the named object has no policy, or the metric's series is not selected.
     """
     if not route.namespace or route.resource == "metrics":
         raise not_found(f"{route.resource} have no metrics here; policies, their scale targets and pods have")
-    if route.name == EVERY:
-        return tuple(view for view in _every(directory, route) if offers(view, route.metric) and _selected(view, route))
+    if route.name == ALL_OBJECTS:
+        return tuple(
+            view for view in _every(directory, route) if has_metric(view, route.metric) and _selected(view, route)
+        )
     view = _named(directory, route)
-    if route.series is not None and offers(view, route.metric) and not _selected(view, route):
-        shown = ", ".join(f"{key}={value}" for key, value in labels(view, route.metric).items())
+    if route.series is not None and has_metric(view, route.metric) and not _selected(view, route):
+        shown = ", ".join(f"{key}={value}" for key, value in series_labels(view, route.metric).items())
         raise not_found(f"metricLabelSelector {route.series} does not select {route.metric} of {route.name} ({shown})")
     return (view,)
 
 
-def described(view: PolicyView, route: Route) -> Described:
+def described_object(view: PolicyView, route: RequestInfo) -> ObjectReference:
     """The object that the answer is about."""
     policy = view.policy
-    if route.resource == POLICIES:
-        return Described(_POLICY_KIND, policy.namespace, policy.name, _POLICY_API)
+    if route.resource == POLICIES_RESOURCE:
+        return ObjectReference(_POLICY_KIND, policy.namespace, policy.name, _POLICY_API)
     target = view.target
     if target is None:  # a target that is gone has left its name in the request
-        return Described("", policy.namespace, route.name, "")
-    return Described(target.kind, policy.namespace, target.name, target.api_version)
+        return ObjectReference("", policy.namespace, route.name, "")
+    return ObjectReference(target.kind, policy.namespace, target.name, target.api_version)
 
 
-def _selected(view: PolicyView, route: Route) -> bool:
-    return route.series is None or route.series.matches(labels(view, route.metric))
+def _selected(view: PolicyView, route: RequestInfo) -> bool:
+    return route.series is None or route.series.matches(series_labels(view, route.metric))
 
 
-def _every(directory: Directory, route: Route) -> Iterator[PolicyView]:
+def _every(directory: SnapshotIndex, route: RequestInfo) -> Iterator[PolicyView]:
     for view in directory.policies(route.namespace):
-        is_policy = route.resource == POLICIES
+        is_policy = route.resource == POLICIES_RESOURCE
         if not is_policy and (view.target is None or view.target_resource != route.resource):
             continue
         if route.labels is None or route.labels.matches(view.labels if is_policy else view.target_labels):
             yield view
 
 
-def _named(directory: Directory, route: Route) -> PolicyView:
+def _named(directory: SnapshotIndex, route: RequestInfo) -> PolicyView:
     snapshot = directory.snapshot
-    if route.resource == POLICIES:
+    if route.resource == POLICIES_RESOURCE:
         view = directory.policy(route.namespace, route.name)
         if view is None:
             raise _no_policy(route)
@@ -67,7 +69,7 @@ def _named(directory: Directory, route: Route) -> PolicyView:
     return target
 
 
-def _no_policy(route: Route) -> StatusError:
+def _no_policy(route: RequestInfo) -> StatusError:
     hint = f"`kubectl get watermarkpolicies -n {route.namespace}` lists those that exist"
     return not_found(
         f"there is no WatermarkPolicy {route.name} in namespace {route.namespace}; {hint}",
@@ -77,7 +79,7 @@ def _no_policy(route: Route) -> StatusError:
     )
 
 
-def _unknown_target(directory: Directory, route: Route) -> StatusError:
+def _unknown_target(directory: SnapshotIndex, route: RequestInfo) -> StatusError:
     """What the policy of a target says that cannot be found; 503 too while some policy may yet turn out to be its."""
     views = [view for view in directory.policies(route.namespace) if view.target is None]
     for view in views:
@@ -89,7 +91,7 @@ def _unknown_target(directory: Directory, route: Route) -> StatusError:
     return _no_target(route)
 
 
-def _no_target(route: Route) -> StatusError:
+def _no_target(route: RequestInfo) -> StatusError:
     resource, _, group = route.resource.partition(".")
     return not_found(
         f"no WatermarkPolicy in namespace {route.namespace} scales {route.resource} {route.name}; "

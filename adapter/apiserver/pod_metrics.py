@@ -9,11 +9,17 @@ sample, are left out: the HPA's own conservative filling is right for them.
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
-from adapter.apiserver.directory import Directory
-from adapter.apiserver.policy_figures import EFFECTIVE, assessed, labels, measured, own_metric
-from adapter.apiserver.routes import EVERY, Route
+from adapter.apiserver.policy_figures import (
+    EFFECTIVE_PREFIX,
+    base_metric,
+    require_assessment,
+    require_metric,
+    series_labels,
+)
+from adapter.apiserver.request_info import ALL_OBJECTS, RequestInfo
+from adapter.apiserver.snapshot_index import SnapshotIndex
 from adapter.apiserver.status import StatusError, not_found
-from adapter.apiserver.wire import Described, Item, Value
+from adapter.apiserver.wire import MetricValue, ObjectReference, Value
 from adapter.load.assessment import Assessment, MetricAssessment, PodAssessment
 from adapter.load.effective_usage import Meter
 from adapter.load.pods import Pod, PodState
@@ -25,12 +31,12 @@ from adapter.snapshot import Key, PolicyView
 _OWN = frozenset({PodState.SERVING, PodState.DOUBTFUL})
 
 
-def of_policies(directory: Directory, route: Route) -> list[Item] | None:
+def of_policies(directory: SnapshotIndex, route: RequestInfo) -> list[MetricValue] | None:
     """The pods' values of `effective_<metric>`; None where no policy of the namespace has that metric.
 
     Raises StatusError: 503 where the metric is in error, 404 where no pod that is asked for has a value.
     """
-    if not route.metric.startswith(EFFECTIVE):
+    if not route.metric.startswith(EFFECTIVE_PREFIX):
         return None
     items, _ = _of_views(directory, _views_with_pods(directory, route), route)
     if items:
@@ -45,9 +51,9 @@ def of_policies(directory: Directory, route: Route) -> list[Item] | None:
     return list(items.values())
 
 
-def _views_with_pods(directory: Directory, route: Route) -> list[PolicyView]:
+def _views_with_pods(directory: SnapshotIndex, route: RequestInfo) -> list[PolicyView]:
     """The policies with a pod that the route's labels select, by name; none where it asks by other means."""
-    if route.name != EVERY or route.labels is None:
+    if route.name != ALL_OBJECTS or route.labels is None:
         return []
     snapshot = directory.snapshot
     owners = snapshot.by_pods.get(route.namespace)
@@ -56,14 +62,14 @@ def _views_with_pods(directory: Directory, route: Route) -> list[PolicyView]:
 
 
 def _of_views(
-    directory: Directory, views: Iterable[PolicyView], route: Route
-) -> tuple[dict[str, Item], StatusError | None]:
+    directory: SnapshotIndex, views: Iterable[PolicyView], route: RequestInfo
+) -> tuple[dict[str, MetricValue], StatusError | None]:
     """The items of all views by pod, and why a view had none. Raises StatusError 503 where a metric is in error."""
-    items: dict[str, Item] = {}
+    items: dict[str, MetricValue] = {}
     unknown: StatusError | None = None
     for view in views:
         try:
-            assessment = assessed(view)
+            assessment = require_assessment(view)
         except StatusError as error:  # nobody can say whether these pods were meant
             unknown = unknown or error
             continue
@@ -72,37 +78,39 @@ def _of_views(
     return items, unknown
 
 
-def described(pod: Pod) -> Described:
+def pod_reference(pod: Pod) -> ObjectReference:
     """The pod, as the object a value is about."""
-    return Described("Pod", pod.namespace, pod.name, "v1")
+    return ObjectReference("Pod", pod.namespace, pod.name, "v1")
 
 
-def wanted(pods: Iterable[Pod], route: Route) -> Iterator[Pod]:
+def wanted(pods: Iterable[Pod], route: RequestInfo) -> Iterator[Pod]:
     """The pods that the route's name and label selector mean."""
     for pod in pods:
-        if is_wanted(pod, route):
+        if selects_pod(pod, route):
             yield pod
 
 
-def is_wanted(pod: Pod, route: Route) -> bool:
+def selects_pod(pod: Pod, route: RequestInfo) -> bool:
     """Whether the route's name and label selector mean this pod."""
-    if route.name != EVERY:
+    if route.name != ALL_OBJECTS:
         return pod.name == route.name
     return route.labels is None or route.labels.matches(pod.labels)
 
 
-def _serves(view: PolicyView, route: Route) -> bool:
-    if own_metric(view, route.metric) is None:
+def _serves(view: PolicyView, route: RequestInfo) -> bool:
+    if base_metric(view, route.metric) is None:
         return False
-    return route.series is None or route.series.matches(labels(view, route.metric))
+    return route.series is None or route.series.matches(series_labels(view, route.metric))
 
 
-def _items(directory: Directory, view: PolicyView, assessment: Assessment, route: Route) -> Iterator[Item]:
-    readings = [reading for reading in assessment.pods if is_wanted(reading.pod, route)]
+def _items(
+    directory: SnapshotIndex, view: PolicyView, assessment: Assessment, route: RequestInfo
+) -> Iterator[MetricValue]:
+    readings = [reading for reading in assessment.pods if selects_pod(reading.pod, route)]
     if not readings:
         return
-    name = own_metric(view, route.metric) or ""
-    found = measured(view, assessment, name)
+    name = base_metric(view, route.metric) or ""
+    found = require_metric(view, assessment, name)
     metric = next(own for own in view.policy.metrics if own.name == name)
     some_out = any(reading.state is PodState.PULLED_OUT for reading in readings)
     stand_in = _stand_in(directory, view, found, route.metric) if some_out else None
@@ -111,7 +119,7 @@ def _items(directory: Directory, view: PolicyView, assessment: Assessment, route
         if nano is not None:
             at = assessment.at if found.sampled_at is None else found.sampled_at
             value = Value(text=nano_text(nano), at=at, window=found.window)
-            yield Item(described=described(reading.pod), metric=route.metric, value=value)
+            yield MetricValue(described=pod_reference(reading.pod), metric=route.metric, value=value)
 
 
 def _own(metric: Metric, reading: PodAssessment, now: float) -> Fraction | None:
@@ -123,7 +131,7 @@ def _own(metric: Metric, reading: PodAssessment, now: float) -> Fraction | None:
     return Fraction(usage * NANO, capacity) if capacity else None
 
 
-def _stand_in(directory: Directory, view: PolicyView, found: MetricAssessment, metric: str) -> Fraction | None:
+def _stand_in(directory: SnapshotIndex, view: PolicyView, found: MetricAssessment, metric: str) -> Fraction | None:
     """What a pulled-out pod is reported at: the target of the HPA that asks, else the effective average; nano-units."""
     snapshot = directory.snapshot
     key = Key(view.policy.namespace, view.policy.name)
@@ -138,15 +146,15 @@ def _stand_in(directory: Directory, view: PolicyView, found: MetricAssessment, m
     return Fraction(own.average)
 
 
-def _nothing(route: Route, views: Iterable[PolicyView]) -> StatusError:
+def _nothing(route: RequestInfo, views: Iterable[PolicyView]) -> StatusError:
     for view in views:
-        found = assessed(view).metric(own_metric(view, route.metric) or "") if view.problem is None else None
+        found = require_assessment(view).metric(base_metric(view, route.metric) or "") if view.problem is None else None
         if found is not None and found.total:
             return not_found(
                 f"{route.metric} is one number for the whole service, no pod has one of its own; "
                 f"read it from WatermarkPolicy {view.policy.name}"
             )
-    if route.name != EVERY:
+    if route.name != ALL_OBJECTS:
         return not_found(f"pod {route.name} has no value of {route.metric}: no policy counts it, or it does not serve")
     chosen = f" that {str(route.labels)!r} selects" if route.labels else ""
     return not_found(f"no pod{chosen} in namespace {route.namespace} has a value of {route.metric}")

@@ -11,18 +11,18 @@ from adapter.load.pods import PodState
 from adapter.load.quantity import milli_text, nano_text
 from adapter.snapshot import PolicyView
 
-DESIRED = "desired_replicas"
-EFFECTIVE = "effective_"
-RAW = "raw_"
-COUNTS: Mapping[str, PodState] = {
+DESIRED_REPLICAS = "desired_replicas"
+EFFECTIVE_PREFIX = "effective_"
+RAW_PREFIX = "raw_"
+POD_COUNTS: Mapping[str, PodState] = {
     "effective_pods": PodState.SERVING,
     "pulled_out_pods": PodState.PULLED_OUT,
 }
-WHOLE = (DESIRED, *COUNTS)
+COMMON_METRICS = (DESIRED_REPLICAS, *POD_COUNTS)
 """Metrics that every policy has."""
 
 
-def assessed(view: PolicyView) -> Assessment:
+def require_assessment(view: PolicyView) -> Assessment:
     """The policy's assessment. Raises StatusError with its problem, or 503 while there is none yet."""
     if view.problem is not None:
         raise StatusError(*view.problem)
@@ -38,16 +38,16 @@ def not_assessed(view: PolicyView) -> StatusError:
 
 def metric_names(view: PolicyView) -> tuple[str, ...]:
     """Every metric that the policy offers."""
-    own = (prefix + metric.name for metric in view.policy.metrics for prefix in (EFFECTIVE, RAW))
-    return (*WHOLE, *own)
+    own = (prefix + metric.name for metric in view.policy.metrics for prefix in (EFFECTIVE_PREFIX, RAW_PREFIX))
+    return (*COMMON_METRICS, *own)
 
 
-def offers(view: PolicyView, metric: str) -> bool:
+def has_metric(view: PolicyView, metric: str) -> bool:
     """Whether the policy has a metric of that name."""
-    return metric in WHOLE or own_metric(view, metric) is not None
+    return metric in COMMON_METRICS or base_metric(view, metric) is not None
 
 
-def own_metric(view: PolicyView, metric: str) -> str | None:
+def base_metric(view: PolicyView, metric: str) -> str | None:
     """The policy's own metric behind `effective_<name>` and `raw_<name>`, None where it has none of that name."""
     name = _stem(metric)
     if name is not None:
@@ -59,34 +59,36 @@ def own_metric(view: PolicyView, metric: str) -> str | None:
 
 @functools.lru_cache(4096)
 def _stem(metric: str) -> str | None:
-    if metric in WHOLE:
+    if metric in COMMON_METRICS:
         return None
-    return next((metric.removeprefix(prefix) for prefix in (EFFECTIVE, RAW) if metric.startswith(prefix)), None)
+    return next(
+        (metric.removeprefix(prefix) for prefix in (EFFECTIVE_PREFIX, RAW_PREFIX) if metric.startswith(prefix)), None
+    )
 
 
-def labels(view: PolicyView, metric: str) -> dict[str, str]:
+def series_labels(view: PolicyView, metric: str) -> dict[str, str]:
     """The labels of the metric's one series: `policy`, and `metric` where it is of one of the policy's metrics."""
-    own = own_metric(view, metric)
+    own = base_metric(view, metric)
     return {"policy": view.policy.name} if own is None else {"policy": view.policy.name, "metric": own}
 
 
-def figure(view: PolicyView, metric: str) -> Value:
+def metric_value(view: PolicyView, metric: str) -> Value:
     """The value of a metric other than `desired_replicas`.
 
     Raises StatusError: 404 for a metric that the policy has not, 503 with the sentence where it has no value.
     """
-    own = own_metric(view, metric)
-    if own is None and metric not in COUNTS:
-        raise unknown(view, metric)
-    assessment = assessed(view)
+    own = base_metric(view, metric)
+    if own is None and metric not in POD_COUNTS:
+        raise unknown_metric(view, metric)
+    assessment = require_assessment(view)
     if own is None:
-        return Value(text=milli_text(1000 * assessment.counts.get(COUNTS[metric], 0)), at=assessment.at)
-    found = measured(view, assessment, own)
-    usage = found.raw if metric.startswith(RAW) else found.usage
+        return Value(text=milli_text(1000 * assessment.counts.get(POD_COUNTS[metric], 0)), at=assessment.at)
+    found = require_metric(view, assessment, own)
+    usage = found.raw if metric.startswith(RAW_PREFIX) else found.usage
     return _value(view, found, assessment, usage)
 
 
-def measured(view: PolicyView, assessment: Assessment, name: str) -> MetricAssessment:
+def require_metric(view: PolicyView, assessment: Assessment, name: str) -> MetricAssessment:
     """The assessment of one metric. Raises StatusError 503 where it is in error or missing."""
     found = assessment.metric(name)
     if found is None:
@@ -103,12 +105,12 @@ def _value(view: PolicyView, found: MetricAssessment, assessment: Assessment, us
     return Value(text=nano_text(usage), at=at, window=found.window)
 
 
-def desired(view: PolicyView, decision: Decision, *, named: bool = False) -> Value:
+def desired_replicas(view: PolicyView, decision: Decision, *, named: bool = False) -> Value:
     """`desired_replicas` as served. Raises StatusError 503 with the decision's sentence where it has none.
 
     `named`: the request names the policy, so the sentence does not.
     """
-    assessment = assessed(view)
+    assessment = require_assessment(view)
     if decision.served is None:
         sentence = decision.error or "no decision"
         raise unavailable(sentence if named else f"{_name(view)}: {sentence}")
@@ -116,7 +118,7 @@ def desired(view: PolicyView, decision: Decision, *, named: bool = False) -> Val
     return Value(text=milli_text(decision.served), at=at)
 
 
-def unknown(view: PolicyView, metric: str) -> StatusError:
+def unknown_metric(view: PolicyView, metric: str) -> StatusError:
     """404 that names what the policy offers."""
     known = ", ".join(metric_names(view))
     return not_found(f"{_name(view)} has no metric {metric}; it has {known}", name=metric)

@@ -5,11 +5,18 @@ from collections.abc import Callable
 from typing import Protocol
 
 from adapter.apiserver import external_metrics, object_metrics, pod_metrics, query_metrics, wire
-from adapter.apiserver.directory import Directory
-from adapter.apiserver.policy_figures import DESIRED, EFFECTIVE, assessed, desired, figure, labels
-from adapter.apiserver.routes import EVERY, PODS, POLICIES, Route
+from adapter.apiserver.policy_figures import (
+    DESIRED_REPLICAS,
+    EFFECTIVE_PREFIX,
+    desired_replicas,
+    metric_value,
+    require_assessment,
+    series_labels,
+)
+from adapter.apiserver.request_info import ALL_OBJECTS, PODS_RESOURCE, POLICIES_RESOURCE, RequestInfo
+from adapter.apiserver.snapshot_index import SnapshotIndex
 from adapter.apiserver.status import StatusError, not_found, unavailable
-from adapter.apiserver.wire import ExternalItem, Item, Value
+from adapter.apiserver.wire import ExternalMetricValue, MetricValue, Value
 from adapter.kube.errors import KubeError
 from adapter.load.assessment import Assessment, Decision
 from adapter.load.pipeline import decide
@@ -55,79 +62,80 @@ class MetricsProvider:
         self._now = now
         self._decide = decide
         self._oldest = oldest
-        self._directory: Directory | None = None
+        self._directory: SnapshotIndex | None = None
         picture.forget = self._forget
-        self._written: dict[Route, tuple[object, bytes]] = {}
+        self._written: dict[RequestInfo, tuple[object, bytes]] = {}
 
     @property
-    def directory(self) -> Directory:
+    def directory(self) -> SnapshotIndex:
         """The current picture, ordered for requests."""
         if self._directory is None or self._directory.snapshot is not self._picture.current:
-            self._directory = Directory(self._picture.current)
+            self._directory = SnapshotIndex(self._picture.current)
         return self._directory
 
     def _forget(self) -> None:
         self._directory = None
 
-    async def custom(self, route: Route) -> bytes:
+    async def custom(self, route: RequestInfo) -> bytes:
         """A MetricValueList. Raises StatusError."""
         directory = self._fresh(route.namespace)
-        if route.resource == PODS:
-            return wire.custom(route.version, self._on_pods(directory, route))
-        views = object_metrics.chosen(directory, route)
-        if route.name != EVERY:
+        if route.resource == PODS_RESOURCE:
+            return wire.metric_value_list(route.version, self._on_pods(directory, route))
+        views = object_metrics.select_policies(directory, route)
+        if route.name != ALL_OBJECTS:
             return await self._one(views[0], route)
         values = await self._every(views, route.metric)
-        return wire.custom(route.version, [_item(view, route, value) for view, value in values])
+        return wire.metric_value_list(route.version, [_item(view, route, value) for view, value in values])
 
-    async def _one(self, view: PolicyView, route: Route) -> bytes:
+    async def _one(self, view: PolicyView, route: RequestInfo) -> bytes:
         """One object's value. Until its policy is assessed again it is the same bytes, but for `desired_replicas`."""
         self._refuse_old(view)
-        if route.metric == DESIRED:
+        if route.metric == DESIRED_REPLICAS:
             # Whoever asks by the policy's own name, as an HPA shows it, need not be told that name.
-            value = await self._desired(view, named=route.resource == POLICIES)
-            return wire.custom(route.version, [_item(view, route, value)])
+            value = await self._desired(view, named=route.resource == POLICIES_RESOURCE)
+            return wire.metric_value_list(route.version, [_item(view, route, value)])
         # Every assessment counts its pods anew, so the counts stand for it; the whole view would be kept from its end.
         token = None if view.assessment is None else view.assessment.counts
         written = self._written.get(route)
         if written is not None and written[0] is token and view.problem is None:
             return written[1]
-        body = wire.custom(route.version, [_item(view, route, figure(view, route.metric))])
+        body = wire.metric_value_list(route.version, [_item(view, route, metric_value(view, route.metric))])
         if route.is_small:
             if len(self._written) >= _MOST_WRITTEN:
                 self._written.clear()
             self._written[route] = (token, body)
         return body
 
-    async def external(self, route: Route) -> bytes:
+    async def external(self, route: RequestInfo) -> bytes:
         """An ExternalMetricValueList. Raises StatusError; one error fails all, for the HPA adds up what it gets."""
         # No policy has a metric of a query's name, and a query needs no watch.
         items = query_metrics.as_external(self._filled(route.namespace).snapshot, route, self._now())
         if items is not None:
-            return wire.external(items)
+            return wire.external_metric_value_list(items)
         directory = self._fresh(route.namespace)
-        views = external_metrics.chosen(directory, route)
+        views = external_metrics.select_series(directory, route)
         if not views:
-            raise external_metrics.unknown(directory, route)
+            raise external_metrics.unknown_external_metric(directory, route)
         values = [(view, await self._value(view, route.metric)) for view in views]
-        return wire.external(
-            ExternalItem(metric=route.metric, labels=labels(view, route.metric), value=value) for view, value in values
+        return wire.external_metric_value_list(
+            ExternalMetricValue(metric=route.metric, labels=series_labels(view, route.metric), value=value)
+            for view, value in values
         )
 
-    def _filled(self, namespace: str) -> Directory:
+    def _filled(self, namespace: str) -> SnapshotIndex:
         directory = self.directory
         if not directory.snapshot.synced:
             cause = self._stale(Key(namespace, ""))
             raise unavailable(f"the Kubernetes caches are still being filled: {cause}" if cause else self._filling())
         return directory
 
-    def _fresh(self, namespace: str) -> Directory:
+    def _fresh(self, namespace: str) -> SnapshotIndex:
         directory = self._filled(namespace)
         if sentence := self._stale(Key(namespace, "")):
             raise unavailable(sentence)
         return directory
 
-    def _on_pods(self, directory: Directory, route: Route) -> list[Item]:
+    def _on_pods(self, directory: SnapshotIndex, route: RequestInfo) -> list[MetricValue]:
         if not route.namespace:
             raise not_found("pods have metrics in a namespace only")
         items = pod_metrics.of_policies(directory, route)
@@ -152,7 +160,7 @@ class MetricsProvider:
 
     async def _value(self, view: PolicyView, metric: str) -> Value:
         self._refuse_old(view)
-        return await self._desired(view) if metric == DESIRED else figure(view, metric)
+        return await self._desired(view) if metric == DESIRED_REPLICAS else metric_value(view, metric)
 
     def _refuse_old(self, view: PolicyView) -> None:
         if sentence := self._stale(Key(view.policy.namespace, view.policy.name)):
@@ -163,7 +171,7 @@ class MetricsProvider:
             )
 
     async def _desired(self, view: PolicyView, *, named: bool = False) -> Value:
-        assessment = assessed(view)
+        assessment = require_assessment(view)
         if view.bounds is None or not view.scale_path:
             raise unavailable(
                 f"the HPA or the scale target of {view.policy.namespace}/{view.policy.name} is not known yet"
@@ -172,15 +180,15 @@ class MetricsProvider:
             scale = await self._scales.read(view.scale_path, view.scale, view.scale_proven_at)
         except KubeError as error:
             raise unavailable(f"the live replica count cannot be read: {error.public}") from error
-        return desired(view, self._decide(assessment, scale, view.bounds, self._now()), named=named)
+        return desired_replicas(view, self._decide(assessment, scale, view.bounds, self._now()), named=named)
 
 
-def _item(view: PolicyView, route: Route, value: Value) -> Item:
-    return Item(described=object_metrics.described(view, route), metric=route.metric, value=value)
+def _item(view: PolicyView, route: RequestInfo, value: Value) -> MetricValue:
+    return MetricValue(described=object_metrics.described_object(view, route), metric=route.metric, value=value)
 
 
-def _unknown_on_pods(directory: Directory, route: Route) -> StatusError:
-    names = {EFFECTIVE + own.name for view in directory.policies(route.namespace) for own in view.policy.metrics}
+def _unknown_on_pods(directory: SnapshotIndex, route: RequestInfo) -> StatusError:
+    names = {EFFECTIVE_PREFIX + own.name for view in directory.policies(route.namespace) for own in view.policy.metrics}
     if route.metric in names:
         return not_found(f"metricLabelSelector {route.series} selects no policy with {route.metric}")
     names.update(name for name, query in directory.snapshot.queries.items() if query.by_pod)

@@ -7,10 +7,10 @@ out where pods are listed (the HPA then fills conservatively). NaN never gets th
 
 from collections.abc import Iterable
 
-from adapter.apiserver.pod_metrics import described
-from adapter.apiserver.routes import EVERY, Route
+from adapter.apiserver.pod_metrics import pod_reference
+from adapter.apiserver.request_info import ALL_OBJECTS, RequestInfo
 from adapter.apiserver.status import StatusError, not_found, unavailable
-from adapter.apiserver.wire import ExternalItem, Item, Value
+from adapter.apiserver.wire import ExternalMetricValue, MetricValue, Value
 from adapter.kube.pod_store import Pods
 from adapter.load.pods import Pod
 from adapter.load.quantity import nano_text
@@ -18,7 +18,7 @@ from adapter.snapshot import QueryView, Snapshot
 from adapter.usage.series import Series, SeriesList
 
 
-def on_pods(snapshot: Snapshot, route: Route, now: float) -> list[Item] | None:
+def on_pods(snapshot: Snapshot, route: RequestInfo, now: float) -> list[MetricValue] | None:
     """The values of a query by pod; None where no such query exists. Raises StatusError 503 and 404."""
     query = snapshot.queries.get(route.metric)
     if query is None or not query.by_pod:
@@ -26,7 +26,7 @@ def on_pods(snapshot: Snapshot, route: Route, now: float) -> list[Item] | None:
     _refuse_stale(query, now)
     series = query.series.get(route.namespace, SeriesList())
     _refuse_ambiguous(query, series, route, now)
-    items: list[Item] = []
+    items: list[MetricValue] = []
     for pod in _wanted(snapshot.pods.get(route.namespace, Pods()), route):
         # at most one counts
         items.extend(_item(query, pod, each) for each in series.of_pod(pod.name) if _counts(query, each, route, now))
@@ -35,7 +35,7 @@ def on_pods(snapshot: Snapshot, route: Route, now: float) -> list[Item] | None:
     return items
 
 
-def as_external(snapshot: Snapshot, route: Route, now: float) -> list[ExternalItem] | None:
+def as_external(snapshot: Snapshot, route: RequestInfo, now: float) -> list[ExternalMetricValue] | None:
     """The series of a query in the namespace; None where no such query exists. Raises StatusError 503 and 404."""
     query = snapshot.queries.get(route.metric)
     if query is None:
@@ -47,7 +47,7 @@ def as_external(snapshot: Snapshot, route: Route, now: float) -> list[ExternalIt
     oldest = now - min(series.at for series in chosen)
     if oldest > query.max_age:
         raise _old(query, f"query {query.name}: a series that counts was sampled {oldest:.0f} s ago")
-    return [ExternalItem(metric=query.name, labels=series.labels, value=_value(series)) for series in chosen]
+    return [ExternalMetricValue(metric=query.name, labels=series.labels, value=_value(series)) for series in chosen]
 
 
 def _refuse_stale(query: QueryView, now: float) -> None:
@@ -64,7 +64,7 @@ def _old(query: QueryView, what: str) -> StatusError:
     return unavailable(f"{what}, the limit is {query.max_age:g} s{why}")
 
 
-def _refuse_ambiguous(query: QueryView, series: SeriesList, route: Route, now: float) -> None:
+def _refuse_ambiguous(query: QueryView, series: SeriesList, route: RequestInfo, now: float) -> None:
     """Raises StatusError 503 where two series of a pod count, whichever pod it is."""
     found: set[str] = set()
     for each in series.of_repeated_pods(route.series):
@@ -75,18 +75,18 @@ def _refuse_ambiguous(query: QueryView, series: SeriesList, route: Route, now: f
             found.add(name)
 
 
-def _counts(query: QueryView, series: Series, route: Route, now: float) -> bool:
+def _counts(query: QueryView, series: Series, route: RequestInfo, now: float) -> bool:
     return now - series.at <= query.max_age and (route.series is None or route.series.matches(series.labels))
 
 
-def _wanted(pods: Pods, route: Route) -> Iterable[Pod]:
-    if route.name != EVERY:
+def _wanted(pods: Pods, route: RequestInfo) -> Iterable[Pod]:
+    if route.name != ALL_OBJECTS:
         return [pods[route.name]] if route.name in pods else []
     return pods.selected(route.labels)
 
 
-def _item(query: QueryView, pod: Pod, series: Series) -> Item:
-    return Item(described=described(pod), metric=query.name, value=_value(series))
+def _item(query: QueryView, pod: Pod, series: Series) -> MetricValue:
+    return MetricValue(described=pod_reference(pod), metric=query.name, value=_value(series))
 
 
 def _value(series: Series) -> Value:
@@ -98,7 +98,7 @@ def _ambiguous(query: QueryView, pod: str) -> StatusError:
     return unavailable(f"query {query.name} has several series of pod {pod}; write it as `{by} (…)`, or select one")
 
 
-def _nothing(query: QueryView, route: Route, what: str) -> StatusError:
+def _nothing(query: QueryView, route: RequestInfo, what: str) -> StatusError:
     if query.error is not None:
         return unavailable(f"query {query.name}: {query.error}")
     selectors = " and ".join(repr(str(chosen)) for chosen in (route.labels, route.series) if chosen)

@@ -9,7 +9,7 @@ _REMEDY = (
 )
 
 
-class Reviews:
+class ReviewClient:
     """Creates TokenReviews and SubjectAccessReviews."""
 
     def __init__(self, api: Api) -> None:

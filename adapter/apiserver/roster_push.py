@@ -7,11 +7,11 @@ from aiohttp import StreamReader
 
 from adapter.apiserver import status
 from adapter.apiserver.ports import Registries
-from adapter.apiserver.routes import Route
+from adapter.apiserver.request_info import RequestInfo
 
 LARGEST_DOCUMENT = 1024 * 1024
 """Bytes; an instance takes about 100."""
-READ_SECONDS = 5.0
+DOCUMENT_SECONDS = 5.0
 
 _REFUSALS = {
     HTTPStatus.BAD_REQUEST: status.bad_request,
@@ -26,7 +26,7 @@ class RosterPush:
     def __init__(self, registries: Registries | None) -> None:
         self._registries = registries
 
-    async def hear(self, asked: Route, content: StreamReader) -> None:
+    async def hear(self, asked: RequestInfo, content: StreamReader) -> None:
         """Read a document and hand it on. Raises StatusError: 400, 404, 408, 409 or 413."""
         if self._registries is None:
             raise status.not_found("no registry takes a platform's word here")
@@ -42,11 +42,11 @@ class RosterPush:
 async def _read(content: StreamReader) -> bytes:
     document = bytearray()
     try:
-        async with asyncio.timeout(READ_SECONDS):
+        async with asyncio.timeout(DOCUMENT_SECONDS):
             async for chunk in content.iter_any():
                 document += chunk
                 if len(document) > LARGEST_DOCUMENT:
-                    raise status.too_large(f"the document is larger than {LARGEST_DOCUMENT >> 20} MiB")
+                    raise status.entity_too_large(f"the document is larger than {LARGEST_DOCUMENT >> 20} MiB")
     except TimeoutError:
-        raise status.timed_out(f"the document did not come within {READ_SECONDS:g} s") from None
+        raise status.timed_out(f"the document did not come within {DOCUMENT_SECONDS:g} s") from None
     return bytes(document)

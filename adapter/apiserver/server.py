@@ -8,22 +8,22 @@ from dataclasses import dataclass
 import structlog
 
 from adapter.apiserver.authentication.authenticator import Authenticator
-from adapter.apiserver.authentication.requestheader import Peer, Trust
+from adapter.apiserver.authentication.requestheader import AuthenticationConfig, Peer
 from adapter.apiserver.authentication.requestheader_watch import RequestheaderWatch
 from adapter.apiserver.authorization.authorizer import Authorizer
 from adapter.apiserver.discovery import Discovery
 from adapter.apiserver.handler import Handler
-from adapter.apiserver.health import TICK_SECONDS, Check, Health, Heart
+from adapter.apiserver.health import TICK_SECONDS, Check, Health, Heartbeat
 from adapter.apiserver.ports import Api, Registries
 from adapter.apiserver.provider import Decide, LiveScales, MetricsProvider
-from adapter.apiserver.reviews import Reviews
+from adapter.apiserver.reviews import ReviewClient
 from adapter.apiserver.roster_push import RosterPush
 from adapter.apiserver.serving import certificates, tls
 from adapter.apiserver.serving.certificate_manager import CertificateManager, TlsOptions
 from adapter.apiserver.serving.certificates import KeyPair
-from adapter.apiserver.serving.connections import Connections
+from adapter.apiserver.serving.connections import PeerConnections
 from adapter.apiserver.status import CertificateError
-from adapter.inbound.connections import LIMITS, Limits
+from adapter.inbound.connections import DEFAULT_LIMITS, ConnectionLimits
 from adapter.load.pipeline import decide
 from adapter.snapshot import Key, SnapshotStore
 from adapter.telemetry.metrics import Metrics
@@ -41,7 +41,7 @@ class ServerOptions:
     external: bool = False
     trust_seconds: float = 5.0
     grace_seconds: float = 5.0
-    limits: Limits = LIMITS
+    limits: ConnectionLimits = DEFAULT_LIMITS
 
 
 class ApiServer:
@@ -79,9 +79,9 @@ class ApiServer:
         self._dirty = asyncio.Event()
         self._served: tuple[KeyPair, str] | None = None
         self._temporary: KeyPair | None = None
-        self._heart = Heart(monotonic)
+        self._heart = Heartbeat(monotonic)
         self._trust = RequestheaderWatch(session, metrics, self._apply, seconds=options.trust_seconds)
-        reviews = Reviews(session)
+        reviews = ReviewClient(session)
         self._authenticator = Authenticator(reviews, metrics, wall, monotonic, self._trust.unread)
         self._authorizer = Authorizer(reviews, metrics, monotonic)
         self._certificates = CertificateManager(session, options.tls, metrics, lambda _: self._dirty.set())
@@ -110,7 +110,7 @@ class ApiServer:
             metrics,
             external=options.external,
         )
-        self._http = Connections(handler, self._listener.authority_of, self._is_front_proxy, options.limits)
+        self._http = PeerConnections(handler, self._listener.authority_of, self._is_front_proxy, options.limits)
 
     @property
     def port(self) -> int:
@@ -121,7 +121,7 @@ class ApiServer:
         """Serve until cancelled; then take no new connection and give what is under way a few seconds."""
         try:
             # Health has to be answered before the API server can be asked for anything.
-            self._temporary = certificates.create(self._options.tls.names, self._wall()).serving
+            self._temporary = certificates.create_bundle(self._options.tls.names, self._wall()).serving
             await self._renew()
             self.started.set()
             async with asyncio.TaskGroup() as tasks:
@@ -137,7 +137,7 @@ class ApiServer:
             self._heart.beat()
             await asyncio.sleep(TICK_SECONDS)
 
-    def _apply(self, trust: Trust) -> None:
+    def _apply(self, trust: AuthenticationConfig) -> None:
         self._authenticator.trust = trust
         self._dirty.set()
 

@@ -30,7 +30,7 @@ class StatusError(ServingError):
         self.name = name
 
 
-class TooEarlyError(StatusError):
+class FrontProxyUnknownError(StatusError):
     """503: who asks cannot be told, because the front proxy is not known yet. The next connection does better."""
 
     def __init__(self, message: str) -> None:
@@ -67,7 +67,7 @@ def not_allowed(message: str) -> StatusError:
     return StatusError(HTTPStatus.METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
 
 
-def too_large(message: str) -> StatusError:
+def entity_too_large(message: str) -> StatusError:
     return StatusError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "RequestEntityTooLarge", message)
 
 
@@ -121,7 +121,7 @@ class _Status(msgspec.Struct, rename="camel"):
 _encode = msgspec.json.Encoder().encode
 
 
-def body(error: StatusError) -> bytes:
+def encode(error: StatusError) -> bytes:
     """The Status as JSON. `retryAfterSeconds` is never among the details: client-go would retry inside the HPA."""
     cause = _Cause(reason=error.reason, message=error.message)
     details = _Details(name=error.name, group=error.group, kind=error.kind, causes=[cause])
@@ -129,5 +129,5 @@ def body(error: StatusError) -> bytes:
     return _encode(status)
 
 
-UNAUTHORIZED = body(unauthorized())
+UNAUTHORIZED = encode(unauthorized())
 """The answer to every stranger."""

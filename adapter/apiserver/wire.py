@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from adapter.apiserver.routes import CUSTOM, EXTERNAL
+from adapter.apiserver.request_info import CUSTOM, EXTERNAL
 from adapter.runtime.times import format_time
 
 
@@ -23,7 +23,7 @@ class Value:
     window: float | None = None
 
 
-class Described(msgspec.Struct, frozen=True, rename="camel"):
+class ObjectReference(msgspec.Struct, frozen=True, rename="camel"):
     """The object that a custom metric describes."""
 
     kind: str
@@ -33,16 +33,16 @@ class Described(msgspec.Struct, frozen=True, rename="camel"):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class MetricValue:
     """A custom metric's value."""
 
-    described: Described
+    described: ObjectReference
     metric: str
     value: Value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExternalItem:
+class ExternalMetricValue:
     """An external metric's value."""
 
     metric: str
@@ -56,7 +56,7 @@ class _Identifier(msgspec.Struct):
 
 
 class _V1beta2(msgspec.Struct, rename="camel"):
-    described_object: Described
+    described_object: ObjectReference
     metric: _Identifier
     timestamp: str
     value: str
@@ -64,7 +64,7 @@ class _V1beta2(msgspec.Struct, rename="camel"):
 
 
 class _V1beta1(msgspec.Struct, rename="camel"):
-    described_object: Described
+    described_object: ObjectReference
     metric_name: str
     timestamp: str
     value: str
@@ -88,18 +88,18 @@ def _window(value: Value) -> int | msgspec.UnsetType:
     return msgspec.UNSET if value.window is None else max(0, round(value.window))
 
 
-def _v1beta2(item: Item) -> _V1beta2:
+def _v1beta2(item: MetricValue) -> _V1beta2:
     value = item.value
     name = _Identifier(item.metric)
     return _V1beta2(item.described, name, _timestamp(int(value.at)), value.text, _window(value))
 
 
-def _v1beta1(item: Item) -> _V1beta1:
+def _v1beta1(item: MetricValue) -> _V1beta1:
     value = item.value
     return _V1beta1(item.described, item.metric, _timestamp(int(value.at)), value.text, _window(value))
 
 
-def _external(item: ExternalItem) -> _External:
+def _external(item: ExternalMetricValue) -> _External:
     value = item.value
     return _External(item.metric, item.labels, _timestamp(int(value.at)), value.text, _window(value))
 
@@ -119,11 +119,11 @@ _CUSTOM_HEADS = {version: _head("MetricValueList", CUSTOM, version) for version 
 _EXTERNAL_HEAD = _head("ExternalMetricValueList", EXTERNAL, "v1beta1")
 
 
-def custom(version: str, items: Iterable[Item]) -> bytes:
+def metric_value_list(version: str, items: Iterable[MetricValue]) -> bytes:
     """A MetricValueList in the version asked for."""
     return b"%b%b}" % (_CUSTOM_HEADS[version], _encode([_CUSTOM[version](item) for item in items]))
 
 
-def external(items: Iterable[ExternalItem]) -> bytes:
+def external_metric_value_list(items: Iterable[ExternalMetricValue]) -> bytes:
     """An ExternalMetricValueList."""
     return b"%b%b}" % (_EXTERNAL_HEAD, _encode([_external(item) for item in items]))

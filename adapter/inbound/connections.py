@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 from aiohttp import web
 
-from adapter.inbound.fairness import Crowd, FairQueue
+from adapter.inbound.fairness import EvictingPool, FairQueue
 from adapter.inbound.parser import HEAD_BYTES, LINE_BYTES, MOST_HEADERS, BoundedParser, is_too_large
 
 HANDSHAKE_SECONDS = 10
@@ -29,9 +29,9 @@ CLOSE_SECONDS = 5.0
 _SWEEP_SECONDS = 1.0
 _LINGER_SECONDS = 1.0
 
-NEWCOMERS = 96
+MAX_HANDSHAKES = 96
 """TLS handshakes under way."""
-STRANGERS = 192
+MAX_UNKNOWN_CLIENTS = 192
 """Connections of unknown clients."""
 HELD_BYTES = 4 * 1024 * 1024
 """What unfinished and unanswered requests of all unknown clients may cost in memory."""
@@ -44,11 +44,11 @@ Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ConnectionLimits:
     """Seconds, counts and bytes; the defaults are those of the adapter."""
 
     handshake_seconds: float = HANDSHAKE_SECONDS
-    newcomers: int = NEWCOMERS
+    newcomers: int = MAX_HANDSHAKES
     head_bytes: int = HEAD_BYTES
     head_seconds: float = HEAD_SECONDS
     idle_seconds: float = IDLE_SECONDS
@@ -56,14 +56,14 @@ class Limits:
     stall_seconds: float = STALL_SECONDS
     close_seconds: float = CLOSE_SECONDS
     sweep_seconds: float = _SWEEP_SECONDS
-    strangers: int = STRANGERS
+    strangers: int = MAX_UNKNOWN_CLIENTS
     held_bytes: int = HELD_BYTES
 
 
-LIMITS = Limits()
+DEFAULT_LIMITS = ConnectionLimits()
 
 
-class Connection(web.RequestHandler):
+class InboundConnection(web.RequestHandler):
     """One connection; `busy` tells whether a request is being answered, `known` whether it is spared the bounds."""
 
     __slots__ = (
@@ -84,7 +84,7 @@ class Connection(web.RequestHandler):
         "line",
     )
 
-    def __init__(self, owner: "Connections", **options: Any) -> None:
+    def __init__(self, owner: "InboundConnections", **options: Any) -> None:
         super().__init__(owner, **options)
         self._owner = owner
         self._requests = BoundedParser(self._parser, owner.limits.head_bytes, self._ask)
@@ -264,16 +264,16 @@ def address_of(transport: asyncio.BaseTransport) -> str:
     return str(name[0]) if isinstance(name, tuple) and name else ""
 
 
-class Connections(web.Server):
+class InboundConnections(web.Server):
     """Makes connections, keeps those there are, and ends those that hold too much for too long."""
 
-    connection_type: type[Connection] = Connection
+    connection_type: type[InboundConnection] = InboundConnection
 
-    def __init__(self, handle: Handle, limits: Limits, **options: Any) -> None:
+    def __init__(self, handle: Handle, limits: ConnectionLimits, **options: Any) -> None:
         super().__init__(self._tracked(handle), handler_cancellation=True)
         self.limits = limits
         self.queue = FairQueue()
-        self._strangers: Crowd[Connection] = Crowd(limits.strangers, lambda one: one.address)
+        self._strangers: EvictingPool[InboundConnection] = EvictingPool(limits.strangers, lambda one: one.address)
         self._held = 0
         self._sweep: asyncio.TimerHandle | None = None
         self._options: dict[str, Any] = {
@@ -288,7 +288,7 @@ class Connections(web.Server):
             **options,
         }
 
-    def __call__(self) -> Connection:
+    def __call__(self) -> InboundConnection:
         """A connection that is about to be made."""
         return self.connection_type(self, loop=asyncio.get_running_loop(), **self._options)
 
@@ -297,7 +297,7 @@ class Connections(web.Server):
         super().connection_made(handler, transport)
         if self._sweep is None:
             self._sweep = asyncio.get_running_loop().call_later(self.limits.sweep_seconds, self._sweep_out)
-        if isinstance(handler, Connection) and not handler.known:
+        if isinstance(handler, InboundConnection) and not handler.known:
             victim = self._strangers.add(handler, lambda one: one.busy)
             if victim is not None:
                 self._end(victim)
@@ -305,10 +305,10 @@ class Connections(web.Server):
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
         """Forget the connection."""
         super().connection_lost(handler, exc)
-        if isinstance(handler, Connection):
+        if isinstance(handler, InboundConnection):
             self._forget(handler)
 
-    def charge(self, connection: Connection, cost: int) -> None:
+    def charge(self, connection: InboundConnection, cost: int) -> None:
         """Set what is held for a connection; where it is too much in total, those that hold most have to go."""
         if connection not in self._strangers:
             return
@@ -317,17 +317,17 @@ class Connections(web.Server):
         while self._held > self.limits.held_bytes:
             self._end(max(self._strangers, key=lambda one: one.cost))
 
-    def _end(self, connection: Connection) -> None:
+    def _end(self, connection: InboundConnection) -> None:
         connection.abort()
         self._forget(connection)
 
-    def _forget(self, connection: Connection) -> None:
+    def _forget(self, connection: InboundConnection) -> None:
         self.charge(connection, 0)
         self._strangers.discard(connection)
 
     def _sweep_out(self) -> None:
         now = time.monotonic()
-        connections = [one for one in self.connections if isinstance(one, Connection)]
+        connections = [one for one in self.connections if isinstance(one, InboundConnection)]
         for connection in connections:
             if connection.is_overdue(now):
                 self._end(connection)
@@ -336,7 +336,7 @@ class Connections(web.Server):
 
     async def finish(self, seconds: float) -> None:
         """Let what is under way end within so many seconds; then close every connection, whatever its client does."""
-        connections = [one for one in self.connections if isinstance(one, Connection)]
+        connections = [one for one in self.connections if isinstance(one, InboundConnection)]
         self.pre_shutdown()
         await self.shutdown(seconds)
         for connection in connections:
@@ -348,7 +348,7 @@ class Connections(web.Server):
     def _tracked(self, handle: Handle) -> Handle:
         async def tracked(request: web.BaseRequest) -> web.StreamResponse:
             connection = request.protocol
-            if not isinstance(connection, Connection):
+            if not isinstance(connection, InboundConnection):
                 return await handle(request)
             connection.busy = True
             try:

@@ -74,7 +74,7 @@ class FairQueue:
         step()
 
 
-class Crowd(Generic[Member]):
+class EvictingPool(Generic[Member]):
     """At most `limit` members; one too many costs the address with the most of them its oldest.
 
     A member's address does not change.

@@ -11,7 +11,7 @@ LINE_BYTES = 64 * 1024
 """Of one header, and of the request line: a selector of a few thousand values."""
 MOST_HEADERS = 2048
 
-Fed = tuple[Sequence[tuple[Any, Any]], bool, bytes]
+ParserOutput = tuple[Sequence[tuple[Any, Any]], bool, bytes]
 
 
 class HeadTooLargeError(HttpProcessingError):
@@ -50,7 +50,7 @@ class BoundedParser:
         """Whether a body has begun and not ended."""
         return self._payload is not None
 
-    def feed_data(self, data: bytes) -> Fed:
+    def feed_data(self, data: bytes) -> ParserOutput:
         """As aiohttp's. Raises HttpProcessingError, HeadTooLargeError among them; after that it takes nothing."""
         if self._broken:
             return (), False, b""
@@ -61,7 +61,7 @@ class BoundedParser:
             self._broken = True
             raise
 
-    def _feed_over(self, data: bytes, room: int) -> Fed:
+    def _feed_over(self, data: bytes, room: int) -> ParserOutput:
         """More than there is room for: a head, or the data of a body, has to come out of what there is room for."""
         first = self._feed(data[:room])
         if self.head_bytes >= self._limit:
@@ -72,10 +72,10 @@ class BoundedParser:
         more, upgraded, tail = self.feed_data(data[room:])
         return (*messages, *more), upgraded, tail
 
-    def _feed(self, data: bytes) -> Fed:
+    def _feed(self, data: bytes) -> ParserOutput:
         payload = self._payload
         before = payload.total_bytes if payload is not None else 0
-        fed: Fed = self._parser.feed_data(data)
+        fed: ParserOutput = self._parser.feed_data(data)
         messages = fed[0]
         if messages:
             self.given += len(messages)

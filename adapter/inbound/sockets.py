@@ -9,7 +9,7 @@ _ACCEPTED = 8
 """Connections taken in one turn of the event loop."""
 
 
-def listening(address: str, port: int) -> socket.socket:
+def listening_socket(address: str, port: int) -> socket.socket:
     """A socket that listens; an empty address means all. Raises OSError where it is taken."""
     if address in {"", "::"} and socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
@@ -17,7 +17,7 @@ def listening(address: str, port: int) -> socket.socket:
     return socket.create_server((address, port), family=family, backlog=_BACKLOG)
 
 
-async def take(listening: socket.socket, protocol: Callable[[], asyncio.BaseProtocol]) -> asyncio.Server:
+async def start_server(listening: socket.socket, protocol: Callable[[], asyncio.BaseProtocol]) -> asyncio.Server:
     """Take connections from this socket, which the server closes with itself; cancelled meanwhile, this closes it."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(protocol, sock=listening, backlog=_ACCEPTED, start_serving=False)

@@ -39,7 +39,7 @@ class Family(Generic[R]):
         return f"# HELP {self.name} {self.help}\n# TYPE {self.name} gauge\n"
 
 
-def lines(families: Sequence[Family[R]], row: R) -> list[str]:
+def format_row(families: Sequence[Family[R]], row: R) -> list[str]:
     """The row's text, one piece a family in their order; pieces of all rows are joined family by family."""
     names = families[0].place
     place = ",".join(f'{name}="{_escaped(value)}"' for name, value in zip(names, row.place, strict=True))

@@ -12,9 +12,9 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
 
 from adapter.telemetry import policies, registries
-from adapter.telemetry.families import Family, Row, lines
+from adapter.telemetry.families import Family, Row, format_row
 
-SLICE = 0.002
+SLICE_SECONDS = 0.002
 """Seconds that rendering may hold the event loop at a time."""
 
 _FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
@@ -124,16 +124,16 @@ class Metrics:
         for family in self.registry.collect():
             parts.append(_text(family))
             await breath.taken()
-        parts += await _written(policies.FAMILIES, self.policy_rows(), breath)
-        parts += await _written(registries.FAMILIES, self.registry_rows(), breath)
+        parts += await _written(policies.POLICY_FAMILIES, self.policy_rows(), breath)
+        parts += await _written(registries.REGISTRY_FAMILIES, self.registry_rows(), breath)
         return b"".join(parts)
 
     def names(self) -> Iterator[tuple[str, str, tuple[str, ...], str]]:
         """(name, type, labels, help) of every metric of ours, the process collector's excluded; sorted by name."""
         yield from sorted(
             [
-                *((f.name, "gauge", f.labels, f.help) for f in policies.FAMILIES),
-                *((f.name, "gauge", f.labels, f.help) for f in registries.FAMILIES),
+                *((f.name, "gauge", f.labels, f.help) for f in policies.POLICY_FAMILIES),
+                *((f.name, "gauge", f.labels, f.help) for f in registries.REGISTRY_FAMILIES),
                 *(
                     (m._name + ("_total" if m._type == "counter" else ""), m._type, m._labelnames, m._documentation)  # noqa: SLF001  prometheus-client names them nowhere else before a first sample
                     for m in vars(self).values()
@@ -182,7 +182,7 @@ class _Breath:
         self._since = time.perf_counter()
 
     async def taken(self) -> None:
-        if time.perf_counter() - self._since > SLICE:
+        if time.perf_counter() - self._since > SLICE_SECONDS:
             await asyncio.sleep(0)
             self._since = time.perf_counter()
 
@@ -193,7 +193,7 @@ R = TypeVar("R", bound=Row)
 async def _written(families: Sequence[Family[R]], rows: Iterable[R], breath: _Breath) -> list[bytes]:
     by_family: list[list[str]] = [[] for _ in families]
     for row in rows:
-        for pieces, piece in zip(by_family, lines(families, row), strict=True):
+        for pieces, piece in zip(by_family, format_row(families, row), strict=True):
             pieces.append(piece)
         await breath.taken()
     written = []

@@ -6,7 +6,7 @@ from functools import partial
 
 from adapter.telemetry.families import Family, Values
 
-PLACE = ("namespace", "policy")
+POLICY_LABELS = ("namespace", "policy")
 VERDICTS = ("Above", "Inside", "Below", "Error")
 MODES = ("Active", "Observe", "Paused", "Held")
 
@@ -48,7 +48,7 @@ class PolicyRow:
 
     @property
     def place(self) -> tuple[str, ...]:
-        """The values of the labels in `PLACE`."""
+        """The values of the labels in `POLICY_LABELS`."""
         return self.namespace, self.policy
 
 
@@ -65,9 +65,9 @@ def _flag(pick: Callable[[PolicyRow], str]) -> Callable[[PolicyRow], Values]:
 
 
 _P = "effective_load_policy_"
-_family = partial(Family, PLACE)
+_family = partial(Family, POLICY_LABELS)
 
-FAMILIES: tuple[Family[PolicyRow], ...] = (
+POLICY_FAMILIES: tuple[Family[PolicyRow], ...] = (
     _family(
         f"{_P}effective",
         "Usage of the pods that serve, in the metric's unit",

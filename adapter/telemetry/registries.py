@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from adapter.telemetry.families import Family
 
-PLACE = ("registry", "registry_namespace", "group", "service")
+REGISTRY_LABELS = ("registry", "registry_namespace", "group", "service")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,21 +21,21 @@ class RegistryRow:
 
     @property
     def place(self) -> tuple[str, ...]:
-        """The values of the labels in `PLACE`."""
+        """The values of the labels in `REGISTRY_LABELS`."""
         return self.registry, self.registry_namespace, self.group, self.service
 
 
 _R = "effective_load_registry_"
-FAMILIES: tuple[Family[RegistryRow], ...] = (
+REGISTRY_FAMILIES: tuple[Family[RegistryRow], ...] = (
     Family(
-        PLACE,
+        REGISTRY_LABELS,
         f"{_R}roster_age_seconds",
         "Time since the registry last gave a valid answer about the service",
         "",
         lambda row: (("", row.age),),
     ),
     Family(
-        PLACE,
+        REGISTRY_LABELS,
         f"{_R}instances",
         "Instances in the last valid answer by what they say of themselves: in, out, unhealthy",
         "state",

@@ -11,19 +11,19 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
 from adapter.inbound import sockets
-from adapter.inbound.connections import Connections, Limits
+from adapter.inbound.connections import ConnectionLimits, InboundConnections
 from adapter.telemetry.metrics import Metrics
 
 _GZIP_LEVEL = 1
 """The exposition shrinks tenfold at the lowest level already."""
-LIMITS = Limits(strangers=32)
+TELEMETRY_LIMITS = ConnectionLimits(strangers=32)
 """Nobody is known here: Prometheus and the kubelet come one or two at a time."""
 _GRACE_SECONDS = 5.0
 _REST = 3
 _READ = frozenset({"GET", "HEAD"})
 
 
-class Telemetry:
+class TelemetryHandler:
     """Answers requests of the telemetry port. One exposition is made at a time; who asks meanwhile gets the same one.
 
     After each the event loop has a rest of three times as long, so that nobody can keep it busy by asking.
@@ -79,12 +79,14 @@ def _plain(status: HTTPStatus) -> web.Response:
 
 
 @asynccontextmanager
-async def serve(metrics: Metrics, address: str, port: int, limits: Limits = LIMITS) -> AsyncIterator[int]:
+async def listen(
+    metrics: Metrics, address: str, port: int, limits: ConnectionLimits = TELEMETRY_LIMITS
+) -> AsyncIterator[int]:
     """Serve while the context lasts; gives the port (of use where 0 was asked for). Raises OSError if it is taken."""
-    listening = sockets.listening(address, port)
-    telemetry = Telemetry(metrics)
-    connections = Connections(telemetry, limits)
-    server = await sockets.take(listening, connections)
+    listening = sockets.listening_socket(address, port)
+    telemetry = TelemetryHandler(metrics)
+    connections = InboundConnections(telemetry, limits)
+    server = await sockets.start_server(listening, connections)
     try:
         yield listening.getsockname()[1]
     finally:

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from adapter.apiserver.provider import MetricsProvider
-from adapter.apiserver.routes import Kind, route
+from adapter.apiserver.request_info import RequestKind, parse_target
 from adapter.load.assessment import Assessment, Decision, Verdict
 from adapter.load.metric_value import shape
 from adapter.load.spec import Bounds, Scale
@@ -49,9 +49,9 @@ async def ask(
     answers = MetricsProvider(
         picture, scales or StubScales(), lambda _: stale, lambda: FILLING, lambda: now, decide=decide
     )
-    asked = route(target)
+    asked = parse_target(target)
     assert asked.fault is None, asked.fault
-    body = await (answers.external(asked) if asked.kind is Kind.EXTERNAL else answers.custom(asked))
+    body = await (answers.external(asked) if asked.kind is RequestKind.EXTERNAL else answers.custom(asked))
     return msgspec.json.decode(body)
 
 

@@ -7,8 +7,8 @@ import trustme
 
 from adapter.apiserver.authentication.identity import Identity
 from adapter.apiserver.authorization.authorizer import Authorizer, forbidden
-from adapter.apiserver.reviews import Reviews
-from adapter.apiserver.routes import Attributes, route
+from adapter.apiserver.request_info import Attributes, parse_target
+from adapter.apiserver.reviews import ReviewClient
 from adapter.apiserver.status import StatusError
 from adapter.kube.session import Session
 from adapter.telemetry.metrics import Metrics
@@ -32,7 +32,7 @@ def metrics() -> Metrics:
 
 @pytest.fixture
 async def authorizer(session: Session, clock: Clock, metrics: Metrics) -> Authorizer:
-    return Authorizer(Reviews(session), metrics, clock)
+    return Authorizer(ReviewClient(session), metrics, clock)
 
 
 async def refusal(authorizer: Authorizer, identity: Identity = USER, attributes: Attributes = PODS) -> StatusError:
@@ -63,7 +63,7 @@ async def refusal(authorizer: Authorizer, identity: Identity = USER, attributes:
 async def test_a_review_asks_about_the_resource(
     authorizer: Authorizer, cluster: Cluster, target: str, expected: tuple[str, ...]
 ) -> None:
-    await authorizer.check(USER, route(target).attributes)
+    await authorizer.check(USER, parse_target(target).attributes)
     [(path, review)] = cluster.bodies
     assert (path, review["kind"], review["apiVersion"]) == (REVIEWS, "SubjectAccessReview", "authorization.k8s.io/v1")
     names = ("verb", "group", "version", "resource", "subresource", "name", "namespace")
@@ -73,7 +73,7 @@ async def test_a_review_asks_about_the_resource(
 
 @pytest.mark.parametrize("path", ["/apis", "/apis/custom.metrics.k8s.io", BASE, "/openapi/v2", "/version", "/nowhere"])
 async def test_a_review_of_discovery_asks_about_the_path(authorizer: Authorizer, cluster: Cluster, path: str) -> None:
-    await authorizer.check(USER, route(path).attributes)
+    await authorizer.check(USER, parse_target(path).attributes)
     [(_, review)] = cluster.bodies
     assert review["spec"]["nonResourceAttributes"] == {"verb": "get", "path": path}
     assert "resourceAttributes" not in review["spec"]
@@ -221,7 +221,7 @@ async def test_a_hanging_api_server_is_given_up_on(
     session: Session, cluster: Cluster, clock: Clock, metrics: Metrics
 ) -> None:
     cluster.faults[REVIEWS] = hold = asyncio.Event()
-    error = await refusal(Authorizer(Reviews(session), metrics, clock, deadline=0.05))
+    error = await refusal(Authorizer(ReviewClient(session), metrics, clock, deadline=0.05))
     assert (error.code, "0.05 s" in error.message) == (503, True)
     hold.set()
 

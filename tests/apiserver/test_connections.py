@@ -12,10 +12,10 @@ import pytest
 import trustme
 from aiohttp import web
 
-from adapter.apiserver.authentication.requestheader import NOBODY, Peer, Trust, read
+from adapter.apiserver.authentication.requestheader import NO_CERTIFICATE, AuthenticationConfig, Peer, parse_config_map
 from adapter.apiserver.server import ServerOptions
 from adapter.apiserver.serving import certificates
-from adapter.apiserver.serving.connections import Connections
+from adapter.apiserver.serving.connections import PeerConnections
 from adapter.apiserver.serving.tls import Listener, server_context
 from adapter.kube.session import Session
 from harness import snapshots
@@ -183,23 +183,23 @@ async def shown(service: Service, leaf: trustme.LeafCert) -> bytes:
 
 
 @pytest.fixture
-async def protocols() -> AsyncIterator[Connections]:
+async def protocols() -> AsyncIterator[PeerConnections]:
     async def hello(_request: web.BaseRequest) -> web.StreamResponse:
         return web.Response(text="hello")
 
-    connections = Connections(hello, lambda _: "")
+    connections = PeerConnections(hello, lambda _: "")
     yield connections
     await connections.finish(1)
 
 
 @pytest.fixture(scope="module")
 def context() -> ssl.SSLContext:
-    return server_context(certificates.create(["localhost"], 1_700_000_000.0).serving, "")
+    return server_context(certificates.create_bundle(["localhost"], 1_700_000_000.0).serving, "")
 
 
 @pytest.mark.parametrize(("address", "reached"), [("127.0.0.1", "127.0.0.1"), ("", "127.0.0.1"), ("", "::1")])
 async def test_an_address_is_listened_on_and_no_address_means_all(
-    protocols: Connections, context: ssl.SSLContext, address: str, reached: str
+    protocols: PeerConnections, context: ssl.SSLContext, address: str, reached: str
 ) -> None:
     if reached == "::1" and not socket.has_dualstack_ipv6():
         pytest.skip("no IPv6 here")
@@ -216,7 +216,7 @@ async def test_an_address_is_listened_on_and_no_address_means_all(
 
 
 async def test_the_port_stays_through_changes_and_is_free_at_the_end(
-    protocols: Connections, context: ssl.SSLContext
+    protocols: PeerConnections, context: ssl.SSLContext
 ) -> None:
     listener = Listener("127.0.0.1", 0)
     await listener.serve(protocols, context, "a")
@@ -230,7 +230,7 @@ async def test_the_port_stays_through_changes_and_is_free_at_the_end(
 
 
 async def test_whenever_a_change_is_cancelled_no_socket_stays_open(
-    protocols: Connections, context: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+    protocols: PeerConnections, context: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[socket.socket] = []
     dup = socket.socket.dup
@@ -253,7 +253,7 @@ async def test_whenever_a_change_is_cancelled_no_socket_stays_open(
         assert [one.fileno() for one in opened] == [-1] * len(opened), f"cancelled after {turns} turns"
 
 
-async def test_a_port_that_is_taken_is_an_error_at_once(protocols: Connections, context: ssl.SSLContext) -> None:
+async def test_a_port_that_is_taken_is_an_error_at_once(protocols: PeerConnections, context: ssl.SSLContext) -> None:
     first, second = Listener("127.0.0.1", 0), Listener("127.0.0.1", 0)
     await first.serve(protocols, context, "")
     second._address = ("127.0.0.1", first.port)
@@ -265,12 +265,12 @@ async def test_a_port_that_is_taken_is_an_error_at_once(protocols: Connections, 
 # --- who a peer is
 
 
-def trust_in(*authorities: trustme.CA) -> Trust:
-    return read({"requestheader-client-ca-file": "".join(map(pem, authorities))})
+def trust_in(*authorities: trustme.CA) -> AuthenticationConfig:
+    return parse_config_map({"requestheader-client-ca-file": "".join(map(pem, authorities))})
 
 
 def peer_with(leaf: trustme.LeafCert) -> Peer:
-    return Peer(tuple(certificates.certificates(leaf.cert_chain_pems[0].bytes().decode())))
+    return Peer(tuple(certificates.load_certificates(leaf.cert_chain_pems[0].bytes().decode())))
 
 
 def end_of(peer: Peer) -> float:
@@ -285,7 +285,7 @@ def test_a_peer_is_verified_anew_under_another_bundle(front_proxy: trustme.CA, p
     assert peer.is_front_proxy(both, now)
     assert not peer.is_front_proxy(other, now)
     assert peer.is_front_proxy(both, now)
-    assert not peer.is_front_proxy(Trust(), now)
+    assert not peer.is_front_proxy(AuthenticationConfig(), now)
     assert not peer.is_front_proxy(old, now + 1)
 
 
@@ -305,5 +305,5 @@ def test_an_expired_authority_vouches_for_nobody() -> None:
 
 
 def test_nobody_is_nobody(front_proxy: trustme.CA) -> None:
-    assert not NOBODY.is_front_proxy(trust_in(front_proxy), 0)
-    assert not NOBODY.is_front_proxy(Trust(), 0)
+    assert not NO_CERTIFICATE.is_front_proxy(trust_in(front_proxy), 0)
+    assert not NO_CERTIFICATE.is_front_proxy(AuthenticationConfig(), 0)

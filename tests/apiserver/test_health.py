@@ -1,6 +1,6 @@
 """Health endpoints."""
 
-from adapter.apiserver.health import LATE_SECONDS, Health, Heart, Probe, Report
+from adapter.apiserver.health import LATE_SECONDS, Health, Heartbeat, Probe, Report
 from tests.apiserver.conftest import Clock
 
 ILL = "the pods' watch is silent"
@@ -41,7 +41,7 @@ def test_a_single_check_can_be_asked_for() -> None:
 
 def test_a_heart_that_stands_still_is_noticed() -> None:
     clock = Clock(100.0)
-    heart = Heart(clock)
+    heart = Heartbeat(clock)
     clock.now += LATE_SECONDS
     assert heart.check() is None
     clock.now += 1

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from adapter.apiserver.authentication.identity import Identity
 from adapter.apiserver.authentication.identity_headers import IdentityHeaders, RawHeaders
-from adapter.apiserver.authentication.requestheader import NO_TRUST, read
+from adapter.apiserver.authentication.requestheader import EMPTY_CONFIG, parse_config_map
 from adapter.apiserver.status import CertificateError
 from tests.apiserver.cluster import REVIEWS, TOKENS, Cluster
 from tests.apiserver.conftest import HPA, Answer, Service, as_user, pem
@@ -39,7 +39,7 @@ def who(words: IdentityHeaders, *pairs: tuple[str, str]) -> Identity | None:
 
 @pytest.fixture(scope="module")
 def words(front_proxy: trustme.CA) -> IdentityHeaders:
-    return IdentityHeaders(read(config(front_proxy)))
+    return IdentityHeaders(parse_config_map(config(front_proxy)))
 
 
 def test_the_identity_is_user_groups_and_extra(words: IdentityHeaders) -> None:
@@ -91,19 +91,21 @@ def test_names_compare_without_case_and_the_first_user_header_with_a_value_count
 
 def test_a_uid_is_taken_only_where_the_proxy_is_known_to_set_it(front_proxy: trustme.CA) -> None:
     pairs = (("X-Remote-User", "u"), ("X-Remote-Uid", "42"))
-    assert who(IdentityHeaders(read(config(front_proxy))), *pairs) == Identity("u", "", ("system:authenticated",))
-    told = IdentityHeaders(read(config(front_proxy, **{"requestheader-uid-headers": '["X-Remote-Uid"]'})))
+    assert who(IdentityHeaders(parse_config_map(config(front_proxy))), *pairs) == Identity(
+        "u", "", ("system:authenticated",)
+    )
+    told = IdentityHeaders(parse_config_map(config(front_proxy, **{"requestheader-uid-headers": '["X-Remote-Uid"]'})))
     assert who(told, *pairs) == Identity("u", "42", ("system:authenticated",))
 
 
 @given(st.lists(st.tuples(st.text(st.characters(codec="ascii")), st.text(st.characters(codec="utf-8"))), max_size=20))
 def test_no_header_whatever_makes_the_reading_fail(pairs: list[tuple[str, str]]) -> None:
-    words = IdentityHeaders(NO_TRUST)
+    words = IdentityHeaders(EMPTY_CONFIG)
     assert words.identity(words.said(raw(*pairs))) is None
 
 
 def test_names_without_number_do_not_fill_the_memory(front_proxy: trustme.CA) -> None:
-    words = IdentityHeaders(read(config(front_proxy)))
+    words = IdentityHeaders(parse_config_map(config(front_proxy)))
     for number in range(6000):
         who(words, (f"X-Remote-Extra-{number}", "v"), ("X-Remote-User", f"u{number}"))
     assert len(words._tells) <= 1024
@@ -120,11 +122,11 @@ def test_names_without_number_do_not_fill_the_memory(front_proxy: trustme.CA) ->
 )
 def test_a_config_map_that_makes_no_sense_is_refused(front_proxy: trustme.CA, broken: dict[str, str]) -> None:
     with pytest.raises(CertificateError):
-        read({**config(front_proxy), **broken})
+        parse_config_map({**config(front_proxy), **broken})
 
 
 def test_a_cluster_without_aggregation_has_no_front_proxy() -> None:
-    assert read({}) == NO_TRUST
+    assert parse_config_map({}) == EMPTY_CONFIG
 
 
 # --- over TLS

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.apiserver.provider import MetricsProvider
-from adapter.apiserver.routes import Kind, route
+from adapter.apiserver.request_info import RequestKind, parse_target
 from adapter.apiserver.status import StatusError
 from adapter.kube.selectors import parse
 from adapter.load.pods import PodState
@@ -65,8 +65,8 @@ async def looks(picture: Snapshot, target: str, again: str) -> int:
     answers = MetricsProvider(held, StubScales(), lambda _: None, lambda: "", lambda: NOW)
 
     async def one(text: str) -> list[Any]:
-        asked = route(text)
-        body = await (answers.external(asked) if asked.kind is Kind.EXTERNAL else answers.custom(asked))
+        asked = parse_target(text)
+        body = await (answers.external(asked) if asked.kind is RequestKind.EXTERNAL else answers.custom(asked))
         found: list[Any] = msgspec.json.decode(body)["items"]
         return found
 

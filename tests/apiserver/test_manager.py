@@ -200,13 +200,13 @@ async def test_a_new_authority_is_in_the_bundle_beside_the_old_one_before_it_sig
     with pytest.raises(KubeError):
         await replica.manager.keep()
     assert old in cluster.bundle(V2)
-    assert len(cs.certificates(cluster.bundle(V2))) == 2
-    [authority] = cs.certificates(old)
+    assert len(cs.load_certificates(cluster.bundle(V2))) == 2
+    [authority] = cs.load_certificates(old)
     replica.published[-1].leaf.verify_directly_issued_by(authority)
 
     del cluster.faults[f"{SERVICES}/{V1}"]
     await replica.manager.keep()
-    fresh = cs.certificates(cluster.bundle(V1))[0]
+    fresh = cs.load_certificates(cluster.bundle(V1))[0]
     replica.published[-1].leaf.verify_directly_issued_by(fresh)
     assert cluster.bundle(V1) == cluster.bundle(V2)
 

@@ -127,7 +127,7 @@ async def test_a_document_that_is_too_large_is_not_taken(service: Service, liste
 async def test_a_document_that_does_not_come_is_not_waited_for(
     service: Service, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(roster_push, "READ_SECONDS", 0.05)
+    monkeypatch.setattr(roster_push, "DOCUMENT_SECONDS", 0.05)
     forever = asyncio.Event()
 
     async def slowly() -> AsyncIterator[bytes]:

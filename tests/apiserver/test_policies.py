@@ -306,13 +306,13 @@ async def test_a_listing_of_counts_reads_every_scale() -> None:
 
 async def test_a_swapped_picture_is_answered_from_at_once() -> None:
     from adapter.apiserver.provider import MetricsProvider
-    from adapter.apiserver.routes import route
+    from adapter.apiserver.request_info import parse_target
     from adapter.snapshot import SnapshotStore
 
     picture = SnapshotStore()
     picture.swap(shop())
     answers = MetricsProvider(picture, StubScales(), lambda _: None, lambda: FILLING, lambda: NOW)
-    before = await answers.custom(route(f"{POLICY}/effective_cpu"))
+    before = await answers.custom(parse_target(f"{POLICY}/effective_cpu"))
     picture.swap(snapshot(view(assessments=[measured(usage=2)])))
-    after = await answers.custom(route(f"{POLICY}/effective_cpu"))
+    after = await answers.custom(parse_target(f"{POLICY}/effective_cpu"))
     assert (b'"1500m"' in before, b'"2m"' in after) == (True, True)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 import trustme
 
-from adapter.apiserver.authentication.requestheader import Trust
+from adapter.apiserver.authentication.requestheader import AuthenticationConfig
 from adapter.apiserver.authentication.requestheader_watch import RequestheaderWatch
 from adapter.apiserver.status import CertificateError
 from adapter.kube.errors import NotFound
@@ -19,7 +19,7 @@ class Follower:
     """A watch with what it handed on, stopped after some pauses."""
 
     def __init__(self, session: Session) -> None:
-        self.applied: list[Trust] = []
+        self.applied: list[AuthenticationConfig] = []
         self.slept: list[float] = []
         self.enough = 0
         self.done = asyncio.Event()

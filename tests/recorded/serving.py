@@ -246,7 +246,7 @@ async def _labels(metrics: Metrics) -> list[str]:
 async def _telemetry() -> list[str]:
     """The paths of the telemetry port."""
     found = []
-    async with telemetry.serve(Metrics(), "127.0.0.1", 0) as port, aiohttp.ClientSession() as client:
+    async with telemetry.listen(Metrics(), "127.0.0.1", 0) as port, aiohttp.ClientSession() as client:
         for path in ("/metrics", "/healthz", "/nowhere"):
             async with client.get(f"http://127.0.0.1:{port}{path}") as answer:
                 found.append(f"telemetry GET {path} {answer.status} {answer.headers['Content-Type']}")
@@ -260,4 +260,4 @@ def _status_reasons() -> Iterator[str]:
             required = [p for p in inspect.signature(make).parameters.values() if p.default is p.empty]
             error = make(*("any" for _ in required))
             yield f"Status {int(error.code)} {error.reason}"
-            yield from (f"Status {line}" for line in shape(json.loads(status.body(error))))
+            yield from (f"Status {line}" for line in shape(json.loads(status.encode(error))))

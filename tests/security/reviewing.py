@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from adapter.apiserver.reviews import Reviews
+from adapter.apiserver.reviews import ReviewClient
 from adapter.kube.errors import Unreachable
 from adapter.kube.session import Response
 
@@ -30,8 +30,8 @@ class Reviewer:
         self._changed = asyncio.Condition()
 
     @property
-    def client(self) -> Reviews:
-        return Reviews(self)
+    def client(self) -> ReviewClient:
+        return ReviewClient(self)
 
     def by_user(self) -> Counter[str]:
         """How many reviews were asked for each user."""

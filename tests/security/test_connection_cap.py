@@ -13,19 +13,19 @@ import pytest
 import trustme
 
 from adapter.apiserver.server import ServerOptions
-from adapter.inbound.connections import LIMITS, Limits
-from adapter.inbound.fairness import Crowd, FairQueue
+from adapter.inbound.connections import DEFAULT_LIMITS, ConnectionLimits
+from adapter.inbound.fairness import EvictingPool, FairQueue
 from adapter.kube.session import Session
 from adapter.telemetry.metrics import Metrics
 from adapter.telemetry.policies import PolicyRow
-from adapter.telemetry.server import serve
+from adapter.telemetry.server import listen
 from harness import snapshots
 from tests.apiserver.asking import POLICY
 from tests.apiserver.cluster import TOKENS, Cluster
 from tests.apiserver.conftest import HPA, Service, pem, running
 from tests.security.wires import Wire, asked, connected, drop, is_ended, opened
 
-FEW = Limits(strangers=8, newcomers=8)
+FEW = ConnectionLimits(strangers=8, newcomers=8)
 OTHER = "127.0.0.2"
 METRIC = f"{POLICY}/effective_cpu"
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -132,7 +132,7 @@ async def test_a_thousand_silent_connections_cost_little_memory_and_keep_nobody_
 
 
 async def test_the_telemetry_port_has_a_cap_of_its_own() -> None:
-    async with serve(Metrics(), "127.0.0.1", 0, FEW) as port:
+    async with listen(Metrics(), "127.0.0.1", 0, FEW) as port:
         prometheus = await connected(port, source=OTHER)
         assert (await asked(prometheus, HEALTH)).split()[1] == b"200"
         wires = [await connected(port) for _ in range(3 * FEW.strangers)]
@@ -143,8 +143,8 @@ async def test_the_telemetry_port_has_a_cap_of_its_own() -> None:
 
 
 def test_there_is_room_for_more_than_who_should_come() -> None:
-    assert LIMITS.strangers >= 128
-    assert LIMITS.newcomers >= 64
+    assert DEFAULT_LIMITS.strangers >= 128
+    assert DEFAULT_LIMITS.newcomers >= 64
 
 
 # --- turns
@@ -208,7 +208,7 @@ async def test_strangers_leave_most_of_the_loop_to_others() -> None:
 
 
 async def test_a_member_too_many_costs_the_largest_address_its_oldest() -> None:
-    crowd: Crowd[tuple[str, int]] = Crowd(4, lambda member: member[0])
+    crowd: EvictingPool[tuple[str, int]] = EvictingPool(4, lambda member: member[0])
     assert [crowd.add(("a", index)) for index in range(3)] == [None, None, None]
     assert crowd.add(("b", 0)) is None
     assert crowd.add(("b", 1)) == ("a", 0)
@@ -227,7 +227,7 @@ async def test_scrapes_at_once_share_one_exposition() -> None:
         made += 1
         return [PolicyRow(namespace="shop", policy=f"p{made}", desired=3)]
 
-    async with serve(Metrics(rows), "127.0.0.1", 0) as port:
+    async with listen(Metrics(rows), "127.0.0.1", 0) as port:
         wires = [await connected(port) for _ in range(20)]
         scrape = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
         answers = await asyncio.gather(*(asked(wire, scrape) for wire in wires))

@@ -12,7 +12,7 @@ import trustme
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from adapter.apiserver.serving.handshakes import TlsConnection
-from adapter.inbound.connections import Connection
+from adapter.inbound.connections import InboundConnection
 from tests.apiserver.conftest import Service
 from tests.security.certs import Holder, root
 from tests.security.wires import PATIENCE, asked, drop, opened
@@ -127,13 +127,13 @@ async def test_nothing_is_read_from_a_stranger_who_takes_nothing(
 ) -> None:
     """Each request for new keys is answered by a record, and these were kept without a bound."""
     taken: list[int] = []
-    received = Connection.data_received
+    received = InboundConnection.data_received
 
-    def seen(one: Connection, data: bytes) -> None:
+    def seen(one: InboundConnection, data: bytes) -> None:
         taken.append(len(data))
         received(one, data)
 
-    monkeypatch.setattr(Connection, "data_received", seen)
+    monkeypatch.setattr(InboundConnection, "data_received", seen)
     wire = await opened(service)
     assert b" 200 " in await asked(wire, HEALTH)
     taken.clear()

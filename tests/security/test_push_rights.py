@@ -10,7 +10,7 @@ import trustme
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from adapter.apiserver.routes import Kind, Route, route
+from adapter.apiserver.request_info import RequestInfo, RequestKind, parse_target
 from adapter.apiserver.server import ServerOptions
 from adapter.kube.session import Session
 from harness import snapshots
@@ -170,7 +170,7 @@ async def test_the_former_path_says_which_one_it_is_now(service: Service, listen
 
 
 def test_bytes_that_are_no_text_name_no_service() -> None:
-    found = route("/registries/own/services/\udcff")  # as aiohttp hands on a byte that is no UTF-8
+    found = parse_target("/registries/own/services/\udcff")  # as aiohttp hands on a byte that is no UTF-8
     assert found.fault is not None
     assert found.fault.code == 400
 
@@ -186,11 +186,11 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=1
 )
 
 
-def asked(registry: str, namespace: str, group: str, service: str, *, safe: str = "") -> Route:
+def asked(registry: str, namespace: str, group: str, service: str, *, safe: str = "") -> RequestInfo:
     """The route of a client that encodes all but `safe`."""
     words = {"namespaces": namespace, "groups": group, "services": service}
     below = "".join(f"/{word}/{quote(name, safe=safe)}" for word, name in words.items() if name)
-    return route(f"/registries/{quote(registry, safe=safe)}{below}")
+    return parse_target(f"/registries/{quote(registry, safe=safe)}{below}")
 
 
 TARGETS = st.tuples(NAMES, NAMES | st.just(""), NAMES | st.just(""), NAMES)
@@ -209,7 +209,7 @@ def test_no_two_targets_share_an_authorized_path(one: Told, other: Told) -> None
 def test_the_authorized_path_is_one_however_the_target_is_spelled(names: Told) -> None:
     assume(not {".", ".."} & set(names))
     plain, encoded = asked(*names, safe="!$&'()*+,;=:@"), asked(*names)
-    assert encoded.kind is Kind.REGISTRY
+    assert encoded.kind is RequestKind.REGISTRY
     assert (encoded.resource, encoded.namespace, encoded.registry_group, encoded.name) == names
     assert plain.attributes == encoded.attributes
-    assert route(encoded.attributes.path).attributes == encoded.attributes
+    assert parse_target(encoded.attributes.path).attributes == encoded.attributes

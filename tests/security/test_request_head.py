@@ -13,10 +13,10 @@ from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMessage
 from aiohttp.http_parser import HttpRequestParser
 
-from adapter.inbound.connections import Connections, Limits
+from adapter.inbound.connections import ConnectionLimits, InboundConnections
 from adapter.inbound.parser import HEAD_BYTES, BoundedParser, HeadTooLargeError
 from adapter.telemetry.metrics import Metrics
-from adapter.telemetry.server import serve
+from adapter.telemetry.server import listen
 from tests.apiserver.asking import POLICY
 from tests.apiserver.conftest import HPA, Service
 
@@ -186,7 +186,7 @@ async def test_after_a_refusal_nothing_more_is_parsed() -> None:
 
 @asynccontextmanager
 async def listening(handle: Callable[[web.BaseRequest], object], **limits: float) -> AsyncIterator[int]:
-    connections = Connections(handle, Limits(**limits))  # type: ignore[arg-type]
+    connections = InboundConnections(handle, ConnectionLimits(**limits))  # type: ignore[arg-type]
     server = await asyncio.get_running_loop().create_server(connections, "127.0.0.1", 0)
     yield server.sockets[0].getsockname()[1]
     server.close()
@@ -226,7 +226,7 @@ async def test_requests_of_a_client_that_reads_no_answer_are_not_read_either() -
 
 
 async def test_the_telemetry_port_bounds_heads_likewise() -> None:
-    async with serve(Metrics(), "127.0.0.1", 0) as port:
+    async with listen(Metrics(), "127.0.0.1", 0) as port:
         for size, code in ((HEAD_BYTES, b"200"), (HEAD_BYTES + 1, b"431")):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(padded(b"GET /healthz HTTP/1.1\r\nHost: x\r\n", size))

@@ -14,11 +14,11 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from adapter.apiserver.authentication import authenticator as authentication
 from adapter.apiserver.authentication.authenticator import Authenticator
 from adapter.apiserver.authentication.identity import Identity
-from adapter.apiserver.authentication.requestheader import NOBODY
+from adapter.apiserver.authentication.requestheader import NO_CERTIFICATE
 from adapter.apiserver.authorization.authorizer import Authorizer
 from adapter.apiserver.authorization.fair_gate import FairGate
-from adapter.apiserver.authorization.rulings import LARGEST, MOST
-from adapter.apiserver.routes import Attributes
+from adapter.apiserver.authorization.rulings import MAX_KEY_SIZE, MAX_REVIEWS
+from adapter.apiserver.request_info import Attributes
 from adapter.apiserver.status import StatusError
 from adapter.telemetry.metrics import Metrics
 from tests.apiserver.asking import TARGET
@@ -135,7 +135,7 @@ async def test_rulings_on_ever_new_questions_push_out_no_other_users(
 ) -> None:
     await authorizer.check(CONTROLLER, QUESTION)
     reviewer.allows = lambda spec: allowed or not is_tenants(spec)
-    for number in range(MOST + 1):
+    for number in range(MAX_REVIEWS + 1):
         with contextlib.suppress(StatusError):
             await authorizer.check(tenant(), question(number))
     clock.now += 61
@@ -145,7 +145,7 @@ async def test_rulings_on_ever_new_questions_push_out_no_other_users(
 
 
 async def test_a_question_of_thousands_of_characters_is_not_kept(authorizer: Authorizer, reviewer: Reviewer) -> None:
-    for attributes in [question(1)._replace(subresource="m" * LARGEST), Attributes(path="/" + "a" * LARGEST)]:
+    for attributes in [question(1)._replace(subresource="m" * MAX_KEY_SIZE), Attributes(path="/" + "a" * MAX_KEY_SIZE)]:
         for _ in range(2):
             await authorizer.check(tenant(), attributes)
     assert len(reviewer.asked) == 4
@@ -224,7 +224,7 @@ def bearer(authorization: str) -> CIMultiDictProxy[str]:
 
 
 def showing(authenticator: Authenticator, token: str, address: str) -> "asyncio.Task[Identity]":
-    return asyncio.create_task(authenticator.by_token(bearer(f"Bearer {token}"), (), NOBODY, address))
+    return asyncio.create_task(authenticator.by_token(bearer(f"Bearer {token}"), (), NO_CERTIFICATE, address))
 
 
 async def test_invented_tokens_of_one_address_hold_up_no_other_clients(
@@ -246,11 +246,11 @@ async def test_invented_tokens_of_one_address_hold_up_no_other_clients(
 async def test_invented_tokens_push_out_no_token_that_is_believed(
     authenticator: Authenticator, reviewer: Reviewer
 ) -> None:
-    await authenticator.by_token(bearer("Bearer good"), (), NOBODY, "10.0.0.7")
+    await authenticator.by_token(bearer("Bearer good"), (), NO_CERTIFICATE, "10.0.0.7")
     for number in range(1100):
         with pytest.raises(StatusError):
-            await authenticator.by_token(bearer(f"Bearer junk{number}"), (), NOBODY, "10.0.0.66")
-    await authenticator.by_token(bearer("Bearer good"), (), NOBODY, "10.0.0.7")
+            await authenticator.by_token(bearer(f"Bearer junk{number}"), (), NO_CERTIFICATE, "10.0.0.66")
+    await authenticator.by_token(bearer("Bearer good"), (), NO_CERTIFICATE, "10.0.0.7")
     assert [spec["token"] for spec in reviewer.asked].count("good") == 1
 
 

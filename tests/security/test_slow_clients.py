@@ -17,13 +17,13 @@ from adapter.inbound.connections import (
     HEAD_SECONDS,
     IDLE_SECONDS,
     STALL_SECONDS,
-    Connection,
-    Connections,
-    Limits,
+    ConnectionLimits,
+    InboundConnection,
+    InboundConnections,
 )
 from adapter.kube.session import Session
 from adapter.telemetry.metrics import Metrics
-from adapter.telemetry.server import serve
+from adapter.telemetry.server import listen
 from harness import snapshots
 from tests.apiserver.asking import POLICY
 from tests.apiserver.cluster import Cluster
@@ -32,7 +32,7 @@ from tests.security.wires import PATIENCE, asked, connected, drop, is_ended, ope
 
 SHORT = 0.3
 LONG = 3600.0
-PATIENT = Limits(
+PATIENT = ConnectionLimits(
     handshake_seconds=LONG,
     head_seconds=LONG,
     idle_seconds=LONG,
@@ -47,14 +47,14 @@ BODY = b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"
 
 
 @pytest.fixture
-def limits() -> Limits:
+def limits() -> ConnectionLimits:
     """Everything patient; a test makes one limit short."""
     return PATIENT
 
 
 @pytest.fixture
 async def strict(
-    cluster: Cluster, session: Session, options: ServerOptions, front_proxy: trustme.CA, limits: Limits
+    cluster: Cluster, session: Session, options: ServerOptions, front_proxy: trustme.CA, limits: ConnectionLimits
 ) -> AsyncIterator[Service]:
     cluster.trust(pem(front_proxy))
     service = Service(cluster, session, dataclasses.replace(options, limits=limits))
@@ -131,11 +131,11 @@ async def test_a_connection_that_is_not_used_any_more_is_closed(strict: Service,
 
 
 @limited(body_seconds=SHORT)
-async def test_a_body_that_does_not_come_is_given_up(limits: Limits) -> None:
+async def test_a_body_that_does_not_come_is_given_up(limits: ConnectionLimits) -> None:
     async def read(request: web.BaseRequest) -> web.StreamResponse:
         return web.Response(text=str(len(await request.read())))
 
-    connections = Connections(read, limits)
+    connections = InboundConnections(read, limits)
     server = await asyncio.get_running_loop().create_server(connections, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     whole, half = await connected(port), await connected(port)
@@ -156,11 +156,11 @@ async def test_a_strangers_body_is_not_read(strict: Service) -> None:
 
 
 @limited(stall_seconds=SHORT)
-async def test_an_answer_that_nobody_reads_is_given_up(limits: Limits) -> None:
+async def test_an_answer_that_nobody_reads_is_given_up(limits: ConnectionLimits) -> None:
     async def large(_: web.BaseRequest) -> web.StreamResponse:
         return web.Response(body=bytes(32 << 20))
 
-    connections = Connections(large, limits)
+    connections = InboundConnections(large, limits)
     server = await asyncio.get_running_loop().create_server(connections, "127.0.0.1", 0)
     reader, writer = await connected(server.sockets[0].getsockname()[1])
     writer.transport.pause_reading()
@@ -201,7 +201,7 @@ async def test_who_hangs_up_while_the_connection_is_closed_does_not_keep_it_from
     wire = await opened(service)
     assert await asked(wire, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
     (connection,) = set(service.server._http.connections) - before
-    assert isinstance(connection, Connection)
+    assert isinstance(connection, InboundConnection)
     assert connection.line is not None
     connection.line.pause_reading()  # so that the client's agreement does not come
     connection.line.close()
@@ -216,7 +216,7 @@ async def test_who_hangs_up_while_the_connection_is_closed_does_not_keep_it_from
 
 async def test_the_telemetry_port_has_the_same_limits() -> None:
     limits = dataclasses.replace(PATIENT, head_seconds=SHORT, idle_seconds=SHORT)
-    async with serve(Metrics(), "127.0.0.1", 0, limits) as port:
+    async with listen(Metrics(), "127.0.0.1", 0, limits) as port:
         silent, used, slow = await connected(port), await connected(port), await connected(port)
         assert (await asked(used, HEALTH)).split()[1] == b"200"
         slow[1].write(HEALTH[:-3])

@@ -13,9 +13,9 @@ import trustme
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from adapter.apiserver import handler as handler_module
-from adapter.apiserver import routes
+from adapter.apiserver import request_info
 from adapter.apiserver.handler import Handler
-from adapter.apiserver.routes import route
+from adapter.apiserver.request_info import parse_target
 from adapter.kube import selectors
 from tests.apiserver.asking import CUSTOM
 from tests.apiserver.cluster import TOKENS
@@ -72,7 +72,7 @@ def handler(service: Service) -> Handler:
 def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """What of targets was taken apart."""
     found: list[str] = []
-    segments, reader = routes._segments, selectors._Reader.__init__
+    segments, reader = request_info._segments, selectors._Reader.__init__
 
     def spied_path(path: str) -> tuple[str, ...]:
         found.append(path)
@@ -82,7 +82,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         found.append(text)
         reader(self, text)
 
-    monkeypatch.setattr(routes, "_segments", spied_path)
+    monkeypatch.setattr(request_info, "_segments", spied_path)
     monkeypatch.setattr(selectors._Reader, "__init__", spied_selector)
     return found
 
@@ -197,19 +197,19 @@ async def test_long_targets_of_the_known_are_answered_and_not_kept(
     for target, is_kept in ((long, False), (f"{METRIC}?metricLabelSelector=a%21%3Db", True)):
         before = len(written)
         assert (await service.ask(target, leaf=proxy, headers=as_user())).status == 200
-        assert (target in routes._kept, len(written) - before) == (is_kept, int(is_kept))
+        assert (target in request_info._kept, len(written) - before) == (is_kept, int(is_kept))
 
 
 def test_what_is_kept_is_small_and_of_a_number() -> None:
     for number in range(9000):
-        route(f"{PODS}?labelSelector=app%3Dweb-{number}")
-    assert len(routes._kept) <= 8192
-    assert max(map(len, routes._kept)) <= 512
+        parse_target(f"{PODS}?labelSelector=app%3Dweb-{number}")
+    assert len(request_info._kept) <= 8192
+    assert max(map(len, request_info._kept)) <= 512
 
 
 def test_routes_that_differ_only_in_what_they_select_differ_in_their_hash() -> None:
     """4,096 of one hash made each look-up 4,096 comparisons."""
-    found = {hash(route(f"{METRIC}?metricLabelSelector=l%3D{number}")) for number in range(1000)}
+    found = {hash(parse_target(f"{METRIC}?metricLabelSelector=l%3D{number}")) for number in range(1000)}
     assert len(found) > 990
 
 

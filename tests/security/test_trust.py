@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import trustme
 
-from adapter.apiserver.authentication.requestheader import Peer, Trust, read
+from adapter.apiserver.authentication.requestheader import AuthenticationConfig, Peer, parse_config_map
 from tests.apiserver.cluster import REVIEWS, Cluster
 from tests.apiserver.conftest import HPA, Service, as_user, pem
 from tests.security.certs import CLIENT, SERVER, Holder, root
@@ -26,8 +26,8 @@ def leaf(holder: Holder) -> trustme.LeafCert:
     return cast("trustme.LeafCert", holder)
 
 
-def trust(authority: Holder, **more: str) -> Trust:
-    return read({"requestheader-client-ca-file": authority.pem, **more})
+def trust(authority: Holder, **more: str) -> AuthenticationConfig:
+    return parse_config_map({"requestheader-client-ca-file": authority.pem, **more})
 
 
 @pytest.fixture
@@ -271,7 +271,9 @@ async def test_a_client_ca_that_makes_no_sense_takes_users_away_and_leaves_the_f
 def test_bundles_with_text_between_their_certificates_are_read(authority: Holder, tmp_path: Path) -> None:
     other = root(tmp_path, "other")
     bundle = f"# ours\n{authority.pem}\n\nand another\n{other.pem}"
-    found = read({"client-ca-file": bundle, "requestheader-allowed-names": msgspec.json.encode(["x"]).decode()})
+    found = parse_config_map(
+        {"client-ca-file": bundle, "requestheader-allowed-names": msgspec.json.encode(["x"]).decode()}
+    )
     assert (len(found.client_roots), found.authority, found.allowed) == (2, "", frozenset())
     now = dt.datetime.now(dt.UTC).timestamp()
     for holder in (authority, other):
@@ -281,7 +283,7 @@ def test_bundles_with_text_between_their_certificates_are_read(authority: Holder
 def test_an_authority_that_may_issue_nothing_vouches_for_nobody(authority: Holder) -> None:
     """A certificate in the bundle that is no authority's is itself alone."""
     jane = authority.issue("jane")
-    found = read({"client-ca-file": jane.pem})
+    found = parse_config_map({"client-ca-file": jane.pem})
     now = dt.datetime.now(dt.UTC).timestamp()
     assert Peer((jane.certificate,)).user(found, now) is not None
     assert Peer((jane.issue("admin").certificate,)).user(found, now) is None

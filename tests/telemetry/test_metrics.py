@@ -15,7 +15,7 @@ from adapter.load.assessment import Verdict
 from adapter.load.spec import Stance
 from adapter.telemetry import metrics as module
 from adapter.telemetry.metrics import Metrics
-from adapter.telemetry.policies import FAMILIES, MODES, VERDICTS, MetricRow, PolicyRow
+from adapter.telemetry.policies import MODES, POLICY_FAMILIES, VERDICTS, MetricRow, PolicyRow
 from adapter.telemetry.registries import RegistryRow
 
 _ROWS = ("effective_load_registry_instances", "effective_load_registry_roster_age_seconds")
@@ -126,7 +126,7 @@ async def test_what_is_not_known_has_no_series() -> None:
 async def test_each_family_is_written_once_however_many_policies_there_are() -> None:
     rows = [PolicyRow(namespace="a", policy=f"p{i}", desired=i, current=i) for i in range(50)]
     text = (await Metrics(lambda: rows).exposition()).decode()
-    for family in FAMILIES:
+    for family in POLICY_FAMILIES:
         assert text.count(f"# TYPE {family.name} gauge") == 1
     found = await samples(Metrics(lambda: rows))
     assert [s.value for s in found if s.name == "effective_load_policy_desired_replicas"] == list(range(50))
@@ -151,7 +151,7 @@ def test_any_label_and_any_number_survive_the_text_format(label: str, value: flo
 
 
 async def test_rows_are_drawn_a_few_at_a_time_with_the_loop_let_go_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SLICE", 0.0)
+    monkeypatch.setattr(module, "SLICE_SECONDS", 0.0)
     drawn = 0
 
     def rows() -> Iterator[PolicyRow]:

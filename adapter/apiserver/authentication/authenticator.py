@@ -16,10 +16,10 @@ from multidict import CIMultiDictProxy
 
 from adapter.apiserver.authentication.identity import Identity, identify
 from adapter.apiserver.authentication.identity_headers import IdentityHeaders, RawHeaders
-from adapter.apiserver.authentication.requestheader import NO_TRUST, Peer, Trust
+from adapter.apiserver.authentication.requestheader import EMPTY_CONFIG, AuthenticationConfig, Peer
 from adapter.apiserver.authorization.fair_gate import FairGate
-from adapter.apiserver.reviews import Reviews
-from adapter.apiserver.status import StatusError, TooEarlyError, unauthorized, unavailable
+from adapter.apiserver.reviews import ReviewClient
+from adapter.apiserver.status import FrontProxyUnknownError, StatusError, unauthorized, unavailable
 from adapter.kube.errors import KubeError
 from adapter.runtime.single_flight import SingleFlight
 from adapter.telemetry.metrics import Metrics
@@ -64,13 +64,13 @@ class Authenticator:
 
     def __init__(
         self,
-        reviews: Reviews,
+        reviews: ReviewClient,
         metrics: Metrics,
         wall: Callable[[], float],
         monotonic: Callable[[], float],
         unread: Callable[[], str | None],
     ) -> None:
-        self._words = IdentityHeaders(NO_TRUST)
+        self._words = IdentityHeaders(EMPTY_CONFIG)
         self._unread = unread
         self._reviews = reviews
         self._wall = wall
@@ -88,12 +88,12 @@ class Authenticator:
         self._complained = -_COMPLAIN_SECONDS
 
     @property
-    def trust(self) -> Trust:
+    def trust(self) -> AuthenticationConfig:
         """Who the front proxy is, and whose CA users' certificates are."""
         return self._words.trust
 
     @trust.setter
-    def trust(self, trust: Trust) -> None:
+    def trust(self, trust: AuthenticationConfig) -> None:
         self._words = IdentityHeaders(trust)
 
     def knows(self, headers: CIMultiDictProxy[str], raw: RawHeaders, peer: Peer) -> Identity | None:
@@ -144,7 +144,7 @@ class Authenticator:
         self._complained = self._monotonic()
         return True
 
-    def _early(self, peer: Peer) -> TooEarlyError | None:
+    def _early(self, peer: Peer) -> FrontProxyUnknownError | None:
         """The 503 for a peer that may be the front proxy but could not show it, None for any other."""
         sentence = self._unread()
         if sentence is None and self.trust.bundle and not peer.asked:
@@ -152,7 +152,7 @@ class Authenticator:
         if sentence is None:
             return None
         self._results.labels("front-proxy", "error").inc()
-        return TooEarlyError(f"nobody can say yet who asks: {sentence}")
+        return FrontProxyUnknownError(f"nobody can say yet who asks: {sentence}")
 
     def _stranger(self) -> StatusError:
         self._strangers.inc()

@@ -6,7 +6,7 @@ The same few users come back with every request, so what their headers mean is k
 from urllib.parse import unquote
 
 from adapter.apiserver.authentication.identity import Identity, identify
-from adapter.apiserver.authentication.requestheader import Trust
+from adapter.apiserver.authentication.requestheader import AuthenticationConfig
 
 RawHeaders = tuple[tuple[bytes, bytes], ...]
 """Names and values as they stand in the request."""
@@ -21,7 +21,7 @@ _LONGEST_IDENTITY = 4096
 class IdentityHeaders:
     """Reads identity headers under one trust."""
 
-    def __init__(self, trust: Trust) -> None:
+    def __init__(self, trust: AuthenticationConfig) -> None:
         self.trust = trust
         self._tells: dict[bytes, bool] = {}
         self._identities: dict[RawHeaders, Identity | None] = {}
@@ -57,7 +57,7 @@ class IdentityHeaders:
         return known
 
 
-def _read(said: RawHeaders, trust: Trust) -> Identity | None:
+def _read(said: RawHeaders, trust: AuthenticationConfig) -> Identity | None:
     values: dict[str, list[str]] = {}
     for name, value in said:
         values.setdefault(name.decode("latin-1").lower(), []).append(value.decode("utf-8", "surrogateescape"))
@@ -74,6 +74,6 @@ def _first(values: dict[str, list[str]], names: tuple[str, ...]) -> str:
     return next((values[name][0] for name in names if values.get(name, [""])[0]), "")
 
 
-def _extra_key(name: str, trust: Trust) -> str | None:
+def _extra_key(name: str, trust: AuthenticationConfig) -> str | None:
     prefix = next((prefix for prefix in trust.extra_prefixes if name.startswith(prefix)), None)
     return None if prefix is None else unquote(name.removeprefix(prefix))

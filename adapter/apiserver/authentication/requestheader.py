@@ -27,7 +27,7 @@ _CREDENTIAL = "authentication.kubernetes.io/credential-id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trust:
+class AuthenticationConfig:
     """The front proxy and the client CA, as `extension-apiserver-authentication` describes them.
 
     `authority` is the front proxy's PEM bundle (empty: there is no front proxy), `allowed` the common names that count
@@ -58,16 +58,16 @@ class Trust:
         return name in plain or name.startswith((_USUAL_PREFIX, *self.extra_prefixes))
 
 
-NO_TRUST = Trust()
+EMPTY_CONFIG = AuthenticationConfig()
 
 
-def read(data: Mapping[str, str]) -> Trust:
+def parse_config_map(data: Mapping[str, str]) -> AuthenticationConfig:
     """The ConfigMap's data as trust. Raises CertificateError where the front proxy's part cannot be read; what is known
     then stays. A client CA that cannot be read takes away users' certificates only, and `client_fault` says so.
     """
     users, fault = _clients(data.get("client-ca-file", "").strip())
     authority = data.get("requestheader-client-ca-file", "").strip()
-    clients = Trust(client_authority=_pem(users), client_fault=fault, client_roots=users)
+    clients = AuthenticationConfig(client_authority=_pem(users), client_fault=fault, client_roots=users)
     if not authority:
         return clients
     return replace(
@@ -139,7 +139,7 @@ class Peer:
         """The client's own certificate, None where it showed none."""
         return self.chain[0] if self.chain else None
 
-    def is_front_proxy(self, trust: Trust, now: float) -> bool:
+    def is_front_proxy(self, trust: AuthenticationConfig, now: float) -> bool:
         """Whether this is the front proxy under the trust of this moment (`now`: this machine's clock).
 
         A connection lives long: a certificate may expire and its authority be dropped after the handshake.
@@ -148,7 +148,7 @@ class Peer:
             return False
         return self._is_vouched_for(trust.authority, trust.roots, now)
 
-    def user(self, trust: Trust, now: float) -> Identity | None:
+    def user(self, trust: AuthenticationConfig, now: float) -> Identity | None:
         """The cluster user whose certificate this is under the trust of this moment, None where it is nobody's."""
         vouched = self._user is not None and self._is_vouched_for(trust.client_authority, trust.client_roots, now)
         return self._user if vouched else None
@@ -215,8 +215,8 @@ def _user(certificate: x509.Certificate, name: str) -> Identity | None:
     )
 
 
-NOBODY = Peer()
-UNASKED = Peer(asked=False)
+NO_CERTIFICATE = Peer()
+CERTIFICATE_NOT_REQUESTED = Peer(asked=False)
 
 
 def peer_of(transport: asyncio.BaseTransport, authority_of: Callable[[ssl.SSLContext], str]) -> Peer:
@@ -226,14 +226,14 @@ def peer_of(transport: asyncio.BaseTransport, authority_of: Callable[[ssl.SSLCon
     """
     tls, context = transport.get_extra_info("ssl_object"), transport.get_extra_info("sslcontext")
     if not isinstance(tls, ssl.SSLObject) or not isinstance(context, ssl.SSLContext):
-        return NOBODY
+        return NO_CERTIFICATE
     der = tls.getpeercert(binary_form=True)
     if der is None:
-        return NOBODY if authority_of(context) else UNASKED
+        return NO_CERTIFICATE if authority_of(context) else CERTIFICATE_NOT_REQUESTED
     try:
         return Peer(tuple(map(x509.load_der_x509_certificate, _verified(tls) or [der])))
     except ValueError:
-        return NOBODY
+        return NO_CERTIFICATE
 
 
 def _verified(tls: ssl.SSLObject) -> list[bytes]:

@@ -6,7 +6,12 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import structlog
 
-from adapter.apiserver.authentication.requestheader import CONFIG_MAP, CONFIG_NAMESPACE, Trust, read
+from adapter.apiserver.authentication.requestheader import (
+    CONFIG_MAP,
+    CONFIG_NAMESPACE,
+    AuthenticationConfig,
+    parse_config_map,
+)
 from adapter.apiserver.ports import Api
 from adapter.apiserver.status import CertificateError
 from adapter.kube.errors import KubeError
@@ -32,7 +37,7 @@ class RequestheaderWatch:
         self,
         api: Api,
         metrics: Metrics,
-        apply: Callable[[Trust], None],
+        apply: Callable[[AuthenticationConfig], None],
         *,
         seconds: float,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -42,7 +47,7 @@ class RequestheaderWatch:
         self._apply = apply
         self._seconds = seconds
         self._sleep = sleep
-        self._known: Trust | None = None
+        self._known: AuthenticationConfig | None = None
         self._fault = ""
 
     def unread(self) -> str | None:
@@ -68,7 +73,7 @@ class RequestheaderWatch:
     async def look(self) -> None:
         """Read once. Raises KubeError, and CertificateError for a ConfigMap that makes no sense."""
         body = await self._api.get(_PATH, timeout=_DEADLINE)
-        trust = read(msgspec.json.decode(body, type=_ConfigMap).data or {})
+        trust = parse_config_map(msgspec.json.decode(body, type=_ConfigMap).data or {})
         if trust == self._known:
             return
         self._known = trust

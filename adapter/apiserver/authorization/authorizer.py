@@ -12,9 +12,9 @@ import msgspec
 
 from adapter.apiserver.authentication.identity import Identity
 from adapter.apiserver.authorization.fair_gate import FairGate
-from adapter.apiserver.authorization.rulings import Question, Ruling, Rulings
-from adapter.apiserver.reviews import Reviews
-from adapter.apiserver.routes import Attributes
+from adapter.apiserver.authorization.rulings import ReviewCache, ReviewKey, ReviewResult
+from adapter.apiserver.request_info import Attributes
+from adapter.apiserver.reviews import ReviewClient
 from adapter.apiserver.status import StatusError, unauthorized, unavailable
 from adapter.kube.errors import KubeError
 from adapter.runtime.single_flight import SingleFlight
@@ -45,15 +45,15 @@ class Authorizer:
     """Asks whether an identity may do what it asks for. `monotonic` ages what is remembered."""
 
     def __init__(
-        self, reviews: Reviews, metrics: Metrics, monotonic: Callable[[], float], *, deadline: float = _DEADLINE
+        self, reviews: ReviewClient, metrics: Metrics, monotonic: Callable[[], float], *, deadline: float = _DEADLINE
     ) -> None:
         self._client = reviews
         self._now = monotonic
         self._deadline = deadline
         self._reviews = metrics.authorization_reviews
-        self._rulings = Rulings(monotonic)
-        self._flights: SingleFlight[Question, Ruling] = SingleFlight()
-        self._renewals: SingleFlight[Question, Ruling] = SingleFlight()
+        self._rulings = ReviewCache(monotonic)
+        self._flights: SingleFlight[ReviewKey, ReviewResult] = SingleFlight()
+        self._renewals: SingleFlight[ReviewKey, ReviewResult] = SingleFlight()
         self._gate = FairGate(_AT_ONCE, _AT_ONCE_OF_ONE, _WAITING_OF_ONE)
         self._renewal_gate = FairGate(_RENEWALS_AT_ONCE, _RENEWALS_OF_ONE, _WAITING_OF_ONE)
 
@@ -78,7 +78,7 @@ class Authorizer:
         await self._flights.close()
         await self._renewals.close()
 
-    async def _review(self, question: Question, gate: FairGate, patience: float) -> Ruling:
+    async def _review(self, question: ReviewKey, gate: FairGate, patience: float) -> ReviewResult:
         """Ask the API server, after so many seconds in the queue at most."""
         identity, attributes = question
         try:
@@ -94,7 +94,7 @@ class Authorizer:
             raise unavailable(f"nobody can say whether {identity.user!r} may: {_public(error)}") from error
         allowed = status.allowed and not status.denied
         self._reviews.labels("allowed" if allowed else "denied").inc()
-        ruling = Ruling(allowed, status.reason, self._now())
+        ruling = ReviewResult(allowed, status.reason, self._now())
         self._rulings.put(question, ruling)
         return ruling
 

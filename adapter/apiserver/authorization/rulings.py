@@ -5,19 +5,19 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from adapter.apiserver.authentication.identity import Identity
-from adapter.apiserver.routes import Attributes
+from adapter.apiserver.request_info import Attributes
 
 ALLOW_SECONDS = 300.0
 DENY_SECONDS = 10.0
-MOST = 16384
+MAX_REVIEWS = 16384
 """Rulings of all users together; an HPA asks about one question for each of its metrics."""
-LARGEST = 8192
+MAX_KEY_SIZE = 8192
 """Characters of a question; a larger one is asked anew every time."""
 
-Question = tuple[Identity, Attributes]
+ReviewKey = tuple[Identity, Attributes]
 
 
-class Ruling(NamedTuple):
+class ReviewResult(NamedTuple):
     """The API server's answer to one question, and when it was given (monotonic)."""
 
     allowed: bool
@@ -25,30 +25,30 @@ class Ruling(NamedTuple):
     at: float
 
 
-class Rulings:
+class ReviewCache:
     """Rulings by the whole question. `now` is monotonic.
 
     Where there are too many, the share that has the most loses its oldest, so that whoever asks about ever new things
     pushes out nothing but their own.
     """
 
-    def __init__(self, now: Callable[[], float], most: int = MOST) -> None:
+    def __init__(self, now: Callable[[], float], most: int = MAX_REVIEWS) -> None:
         self._now = now
         self._most = most
-        self._known: dict[Question, Ruling] = {}
-        self._shares: dict[str, OrderedDict[Question, None]] = {}
+        self._known: dict[ReviewKey, ReviewResult] = {}
+        self._shares: dict[str, OrderedDict[ReviewKey, None]] = {}
 
-    def get(self, question: Question) -> Ruling | None:
+    def get(self, question: ReviewKey) -> ReviewResult | None:
         """The ruling, None where there is none or it is too old."""
         ruling = self._known.get(question)
         if ruling is None or self._now() - ruling.at > (ALLOW_SECONDS if ruling.allowed else DENY_SECONDS):
             return None
         return ruling
 
-    def put(self, question: Question, ruling: Ruling) -> None:
+    def put(self, question: ReviewKey, ruling: ReviewResult) -> None:
         """Remember a ruling, unless its question is too large."""
         identity, attributes = question
-        if identity.size + sum(map(len, attributes)) > LARGEST:
+        if identity.size + sum(map(len, attributes)) > MAX_KEY_SIZE:
             return
         self._known[question] = ruling
         share = self._shares.setdefault(identity.share, OrderedDict())

@@ -15,7 +15,7 @@ import structlog
 from adapter.apiserver.ports import Api
 from adapter.apiserver.serving import certificates
 from adapter.apiserver.serving.ca_bundle import CaBundlePublisher
-from adapter.apiserver.serving.certificates import KeyPair, Stock
+from adapter.apiserver.serving.certificates import CertificateBundle, KeyPair
 from adapter.apiserver.serving.secret_store import SecretStore
 from adapter.apiserver.status import CertificateError
 from adapter.kube.errors import Conflict, KubeError
@@ -120,12 +120,12 @@ class CertificateManager:
         if self._options.authority is not None:
             await self._announcer.announce(await asyncio.to_thread(self._options.authority.read_text))
 
-    async def _settled(self, change: Callable[[Stock, float], Stock]) -> Stock:
+    async def _settled(self, change: Callable[[CertificateBundle, float], CertificateBundle]) -> CertificateBundle:
         """The Secret's content after a change that all replicas agree on: who is late adopts what it finds."""
         for _ in range(_TRIES):
             before, stock = await self._store.read()
             now = self._api.now()
-            wanted = change(self._usable(stock, now) or certificates.create(self._options.names, now), now)
+            wanted = change(self._usable(stock, now) or certificates.create_bundle(self._options.names, now), now)
             if wanted == stock:
                 return stock
             try:
@@ -136,9 +136,9 @@ class CertificateManager:
             return wanted
         raise CertificateError(f"Secret {self._options.secret} changed under our hands {_TRIES} times")
 
-    def _usable(self, stock: Stock | None, now: float) -> Stock | None:
+    def _usable(self, stock: CertificateBundle | None, now: float) -> CertificateBundle | None:
         try:
-            return certificates.judged(stock, now) if stock is not None else None
+            return certificates.validated(stock, now) if stock is not None else None
         except CertificateError as error:
             _log.warning("serving_secret_unusable", secret=self._options.secret, error=str(error))
             return None
@@ -176,4 +176,4 @@ def _changed_files(options: TlsOptions, seen: object) -> _Files | None:
     if now_seen == seen:
         return None
     pair = KeyPair(options.certificate.read_text(), options.key.read_text())
-    return _Files(certificates.check(pair), now_seen)
+    return _Files(certificates.verify_pair(pair), now_seen)

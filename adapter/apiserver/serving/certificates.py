@@ -32,7 +32,7 @@ class KeyPair:
     @property
     def leaf(self) -> x509.Certificate:
         """The first certificate. Raises CertificateError."""
-        return certificates(self.certificate)[0]
+        return load_certificates(self.certificate)[0]
 
     @property
     def expires_at(self) -> float:
@@ -41,7 +41,7 @@ class KeyPair:
 
 
 @dataclass(frozen=True, slots=True)
-class Stock:
+class CertificateBundle:
     """Everything the Secret holds: the serving pair, the announced authorities (newest first), the newest one's key."""
 
     serving: KeyPair
@@ -51,15 +51,15 @@ class Stock:
     @property
     def is_current(self) -> bool:
         """Whether the serving certificate comes from the newest authority."""
-        return _is_issued(self.serving.leaf, certificates(self.authorities)[0])
+        return _is_issued(self.serving.leaf, load_certificates(self.authorities)[0])
 
     @property
     def authority_expires_at(self) -> float:
         """When the newest authority expires."""
-        return certificates(self.authorities)[0].not_valid_after_utc.timestamp()
+        return load_certificates(self.authorities)[0].not_valid_after_utc.timestamp()
 
 
-def certificates(pem: str) -> list[x509.Certificate]:
+def load_certificates(pem: str) -> list[x509.Certificate]:
     """The certificates of a PEM text, at least one. Raises CertificateError."""
     try:
         return x509.load_pem_x509_certificates(pem.encode())
@@ -67,24 +67,24 @@ def certificates(pem: str) -> list[x509.Certificate]:
         raise CertificateError(f"no certificate can be read: {error}") from None
 
 
-def check(pair: KeyPair) -> KeyPair:
+def verify_pair(pair: KeyPair) -> KeyPair:
     """The pair, if its key belongs to its certificate. Raises CertificateError."""
     if _public(_private(pair.key)) != _public_of(pair.leaf):
         raise CertificateError("the private key does not belong to the certificate")
     return pair
 
 
-def create(names: Iterable[str], now: float) -> Stock:
+def create_bundle(names: Iterable[str], now: float) -> CertificateBundle:
     """A new authority, and a serving certificate from it for these DNS names (the first is the subject)."""
     key = ec.generate_private_key(ec.SECP256R1())
     authority = _authority(key, now)
-    return Stock(_leaf(authority, key, list(names), now), _pem(authority), _key_pem(key))
+    return CertificateBundle(_leaf(authority, key, list(names), now), _pem(authority), _key_pem(key))
 
 
-def judged(stock: Stock, now: float) -> Stock:
+def validated(stock: CertificateBundle, now: float) -> CertificateBundle:
     """The stock, if it can be served at all. Raises CertificateError with the reason."""
-    check(stock.serving)
-    known = certificates(stock.authorities)
+    verify_pair(stock.serving)
+    known = load_certificates(stock.authorities)
     if _public(_private(stock.authority_key)) != _public_of(known[0]):
         raise CertificateError("the authority's key does not belong to its certificate")
     if not any(_is_issued(stock.serving.leaf, authority) for authority in known):
@@ -94,9 +94,9 @@ def judged(stock: Stock, now: float) -> Stock:
     return stock
 
 
-def with_new_authority(stock: Stock, now: float) -> Stock:
+def with_new_authority(stock: CertificateBundle, now: float) -> CertificateBundle:
     """The stock, with a new authority announced beside the old one if that one is due; expired ones are dropped."""
-    known = [authority for authority in certificates(stock.authorities) if _is_valid(authority, now)]
+    known = [authority for authority in load_certificates(stock.authorities) if _is_valid(authority, now)]
     if known and not _is_due(known[0], now):
         kept = "".join(map(_pem, known))
         return stock if kept == stock.authorities else replace(stock, authorities=kept)
@@ -105,13 +105,13 @@ def with_new_authority(stock: Stock, now: float) -> Stock:
     return replace(stock, authorities="".join(map(_pem, [fresh, *known])), authority_key=_key_pem(key))
 
 
-def with_new_leaf(stock: Stock, names: Iterable[str], now: float) -> Stock:
+def with_new_leaf(stock: CertificateBundle, names: Iterable[str], now: float) -> CertificateBundle:
     """The stock with a new serving certificate from the newest authority, if the one it has is due or does not fit."""
     wanted = list(names)
     leaf = stock.serving.leaf
     if not _is_due(leaf, now) and stock.is_current and set(wanted) <= set(dns_names(leaf)):
         return stock
-    authority = certificates(stock.authorities)[0]
+    authority = load_certificates(stock.authorities)[0]
     return replace(stock, serving=_leaf(authority, _private(stock.authority_key), wanted, now))
 
 

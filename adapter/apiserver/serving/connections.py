@@ -9,21 +9,21 @@ from typing import Any
 from aiohttp import web
 
 from adapter.apiserver import status
-from adapter.apiserver.authentication.requestheader import NOBODY, Peer, peer_of
+from adapter.apiserver.authentication.requestheader import NO_CERTIFICATE, Peer, peer_of
 from adapter.inbound import connections as inbound
-from adapter.inbound.connections import LIMITS, Handle, Limits
+from adapter.inbound.connections import DEFAULT_LIMITS, ConnectionLimits, Handle
 
 AuthorityOf = Callable[[ssl.SSLContext], str]
 
 
-class Connection(inbound.Connection):
+class PeerConnection(inbound.InboundConnection):
     """One connection; `peer` is who the handshake showed. The front proxy's are known from the start."""
 
     __slots__ = ("_server", "peer")
 
-    def __init__(self, owner: "Connections", **options: Any) -> None:
+    def __init__(self, owner: "PeerConnections", **options: Any) -> None:
         super().__init__(owner, **options)
-        self.peer: Peer = NOBODY
+        self.peer: Peer = NO_CERTIFICATE
         self._server = owner
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -40,20 +40,20 @@ class Connection(inbound.Connection):
             error = status.head_too_large(message)
         else:
             error = status.bad_request(message) if code < 500 else status.internal(message)
-        return web.Response(body=status.body(error), status=int(error.code), content_type="application/json")
+        return web.Response(body=status.encode(error), status=int(error.code), content_type="application/json")
 
 
-class Connections(inbound.Connections):
+class PeerConnections(inbound.InboundConnections):
     """Makes connections, and keeps those there are."""
 
-    connection_type = Connection
+    connection_type = PeerConnection
 
     def __init__(
         self,
         handle: Handle,
         authority_of: AuthorityOf,
         is_front_proxy: Callable[[Peer], bool] = lambda _: False,
-        limits: Limits = LIMITS,
+        limits: ConnectionLimits = DEFAULT_LIMITS,
     ) -> None:
         super().__init__(handle, limits)
         self.authority_of = authority_of
@@ -62,5 +62,5 @@ class Connections(inbound.Connections):
     def dismiss(self, is_welcome: Callable[[Peer], bool]) -> None:
         """Close the connections whose peer is welcome no more: idle ones now, others after their answer."""
         for connection in self.connections:
-            if isinstance(connection, Connection) and not is_welcome(connection.peer):
+            if isinstance(connection, PeerConnection) and not is_welcome(connection.peer):
                 connection.leave()

@@ -12,8 +12,8 @@ import ssl
 from asyncio.sslproto import SSLProtocol
 from functools import partial
 
-from adapter.inbound.connections import Connections, address_of
-from adapter.inbound.fairness import Crowd
+from adapter.inbound.connections import InboundConnections, address_of
+from adapter.inbound.fairness import EvictingPool
 
 _SHUTDOWN_SECONDS = 2.0
 _BUFFER_BYTES = 16 * 1024  # a TLS record
@@ -27,7 +27,9 @@ class TlsConnection(SSLProtocol):
 
     max_size = _STEP_BYTES
 
-    def __init__(self, connections: Connections, newcomers: "Crowd[TlsConnection]", context: ssl.SSLContext) -> None:
+    def __init__(
+        self, connections: InboundConnections, newcomers: "EvictingPool[TlsConnection]", context: ssl.SSLContext
+    ) -> None:
         self._http = connections()
         super().__init__(
             asyncio.get_running_loop(),

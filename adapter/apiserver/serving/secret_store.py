@@ -6,7 +6,7 @@ import binascii
 import msgspec
 
 from adapter.apiserver.ports import JSON, MERGE_PATCH, Api
-from adapter.apiserver.serving.certificates import KeyPair, Stock
+from adapter.apiserver.serving.certificates import CertificateBundle, KeyPair
 from adapter.apiserver.status import CertificateError
 from adapter.kube.errors import Forbidden, NotFound
 from adapter.kube.paths import collection, path
@@ -33,7 +33,7 @@ class SecretStore:
         self._path = self._collection + path(name)
         self._metadata = {"name": name, "namespace": namespace}
 
-    async def read(self) -> tuple[_Secret | None, Stock | None]:
+    async def read(self) -> tuple[_Secret | None, CertificateBundle | None]:
         """The Secret as a handle for `write`, and what it holds; None for what is not there or cannot be read."""
         try:
             body = await self._api.get(self._path, timeout=_DEADLINE)
@@ -45,7 +45,7 @@ class SecretStore:
         except CertificateError:
             return secret, None
 
-    async def write(self, before: _Secret | None, stock: Stock) -> None:
+    async def write(self, before: _Secret | None, stock: CertificateBundle) -> None:
         """Write what was read before, changed. Raises Conflict where somebody else wrote meanwhile.
 
         Raises CertificateError where the Secret is gone and may not be created: the manifests bring it, and by our own
@@ -72,15 +72,15 @@ class SecretStore:
         )
 
 
-def _data(stock: Stock) -> dict[str, str]:
+def _data(stock: CertificateBundle) -> dict[str, str]:
     texts = (stock.serving.certificate, stock.serving.key, stock.authorities, stock.authority_key)
     return {name: base64.b64encode(text.encode()).decode() for name, text in zip(_FIELDS, texts, strict=True)}
 
 
-def _stock(data: dict[str, str]) -> Stock:
+def _stock(data: dict[str, str]) -> CertificateBundle:
     try:
         texts = [base64.b64decode(data[name], validate=True).decode() for name in _FIELDS]
     except (KeyError, binascii.Error, UnicodeDecodeError) as error:
         raise CertificateError(f"the Secret lacks a part: {error}") from None
     certificate, key, authorities, authority_key = texts
-    return Stock(KeyPair(certificate, key), authorities, authority_key)
+    return CertificateBundle(KeyPair(certificate, key), authorities, authority_key)

@@ -18,8 +18,8 @@ from adapter.apiserver.serving.certificates import KeyPair
 from adapter.apiserver.serving.handshakes import TlsConnection
 from adapter.apiserver.status import CertificateError
 from adapter.inbound import sockets
-from adapter.inbound.connections import LIMITS, Connections, Limits
-from adapter.inbound.fairness import Crowd
+from adapter.inbound.connections import DEFAULT_LIMITS, ConnectionLimits, InboundConnections
+from adapter.inbound.fairness import EvictingPool
 
 _SETTLE_SECONDS = 1.0
 _GROUP = "prime256v1"
@@ -76,11 +76,11 @@ def _load_pair(context: ssl.SSLContext, pair: KeyPair) -> None:
 class Listener:
     """A listening socket that outlives the contexts it is served with."""
 
-    def __init__(self, address: str, port: int, limits: Limits = LIMITS) -> None:
+    def __init__(self, address: str, port: int, limits: ConnectionLimits = DEFAULT_LIMITS) -> None:
         self._address = (address, port)
         self._socket: socket.socket | None = None
         self._server: asyncio.Server | None = None
-        self._newcomers: Crowd[TlsConnection] = Crowd(limits.newcomers, lambda one: one.address)
+        self._newcomers: EvictingPool[TlsConnection] = EvictingPool(limits.newcomers, lambda one: one.address)
         self._authorities: WeakKeyDictionary[ssl.SSLContext, str] = WeakKeyDictionary()
 
     @property
@@ -92,16 +92,16 @@ class Listener:
         """The bundle that a context verifies clients against."""
         return self._authorities.get(context, "")
 
-    async def serve(self, connections: Connections, context: ssl.SSLContext, authority: str) -> None:
+    async def serve(self, connections: InboundConnections, context: ssl.SSLContext, authority: str) -> None:
         """Take new connections with this context from now on; those that stand are left alone.
 
         Handshakes under way are given a moment to end, so that whoever looks at the connections then sees them all.
         """
         if self._socket is None:
-            self._socket = sockets.listening(*self._address)
+            self._socket = sockets.listening_socket(*self._address)
         self._authorities[context] = authority
         before = self._server
-        self._server = await sockets.take(
+        self._server = await sockets.start_server(
             self._socket.dup(), lambda: TlsConnection(connections, self._newcomers, context)
         )
         if before is not None:

@@ -6,7 +6,7 @@ from functools import cached_property
 from adapter.snapshot import Key, PolicyView, Snapshot
 
 
-class Directory:
+class SnapshotIndex:
     """What one snapshot holds, by what requests ask for. Built lazily, thrown away with its snapshot."""
 
     def __init__(self, snapshot: Snapshot) -> None:

@@ -1,6 +1,6 @@
 """From a request target, as it stands in the request line, to what is asked for and what right that takes.
 
-A target is read in two steps, neither of them for a stranger: `resolve` tells the right that it takes, and `route`,
+A target is read in two steps, neither of them for a stranger: `parse_path` tells the right that it takes, and `parse_target`,
 once that right is proven, what it selects. Lengths are bounded, and only what small targets mean is kept.
 """
 
@@ -19,9 +19,9 @@ EXTERNAL = "external.metrics.k8s.io"
 CUSTOM_VERSIONS = ("v1beta2", "v1beta1")
 """Preferred first."""
 EXTERNAL_VERSIONS = ("v1beta1",)
-PODS = "pods"
-POLICIES = "watermarkpolicies.effective-load.io"
-EVERY = "*"
+PODS_RESOURCE = "pods"
+POLICIES_RESOURCE = "watermarkpolicies.effective-load.io"
+ALL_OBJECTS = "*"
 
 LONGEST_QUERY = 32 * 1024
 """Characters of a request target's query, as it is encoded: two selectors of many hundred values."""
@@ -34,7 +34,7 @@ _SELECTED = frozenset({"policy", "pods", "target", "external"})
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
-class Kind(StrEnum):
+class RequestKind(StrEnum):
     """What a request asks for; also the `resource_kind` of the request metric, so there are few."""
 
     HEALTH = "health"
@@ -65,7 +65,7 @@ class Attributes(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
+class RequestInfo:
     """A parsed request target.
 
     `registry_group` is a service's group in its registry. `labels` selects objects (External: series), `series` the
@@ -73,7 +73,7 @@ class Route:
     route with a fault keeps its attributes for that.
     """
 
-    kind: Kind
+    kind: RequestKind
     attributes: Attributes
     segments: tuple[str, ...] = ()
     group: str = ""
@@ -99,11 +99,11 @@ class Route:
         return self._hash
 
 
-_kept: dict[str, Route] = {}
+_kept: dict[str, RequestInfo] = {}
 """What targets mean. The same few hundred come back every 15 seconds, from those who have the right to them."""
 
 
-def resolve(target: str) -> Route:
+def parse_path(target: str) -> RequestInfo:
     """What a target (`/path?query`) asks for and the right it takes; its selectors are not read unless they are known.
 
     Never raises: what is wrong stands in `fault`.
@@ -111,7 +111,7 @@ def resolve(target: str) -> Route:
     return _kept.get(target) or _resolved(target)
 
 
-def route(target: str) -> Route:
+def parse_target(target: str) -> RequestInfo:
     """What a target asks for, selectors included. Never raises: what is wrong stands in `fault`."""
     known = _kept.get(target)
     if known is not None:
@@ -125,19 +125,19 @@ def route(target: str) -> Route:
     return found
 
 
-def _resolved(target: str) -> Route:
+def _resolved(target: str) -> RequestInfo:
     path, _, query = target.partition("?")
     if path.startswith(roster_path.ROOT):
         return _registry_route(path, query)
     try:
         segments = _segments(path)
     except StatusError as error:
-        return Route(kind=Kind.OTHER, attributes=Attributes(path=path[:LONGEST_PATH] or "/"), fault=error)
+        return RequestInfo(kind=RequestKind.OTHER, attributes=Attributes(path=path[:LONGEST_PATH] or "/"), fault=error)
     found = _resource_route(segments) if _is_resource(segments) else None
     return found or _plain_route(segments)
 
 
-def _selecting(found: Route, target: str) -> Route:
+def _selecting(found: RequestInfo, target: str) -> RequestInfo:
     """The route with what its query selects."""
     query = target.partition("?")[2]
     if found.fault is not None or not query:
@@ -196,13 +196,13 @@ def _is_resource(segments: tuple[str, ...]) -> bool:
     return segments[2] in versions and all(segments)
 
 
-def _resource_route(segments: tuple[str, ...]) -> Route | None:
+def _resource_route(segments: tuple[str, ...]) -> RequestInfo | None:
     _, group, version, *rest = segments
     found = _custom(version, rest) if group == CUSTOM else _external(version, rest)
     if found is None:
         return None
     attributes = found
-    return Route(
+    return RequestInfo(
         kind=_kind(attributes),
         attributes=attributes,
         segments=segments,
@@ -215,10 +215,12 @@ def _resource_route(segments: tuple[str, ...]) -> Route | None:
     )
 
 
-def _kind(attributes: Attributes) -> Kind:
+def _kind(attributes: Attributes) -> RequestKind:
     if attributes.group == EXTERNAL:
-        return Kind.EXTERNAL
-    return {PODS: Kind.PODS, POLICIES: Kind.POLICY}.get(attributes.resource, Kind.TARGET)
+        return RequestKind.EXTERNAL
+    return {PODS_RESOURCE: RequestKind.PODS, POLICIES_RESOURCE: RequestKind.POLICY}.get(
+        attributes.resource, RequestKind.TARGET
+    )
 
 
 def _custom(version: str, rest: list[str]) -> Attributes | None:
@@ -258,12 +260,12 @@ def _selector(parameters: dict[str, str], name: str) -> Selector | None:
         raise bad_request(f"invalid {name}: {error}") from None
 
 
-def _plain_route(segments: tuple[str, ...]) -> Route:
+def _plain_route(segments: tuple[str, ...]) -> RequestInfo:
     kind = _plain_kind(segments)
     fault = None
-    if kind is Kind.OTHER and segments[:2] in {("apis", CUSTOM), ("apis", EXTERNAL)}:
+    if kind is RequestKind.OTHER and segments[:2] in {("apis", CUSTOM), ("apis", EXTERNAL)}:
         fault = bad_request("invalid request path")
-    return Route(
+    return RequestInfo(
         kind=kind,
         attributes=Attributes(path="/" + "/".join(segments)),
         segments=segments,
@@ -273,18 +275,20 @@ def _plain_route(segments: tuple[str, ...]) -> Route:
     )
 
 
-def _registry_route(path: str, query: str) -> Route:
+def _registry_route(path: str, query: str) -> RequestInfo:
     """Where a platform tells which pods of a service serve; the path names all that the right has to cover."""
     try:
         segments = _decoded(path)
     except StatusError as error:
-        return Route(kind=Kind.REGISTRY, attributes=Attributes(verb="put", path=path[:LONGEST_PATH]), fault=error)
+        return RequestInfo(
+            kind=RequestKind.REGISTRY, attributes=Attributes(verb="put", path=path[:LONGEST_PATH]), fault=error
+        )
     target = roster_path.target(segments[1:])
     attributes = Attributes(verb="put", path=roster_path.authorized(segments[1:]))
     if target is None:
-        return Route(kind=Kind.REGISTRY, attributes=attributes, fault=not_found(roster_path.ADVICE))
-    return Route(
-        kind=Kind.REGISTRY,
+        return RequestInfo(kind=RequestKind.REGISTRY, attributes=attributes, fault=not_found(roster_path.ADVICE))
+    return RequestInfo(
+        kind=RequestKind.REGISTRY,
         attributes=attributes,
         segments=segments,
         namespace=target.namespace,
@@ -295,11 +299,11 @@ def _registry_route(path: str, query: str) -> Route:
     )
 
 
-def _plain_kind(segments: tuple[str, ...]) -> Kind:
+def _plain_kind(segments: tuple[str, ...]) -> RequestKind:
     if segments[0] in _HEALTH and len(segments) <= 2:
-        return Kind.HEALTH
+        return RequestKind.HEALTH
     if segments[0] == "apis" and len(segments) <= 3 and all(segments):
-        return (Kind.GROUPS, Kind.GROUP, Kind.RESOURCES)[len(segments) - 1]
+        return (RequestKind.GROUPS, RequestKind.GROUP, RequestKind.RESOURCES)[len(segments) - 1]
     if segments == ("version",):
-        return Kind.VERSION
-    return Kind.OPENAPI if segments[0] == "openapi" else Kind.OTHER
+        return RequestKind.VERSION
+    return RequestKind.OPENAPI if segments[0] == "openapi" else RequestKind.OTHER
