@@ -82,11 +82,11 @@ class Server:
         self._engine = Engine(settings, session, metrics)
         self._scales = ScaleReader(session, metrics)
         self._api = ApiServer(
-            picture=self._engine.picture,
+            snapshots=self._engine.picture,
             session=session,
             scales=self._scales,
-            stale=self._engine.stale,
-            filling=self._engine.filling,
+            stale_reason=self._engine.stale,
+            unsynced_reason=self._engine.filling,
             ready={"watches": self._engine.unready},
             warnings={"watches": self._engine.trouble},
             metrics=metrics,

@@ -1,7 +1,7 @@
-"""What the aggregator and its clients find here: groups, versions, resources; legacy and aggregated.
+"""Discovery documents: groups, versions and resources, in legacy and aggregated form.
 
-No document is ever empty: old clients fail on an empty resource list. Every parent resource is namespaced, always: the
-conversion of a legacy list fails for the whole version where one parent has both scopes.
+No resource list is empty: old clients fail on an empty one. Every parent resource is namespaced: the aggregator fails
+to convert the legacy list of a whole version if one parent has both scopes.
 """
 
 import hashlib
@@ -21,8 +21,8 @@ from adapter.apiserver.request_info import (
     POLICIES_RESOURCE,
 )
 from adapter.apiserver.snapshot_index import SnapshotIndex
+from adapter.kube.session import JSON
 
-JSON = "application/json"
 _USUAL_TARGETS = ("deployments.apps", "statefulsets.apps")
 _LIST_KINDS = {CUSTOM: "MetricValueList", EXTERNAL: "ExternalMetricValueList"}
 _AGGREGATED_KIND = "APIGroupDiscoveryList"
@@ -49,44 +49,44 @@ def groups_served(*, external: bool) -> Mapping[str, tuple[str, ...]]:
 
 
 class Discovery:
-    """The documents; the latest ones are kept until the names in them change. The picture itself is not held on to."""
+    """Builds the documents and caches them until the names in them change; it keeps no reference to the snapshot."""
 
     def __init__(self, *, external: bool) -> None:
         self._served = groups_served(external=external)
         self._names: Mapping[str, tuple[str, ...]] = {}
         self._kept: dict[str, DiscoveryDocument] = {}
 
-    def groups(self, directory: SnapshotIndex, accept: str) -> DiscoveryDocument:
-        """`/apis`: aggregated where the client asks for it, else the legacy APIGroupList."""
+    def groups(self, index: SnapshotIndex, accept: str) -> DiscoveryDocument:
+        """`/apis`: aggregated if the client accepts that, else the legacy APIGroupList."""
         version = _aggregated_version(accept)
         if version is None:
-            found = [_group(group, versions) for group, versions in self._served.items()]
-            return DiscoveryDocument(_encode({"kind": "APIGroupList", "apiVersion": "v1", "groups": found}))
-        self._look(directory)
+            groups = [_group(group, versions) for group, versions in self._served.items()]
+            return DiscoveryDocument(_encode({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}))
+        self._update(index)
         if version not in self._kept:
             self._kept[version] = self._aggregated(version)
         return self._kept[version]
 
     def group(self, group: str) -> DiscoveryDocument | None:
-        """`/apis/<group>`; None where the group is not served."""
+        """`/apis/<group>`; None if the group is not served."""
         if group not in self._served:
             return None
         return DiscoveryDocument(
             _encode({"kind": "APIGroup", "apiVersion": "v1", **_group(group, self._served[group])})
         )
 
-    def resources(self, directory: SnapshotIndex, group: str, version: str) -> DiscoveryDocument | None:
-        """`/apis/<group>/<version>`, which the aggregator also probes; None where that is not served."""
+    def resources(self, index: SnapshotIndex, group: str, version: str) -> DiscoveryDocument | None:
+        """`/apis/<group>/<version>`, which the aggregator also probes; None if it is not served."""
         if version not in self._served.get(group, ()):
             return None
-        self._look(directory)
+        self._update(index)
         kept = f"{group}/{version}"
         if kept not in self._kept:
             self._kept[kept] = DiscoveryDocument(_encode(self._resource_list(group, version)))
         return self._kept[kept]
 
-    def _look(self, directory: SnapshotIndex) -> None:
-        names = {CUSTOM: tuple(_custom_names(directory)), EXTERNAL: tuple(_external_names(directory))}
+    def _update(self, index: SnapshotIndex) -> None:
+        names = {CUSTOM: tuple(_custom_names(index)), EXTERNAL: tuple(_external_names(index))}
         if names != self._names:
             self._names = names
             self._kept.clear()
@@ -133,33 +133,33 @@ def _aggregated_resource(name: str, kind: Mapping[str, str], below: list[dict[st
 
 
 def _group(group: str, versions: tuple[str, ...]) -> dict[str, Any]:
-    found = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
-    return {"name": group, "versions": found, "preferredVersion": found[0]}
+    items = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
+    return {"name": group, "versions": items, "preferredVersion": items[0]}
 
 
-def _policy_metrics(directory: SnapshotIndex) -> list[str]:
+def _policy_metrics(index: SnapshotIndex) -> list[str]:
     return [
         *COMMON_METRICS,
-        *(prefix + name for name in directory.metric_names for prefix in (EFFECTIVE_PREFIX, RAW_PREFIX)),
+        *(prefix + name for name in index.metric_names for prefix in (EFFECTIVE_PREFIX, RAW_PREFIX)),
     ]
 
 
-def _custom_names(directory: SnapshotIndex) -> Iterator[str]:
-    metrics = _policy_metrics(directory)
-    parents = sorted({POLICIES_RESOURCE, *_USUAL_TARGETS, *directory.target_resources})
+def _custom_names(index: SnapshotIndex) -> Iterator[str]:
+    metrics = _policy_metrics(index)
+    parents = sorted({POLICIES_RESOURCE, *_USUAL_TARGETS, *index.target_resources})
     for parent in parents:
         yield from (f"{parent}/{metric}" for metric in metrics)
-    queries = directory.snapshot.queries.values()
-    on_pods = {EFFECTIVE_PREFIX + name for name in directory.metric_names} | {q.name for q in queries if q.by_pod}
+    queries = index.snapshot.queries.values()
+    on_pods = {EFFECTIVE_PREFIX + name for name in index.metric_names} | {q.name for q in queries if q.by_pod}
     yield from (f"{PODS_RESOURCE}/{metric}" for metric in sorted(on_pods))
 
 
-def _external_names(directory: SnapshotIndex) -> Iterator[str]:
-    yield from dict.fromkeys([*_policy_metrics(directory), *sorted(directory.snapshot.queries)])
+def _external_names(index: SnapshotIndex) -> Iterator[str]:
+    yield from dict.fromkeys([*_policy_metrics(index), *sorted(index.snapshot.queries)])
 
 
 def _aggregated_version(accept: str) -> str | None:
-    """The version of the aggregated document that an Accept header asks for first, None for the legacy one."""
+    """The version of the aggregated document that an Accept header prefers, None for the legacy document."""
     for part in accept.split(","):
         media, *parameters = (piece.strip() for piece in part.split(";"))
         asked = dict(parameter.partition("=")[::2] for parameter in parameters)

@@ -1,16 +1,20 @@
-"""From a request target, as it stands in the request line, to what is asked for and what right that takes.
+"""Parses request targets into RequestInfo: the requested resource, its selectors, and the right that it requires.
 
-A target is read in two steps, neither of them for a stranger: `parse_path` tells the right that it takes, and `parse_target`,
-once that right is proven, what it selects. Lengths are bounded, and only what small targets mean is kept.
+Parsing has two steps, both after authentication: `parse_path` yields the attributes to authorize, and `parse_target`,
+after authorization, the selectors too. Lengths are bounded, and only the results of small targets are cached.
+
+Rosters are PUT to `/registries/REGISTRY[/namespaces/NAMESPACE][/groups/GROUP]/services/SERVICE`, in this order, without
+the parts that the policy leaves empty. RBAC compares paths as text and knows one wildcard, a `*` at the end of a rule.
+So one spelling of each path is authorized, however a request spells it: each name is decoded and encoded again. No two
+targets share a spelling, and a name can neither end its segment nor look like a wildcard.
 """
 
 import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, quote, unquote
 
-from adapter.apiserver import roster_path
 from adapter.apiserver.status import StatusError, bad_request, not_allowed, not_found, too_long
 from adapter.kube.selectors import Selector, SelectorError, is_small, parse
 
@@ -23,19 +27,27 @@ PODS_RESOURCE = "pods"
 POLICIES_RESOURCE = "watermarkpolicies.effective-load.io"
 ALL_OBJECTS = "*"
 
-LONGEST_QUERY = 32 * 1024
-"""Characters of a request target's query, as it is encoded: two selectors of many hundred values."""
-LONGEST_PATH = 2048
-"""Characters of its path, as it is encoded: a namespace, a resource, a name and a metric."""
-_MOST_KEPT = 8192
-_MOST_PARAMETERS = 32
+ROSTER_ROOT = "/registries/"
+_ROSTER_ADVICE = (
+    "a roster is PUT to /registries/REGISTRY/namespaces/NAMESPACE/groups/GROUP/services/SERVICE, without "
+    "/namespaces/NAMESPACE and /groups/GROUP where the policy names none, and without a query"
+)
+_PATH_CHARACTERS = "!$&'()+,;=:@"
+"""Characters of a path segment besides letters, digits and `-._~` (RFC 3986), without `*`, RBAC's wildcard."""
+
+MAX_QUERY = 32 * 1024
+"""Characters of a target's encoded query: enough for two selectors of many hundred values."""
+MAX_PATH = 2048
+"""Characters of a target's encoded path: enough for a namespace, a resource, a name and a metric."""
+_MAX_CACHED = 8192
+_MAX_PARAMETERS = 32
 _HEALTH = frozenset({"livez", "readyz", "healthz"})
-_SELECTED = frozenset({"policy", "pods", "target", "external"})
+_METRIC_KINDS = frozenset({"policy", "pods", "target", "external"})
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 class RequestKind(StrEnum):
-    """What a request asks for; also the `resource_kind` of the request metric, so there are few."""
+    """What a request asks for. Also label `resource_kind` of the request metric, so there are few values."""
 
     HEALTH = "health"
     VERSION = "version"
@@ -52,7 +64,7 @@ class RequestKind(StrEnum):
 
 
 class Attributes(NamedTuple):
-    """What a SubjectAccessReview asks about: a resource, or (where `path` is set) a path."""
+    """The attributes of a SubjectAccessReview: a resource, or (if `path` is set) a non-resource path."""
 
     verb: str = "get"
     group: str = ""
@@ -69,8 +81,8 @@ class RequestInfo:
     """A parsed request target.
 
     `registry_group` is a service's group in its registry. `labels` selects objects (External: series), `series` the
-    series of an object; None selects everything. `fault` is what is answered to somebody who is known and may ask; a
-    route with a fault keeps its attributes for that.
+    series of an object; None selects everything. `error` is the answer to an authorized request whose target is
+    invalid; its attributes are still set, for authorization.
     """
 
     kind: RequestKind
@@ -85,13 +97,13 @@ class RequestInfo:
     registry_group: str = ""
     labels: Selector | None = None
     series: Selector | None = None
-    fault: StatusError | None = None
-    is_small: bool = field(default=False, compare=False)
-    """Whether it may stay in caches."""
+    error: StatusError | None = None
+    is_cacheable: bool = field(default=False, compare=False)
+    """Whether it is small enough for caches."""
     _hash: int = field(init=False, compare=False, repr=False, default=0)
 
     def __post_init__(self) -> None:
-        """Hash the parts that differ once: a route is looked up with every request."""
+        """Hash once, over the fields that vary: every request looks its RequestInfo up."""
         parts = (self.metric, self.name, self.namespace, self.resource, self.labels, self.series)
         object.__setattr__(self, "_hash", hash(parts))
 
@@ -99,74 +111,74 @@ class RequestInfo:
         return self._hash
 
 
-_kept: dict[str, RequestInfo] = {}
-"""What targets mean. The same few hundred come back every 15 seconds, from those who have the right to them."""
+_cache: dict[str, RequestInfo] = {}
+"""Parsed targets of authorized requests; HPAs repeat the same few hundred every 15 seconds."""
 
 
 def parse_path(target: str) -> RequestInfo:
-    """What a target (`/path?query`) asks for and the right it takes; its selectors are not read unless they are known.
+    """Parse the path of a target (`/path?query`); selectors are present only if the target is cached.
 
-    Never raises: what is wrong stands in `fault`.
+    Never raises: `error` holds the fault.
     """
-    return _kept.get(target) or _resolved(target)
+    return _cache.get(target) or _parse_path(target)
 
 
 def parse_target(target: str) -> RequestInfo:
-    """What a target asks for, selectors included. Never raises: what is wrong stands in `fault`."""
-    known = _kept.get(target)
+    """Parse a target with its selectors. Never raises: `error` holds the fault."""
+    known = _cache.get(target)
     if known is not None:
         return known
-    found = _selecting(_resolved(target), target)
-    if found.kind in _SELECTED and found.fault is None and is_small(target):
-        found = replace(found, is_small=True)
-        if len(_kept) >= _MOST_KEPT:
-            _kept.clear()
-        _kept[target] = found
-    return found
+    info = _with_selectors(_parse_path(target), target)
+    if info.kind in _METRIC_KINDS and info.error is None and is_small(target):
+        info = replace(info, is_cacheable=True)
+        if len(_cache) >= _MAX_CACHED:
+            _cache.clear()
+        _cache[target] = info
+    return info
 
 
-def _resolved(target: str) -> RequestInfo:
+def _parse_path(target: str) -> RequestInfo:
     path, _, query = target.partition("?")
-    if path.startswith(roster_path.ROOT):
-        return _registry_route(path, query)
+    if path.startswith(ROSTER_ROOT):
+        return _roster_info(path, query)
     try:
         segments = _segments(path)
     except StatusError as error:
-        return RequestInfo(kind=RequestKind.OTHER, attributes=Attributes(path=path[:LONGEST_PATH] or "/"), fault=error)
-    found = _resource_route(segments) if _is_resource(segments) else None
-    return found or _plain_route(segments)
+        return RequestInfo(kind=RequestKind.OTHER, attributes=Attributes(path=path[:MAX_PATH] or "/"), error=error)
+    info = _resource_info(segments) if _is_resource(segments) else None
+    return info or _plain_info(segments)
 
 
-def _selecting(found: RequestInfo, target: str) -> RequestInfo:
-    """The route with what its query selects."""
+def _with_selectors(info: RequestInfo, target: str) -> RequestInfo:
+    """Add the selectors of the target's query."""
     query = target.partition("?")[2]
-    if found.fault is not None or not query:
-        return found
+    if info.error is not None or not query:
+        return info
     try:
         parameters = _parameters(query)
-        if found.kind not in _SELECTED:
-            return found
+        if info.kind not in _METRIC_KINDS:
+            return info
         _refuse_unserved(parameters)
         labels, series = (_selector(parameters, name) for name in ("labelSelector", "metricLabelSelector"))
     except StatusError as error:
-        return replace(found, fault=error)
-    return replace(found, labels=labels, series=series)
+        return replace(info, error=error)
+    return replace(info, labels=labels, series=series)
 
 
 def _segments(path: str) -> tuple[str, ...]:
-    segments = _decoded(path)
+    segments = _decode(path)
     if any("/" in part for part in segments):
         raise bad_request("invalid request path: no segment may contain '/'")
     return segments
 
 
-def _decoded(path: str) -> tuple[str, ...]:
-    if len(path) > LONGEST_PATH:
-        raise too_long(f"the path has {len(path)} characters, at most {LONGEST_PATH} are read")
+def _decode(path: str) -> tuple[str, ...]:
+    if len(path) > MAX_PATH:
+        raise too_long(f"the path has {len(path)} characters, at most {MAX_PATH} are read")
     if not path.startswith("/") or _BAD_ESCAPE.search(path):
         raise bad_request("invalid request path")
     try:
-        path.encode()  # a byte that is no UTF-8 stands in it as a surrogate
+        path.encode()  # a byte that is not UTF-8 was decoded to a surrogate
         segments = tuple(unquote(part, errors="strict") for part in path[1:].removesuffix("/").split("/"))
     except UnicodeError:
         raise bad_request("invalid request path: not UTF-8") from None
@@ -176,11 +188,11 @@ def _decoded(path: str) -> tuple[str, ...]:
 
 
 def _parameters(query: str) -> dict[str, str]:
-    """Query parameters; `+` is a space. The aggregator sorts and re-encodes them, so a repeated one is a mistake."""
-    if len(query) > LONGEST_QUERY:
-        raise too_long(f"the query has {len(query)} characters, at most {LONGEST_QUERY} are read: select by less")
+    """Query parameters; `+` is a space. A repeated one is an error: the aggregator sorts and re-encodes them."""
+    if len(query) > MAX_QUERY:
+        raise too_long(f"the query has {len(query)} characters, at most {MAX_QUERY} are read: select by less")
     try:
-        pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_MOST_PARAMETERS)
+        pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_MAX_PARAMETERS)
     except ValueError:
         raise bad_request("invalid query: not UTF-8, or too many parameters") from None
     parameters = dict(pairs)
@@ -196,12 +208,12 @@ def _is_resource(segments: tuple[str, ...]) -> bool:
     return segments[2] in versions and all(segments)
 
 
-def _resource_route(segments: tuple[str, ...]) -> RequestInfo | None:
+def _resource_info(segments: tuple[str, ...]) -> RequestInfo | None:
     _, group, version, *rest = segments
-    found = _custom(version, rest) if group == CUSTOM else _external(version, rest)
-    if found is None:
+    info = _custom_attributes(version, rest) if group == CUSTOM else _external_attributes(version, rest)
+    if info is None:
         return None
-    attributes = found
+    attributes = info
     return RequestInfo(
         kind=_kind(attributes),
         attributes=attributes,
@@ -223,7 +235,7 @@ def _kind(attributes: Attributes) -> RequestKind:
     )
 
 
-def _custom(version: str, rest: list[str]) -> Attributes | None:
+def _custom_attributes(version: str, rest: list[str]) -> Attributes | None:
     match rest:
         case ["namespaces", namespace, "metrics", metric]:
             return Attributes(group=CUSTOM, version=version, resource="metrics", name=metric, namespace=namespace)
@@ -235,7 +247,7 @@ def _custom(version: str, rest: list[str]) -> Attributes | None:
             return None
 
 
-def _external(version: str, rest: list[str]) -> Attributes | None:
+def _external_attributes(version: str, rest: list[str]) -> Attributes | None:
     match rest:
         case ["namespaces", namespace, metric]:
             return Attributes(verb="list", group=EXTERNAL, version=version, resource=metric, namespace=namespace)
@@ -260,33 +272,33 @@ def _selector(parameters: dict[str, str], name: str) -> Selector | None:
         raise bad_request(f"invalid {name}: {error}") from None
 
 
-def _plain_route(segments: tuple[str, ...]) -> RequestInfo:
+def _plain_info(segments: tuple[str, ...]) -> RequestInfo:
     kind = _plain_kind(segments)
-    fault = None
+    error = None
     if kind is RequestKind.OTHER and segments[:2] in {("apis", CUSTOM), ("apis", EXTERNAL)}:
-        fault = bad_request("invalid request path")
+        error = bad_request("invalid request path")
     return RequestInfo(
         kind=kind,
         attributes=Attributes(path="/" + "/".join(segments)),
         segments=segments,
         group=segments[1] if len(segments) > 1 else "",
         version=segments[2] if len(segments) > 2 else "",
-        fault=fault,
+        error=error,
     )
 
 
-def _registry_route(path: str, query: str) -> RequestInfo:
-    """Where a platform tells which pods of a service serve; the path names all that the right has to cover."""
+def _roster_info(path: str, query: str) -> RequestInfo:
+    """The path of a pushed roster; it contains everything that the right has to cover."""
     try:
-        segments = _decoded(path)
+        segments = _decode(path)
     except StatusError as error:
         return RequestInfo(
-            kind=RequestKind.REGISTRY, attributes=Attributes(verb="put", path=path[:LONGEST_PATH]), fault=error
+            kind=RequestKind.REGISTRY, attributes=Attributes(verb="put", path=path[:MAX_PATH]), error=error
         )
-    target = roster_path.target(segments[1:])
-    attributes = Attributes(verb="put", path=roster_path.authorized(segments[1:]))
+    target = _roster_target(segments[1:])
+    attributes = Attributes(verb="put", path=_authorized_path(segments[1:]))
     if target is None:
-        return RequestInfo(kind=RequestKind.REGISTRY, attributes=attributes, fault=not_found(roster_path.ADVICE))
+        return RequestInfo(kind=RequestKind.REGISTRY, attributes=attributes, error=not_found(_ROSTER_ADVICE))
     return RequestInfo(
         kind=RequestKind.REGISTRY,
         attributes=attributes,
@@ -295,8 +307,38 @@ def _registry_route(path: str, query: str) -> RequestInfo:
         resource=target.registry,
         name=target.service,
         registry_group=target.group,
-        fault=bad_request(roster_path.ADVICE) if query else None,
+        error=bad_request(_ROSTER_ADVICE) if query else None,
     )
+
+
+class _RosterTarget(NamedTuple):
+    """The service of a pushed roster; `namespace` and `group` are those of the registry."""
+
+    registry: str
+    service: str
+    namespace: str = ""
+    group: str = ""
+
+
+def _authorized_path(segments: tuple[str, ...]) -> str:
+    """The canonical path of the decoded segments below ROSTER_ROOT. Raises UnicodeEncodeError for surrogates."""
+    return ROSTER_ROOT + "/".join(quote(segment, safe=_PATH_CHARACTERS) for segment in segments)
+
+
+def _roster_target(segments: tuple[str, ...]) -> _RosterTarget | None:
+    """The target of the decoded segments below ROSTER_ROOT, None if they have another form."""
+    match segments:
+        case [registry, "namespaces", namespace, "groups", group, "services", service]:
+            named = _RosterTarget(registry, service, namespace, group)
+        case [registry, "namespaces", namespace, "services", service]:
+            named = _RosterTarget(registry, service, namespace)
+        case [registry, "groups", group, "services", service]:
+            named = _RosterTarget(registry, service, group=group)
+        case [registry, "services", service]:
+            named = _RosterTarget(registry, service)
+        case _:
+            return None
+    return named if all(segments) else None
 
 
 def _plain_kind(segments: tuple[str, ...]) -> RequestKind:

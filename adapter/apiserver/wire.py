@@ -1,7 +1,7 @@
-"""Metric lists as JSON, in the shapes of custom.metrics.k8s.io v1beta1 and v1beta2 and external.metrics.k8s.io v1beta1.
+"""Encodes metric lists as JSON: custom.metrics.k8s.io v1beta1 and v1beta2, and external.metrics.k8s.io v1beta1.
 
 Values are canonical quantities, exact to nano-units: the HPA itself rounds up to milli-units, per item. `selector` is
-always there (null); a window is whole seconds and absent where none is known; a timestamp is the sample's own.
+always present (null); a window is in whole seconds and absent if unknown; a timestamp is that of the sample.
 """
 
 import functools
@@ -16,7 +16,7 @@ from adapter.runtime.times import format_time
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """One number: canonical quantity, when it was sampled (epoch seconds), over how many seconds (None: not known)."""
+    """One value: canonical quantity, sample time (epoch seconds), window in seconds (None: unknown)."""
 
     text: str
     at: float
@@ -120,7 +120,7 @@ _EXTERNAL_HEAD = _head("ExternalMetricValueList", EXTERNAL, "v1beta1")
 
 
 def metric_value_list(version: str, items: Iterable[MetricValue]) -> bytes:
-    """A MetricValueList in the version asked for."""
+    """A MetricValueList in the given version."""
     return b"%b%b}" % (_CUSTOM_HEADS[version], _encode([_CUSTOM[version](item) for item in items]))
 
 

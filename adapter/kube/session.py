@@ -35,6 +35,8 @@ _OK = range(200, 300)
 _UNAUTHORIZED = 401
 _USER_AGENT = f"effective-load/{package_version()}"
 
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
 
 LARGEST_ANSWER = 16 * MIB
 """Bytes of an answer: an object has a few MiB at most, and lists are read in pages."""
@@ -115,7 +117,7 @@ class Session:
         path: str,
         *,
         params: Mapping[str, str] | None = None,
-        accept: str = "application/json",
+        accept: str = JSON,
         timeout: float = 10.0,  # noqa: ASYNC109  a deadline is part of what is asked here
         largest: int = LARGEST_ANSWER,
     ) -> bytes:
@@ -136,7 +138,7 @@ class Session:
         timeout: float = 10.0,  # noqa: ASYNC109  see `get`
     ) -> AsyncIterator[Body]:
         """The body of a GET to a source, counted by the budget of answers until this context ends."""
-        question = _Question("GET", path, None, {"Accept": "application/json"})
+        question = _Question("GET", path, None, {"Accept": JSON})
         async with self._budget.lease(source) as lease:
             yield (await self._whole(question, timeout, limit, lease)).body
 
@@ -147,8 +149,8 @@ class Session:
         *,
         params: Mapping[str, str] | None = None,
         body: bytes | None = None,
-        content_type: str = "application/json",
-        accept: str = "application/json",
+        content_type: str = JSON,
+        accept: str = JSON,
         timeout: float = 10.0,  # noqa: ASYNC109  see `get`
         largest: int = LARGEST_ANSWER,
     ) -> Response:
@@ -180,7 +182,7 @@ class Session:
 
         A line of more than LARGEST_LINE raises TooLarge, an end in the middle of one Unreachable.
         """
-        question = _Question("GET", path, params, {"Accept": "application/json"}, idle=idle)
+        question = _Question("GET", path, params, {"Accept": JSON}, idle=idle)
         answer = await self._opened(question)
         lines = _lines(question, answer)
         try:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from adapter.load.membership import out_word
 from adapter.load.roster import Instance
 from adapter.registries.roster import ServiceKey
-from adapter.telemetry.registries import RegistryRow
+from adapter.telemetry.rows import RegistryRow
 
 STATES = ("in", "out", "unhealthy")
 

@@ -50,7 +50,7 @@ async def ask(
         picture, scales or StubScales(), lambda _: stale, lambda: FILLING, lambda: now, decide=decide
     )
     asked = parse_target(target)
-    assert asked.fault is None, asked.fault
+    assert asked.error is None, asked.error
     body = await (answers.external(asked) if asked.kind is RequestKind.EXTERNAL else answers.custom(asked))
     return msgspec.json.decode(body)
 

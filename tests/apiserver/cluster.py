@@ -11,7 +11,7 @@ from aiohttp import web
 
 CONFIG_MAP = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
 SECRETS = "/api/v1/namespaces/adapter/secrets"
-SECRET = f"{SECRETS}/effective-load-serving"
+SECRET = f"{SECRETS}/effective-load-tls"
 SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"

@@ -15,13 +15,13 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from yarl import URL
 
-from adapter.apiserver.ports import Registries
 from adapter.apiserver.server import ApiServer, ServerOptions
 from adapter.apiserver.serving.certificate_manager import TlsOptions
 from adapter.kube.credentials import ClusterAccess
 from adapter.kube.errors import KubeError
 from adapter.kube.session import Session
 from adapter.load.spec import Scale
+from adapter.registries.manager import RegistryManager
 from adapter.snapshot import SnapshotStore
 from adapter.telemetry.metrics import Metrics
 from harness import snapshots
@@ -80,7 +80,7 @@ class Service:
     """The server under test, with clients."""
 
     def __init__(
-        self, cluster: Cluster, session: Session, options: ServerOptions, registries: Registries | None = None
+        self, cluster: Cluster, session: Session, options: ServerOptions, registries: RegistryManager | None = None
     ) -> None:
         self.cluster = cluster
         self.session = session
@@ -91,11 +91,11 @@ class Service:
         self.wall = Clock(session.clock._wall())
         self.monotonic = Clock(1000.0)
         self.server = ApiServer(
-            picture=self.picture,
+            snapshots=self.picture,
             session=session,
             scales=self.scales,
-            stale=lambda _: self.sentence,
-            filling=lambda: "the Kubernetes caches are still being filled: pods",
+            stale_reason=lambda _: self.sentence,
+            unsynced_reason=lambda: "the Kubernetes caches are still being filled: pods",
             metrics=self.metrics,
             options=options,
             registries=registries,
@@ -186,8 +186,17 @@ def client_authority() -> trustme.CA:
 
 @pytest.fixture
 def options() -> ServerOptions:
-    tls = TlsOptions(namespace="adapter", api_services=SERVICES, round_seconds=0.05, poll_seconds=0.05)
-    return ServerOptions(tls=tls, address="127.0.0.1", port=0, external=True, trust_seconds=0.05, grace_seconds=2)
+    tls = TlsOptions(
+        namespace="adapter",
+        service="effective-load",
+        secret="effective-load-tls",
+        api_services=SERVICES,
+        round_seconds=0.05,
+        poll_seconds=0.05,
+    )
+    return ServerOptions(
+        tls=tls, address="127.0.0.1", port=0, external=True, requestheader_seconds=0.05, grace_seconds=2
+    )
 
 
 @contextlib.asynccontextmanager

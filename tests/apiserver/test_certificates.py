@@ -18,7 +18,7 @@ from adapter.apiserver.serving.tls import server_context
 from adapter.apiserver.status import CertificateError
 
 NOW = 1_800_000_000.0
-NAMES = TlsOptions(namespace="ns", service="svc").names
+NAMES = TlsOptions(namespace="ns", service="svc", secret="tls").names
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def test_the_certificate_is_for_every_name_of_the_service(stock: CertificateBund
 
 
 def test_keys_are_p256_and_lives_are_ten_years_and_ninety_days(stock: CertificateBundle) -> None:
-    [authority] = cs.load_certificates(stock.authorities)
+    [authority] = cs.load_certificates(stock.ca_certificates)
     for certificate, life in ((authority, 3650 * DAY), (stock.serving.leaf, 90 * DAY)):
         key = certificate.public_key()
         assert isinstance(key, ec.EllipticCurvePublicKey)
@@ -55,7 +55,7 @@ def test_a_strict_client_that_trusts_the_authority_trusts_the_server() -> None:
     stock = cs.create_bundle(NAMES, dt.datetime.now(dt.UTC).timestamp())
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.verify_flags |= ssl.VERIFY_X509_STRICT
-    client.load_verify_locations(cadata=stock.authorities)
+    client.load_verify_locations(cadata=stock.ca_certificates)
     shake(server_context(stock.serving, ""), client, "svc.ns.svc")
     with pytest.raises(ssl.SSLCertVerificationError):
         shake(server_context(stock.serving, ""), client, "other.ns.svc")
@@ -104,7 +104,7 @@ def test_the_certificate_is_renewed_after_two_thirds_of_its_life_from_the_same_a
 ) -> None:
     now = NOW + 60 * DAY + 1
     after = cs.with_new_leaf(cs.with_new_authority(stock, now), NAMES, now)
-    assert after.authorities == stock.authorities
+    assert after.ca_certificates == stock.ca_certificates
     assert after.serving != stock.serving
     assert after.serving.key != stock.serving.key
 
@@ -117,8 +117,8 @@ def test_another_name_makes_another_certificate(stock: CertificateBundle) -> Non
 def test_a_new_authority_is_announced_before_it_signs(stock: CertificateBundle) -> None:
     now = NOW + 2500 * DAY
     announced = cs.with_new_authority(stock, now)
-    fresh, old = cs.load_certificates(announced.authorities)
-    assert [old] == cs.load_certificates(stock.authorities)
+    fresh, old = cs.load_certificates(announced.ca_certificates)
+    assert [old] == cs.load_certificates(stock.ca_certificates)
     assert fresh.subject != old.subject
     assert announced.serving == stock.serving
     assert not announced.is_current
@@ -132,14 +132,14 @@ def test_an_expired_authority_is_announced_no_more(stock: CertificateBundle) -> 
     now = NOW + 2500 * DAY
     both = cs.with_new_authority(stock, now)
     later = cs.with_new_authority(both, NOW + 3651 * DAY)
-    assert len(cs.load_certificates(both.authorities)) == 2
-    assert cs.load_certificates(later.authorities) == cs.load_certificates(both.authorities)[:1]
+    assert len(cs.load_certificates(both.ca_certificates)) == 2
+    assert cs.load_certificates(later.ca_certificates) == cs.load_certificates(both.ca_certificates)[:1]
 
 
 def test_a_leaf_never_outlives_its_authority(stock: CertificateBundle) -> None:
     now = NOW + 3640 * DAY
     after = cs.with_new_leaf(stock, NAMES, now)
-    [authority] = cs.load_certificates(after.authorities)
+    [authority] = cs.load_certificates(after.ca_certificates)
     assert span(after.serving.leaf)[1] <= span(authority)[1]
 
 
@@ -147,16 +147,16 @@ def test_what_cannot_be_served_is_named(stock: CertificateBundle) -> None:
     other = cs.create_bundle(NAMES, NOW)
     cases = {
         "no certificate can be read": CertificateBundle(
-            KeyPair("", stock.serving.key), stock.authorities, stock.authority_key
+            KeyPair("", stock.serving.key), stock.ca_certificates, stock.ca_key
         ),
         "private key cannot be read": CertificateBundle(
-            KeyPair(stock.serving.certificate, "x"), stock.authorities, stock.authority_key
+            KeyPair(stock.serving.certificate, "x"), stock.ca_certificates, stock.ca_key
         ),
         "does not belong to the certificate": CertificateBundle(
-            KeyPair(stock.serving.certificate, other.serving.key), stock.authorities, stock.authority_key
+            KeyPair(stock.serving.certificate, other.serving.key), stock.ca_certificates, stock.ca_key
         ),
-        "authority's key does not belong": CertificateBundle(stock.serving, stock.authorities, other.authority_key),
-        "from none of the authorities": CertificateBundle(other.serving, stock.authorities, stock.authority_key),
+        "authority's key does not belong": CertificateBundle(stock.serving, stock.ca_certificates, other.ca_key),
+        "from none of the authorities": CertificateBundle(other.serving, stock.ca_certificates, stock.ca_key),
     }
     for sentence, broken in cases.items():
         with pytest.raises(CertificateError, match=sentence):
@@ -174,7 +174,7 @@ def test_pairs_of_others_are_checked_whatever_their_keys() -> None:
 
 
 def test_contexts_offer_no_way_to_resume_a_session_by_ticket(stock: CertificateBundle) -> None:
-    context = server_context(stock.serving, stock.authorities)
+    context = server_context(stock.serving, stock.ca_certificates)
     assert context.num_tickets == 0
     assert context.options & ssl.OP_NO_TICKET
     assert context.minimum_version is ssl.TLSVersion.TLSv1_2

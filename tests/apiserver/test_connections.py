@@ -44,7 +44,7 @@ async def test_an_answer_goes_out_in_one_write(
 ) -> None:
     reader, writer = await opened(service, proxy)
     await answered(reader, writer)
-    [connection] = [c for c in service.server._http.connections if c.peer.certificate]  # type: ignore[attr-defined]
+    [connection] = [c for c in service.server._connections.connections if c.peer.certificate]  # type: ignore[attr-defined]
     written: list[bytes] = []
     write = connection.transport.write  # type: ignore[union-attr]
 
@@ -57,7 +57,7 @@ async def test_an_answer_goes_out_in_one_write(
     [whole] = written
     assert whole.startswith(b"HTTP/1.1 200 OK\r\n")
     assert whole.endswith(b"}]}")
-    plain = connection.line.get_extra_info("socket")  # type: ignore[attr-defined]
+    plain = connection.raw_transport.get_extra_info("socket")  # type: ignore[attr-defined]
     assert plain.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     writer.close()
 
@@ -298,7 +298,7 @@ def test_an_imposter_of_the_same_name_is_not_verified(front_proxy: trustme.CA) -
 def test_an_expired_authority_vouches_for_nobody() -> None:
     authority = trustme.CA()
     trust = trust_in(authority)
-    end = trust.roots[0].not_valid_after_utc
+    end = trust.requestheader_certificates[0].not_valid_after_utc
     late = authority.issue_cert("late.test", common_name="front-proxy-client", not_after=end + dt.timedelta(days=1))
     assert peer_with(late).is_front_proxy(trust, end.timestamp() - 1)
     assert not peer_with(late).is_front_proxy(trust, end.timestamp())

@@ -34,7 +34,7 @@ def raw(*pairs: tuple[str, str]) -> RawHeaders:
 
 
 def who(words: IdentityHeaders, *pairs: tuple[str, str]) -> Identity | None:
-    return words.identity(words.said(raw(*pairs)))
+    return words.identity(words.select(raw(*pairs)))
 
 
 @pytest.fixture(scope="module")
@@ -101,14 +101,14 @@ def test_a_uid_is_taken_only_where_the_proxy_is_known_to_set_it(front_proxy: tru
 @given(st.lists(st.tuples(st.text(st.characters(codec="ascii")), st.text(st.characters(codec="utf-8"))), max_size=20))
 def test_no_header_whatever_makes_the_reading_fail(pairs: list[tuple[str, str]]) -> None:
     words = IdentityHeaders(EMPTY_CONFIG)
-    assert words.identity(words.said(raw(*pairs))) is None
+    assert words.identity(words.select(raw(*pairs))) is None
 
 
 def test_names_without_number_do_not_fill_the_memory(front_proxy: trustme.CA) -> None:
     words = IdentityHeaders(parse_config_map(config(front_proxy)))
     for number in range(6000):
         who(words, (f"X-Remote-Extra-{number}", "v"), ("X-Remote-User", f"u{number}"))
-    assert len(words._tells) <= 1024
+    assert len(words._known_names) <= 1024
     assert len(words._identities) <= 4096
 
 
@@ -312,7 +312,7 @@ async def test_an_established_connection_loses_its_word_with_its_authority(
     """Nothing is closed by hand here: the request itself is judged, on the very connection that was good before."""
     reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port, ssl=service.context(proxy))
     request = f"GET {METRIC} HTTP/1.1\r\nHost: x\r\nX-Remote-User: {HPA}\r\n\r\n".encode()
-    service.server._http.dismiss = lambda _: None  # type: ignore[method-assign,assignment]  # as if the sweep were late
+    service.server._connections.dismiss = lambda _: None  # type: ignore[method-assign,assignment]  # as if the sweep were late
     try:
         assert await exchange(reader, writer, request) == 200
         cluster.trust(pem(trustme.CA()))

@@ -44,7 +44,13 @@ async def session(api_server: ControlPlane) -> AsyncIterator[Session]:
 async def service(
     api_server: ControlPlane, session: Session, options: ServerOptions, registered: str
 ) -> AsyncIterator[Service]:
-    tls = TlsOptions(namespace=registered, api_services=NAMES, round_seconds=0.2)
+    tls = TlsOptions(
+        namespace=registered,
+        service="effective-load",
+        secret="effective-load-tls",
+        api_services=NAMES,
+        round_seconds=0.2,
+    )
     service = Service(None, session, dataclasses.replace(options, tls=tls))  # type: ignore[arg-type]  # the real one
     pods = [snapshots.reading("p1", cpu=100)]
     service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now(), pods=pods)))
@@ -88,7 +94,7 @@ async def test_the_aggregator_trusts_the_authority_it_was_given_and_proxies_to_u
     assert answer.status == 200
     assert answer.json()["items"][0]["value"] == "1500m"
 
-    secret = api_server.client.get(f"/api/v1/namespaces/{registered}/secrets/effective-load-serving")
+    secret = api_server.client.get(f"/api/v1/namespaces/{registered}/secrets/effective-load-tls")
     for name in NAMES:
         spec = api_server.client.get(f"/apis/apiregistration.k8s.io/v1/apiservices/{name}")["spec"]
         assert spec["caBundle"] == secret["data"]["ca.crt"]
@@ -273,7 +279,7 @@ async def test_a_secret_that_is_deleted_comes_back_and_the_aggregator_follows(
     api_server: ControlPlane, service: Service, registered: str
 ) -> None:
     await available(api_server)
-    path = f"/api/v1/namespaces/{registered}/secrets/effective-load-serving"
+    path = f"/api/v1/namespaces/{registered}/secrets/effective-load-tls"
     before = api_server.client.get(path)["data"]["ca.crt"]
     await asyncio.to_thread(api_server.client.delete, path)
     async with asyncio.timeout(60):

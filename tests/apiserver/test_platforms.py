@@ -118,10 +118,10 @@ async def test_a_refusal_is_a_status(service: Service, listener: Listener, code:
 
 
 async def test_a_document_that_is_too_large_is_not_taken(service: Service, listener: Listener) -> None:
-    answer = await put(service, body=io.BytesIO(b"x" * (roster_push.LARGEST_DOCUMENT + 1)))
+    answer = await put(service, body=io.BytesIO(b"x" * (roster_push.MAX_DOCUMENT_BYTES + 1)))
     assert (answer.status, answer.message) == (413, "the document is larger than 1 MiB")
     assert listener.told == []
-    assert (await put(service, body=io.BytesIO(b"x" * roster_push.LARGEST_DOCUMENT))).status == 204
+    assert (await put(service, body=io.BytesIO(b"x" * roster_push.MAX_DOCUMENT_BYTES))).status == 204
 
 
 async def test_a_document_that_does_not_come_is_not_waited_for(

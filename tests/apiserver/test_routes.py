@@ -91,7 +91,7 @@ def test_a_target_tells_what_is_asked_and_the_right_it_takes(
     target: str, kind: RequestKind, attributes: Attributes
 ) -> None:
     found = parse_target(target)
-    assert (found.kind, found.attributes, found.fault) == (kind, attributes, None)
+    assert (found.kind, found.attributes, found.error) == (kind, attributes, None)
 
 
 def test_a_namespace_metric_keeps_its_name() -> None:
@@ -117,7 +117,7 @@ def test_a_plus_in_a_path_is_a_plus() -> None:
 @pytest.mark.parametrize("query", ["", "?labelSelector=", "?labelSelector=&metricLabelSelector="])
 def test_an_absent_or_empty_selector_selects_everything(query: str) -> None:
     found = parse_target(f"{BASE}/namespaces/d/pods/%2A/eff{query}")
-    assert (found.labels, found.series, found.fault) == (None, None, None)
+    assert (found.labels, found.series, found.error) == (None, None, None)
 
 
 @given(st.lists(metric_names, min_size=3, max_size=3), selectors, selectors)
@@ -128,7 +128,7 @@ def test_any_names_and_selectors_survive_the_encoding_of_the_aggregator(
     path = "/".join(quote(part, safe="") for part in ("namespaces", namespace, "pods", name, metric))
     query = urlencode({"labelSelector": str(labels), "metricLabelSelector": str(series)})
     found = parse_target(f"{BASE}/{path}?{query}")
-    assert found.fault is None
+    assert found.error is None
     assert (found.namespace, found.name, found.metric) == (namespace, name, metric)
     assert (found.labels, found.series) == (labels, series)
 
@@ -137,7 +137,7 @@ def test_any_names_and_selectors_survive_the_encoding_of_the_aggregator(
 def test_no_target_whatever_makes_the_parser_fail(text: str) -> None:
     for target in (text, f"/{text}", f"{BASE}/{text}", f"{BASE}/namespaces/d/pods/p/m?{text}"):
         found = parse_target(target)
-        assert found.fault is None or found.fault.code in {400, 405}
+        assert found.error is None or found.error.code in {400, 405}
         assert found.attributes.path or found.attributes.resource
 
 
@@ -164,7 +164,7 @@ def test_no_target_whatever_makes_the_parser_fail(text: str) -> None:
     ],
 )
 def test_what_is_wrong_is_said_in_a_sentence(target: str, code: int, says: str) -> None:
-    fault = parse_target(target).fault
+    fault = parse_target(target).error
     assert fault is not None
     assert fault.code == code
     assert says in fault.message

@@ -112,7 +112,7 @@ async def test_a_fault_of_our_own_is_a_status_that_tells_no_secrets(
     def broken() -> str:
         raise RuntimeError("s3cr3t")
 
-    monkeypatch.setattr(service.server._authenticator._words, "said", lambda _: broken())
+    monkeypatch.setattr(service.server._authenticator._identity_headers, "select", lambda _: broken())
     answer = await hpa(service, EFFECTIVE, proxy)
     assert "s3cr3t" not in refused(answer, 500, "InternalError")
     assert (await service.ask("/livez")).status == 200
@@ -286,7 +286,7 @@ async def test_a_connection_older_than_what_is_known_of_the_front_proxy_is_never
     service = Service(cluster, session, options)
     service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now())))
     if not is_dismissed:
-        monkeypatch.setattr(service.server, "_dismiss", lambda: None)
+        monkeypatch.setattr(service.server, "_dismiss_peers", lambda: None)
     async with running(service):
         assert (await service.ask("/livez", leaf=proxy)).status == 200  # with a handshake that asks for nothing
         read.set()
@@ -326,14 +326,14 @@ async def test_a_right_that_is_missing_is_named_with_what_gives_it_until_it_is_t
 async def test_what_is_known_but_not_in_use_is_not_ready(service: Service, proxy: trustme.LeafCert) -> None:
     """Connections made in between would go without the certificate that tells who they are."""
     server = service.server
-    assert server._served is not None
+    assert server._in_use is not None
     assert server._temporary is not None
-    pair, authority = server._served
+    pair, authority = server._in_use
     for not_yet in ((server._temporary, authority), (pair, "")):
-        server._served = not_yet
+        server._in_use = not_yet
         said = await service.ask("/readyz/tls", leaf=proxy, headers=as_user())
         assert (said.status, b"not in use yet" in said.body) == (500, True)
-    server._served = (pair, authority)
+    server._in_use = (pair, authority)
     assert (await service.ask("/readyz/tls")).body == b"ok"
 
 
@@ -396,10 +396,10 @@ async def test_no_connection_is_lost_while_certificates_change(service: Service,
     stop = asyncio.Event()
     asking = [asyncio.create_task(keep_asking(stop)) for _ in range(4)]
     for _ in range(20):
-        served = service.server._served
+        served = service.server._in_use
         service.cluster.objects.pop(SECRET, None)
         async with asyncio.timeout(30):
-            while service.server._served == served:  # noqa: ASYNC110
+            while service.server._in_use == served:  # noqa: ASYNC110
                 await asyncio.sleep(0.002)
     stop.set()
     assert sum(await asyncio.gather(*asking)) > 20
@@ -413,10 +413,10 @@ async def test_no_session_outlives_its_context(
     context = service.context(proxy)
     context.maximum_version = context.minimum_version = version
     session, _ = await asyncio.to_thread(connect, service.server.port, context, None)
-    served = service.server._served
+    served = service.server._in_use
     del service.cluster.objects[SECRET]
     async with asyncio.timeout(30):
-        while service.server._served == served:  # noqa: ASYNC110
+        while service.server._in_use == served:  # noqa: ASYNC110
             await asyncio.sleep(0.002)
     _, reused = await asyncio.to_thread(connect, service.server.port, context, session)
     assert not reused

@@ -52,7 +52,7 @@ async def test_what_is_read_is_handed_on_once(follower: Follower, cluster: Clust
     assert "has not been read" in (follower.watch.check() or "")
     await follower.follow(3)
     [trust] = follower.applied
-    assert (trust.allowed, trust.user_headers) == (frozenset({"front-proxy-client"}), ("x-remote-user",))
+    assert (trust.allowed_names, trust.user_headers) == (frozenset({"front-proxy-client"}), ("x-remote-user",))
     assert trust.extra_prefixes == ("x-remote-extra-",)
     assert follower.watch.check() is None
     assert follower.slept == [5, 5, 5]
@@ -65,8 +65,8 @@ async def test_every_change_is_handed_on(follower: Follower, cluster: Cluster, f
     await follower.follow(1)
     cluster.trust(pem(trustme.CA()), allowed=["other"])
     await follower.follow(1)
-    assert [sorted(trust.allowed) for trust in follower.applied] == [["front-proxy-client"], ["other"], ["other"]]
-    assert len({trust.authority for trust in follower.applied}) == 2
+    assert [sorted(trust.allowed_names) for trust in follower.applied] == [["front-proxy-client"], ["other"], ["other"]]
+    assert len({trust.requestheader_ca for trust in follower.applied}) == 2
 
 
 async def test_a_change_of_anything_else_in_it_is_none(
@@ -102,10 +102,10 @@ async def test_what_is_known_stays_while_it_cannot_be_read(
     await follower.follow(1)
     del cluster.objects[CONFIG_MAP]
     with pytest.raises(NotFound):
-        await follower.watch.look()
+        await follower.watch.read_once()
     cluster.put(CONFIG_MAP, {"data": {"requestheader-client-ca-file": "x"}})
     with pytest.raises(CertificateError):
-        await follower.watch.look()
+        await follower.watch.read_once()
     assert len(follower.applied) == 1
     assert follower.watch.check() is None
 
@@ -115,7 +115,7 @@ async def test_a_cluster_without_a_front_proxy_is_known_as_such(
     follower: Follower, cluster: Cluster, data: dict[str, str] | None
 ) -> None:
     cluster.put(CONFIG_MAP, {"data": data})
-    await follower.watch.look()
+    await follower.watch.read_once()
     [trust] = follower.applied
-    assert trust.authority == ""
+    assert trust.requestheader_ca == ""
     assert follower.watch.check() is None

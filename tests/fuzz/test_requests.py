@@ -216,7 +216,7 @@ async def test_values_in_every_header_and_pieces_in_every_target_are_answered(
 def test_any_target_has_a_route_or_a_fault(target: str) -> None:
     found = in_a_step(lambda: uncached(parse_target)(target))
     hash(found)
-    str(found.fault)
+    str(found.error)
     str(found.labels)
 
 

@@ -13,7 +13,7 @@ from adapter.load.spec import Stance
 from adapter.policy import memory_json, status_memory
 from adapter.settings.notification_rules import FIELDS
 from adapter.settings.notifications import Severity, Topic
-from adapter.telemetry.policies import MODES, VERDICTS
+from adapter.telemetry.rows import MODES, VERDICTS
 from tests.companion.kit import Leader
 from tests.recorded.cases import cases, problems
 from tests.recorded.shapes import shape

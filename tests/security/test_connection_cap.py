@@ -17,7 +17,7 @@ from adapter.inbound.connections import DEFAULT_LIMITS, ConnectionLimits
 from adapter.inbound.fairness import EvictingPool, FairQueue
 from adapter.kube.session import Session
 from adapter.telemetry.metrics import Metrics
-from adapter.telemetry.policies import PolicyRow
+from adapter.telemetry.rows import PolicyRow
 from adapter.telemetry.server import listen
 from harness import snapshots
 from tests.apiserver.asking import POLICY
@@ -25,7 +25,7 @@ from tests.apiserver.cluster import TOKENS, Cluster
 from tests.apiserver.conftest import HPA, Service, pem, running
 from tests.security.wires import Wire, asked, connected, drop, is_ended, opened
 
-FEW = ConnectionLimits(strangers=8, newcomers=8)
+FEW = ConnectionLimits(unknown_clients=8, handshakes=8)
 OTHER = "127.0.0.2"
 METRIC = f"{POLICY}/effective_cpu"
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -58,18 +58,18 @@ async def strangers(service: Service, number: int) -> list[Wire]:
 
 
 async def test_one_stranger_too_many_costs_the_oldest_that_is_idle(strict: Service) -> None:
-    wires = await strangers(strict, FEW.strangers)
+    wires = await strangers(strict, FEW.unknown_clients)
     assert (await asked(wires[0], HEALTH)).split()[1] == b"200"  # and is the youngest now
     wires += await strangers(strict, 1)
     assert await is_ended(wires[1])
-    for index in (0, 2, FEW.strangers):
+    for index in (0, 2, FEW.unknown_clients):
         assert (await asked(wires[index], HEALTH)).split()[1] == b"200"
     drop(*wires)
 
 
 async def test_the_front_proxy_is_spared_however_many_strangers_come(strict: Service, proxy: trustme.LeafCert) -> None:
-    proxies = [await opened(strict, proxy) for _ in range(2 * FEW.strangers)]
-    wires = await strangers(strict, 3 * FEW.strangers)
+    proxies = [await opened(strict, proxy) for _ in range(2 * FEW.unknown_clients)]
+    wires = await strangers(strict, 3 * FEW.unknown_clients)
     for wire in proxies:
         assert (await asked(wire, REQUEST)).split()[1] == b"200"
     new = await opened(strict, proxy)
@@ -83,7 +83,7 @@ async def test_a_stranger_that_waits_for_its_answer_is_spared_while_others_are_i
     waiting = await opened(strict)
     answered = asyncio.create_task(asked(waiting, TOKEN))
     await strict.cluster.until(lambda: strict.cluster.asked[f"POST {TOKENS}"] > 0)
-    wires = await strangers(strict, 2 * FEW.strangers)
+    wires = await strangers(strict, 2 * FEW.unknown_clients)
     held.set()
     assert (await answered).split()[1] == b"200"
     drop(waiting, *wires)
@@ -92,14 +92,14 @@ async def test_a_stranger_that_waits_for_its_answer_is_spared_while_others_are_i
 async def test_an_address_with_many_connections_costs_the_others_none(strict: Service) -> None:
     kubelet = await opened(strict, source=OTHER)
     assert (await asked(kubelet, HEALTH)).split()[1] == b"200"
-    wires = await strangers(strict, 3 * FEW.strangers)
+    wires = await strangers(strict, 3 * FEW.unknown_clients)
     assert (await asked(kubelet, HEALTH)).split()[1] == b"200"
     drop(kubelet, *wires)
 
 
 async def test_handshakes_that_go_no_further_keep_nobody_out(strict: Service, proxy: trustme.LeafCert) -> None:
-    begun = [await connected(strict.server.port) for _ in range(3 * FEW.newcomers)]
-    for wire in begun[-FEW.newcomers :]:
+    begun = [await connected(strict.server.port) for _ in range(3 * FEW.handshakes)]
+    for wire in begun[-FEW.handshakes :]:
         wire[1].write(b"\x16\x03\x01\x02\x00\x01")
     for leaf in (None, proxy):
         wire = await opened(strict, leaf)
@@ -135,7 +135,7 @@ async def test_the_telemetry_port_has_a_cap_of_its_own() -> None:
     async with listen(Metrics(), "127.0.0.1", 0, FEW) as port:
         prometheus = await connected(port, source=OTHER)
         assert (await asked(prometheus, HEALTH)).split()[1] == b"200"
-        wires = [await connected(port) for _ in range(3 * FEW.strangers)]
+        wires = [await connected(port) for _ in range(3 * FEW.unknown_clients)]
         assert (await asked(wires[-1], HEALTH)).split()[1] == b"200"
         assert (await asked(prometheus, HEALTH)).split()[1] == b"200"
         assert await is_ended(wires[0])
@@ -143,8 +143,8 @@ async def test_the_telemetry_port_has_a_cap_of_its_own() -> None:
 
 
 def test_there_is_room_for_more_than_who_should_come() -> None:
-    assert DEFAULT_LIMITS.strangers >= 128
-    assert DEFAULT_LIMITS.newcomers >= 64
+    assert DEFAULT_LIMITS.unknown_clients >= 128
+    assert DEFAULT_LIMITS.handshakes >= 64
 
 
 # --- turns

@@ -171,8 +171,8 @@ async def test_the_former_path_says_which_one_it_is_now(service: Service, listen
 
 def test_bytes_that_are_no_text_name_no_service() -> None:
     found = parse_target("/registries/own/services/\udcff")  # as aiohttp hands on a byte that is no UTF-8
-    assert found.fault is not None
-    assert found.fault.code == 400
+    assert found.error is not None
+    assert found.error.code == 400
 
 
 async def test_a_wildcard_in_a_name_is_no_wildcard_in_a_rule(service: Service, cluster: Cluster) -> None:
@@ -201,7 +201,7 @@ def test_no_two_targets_share_an_authorized_path(one: Told, other: Told) -> None
     assume(not {".", ".."} & {*one, *other})
     assume(one != other)
     found = [asked(*one), asked(*other)]
-    assert [each.fault for each in found] == [None, None]
+    assert [each.error for each in found] == [None, None]
     assert found[0].attributes.path != found[1].attributes.path
 
 

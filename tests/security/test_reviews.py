@@ -15,9 +15,8 @@ from adapter.apiserver.authentication import authenticator as authentication
 from adapter.apiserver.authentication.authenticator import Authenticator
 from adapter.apiserver.authentication.identity import Identity
 from adapter.apiserver.authentication.requestheader import NO_CERTIFICATE
-from adapter.apiserver.authorization.authorizer import Authorizer
+from adapter.apiserver.authorization.authorizer import MAX_KEY_SIZE, MAX_REVIEWS, Authorizer
 from adapter.apiserver.authorization.fair_gate import FairGate
-from adapter.apiserver.authorization.rulings import MAX_KEY_SIZE, MAX_REVIEWS
 from adapter.apiserver.request_info import Attributes
 from adapter.apiserver.status import StatusError
 from adapter.telemetry.metrics import Metrics
@@ -173,7 +172,7 @@ async def test_who_gives_up_waiting_leaves_no_place_taken() -> None:
     gate, entered = FairGate(2, 1, 10), []
 
     async def visit(name: str, leave: asyncio.Event) -> None:
-        async with gate.turn("one", 30):
+        async with gate.slot("one", 30):
             entered.append(name)
             await leave.wait()
 
@@ -186,7 +185,7 @@ async def test_who_gives_up_waiting_leaves_no_place_taken() -> None:
     assert entered == ["a", "c"]
     last.set()
     await ended(*tasks)
-    async with asyncio.timeout(5), gate.turn("one", 5), gate.turn("other", 5):
+    async with asyncio.timeout(5), gate.slot("one", 5), gate.slot("other", 5):
         pass
 
 
@@ -194,7 +193,7 @@ async def test_a_place_that_comes_free_as_its_waiter_is_cancelled_is_passed_on()
     gate, leave = FairGate(1, 1, 10), asyncio.Event()
 
     async def visit() -> None:
-        async with gate.turn("one", 30):
+        async with gate.slot("one", 30):
             await leave.wait()
 
     first = asyncio.create_task(visit())
@@ -205,7 +204,7 @@ async def test_a_place_that_comes_free_as_its_waiter_is_cancelled_is_passed_on()
     await asyncio.sleep(0)
     waiting.cancel()
     await ended(first, waiting)
-    async with asyncio.timeout(5), gate.turn("other", 5):
+    async with asyncio.timeout(5), gate.slot("other", 5):
         pass
 
 

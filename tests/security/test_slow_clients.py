@@ -181,7 +181,7 @@ async def test_who_hangs_up_before_the_answers_writes_nothing_into_the_log(
     service: Service, proxy: trustme.LeafCert, caplog: pytest.LogCaptureFixture, is_known: bool, half: bool
 ) -> None:
     """Each answer that could not go out any more was a line: a hundred of them for one packet."""
-    before = set(service.server._http.connections)
+    before = set(service.server._connections.connections)
     wire = await opened(service, proxy if is_known else None)
     wire[1].write(100 * b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
     await within(wire[0].readexactly(1))
@@ -190,26 +190,26 @@ async def test_who_hangs_up_before_the_answers_writes_nothing_into_the_log(
     else:
         wire[1].close()
     async with asyncio.timeout(PATIENCE):
-        while set(service.server._http.connections) - before:  # noqa: ASYNC110 - until the last answer is given up
+        while set(service.server._connections.connections) - before:  # noqa: ASYNC110 - until the last answer is given up
             await asyncio.sleep(0.01)
     assert [record for record in caplog.records if record.name == "asyncio"] == []
     drop(wire)
 
 
 async def test_who_hangs_up_while_the_connection_is_closed_does_not_keep_it_from_being_ended(service: Service) -> None:
-    before = set(service.server._http.connections)
+    before = set(service.server._connections.connections)
     wire = await opened(service)
     assert await asked(wire, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-    (connection,) = set(service.server._http.connections) - before
+    (connection,) = set(service.server._connections.connections) - before
     assert isinstance(connection, InboundConnection)
-    assert connection.line is not None
-    connection.line.pause_reading()  # so that the client's agreement does not come
-    connection.line.close()
+    assert connection.raw_transport is not None
+    connection.raw_transport.pause_reading()  # so that the client's agreement does not come
+    connection.raw_transport.close()
     connection.eof_received()
     connection.abort()
     assert await is_ended(wire)
     async with asyncio.timeout(PATIENCE):
-        while connection in service.server._http.connections:  # noqa: ASYNC110 - told in a later turn
+        while connection in service.server._connections.connections:  # noqa: ASYNC110 - told in a later turn
             await asyncio.sleep(0)
     drop(wire)
 

@@ -63,7 +63,7 @@ class Request:
 @pytest.fixture
 def handler(service: Service) -> Handler:
     """The server's own, without a network before it."""
-    handle: Any = service.server._http.request_handler
+    handle: Any = service.server._connections.request_handler
     [found] = [cell.cell_contents for cell in handle.__closure__ if isinstance(cell.cell_contents, Handler)]
     return found
 
@@ -115,7 +115,7 @@ async def test_names_of_headers_without_number_cost_a_stranger_nothing_and_are_n
     requests = [Request("/", {f"X-A-{number}-{index}": "v" for index in range(2000)}) for number in range(15)]
     built = [Plain(one) for one in requests]
     assert statistics.median([await cost(handler, one) for one in built]) < 0.25  # ms; 1.2 before
-    assert service.server._authenticator._words._tells == {}
+    assert service.server._authenticator._identity_headers._known_names == {}
 
 
 class Plain:
@@ -191,20 +191,20 @@ async def test_a_selector_is_read_only_for_those_with_the_right_to_the_metric(
 async def test_long_targets_of_the_known_are_answered_and_not_kept(
     service: Service, proxy: trustme.LeafCert, handler: Handler
 ) -> None:
-    written = handler._answers._written
+    written = handler._provider._bodies
     selector = "%2C".join(f"l{number}%21%3Dv" for number in range(100))
     long = f"{METRIC}?metricLabelSelector={selector}"
     for target, is_kept in ((long, False), (f"{METRIC}?metricLabelSelector=a%21%3Db", True)):
         before = len(written)
         assert (await service.ask(target, leaf=proxy, headers=as_user())).status == 200
-        assert (target in request_info._kept, len(written) - before) == (is_kept, int(is_kept))
+        assert (target in request_info._cache, len(written) - before) == (is_kept, int(is_kept))
 
 
 def test_what_is_kept_is_small_and_of_a_number() -> None:
     for number in range(9000):
         parse_target(f"{PODS}?labelSelector=app%3Dweb-{number}")
-    assert len(request_info._kept) <= 8192
-    assert max(map(len, request_info._kept)) <= 512
+    assert len(request_info._cache) <= 8192
+    assert max(map(len, request_info._cache)) <= 512
 
 
 def test_routes_that_differ_only_in_what_they_select_differ_in_their_hash() -> None:
@@ -215,9 +215,9 @@ def test_routes_that_differ_only_in_what_they_select_differ_in_their_hash() -> N
 
 async def test_a_long_accept_is_read_and_not_kept(service: Service, proxy: trustme.LeafCert) -> None:
     accept = ",".join(f"text/x-{number}" for number in range(500)) + ",*/*"
-    kept = handler_module._takes_json_kept.cache_info().currsize
+    kept = handler_module._accepts_json_cached.cache_info().currsize
     answer = await service.ask(METRIC, leaf=proxy, headers={**as_user(), "Accept": accept})
-    assert (answer.status, handler_module._takes_json_kept.cache_info().currsize) == (200, kept)
+    assert (answer.status, handler_module._accepts_json_cached.cache_info().currsize) == (200, kept)
 
 
 # --- tokens

@@ -49,8 +49,8 @@ async def following(service: Service, bundle: str) -> None:
     async with asyncio.timeout(30):
         while True:
             server = service.server
-            known, served = server._authenticator.trust, server._served
-            if known.client_authority == bundle and served is not None and served[1] == known.bundle:
+            known, served = server._authenticator.config, server._in_use
+            if known.client_ca == bundle and served is not None and served[1] == known.ca_bundle:
                 return
             await asyncio.sleep(0.005)
 
@@ -95,7 +95,7 @@ async def test_a_list_with_an_empty_name_opens_the_door_to_nobody(
     other = front_proxy.issue_cert("other.test", common_name="somebody-else")
     cluster.trust(pem(front_proxy), allowed=[""])
     async with asyncio.timeout(30):
-        while service.server._authenticator.trust.allowed != {""}:  # noqa: ASYNC110
+        while service.server._authenticator.config.allowed_names != {""}:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
     assert (await service.ask(METRIC, leaf=other, headers=as_user())).status == 401
 
@@ -199,7 +199,7 @@ async def test_a_client_ca_that_is_dropped_takes_its_users_along_on_standing_con
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if not is_dismissed:
-        monkeypatch.setattr(service.server, "_dismiss", lambda: None)
+        monkeypatch.setattr(service.server, "_dismiss_peers", lambda: None)
     shown = service.context(leaf(users.issue("jane")))
     reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port, ssl=shown)
     writer.write(head(METRIC))
@@ -265,7 +265,7 @@ async def test_a_client_ca_that_makes_no_sense_takes_users_away_and_leaves_the_f
         "effective_load_errors_total", {"reason": "authentication_config"}
     )
     assert found
-    assert "client-ca-file holds no certificates" in service.server._authenticator.trust.client_fault
+    assert "client-ca-file holds no certificates" in service.server._authenticator.config.client_ca_error
 
 
 def test_bundles_with_text_between_their_certificates_are_read(authority: Holder, tmp_path: Path) -> None:
@@ -274,10 +274,10 @@ def test_bundles_with_text_between_their_certificates_are_read(authority: Holder
     found = parse_config_map(
         {"client-ca-file": bundle, "requestheader-allowed-names": msgspec.json.encode(["x"]).decode()}
     )
-    assert (len(found.client_roots), found.authority, found.allowed) == (2, "", frozenset())
+    assert (len(found.client_ca_certificates), found.requestheader_ca, found.allowed_names) == (2, "", frozenset())
     now = dt.datetime.now(dt.UTC).timestamp()
     for holder in (authority, other):
-        assert Peer((holder.issue("jane").certificate,)).user(found, now) is not None
+        assert Peer((holder.issue("jane").certificate,)).client_identity(found, now) is not None
 
 
 def test_an_authority_that_may_issue_nothing_vouches_for_nobody(authority: Holder) -> None:
@@ -285,8 +285,8 @@ def test_an_authority_that_may_issue_nothing_vouches_for_nobody(authority: Holde
     jane = authority.issue("jane")
     found = parse_config_map({"client-ca-file": jane.pem})
     now = dt.datetime.now(dt.UTC).timestamp()
-    assert Peer((jane.certificate,)).user(found, now) is not None
-    assert Peer((jane.issue("admin").certificate,)).user(found, now) is None
+    assert Peer((jane.certificate,)).client_identity(found, now) is not None
+    assert Peer((jane.issue("admin").certificate,)).client_identity(found, now) is None
 
 
 async def test_a_session_that_is_taken_up_again_is_judged_by_its_certificate(

@@ -15,8 +15,7 @@ from adapter.load.assessment import Verdict
 from adapter.load.spec import Stance
 from adapter.telemetry import metrics as module
 from adapter.telemetry.metrics import Metrics
-from adapter.telemetry.policies import MODES, POLICY_FAMILIES, VERDICTS, MetricRow, PolicyRow
-from adapter.telemetry.registries import RegistryRow
+from adapter.telemetry.rows import MODES, POLICY_FAMILIES, VERDICTS, MetricRow, PolicyRow, RegistryRow
 
 _ROWS = ("effective_load_registry_instances", "effective_load_registry_roster_age_seconds")
 

@@ -8,7 +8,7 @@ import pytest
 from blockbuster import blockbuster_ctx
 
 from adapter.telemetry.metrics import Metrics
-from adapter.telemetry.policies import PolicyRow
+from adapter.telemetry.rows import PolicyRow
 from adapter.telemetry.server import listen
 
 ROWS = [PolicyRow(namespace="shop", policy=f"p{i}", desired=3) for i in range(20)]

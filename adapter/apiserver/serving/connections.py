@@ -1,4 +1,4 @@
-"""Connections that know who is at the other end, and speak JSON even where a request cannot be read."""
+"""HTTP connections that know their TLS peer, and answer unreadable requests with a Status too."""
 
 import asyncio
 import ssl
@@ -17,7 +17,7 @@ AuthorityOf = Callable[[ssl.SSLContext], str]
 
 
 class PeerConnection(inbound.InboundConnection):
-    """One connection; `peer` is who the handshake showed. The front proxy's are known from the start."""
+    """A connection with its `peer` from the handshake; the front proxy is a known client."""
 
     __slots__ = ("_server", "peer")
 
@@ -27,7 +27,7 @@ class PeerConnection(inbound.InboundConnection):
         self._server = owner
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Look at the peer once."""
+        """Read the peer once."""
         self.peer = peer_of(transport, self._server.authority_of)
         super().connection_made(transport)
 
@@ -35,7 +35,7 @@ class PeerConnection(inbound.InboundConnection):
         return self._server.is_front_proxy(self.peer)
 
     def refusal(self, code: int, message: str) -> web.StreamResponse:
-        """A Status for what is no HTTP."""
+        """A Status for a request that cannot be parsed."""
         if code == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
             error = status.head_too_large(message)
         else:
@@ -44,7 +44,7 @@ class PeerConnection(inbound.InboundConnection):
 
 
 class PeerConnections(inbound.InboundConnections):
-    """Makes connections, and keeps those there are."""
+    """Makes connections and tracks them."""
 
     connection_type = PeerConnection
 
@@ -60,7 +60,7 @@ class PeerConnections(inbound.InboundConnections):
         self.is_front_proxy = is_front_proxy
 
     def dismiss(self, is_welcome: Callable[[Peer], bool]) -> None:
-        """Close the connections whose peer is welcome no more: idle ones now, others after their answer."""
+        """Close the connections whose peer is no longer welcome: idle ones now, others after their answer."""
         for connection in self.connections:
             if isinstance(connection, PeerConnection) and not is_welcome(connection.peer):
                 connection.leave()
