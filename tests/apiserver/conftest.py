@@ -5,7 +5,8 @@ import contextlib
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from http import HTTPStatus
+from typing import Any, NamedTuple
 
 import aiohttp
 import msgspec
@@ -220,6 +221,54 @@ async def service(
     """A ready server with one policy, `shop/checkout`."""
     cluster.trust(pem(front_proxy))
     service = Service(cluster, session, options)
+    service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now())))
+    async with running(service):
+        await service.ready()
+        yield service
+
+
+class PushedRoster(NamedTuple):
+    """A document, and the service that its path named."""
+
+    registry: str
+    service: str
+    namespace: str
+    group: str
+    document: bytes
+
+
+class RosterReceiver:
+    """Stands in for the registries: accepts every roster, unless a test sets a `rejection`."""
+
+    def __init__(self) -> None:
+        self.pushed: list[PushedRoster] = []
+        self.rejection: tuple[HTTPStatus, str] | None = None
+
+    @property
+    def services(self) -> list[tuple[str, str, str, str]]:
+        """Registry, service, namespace and group of each roster."""
+        return [roster[:4] for roster in self.pushed]
+
+    async def tell(
+        self, registry: str, service: str, namespace: str, group: str, document: bytes
+    ) -> tuple[HTTPStatus, str] | None:
+        self.pushed.append(PushedRoster(registry, service, namespace, group, document))
+        return self.rejection
+
+
+@pytest.fixture
+async def rosters() -> RosterReceiver:
+    return RosterReceiver()
+
+
+@pytest.fixture
+async def roster_service(
+    cluster: Cluster, session: Session, options: ServerOptions, front_proxy: trustme.CA, rosters: RosterReceiver
+) -> AsyncIterator[Service]:
+    """A ready server that passes rosters to `rosters`; the token `good` is a platform's."""
+    cluster.trust(pem(front_proxy))
+    cluster.tokens["good"] = {"username": "system:serviceaccount:platform:teller", "groups": ["system:authenticated"]}
+    service = Service(cluster, session, options, rosters)
     service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now())))
     async with running(service):
         await service.ready()

@@ -28,8 +28,8 @@ from adapter.telemetry import server as telemetry
 from adapter.telemetry.metrics import Metrics
 from harness import snapshots
 from tests.apiserver.cluster import REVIEWS, Cluster
-from tests.apiserver.conftest import SERVICES, Answer, Service, as_user, pem, running
-from tests.apiserver.test_platforms import DOCUMENT, Listener
+from tests.apiserver.conftest import SERVICES, Answer, RosterReceiver, Service, as_user, pem, running
+from tests.apiserver.test_platforms import DOCUMENT
 from tests.manifests.rendering import MANIFESTS, documents
 from tests.recorded.shapes import shape
 
@@ -135,7 +135,7 @@ async def _service(authority: trustme.CA) -> AsyncIterator[Service]:
             return access
 
         async with Session(load) as session:
-            service = Service(cluster, session, options, Listener())
+            service = Service(cluster, session, options, RosterReceiver())
             service.picture.swap(_picture(session.now()))
             async with running(service):
                 await service.ready()

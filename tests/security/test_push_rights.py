@@ -1,35 +1,20 @@
 """A right to push a roster covers registry, namespace, group and service, and no spelling of a path gets around it."""
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from http import HTTPStatus
 from urllib.parse import quote
 
 import pytest
-import trustme
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from adapter.apiserver.request_info import RequestInfo, RequestKind, parse_target
-from adapter.apiserver.server import ServerOptions
-from adapter.kube.session import Session
-from harness import snapshots
 from tests.apiserver.cluster import REVIEWS, Cluster, Object
-from tests.apiserver.conftest import Answer, Service, pem, running
+from tests.apiserver.conftest import Answer, RosterReceiver, Service
 
-USER = "system:serviceaccount:platform:teller"
 DOCUMENT = json.dumps({"complete": True, "instances": [], "ttlSeconds": 60})
-Told = tuple[str, str, str, str]
-
-
-class Listener:
-    """Takes every roster, and notes whose it is: registry, service, namespace, group."""
-
-    def __init__(self) -> None:
-        self.told: list[Told] = []
-
-    async def tell(self, registry: str, service: str, namespace: str, group: str, _document: bytes) -> None:
-        self.told.append((registry, service, namespace, group))
+ServiceName = tuple[str, str, str, str]
 
 
 def grants(*urls: str) -> Callable[[Object], bool]:
@@ -46,22 +31,8 @@ def grants(*urls: str) -> Callable[[Object], bool]:
 
 
 @pytest.fixture
-async def listener() -> Listener:
-    return Listener()
-
-
-@pytest.fixture
-async def service(
-    cluster: Cluster, session: Session, options: ServerOptions, front_proxy: trustme.CA, listener: Listener
-) -> AsyncIterator[Service]:
-    """A ready server that hands rosters to `listener`; the token `good` is a platform's."""
-    cluster.trust(pem(front_proxy))
-    cluster.tokens["good"] = {"username": USER, "groups": []}
-    service = Service(cluster, session, options, listener)
-    service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now())))
-    async with running(service):
-        await service.ready()
-        yield service
+def service(roster_service: Service) -> Service:
+    return roster_service
 
 
 async def put(service: Service, target: str) -> Answer:
@@ -72,7 +43,7 @@ PROD = "/registries/own/namespaces/prod"
 
 
 @pytest.mark.parametrize(
-    ("granted", "target", "told"),
+    ("granted", "target", "expected"),
     [
         (f"{PROD}/groups/a/services/order", f"{PROD}/groups/a/services/order", ("own", "order", "prod", "a")),
         (f"{PROD}/*", f"{PROD}/services/order", ("own", "order", "prod", "")),
@@ -85,11 +56,11 @@ PROD = "/registries/own/namespaces/prod"
     ],
 )
 async def test_who_has_the_right_tells(
-    service: Service, cluster: Cluster, listener: Listener, granted: str, target: str, told: Told | None
+    service: Service, cluster: Cluster, rosters: RosterReceiver, granted: str, target: str, expected: ServiceName | None
 ) -> None:
     cluster.may = grants(granted)
     assert (await put(service, target)).status == 204
-    assert listener.told == [told or ("own", "p:com.shop.Order:1.0", "prod", "")]
+    assert rosters.services == [expected or ("own", "p:com.shop.Order:1.0", "prod", "")]
 
 
 @pytest.mark.parametrize(
@@ -111,12 +82,12 @@ async def test_who_has_the_right_tells(
     ],
 )
 async def test_a_right_for_one_service_is_none_for_another(
-    service: Service, cluster: Cluster, listener: Listener, target: str
+    service: Service, cluster: Cluster, rosters: RosterReceiver, target: str
 ) -> None:
     cluster.may = grants(f"{PROD}/groups/a/services/order")
     answer = await put(service, target)
     assert (answer.status, "cannot put path" in answer.message) == (403, True)
-    assert listener.told == []
+    assert rosters.services == []
 
 
 @pytest.mark.parametrize(
@@ -129,11 +100,11 @@ async def test_a_right_for_one_service_is_none_for_another(
     ],
 )
 async def test_a_right_for_all_of_a_namespace_ends_with_the_namespace(
-    service: Service, cluster: Cluster, listener: Listener, target: str
+    service: Service, cluster: Cluster, rosters: RosterReceiver, target: str
 ) -> None:
     cluster.may = grants(f"{PROD}/*")
     assert (await put(service, target)).status == 403
-    assert listener.told == []
+    assert rosters.services == []
 
 
 @pytest.mark.parametrize(
@@ -155,18 +126,18 @@ async def test_a_right_for_all_of_a_namespace_ends_with_the_namespace(
     ],
 )
 async def test_a_path_that_names_no_service_is_refused_even_where_the_right_is_for_everything(
-    service: Service, listener: Listener, target: str, code: int
+    service: Service, rosters: RosterReceiver, target: str, code: int
 ) -> None:
     answer = await put(service, target)
-    assert (answer.status, listener.told) == (code, [])
+    assert (answer.status, rosters.services) == (code, [])
 
 
 @pytest.mark.parametrize("target", ["/registries/own/order?namespace=prod", "/registries/own/order"])
-async def test_the_former_path_says_which_one_it_is_now(service: Service, listener: Listener, target: str) -> None:
+async def test_the_former_path_says_which_one_it_is_now(service: Service, rosters: RosterReceiver, target: str) -> None:
     answer = await put(service, target)
     assert (answer.status, answer.json()["reason"]) == (HTTPStatus.NOT_FOUND, "NotFound")
     assert "/registries/REGISTRY/namespaces/NAMESPACE/groups/GROUP/services/SERVICE" in answer.message
-    assert listener.told == []
+    assert rosters.services == []
 
 
 def test_bytes_that_are_no_text_name_no_service() -> None:
@@ -197,7 +168,7 @@ TARGETS = st.tuples(NAMES, NAMES | st.just(""), NAMES | st.just(""), NAMES)
 
 
 @given(TARGETS, TARGETS)
-def test_no_two_targets_share_an_authorized_path(one: Told, other: Told) -> None:
+def test_no_two_targets_share_an_authorized_path(one: ServiceName, other: ServiceName) -> None:
     assume(not {".", ".."} & {*one, *other})
     assume(one != other)
     found = [asked(*one), asked(*other)]
@@ -206,7 +177,7 @@ def test_no_two_targets_share_an_authorized_path(one: Told, other: Told) -> None
 
 
 @given(TARGETS)
-def test_the_authorized_path_is_one_however_the_target_is_spelled(names: Told) -> None:
+def test_the_authorized_path_is_one_however_the_target_is_spelled(names: ServiceName) -> None:
     assume(not {".", ".."} & set(names))
     plain, encoded = asked(*names, safe="!$&'()*+,;=:@"), asked(*names)
     assert encoded.kind is RequestKind.REGISTRY
