@@ -44,7 +44,7 @@ def test_keys_are_p256_and_lives_are_ten_years_and_ninety_days(stock: Certificat
         assert (NOW - begin, end - NOW) == (3600, life)
 
 
-def test_the_certificate_is_a_servers_and_no_authority(stock: CertificateBundle) -> None:
+def test_the_certificate_is_for_servers_and_not_a_ca(stock: CertificateBundle) -> None:
     extensions = stock.serving.leaf.extensions
     assert extensions.get_extension_for_class(x509.BasicConstraints).value.ca is False
     usage = extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
@@ -81,7 +81,9 @@ def shake(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> ssl.SSLO
 
 @given(st.floats(0, 4000 * DAY))
 @settings(max_examples=25, deadline=None)
-def test_whenever_a_round_is_made_what_is_served_is_valid_and_announced(stock: CertificateBundle, later: float) -> None:
+def test_at_any_time_the_served_certificate_is_valid_and_its_ca_published(
+    stock: CertificateBundle, later: float
+) -> None:
     now = NOW + later
     try:
         known = cs.validated(stock, now)
@@ -94,7 +96,7 @@ def test_whenever_a_round_is_made_what_is_served_is_valid_and_announced(stock: C
     assert cs.validated(after, now) == after
 
 
-def test_nothing_changes_before_two_thirds_of_a_life_are_over(stock: CertificateBundle) -> None:
+def test_nothing_changes_before_two_thirds_of_the_lifetime(stock: CertificateBundle) -> None:
     now = NOW + 60 * DAY - 7200
     assert cs.with_new_leaf(cs.with_new_authority(stock, now), NAMES, now) is stock
 
@@ -109,12 +111,12 @@ def test_the_certificate_is_renewed_after_two_thirds_of_its_life_from_the_same_a
     assert after.serving.key != stock.serving.key
 
 
-def test_another_name_makes_another_certificate(stock: CertificateBundle) -> None:
+def test_a_new_dns_name_makes_a_new_certificate(stock: CertificateBundle) -> None:
     assert cs.dns_names(cs.with_new_leaf(stock, ["other"], NOW).serving.leaf) == ["other"]
     assert cs.with_new_leaf(stock, ["svc"], NOW) is stock
 
 
-def test_a_new_authority_is_announced_before_it_signs(stock: CertificateBundle) -> None:
+def test_a_new_ca_is_published_before_it_signs(stock: CertificateBundle) -> None:
     now = NOW + 2500 * DAY
     announced = cs.with_new_authority(stock, now)
     fresh, old = cs.load_certificates(announced.ca_certificates)
@@ -128,7 +130,7 @@ def test_a_new_authority_is_announced_before_it_signs(stock: CertificateBundle) 
     after.serving.leaf.verify_directly_issued_by(fresh)
 
 
-def test_an_expired_authority_is_announced_no_more(stock: CertificateBundle) -> None:
+def test_an_expired_ca_is_dropped(stock: CertificateBundle) -> None:
     now = NOW + 2500 * DAY
     both = cs.with_new_authority(stock, now)
     later = cs.with_new_authority(both, NOW + 3651 * DAY)
@@ -143,7 +145,7 @@ def test_a_leaf_never_outlives_its_authority(stock: CertificateBundle) -> None:
     assert span(after.serving.leaf)[1] <= span(authority)[1]
 
 
-def test_what_cannot_be_served_is_named(stock: CertificateBundle) -> None:
+def test_an_invalid_bundle_is_rejected_with_the_reason(stock: CertificateBundle) -> None:
     other = cs.create_bundle(NAMES, NOW)
     cases = {
         "no certificate can be read": CertificateBundle(
@@ -165,7 +167,7 @@ def test_what_cannot_be_served_is_named(stock: CertificateBundle) -> None:
         cs.validated(stock, NOW + 3651 * DAY)
 
 
-def test_pairs_of_others_are_checked_whatever_their_keys() -> None:
+def test_given_pairs_are_verified_with_any_kind_of_key() -> None:
     for kind in (trustme.KeyType.RSA, trustme.KeyType.ECDSA):
         leaf = trustme.CA().issue_cert("a.test", key_type=kind)
         pair = KeyPair(leaf.cert_chain_pems[0].bytes().decode(), leaf.private_key_pem.bytes().decode())
@@ -182,12 +184,12 @@ def test_contexts_offer_no_way_to_resume_a_session_by_ticket(stock: CertificateB
     assert not context.verify_flags & ssl.VERIFY_X509_STRICT
 
 
-def test_without_an_authority_no_certificate_is_asked_for(stock: CertificateBundle) -> None:
+def test_without_a_client_ca_no_certificate_is_requested(stock: CertificateBundle) -> None:
     assert server_context(stock.serving, "").verify_mode is ssl.CERT_NONE
 
 
 @pytest.mark.parametrize("broken", ["", "no pem"])
-def test_what_cannot_be_loaded_is_an_error_of_our_own(stock: CertificateBundle, broken: str) -> None:
+def test_a_pair_that_openssl_rejects_is_a_certificate_error(stock: CertificateBundle, broken: str) -> None:
     with pytest.raises(CertificateError):
         server_context(KeyPair(broken, stock.serving.key), "")
     if broken:
@@ -195,7 +197,7 @@ def test_what_cannot_be_loaded_is_an_error_of_our_own(stock: CertificateBundle, 
             server_context(stock.serving, broken)
 
 
-def test_a_young_certificate_moves_to_the_new_authority_too(stock: CertificateBundle) -> None:
+def test_a_young_certificate_is_reissued_by_the_new_ca_too(stock: CertificateBundle) -> None:
     young = cs.with_new_leaf(stock, NAMES, NOW + 2430 * DAY)
     now = NOW + 2440 * DAY
     announced = cs.with_new_authority(young, now)

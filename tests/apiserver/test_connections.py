@@ -19,9 +19,9 @@ from adapter.apiserver.serving.connections import PeerConnections
 from adapter.apiserver.serving.tls import Listener, server_context
 from adapter.kube.session import Session
 from harness import snapshots
-from tests.apiserver.asking import POLICY
 from tests.apiserver.cluster import SECRET, Cluster
 from tests.apiserver.conftest import HPA, Service, as_user, pem, running
+from tests.apiserver.metric_requests import POLICY
 
 METRIC = f"{POLICY}/effective_cpu"
 REQUEST = f"GET {METRIC} HTTP/1.1\r\nHost: x\r\nX-Remote-User: {HPA}\r\n\r\n".encode()
@@ -83,7 +83,7 @@ async def test_pipelined_requests_are_answered_in_order(service: Service, proxy:
     writer.close()
 
 
-async def test_a_connection_that_is_answered_401_is_closed_for_the_next_may_show_a_certificate(
+async def test_a_401_closes_the_connection_so_that_the_next_may_present_a_certificate(
     service: Service,
 ) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port, ssl=service.context())
@@ -94,7 +94,7 @@ async def test_a_connection_that_is_answered_401_is_closed_for_the_next_may_show
     writer.close()
 
 
-async def test_names_that_are_allowed_no_more_lose_their_word_on_standing_connections(
+async def test_a_name_removed_from_allowed_names_is_rejected_on_open_connections(
     service: Service, proxy: trustme.LeafCert, cluster: Cluster, front_proxy: trustme.CA
 ) -> None:
     reader, writer = await opened(service, proxy)
@@ -107,7 +107,7 @@ async def test_names_that_are_allowed_no_more_lose_their_word_on_standing_connec
     writer.close()
 
 
-async def test_a_user_that_is_no_text_is_a_401(service: Service, proxy: trustme.LeafCert) -> None:
+async def test_a_user_that_is_not_utf8_is_a_401(service: Service, proxy: trustme.LeafCert) -> None:
     reader, writer = await opened(service, proxy)
     request = f"GET {METRIC} HTTP/1.1\r\nHost: x\r\nX-Remote-User: ".encode() + b"\xff\xfe\r\n\r\n"
     assert (await answered(reader, writer, request)).startswith(b"HTTP/1.1 401")
@@ -130,7 +130,9 @@ async def test_only_http_1_1_is_offered(service: Service, proxy: trustme.LeafCer
     writer.close()
 
 
-async def test_plain_text_on_the_tls_port_hurts_nobody(service: Service, proxy: trustme.LeafCert) -> None:
+async def test_plain_http_on_the_tls_port_disturbs_no_other_connection(
+    service: Service, proxy: trustme.LeafCert
+) -> None:
     for _ in range(5):
         reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port)
         writer.write(REQUEST)
@@ -295,7 +297,7 @@ def test_an_imposter_of_the_same_name_is_not_verified(front_proxy: trustme.CA) -
     assert not peer.is_front_proxy(trust_in(front_proxy), end_of(peer) - 1)
 
 
-def test_an_expired_authority_vouches_for_nobody() -> None:
+def test_an_expired_ca_verifies_no_peer() -> None:
     authority = trustme.CA()
     trust = trust_in(authority)
     end = trust.requestheader_certificates[0].not_valid_after_utc
@@ -304,6 +306,6 @@ def test_an_expired_authority_vouches_for_nobody() -> None:
     assert not peer_with(late).is_front_proxy(trust, end.timestamp())
 
 
-def test_nobody_is_nobody(front_proxy: trustme.CA) -> None:
+def test_a_peer_without_a_certificate_is_not_the_front_proxy(front_proxy: trustme.CA) -> None:
     assert not NO_CERTIFICATE.is_front_proxy(trust_in(front_proxy), 0)
     assert not NO_CERTIFICATE.is_front_proxy(AuthenticationConfig(), 0)

@@ -34,7 +34,7 @@ def names(picture: Snapshot, group: str = CUSTOM, version: str = "v1beta2") -> l
         (EXTERNAL, "v1beta1", "ExternalMetricValueList"),
     ],
 )
-def test_an_empty_picture_still_has_resources(group: str, version: str, kind: str) -> None:
+def test_an_empty_snapshot_still_lists_resources(group: str, version: str, kind: str) -> None:
     found = read(Discovery(external=True).resources(SnapshotIndex(Snapshot()), group, version))
     assert found["kind"] == "APIResourceList"
     assert found["apiVersion"] == "v1"
@@ -90,7 +90,7 @@ def test_a_group_names_all_its_versions_the_preferred_one_first() -> None:
 
 
 @pytest.mark.parametrize("accept", ["", "*/*", "application/json", f"application/json,{AGGREGATOR}", "text/html;as=x"])
-def test_who_does_not_ask_for_the_aggregated_form_gets_the_legacy_one(accept: str) -> None:
+def test_a_client_that_does_not_accept_the_aggregated_form_gets_the_legacy_one(accept: str) -> None:
     document = Discovery(external=True).groups(SnapshotIndex(Snapshot()), accept)
     found = read(document)
     assert (found["kind"], found["apiVersion"], document.content_type) == ("APIGroupList", "v1", "application/json")
@@ -138,7 +138,7 @@ def test_both_replicas_of_a_server_give_the_same_tag() -> None:
 
 
 @pytest.mark.parametrize("ask", ["groups", "resources"])
-def test_a_picture_that_was_asked_about_can_go(ask: str) -> None:
+def test_discovery_keeps_no_reference_to_a_snapshot(ask: str) -> None:
     discovery, directory = Discovery(external=True), SnapshotIndex(snapshot(view()))
     if ask == "groups":
         discovery.groups(directory, AGGREGATOR)

@@ -17,8 +17,8 @@ from adapter.load.pods import PodState
 from adapter.snapshot import Snapshot, SnapshotStore
 from adapter.usage.series import Series
 from harness.snapshots import NOW, measured, pod, query, reading, series, snapshot, view
-from tests.apiserver.asking import CUSTOM, EXTERNAL, ask
 from tests.apiserver.conftest import StubScales
+from tests.apiserver.metric_requests import CUSTOM, EXTERNAL, ask
 
 PODS = f"{CUSTOM}/pods/%2A"
 
@@ -86,7 +86,7 @@ async def looks(picture: Snapshot, target: str, again: str) -> int:
         (with_pods, f"{PODS}/effective_cpu?labelSelector=app%3Dweb-"),
     ],
 )
-async def test_a_request_looks_at_what_it_selects_however_much_else_there_is(
+async def test_the_cost_of_a_request_depends_only_on_what_it_selects(
     scene: Callable[[int], Snapshot], target: str
 ) -> None:
     few = await looks(scene(10), f"{target}1", f"{target}2")
@@ -126,7 +126,7 @@ def _meant(each: Any, wanted: str) -> bool:
 
 
 @given(st.lists(found_series, max_size=6), st.lists(st.dictionaries(keys, some), max_size=3), selector, selector)
-async def test_a_query_on_pods_is_answered_as_by_a_look_at_every_series_and_pod(
+async def test_a_query_on_pods_is_answered_as_by_a_scan_of_all_series_and_pods(
     rows: list[tuple[str | None, dict[str, str], bool]], labels: list[dict[str, str]], chosen: str, wanted: str
 ) -> None:
     from urllib.parse import quote_plus
@@ -156,7 +156,7 @@ rows_of_policies = st.lists(
 
 
 @given(rows_of_policies, selector, st.integers(0, 3))
-async def test_a_policys_metric_on_pods_is_answered_as_by_a_look_at_every_policy(
+async def test_a_policys_metric_on_pods_is_answered_as_by_a_scan_of_all_policies(
     rows: list[list[tuple[dict[str, str], PodState]]], wanted: str, broken: int
 ) -> None:
     from urllib.parse import quote_plus

@@ -111,7 +111,7 @@ async def test_selectors_and_stars_survive_the_real_proxy(api_server: ControlPla
     assert answer.status == 404
 
 
-async def test_our_sentence_reaches_the_caller(api_server: ControlPlane, service: Service) -> None:
+async def test_the_error_message_reaches_the_caller(api_server: ControlPlane, service: Service) -> None:
     await available(api_server)
     service.sentence = "the watch of pods has been silent for 95 s"
     answer = await get(api_server.client, METRIC)
@@ -250,7 +250,7 @@ async def test_a_cluster_users_certificate_is_that_users_whatever_its_name_and_h
     assert (await get(user(api_server, service, "jane", "system:masters"), METRIC)).status == 200
 
 
-async def test_reasons_are_for_those_whom_the_clusters_own_roles_have_monitor(
+async def test_kubernetes_monitoring_role_may_read_reasons(
     api_server: ControlPlane, service: Service, registered: str
 ) -> None:
     """`system:public-info-viewer` lets everybody get `/readyz`, and no path below it."""

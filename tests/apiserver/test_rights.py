@@ -25,7 +25,7 @@ def adapter(api_server: ControlPlane) -> Iterator[AdapterProcess]:
     api_server.watched.remove(process.component)
 
 
-def test_a_missing_right_to_ask_for_reviews_is_named_with_what_gives_it(
+def test_a_missing_right_to_create_reviews_is_reported_with_its_binding(
     api_server: ControlPlane, adapter: AdapterProcess
 ) -> None:
     proxy = api_server.as_aggregator(adapter.port, "bob", "system:authenticated")

@@ -14,9 +14,9 @@ import trustme
 from adapter.apiserver.server import ServerOptions
 from adapter.kube.session import Session
 from harness import snapshots
-from tests.apiserver.asking import CUSTOM, EXTERNAL, POLICY, TARGET
 from tests.apiserver.cluster import CONFIG_MAP, REVIEWS, SECRET, TOKENS, Cluster
 from tests.apiserver.conftest import HPA, Answer, Service, as_user, pem, running
+from tests.apiserver.metric_requests import CUSTOM, EXTERNAL, POLICY, TARGET
 
 KCM = {
     "Accept": "application/vnd.kubernetes.protobuf, */*",
@@ -106,7 +106,7 @@ async def test_a_decision_in_error_is_a_status_without_retry_after(service: Serv
         assert refused(await hpa(service, target, proxy), 503, "ServiceUnavailable") == service.sentence
 
 
-async def test_a_fault_of_our_own_is_a_status_that_tells_no_secrets(
+async def test_an_internal_error_is_a_status_without_details(
     service: Service, proxy: trustme.LeafCert, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken() -> str:
@@ -126,7 +126,7 @@ async def test_other_methods_are_not_allowed(service: Service, proxy: trustme.Le
         assert method in refused(answer, 405, "MethodNotAllowed")
 
 
-async def test_a_body_that_nobody_reads_spoils_nothing(service: Service, proxy: trustme.LeafCert) -> None:
+async def test_an_unread_body_does_not_affect_later_requests(service: Service, proxy: trustme.LeafCert) -> None:
     client = service.client(proxy)
     for _ in range(2):
         async with client.post(service.url + EFFECTIVE, headers=KCM, data=b"x" * 300_000) as response:
@@ -171,7 +171,7 @@ async def raw(service: Service, leaf: trustme.LeafCert | None, request: bytes) -
         writer.close()
 
 
-async def test_external_metrics_are_served_only_where_wanted(
+async def test_external_metrics_are_served_only_if_enabled(
     cluster: Cluster, session: Session, options: ServerOptions, front_proxy: trustme.CA, proxy: trustme.LeafCert
 ) -> None:
     cluster.trust(pem(front_proxy))
@@ -203,7 +203,7 @@ async def test_five_probes_at_once_that_never_read_are_all_answered(service: Ser
     assert service.cluster.reviews() == 0
 
 
-async def test_probes_are_answered_while_the_picture_is_empty(service: Service, proxy: trustme.LeafCert) -> None:
+async def test_probes_are_answered_while_the_snapshot_is_empty(service: Service, proxy: trustme.LeafCert) -> None:
     service.picture.swap(snapshots.snapshot(synced=False))
     for version in (
         "custom.metrics.k8s.io/v1beta1",
@@ -229,7 +229,7 @@ async def test_the_aggregated_document_is_sent_once_for_its_tag(service: Service
     assert legacy.json()["kind"] == "APIGroupList"
 
 
-async def test_the_version_is_told(service: Service, proxy: trustme.LeafCert) -> None:
+async def test_the_version_is_served(service: Service, proxy: trustme.LeafCert) -> None:
     answer = (await hpa(service, "/version", proxy)).json()
     assert answer["gitVersion"].startswith("v")
 
@@ -252,7 +252,7 @@ async def test_a_server_that_knows_nothing_yet_lives_but_is_not_ready(
         assert (await service.ask(EFFECTIVE)).status == 503
 
 
-async def test_nobody_is_refused_before_the_front_proxy_is_known(
+async def test_no_request_is_a_401_before_the_front_proxy_is_known(
     cluster: Cluster, session: Session, options: ServerOptions, proxy: trustme.LeafCert, front_proxy: trustme.CA
 ) -> None:
     """Until then no certificate is asked for, so the front proxy's own requests look like a stranger's."""
@@ -272,7 +272,7 @@ async def test_nobody_is_refused_before_the_front_proxy_is_known(
 
 
 @pytest.mark.parametrize("is_dismissed", [True, False], ids=["idle", "before it is dismissed"])
-async def test_a_connection_older_than_what_is_known_of_the_front_proxy_is_never_refused(
+async def test_a_connection_from_before_the_front_proxy_was_known_is_never_a_401(
     cluster: Cluster,
     session: Session,
     options: ServerOptions,
@@ -299,7 +299,7 @@ async def test_a_connection_older_than_what_is_known_of_the_front_proxy_is_never
 
 
 @pytest.mark.parametrize("path", [REVIEWS, TOKENS])
-async def test_a_right_that_is_missing_is_named_with_what_gives_it_until_it_is_there(
+async def test_a_missing_right_is_reported_with_its_binding_until_it_is_granted(
     service: Service, proxy: trustme.LeafCert, path: str
 ) -> None:
     service.cluster.tokens["good"] = {"username": "bob"}
@@ -323,7 +323,7 @@ async def test_a_right_that_is_missing_is_named_with_what_gives_it_until_it_is_t
     assert (await service.ask("/readyz")).body == b"ok"
 
 
-async def test_what_is_known_but_not_in_use_is_not_ready(service: Service, proxy: trustme.LeafCert) -> None:
+async def test_a_certificate_that_is_not_in_use_yet_is_not_ready(service: Service, proxy: trustme.LeafCert) -> None:
     """Connections made in between would go without the certificate that tells who they are."""
     server = service.server
     assert server._in_use is not None
@@ -432,7 +432,7 @@ def connect(
         return tls.session, tls.session_reused
 
 
-async def test_what_is_no_http_is_answered_with_a_status(service: Service) -> None:
+async def test_a_request_that_is_not_http_is_answered_with_a_status(service: Service) -> None:
     answer = await raw(service, None, b"NONSENSE")
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith((b"HTTP/1.1 400", b"HTTP/1.0 400"))
@@ -466,7 +466,7 @@ async def test_clients_that_leave_early_are_not_logged(
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-async def test_what_is_under_way_is_finished_at_the_end_and_nothing_new_is_taken(
+async def test_shutdown_finishes_requests_in_flight_and_accepts_no_new_ones(
     cluster: Cluster, session: Session, options: ServerOptions, front_proxy: trustme.CA, proxy: trustme.LeafCert
 ) -> None:
     cluster.trust(pem(front_proxy))

@@ -129,7 +129,7 @@ def started(adapter: AdapterProcess) -> Callable[[], bool]:
 
 
 @pytest.mark.parametrize("start", range(STARTS))
-def test_who_asks_from_the_first_moment_on_is_told_to_wait_and_then_answered(
+def test_requests_from_the_first_moment_on_get_503_and_then_answers(
     api_server: ControlPlane, adapter: AdapterProcess, start: int
 ) -> None:
     askers = Askers()

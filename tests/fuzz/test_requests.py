@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from adapter.apiserver.request_info import parse_target
 from adapter.kube import selectors
 from adapter.kube.selectors import SelectorError
-from tests.apiserver.asking import CUSTOM, EXTERNAL, PODS, POLICY
 from tests.apiserver.conftest import HPA, Service
+from tests.apiserver.metric_requests import CUSTOM, EXTERNAL, PODS, POLICY
 from tests.fuzz.kit import AS_LONG_AS_TOLD, STEP_SECONDS, TRIES, Longest, fuzz, fuzzed, in_a_step, steps, uncached
 from tests.fuzz.spoil import TEXTS
 

@@ -29,7 +29,7 @@ from adapter.telemetry.metrics import Metrics
 from harness import snapshots
 from tests.apiserver.cluster import REVIEWS, Cluster
 from tests.apiserver.conftest import SERVICES, Answer, RosterReceiver, Service, as_user, pem, running
-from tests.apiserver.test_platforms import DOCUMENT
+from tests.apiserver.test_roster_push import DOCUMENT
 from tests.manifests.rendering import MANIFESTS, documents
 from tests.recorded.shapes import shape
 

@@ -90,7 +90,7 @@ class TestPieces:
             b"<html>" + b" " * (3 * MIB),
         ],
     )
-    async def test_what_cannot_be_cut_is_refused_before_it_is_decoded(self, body: bytes) -> None:
+    async def test_an_answer_that_cannot_be_split_is_rejected_before_it_is_decoded(self, body: bytes) -> None:
         with pytest.raises(WrongAnswer, match="more than 1 MiB"):
             await read_samples(Body(body), [].append, Slices())
 
@@ -169,7 +169,7 @@ class TestResourceMetrics:
 
 
 class TestBudget:
-    async def test_so_much_and_no_more_is_in_memory_at_once_over_all_sources(self) -> None:
+    async def test_the_budget_bounds_the_answers_of_all_sources_together(self) -> None:
         budget = AnswerBudget(4 * MIB)
         gate, most = asyncio.Event(), 0
 
@@ -216,7 +216,7 @@ class TestBudget:
             await asyncio.gather(*waiting, return_exceptions=True)
         assert budget.taken == 0
 
-    async def test_who_asked_first_is_served_first_however_much_it_wants(self) -> None:
+    async def test_waiting_answers_are_served_in_order_whatever_their_size(self) -> None:
         budget = AnswerBudget(4)
         served: list[str] = []
 
@@ -236,7 +236,7 @@ class TestBudget:
         small.cancel()
         await asyncio.gather(small, return_exceptions=True)
 
-    async def test_a_hung_answer_gives_its_memory_back_at_its_deadline_and_who_waited_says_for_what(self) -> None:
+    async def test_a_hung_answer_frees_its_memory_at_its_deadline_and_a_waiting_one_names_the_cause(self) -> None:
         budget = AnswerBudget(MIB)
         over = asyncio.Event()
 
@@ -285,7 +285,7 @@ class TestRegistryReader:
         with pytest.raises(WrongRegistryAnswer, match="chunks of less than"):
             self.feed(b"1\r\nx\r\n" * 10_000)
 
-    def test_chunks_are_judged_by_their_sum_before_they_come(self) -> None:
+    def test_chunk_sizes_are_summed_before_the_chunks_arrive(self) -> None:
         with pytest.raises(WrongRegistryAnswer, match=r"larger than maxAnswerMiB of registry main \(1\)"):
             self.feed(b"80000\r\n" + b"x" * 0x80000 + b"\r\n80001\r\n")
 
@@ -317,9 +317,7 @@ class TestApiServer:
             with pytest.raises(TooLarge, match="a line of the answer"):
                 await anext(lines)
 
-    async def test_a_page_of_objects_that_somebody_made_large_is_asked_for_in_shorter_pages(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_a_page_of_large_objects_is_requested_in_shorter_pages(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Whoever may write policies may write large ones: that must cost neither memory nor the list."""
         monkeypatch.setattr(reflector_module, "LARGEST_PAGE", 100_000)
         limits: list[int] = []
@@ -353,6 +351,6 @@ def test_no_answer_may_be_larger_than_all_of_them_together() -> None:
 
 
 @pytest.mark.parametrize("value", ["0", "2000", "1.5", "'8'"])
-def test_a_limit_that_is_none_is_refused(value: str) -> None:
+def test_an_invalid_limit_is_rejected(value: str) -> None:
     with pytest.raises(SettingsError, match="maxAnswerMiB"):
         parse(f"resourceMetrics: {{maxAnswerMiB: {value}}}")

@@ -20,10 +20,10 @@ from adapter.telemetry.metrics import Metrics
 from adapter.telemetry.rows import PolicyRow
 from adapter.telemetry.server import listen
 from harness import snapshots
-from tests.apiserver.asking import POLICY
 from tests.apiserver.cluster import TOKENS, Cluster
 from tests.apiserver.conftest import HPA, Service, pem, running
-from tests.security.wires import Wire, asked, connected, drop, is_ended, opened
+from tests.apiserver.metric_requests import POLICY
+from tests.security.connections import Streams, asked, connected, drop, is_ended, opened
 
 FEW = ConnectionLimits(unknown_clients=8, handshakes=8)
 OTHER = "127.0.0.2"
@@ -48,7 +48,7 @@ async def strict(
         yield service
 
 
-async def strangers(service: Service, number: int) -> list[Wire]:
+async def strangers(service: Service, number: int) -> list[Streams]:
     """Connections of strangers that have been served once, one after the other."""
     wires = []
     for _ in range(number):
@@ -57,7 +57,7 @@ async def strangers(service: Service, number: int) -> list[Wire]:
     return wires
 
 
-async def test_one_stranger_too_many_costs_the_oldest_that_is_idle(strict: Service) -> None:
+async def test_beyond_the_limit_the_oldest_idle_unknown_client_is_closed(strict: Service) -> None:
     wires = await strangers(strict, FEW.unknown_clients)
     assert (await asked(wires[0], HEALTH)).split()[1] == b"200"  # and is the youngest now
     wires += await strangers(strict, 1)
@@ -67,7 +67,7 @@ async def test_one_stranger_too_many_costs_the_oldest_that_is_idle(strict: Servi
     drop(*wires)
 
 
-async def test_the_front_proxy_is_spared_however_many_strangers_come(strict: Service, proxy: trustme.LeafCert) -> None:
+async def test_the_front_proxy_is_never_closed_for_unknown_clients(strict: Service, proxy: trustme.LeafCert) -> None:
     proxies = [await opened(strict, proxy) for _ in range(2 * FEW.unknown_clients)]
     wires = await strangers(strict, 3 * FEW.unknown_clients)
     for wire in proxies:
@@ -77,7 +77,7 @@ async def test_the_front_proxy_is_spared_however_many_strangers_come(strict: Ser
     drop(*proxies, *wires, new)
 
 
-async def test_a_stranger_that_waits_for_its_answer_is_spared_while_others_are_idle(strict: Service) -> None:
+async def test_a_client_that_waits_for_its_answer_is_kept_while_others_are_idle(strict: Service) -> None:
     held = asyncio.Event()
     strict.cluster.faults[TOKENS] = held
     waiting = await opened(strict)
@@ -89,7 +89,7 @@ async def test_a_stranger_that_waits_for_its_answer_is_spared_while_others_are_i
     drop(waiting, *wires)
 
 
-async def test_an_address_with_many_connections_costs_the_others_none(strict: Service) -> None:
+async def test_an_address_with_many_connections_closes_only_its_own(strict: Service) -> None:
     kubelet = await opened(strict, source=OTHER)
     assert (await asked(kubelet, HEALTH)).split()[1] == b"200"
     wires = await strangers(strict, 3 * FEW.unknown_clients)
@@ -97,7 +97,7 @@ async def test_an_address_with_many_connections_costs_the_others_none(strict: Se
     drop(kubelet, *wires)
 
 
-async def test_handshakes_that_go_no_further_keep_nobody_out(strict: Service, proxy: trustme.LeafCert) -> None:
+async def test_stalled_handshakes_keep_no_client_out(strict: Service, proxy: trustme.LeafCert) -> None:
     begun = [await connected(strict.server.port) for _ in range(3 * FEW.handshakes)]
     for wire in begun[-FEW.handshakes :]:
         wire[1].write(b"\x16\x03\x01\x02\x00\x01")
@@ -109,7 +109,7 @@ async def test_handshakes_that_go_no_further_keep_nobody_out(strict: Service, pr
     drop(*begun)
 
 
-async def test_a_thousand_silent_connections_cost_little_memory_and_keep_nobody_out(
+async def test_a_thousand_silent_connections_take_little_memory_and_keep_no_client_out(
     service: Service, proxy: trustme.LeafCert
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -142,7 +142,7 @@ async def test_the_telemetry_port_has_a_cap_of_its_own() -> None:
         drop(prometheus, *wires)
 
 
-def test_there_is_room_for_more_than_who_should_come() -> None:
+def test_the_limits_exceed_the_expected_connections() -> None:
     assert DEFAULT_LIMITS.unknown_clients >= 128
     assert DEFAULT_LIMITS.handshakes >= 64
 
@@ -155,7 +155,7 @@ async def turns(number: int) -> None:
         await asyncio.sleep(0)
 
 
-async def test_addresses_go_in_rotation_one_step_a_turn() -> None:
+async def test_the_queue_rotates_between_addresses() -> None:
     queue, done = FairQueue(clock=lambda: 0.0), list[str]()
 
     def step(name: str) -> Callable[[], None]:
@@ -171,7 +171,7 @@ async def test_addresses_go_in_rotation_one_step_a_turn() -> None:
     await queue.wait("again")
 
 
-async def test_a_step_that_fails_stops_nobody_elses() -> None:
+async def test_a_step_that_raises_does_not_stop_the_queue() -> None:
     """The error is for the log; a queue that stood still would keep out the kubelet until the process is restarted."""
     queue, errors, done = FairQueue(clock=lambda: 0.0), list[object](), list[str]()
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context["exception"]))
@@ -189,7 +189,7 @@ async def test_a_step_that_fails_stops_nobody_elses() -> None:
     assert done == ["other", "one"]
 
 
-async def test_strangers_leave_most_of_the_loop_to_others() -> None:
+async def test_the_queue_leaves_most_of_the_loop_to_others() -> None:
     queue, spent = FairQueue(), 0.0
 
     def work() -> None:
@@ -207,7 +207,7 @@ async def test_strangers_leave_most_of_the_loop_to_others() -> None:
     queue._steps.clear()
 
 
-async def test_a_member_too_many_costs_the_largest_address_its_oldest() -> None:
+async def test_a_full_pool_evicts_the_oldest_of_the_largest_address() -> None:
     crowd: EvictingPool[tuple[str, int]] = EvictingPool(4, lambda member: member[0])
     assert [crowd.add(("a", index)) for index in range(3)] == [None, None, None]
     assert crowd.add(("b", 0)) is None

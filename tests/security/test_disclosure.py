@@ -64,7 +64,7 @@ class TestPrometheus:
             (302, INSIDE, "a redirect"),
         ],
     )
-    async def test_its_words_and_address_are_in_the_log_and_not_with_the_policy(
+    async def test_a_sources_text_and_address_are_in_the_log_and_not_in_the_policy(
         self, status: int, body: str, kind: str
     ) -> None:
         async with FakePrometheus() as fake:
@@ -109,7 +109,7 @@ class TestPrometheus:
 class TestRegistries:
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize(("status", "body"), [(503, INSIDE), (200, f"<html>{INSIDE}"), (401, INSIDE), (302, "")])
-    async def test_a_policy_learns_the_kind_of_fault_and_check_the_address(
+    async def test_a_policy_shows_the_kind_of_fault_and_check_shows_the_address(
         self, kind: str, status: int, body: str
     ) -> None:
         async with answering(status, body) as url:
@@ -142,7 +142,7 @@ class TestRegistries:
 
 
 class TestApiServer:
-    async def test_what_an_aggregated_server_says_stays_out_of_samples_errors(self) -> None:
+    async def test_the_text_of_an_aggregated_server_is_not_in_errors_of_samples(self) -> None:
         status = {"kind": "Status", "code": 503, "reason": "ServiceUnavailable", "message": f"dial tcp {INSIDE}"}
         async with answering(503, json.dumps(status)) as url:
 
@@ -166,7 +166,7 @@ class TestApiServer:
         assert is_public(caught.value.public)
 
     @pytest.mark.parametrize("reason", [INSIDE, "", "a" * 100])
-    def test_a_reason_that_is_no_word_is_not_repeated(self, reason: str) -> None:
+    def test_a_reason_that_is_not_one_word_is_not_repeated(self, reason: str) -> None:
         error = from_answer(502, json.dumps({"kind": "Status", "reason": reason, "message": INSIDE}).encode())
         assert isinstance(error, ApiStatusError)
         assert error.public in {"HTTP 502", "502 ServerError"}

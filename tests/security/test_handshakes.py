@@ -15,7 +15,7 @@ from adapter.apiserver.serving.handshakes import TlsConnection
 from adapter.inbound.connections import InboundConnection
 from tests.apiserver.conftest import Service
 from tests.security.certs import Holder, root
-from tests.security.wires import PATIENCE, asked, drop, opened
+from tests.security.connections import PATIENCE, asked, drop, opened
 
 P256 = 0x0017
 DEARER = {
@@ -62,12 +62,12 @@ async def is_agreed_to(service: Service, group: int) -> bool:
     return first == HANDSHAKE
 
 
-async def test_the_group_that_every_client_has_is_agreed_to(service: Service) -> None:
+async def test_every_client_agrees_on_the_one_key_exchange_group(service: Service) -> None:
     assert await is_agreed_to(service, P256)
 
 
 @pytest.mark.parametrize("group", DEARER.values(), ids=DEARER)
-async def test_no_client_chooses_a_dearer_key_exchange(service: Service, group: int) -> None:
+async def test_no_client_can_choose_a_more_expensive_key_exchange(service: Service, group: int) -> None:
     """With ffdhe8192 one handshake, of a stranger who computes nothing, took 120 ms of the event loop."""
     assert not await is_agreed_to(service, group)
 
@@ -110,7 +110,7 @@ async def test_hundreds_of_certificates_are_not_read(
 LONG = b"GET /healthz HTTP/1.1\r\nHost: x\r\nA: " + 60_000 * b"a" + b"\r\n\r\n"
 
 
-async def test_strangers_are_read_in_small_pieces_and_the_front_proxy_is_not(
+async def test_unknown_clients_are_read_in_small_pieces_and_the_front_proxy_is_not(
     service: Service, proxy: trustme.LeafCert, read: list[tuple[TlsConnection, int]]
 ) -> None:
     """600 records that each ask for new keys fit in 16 KiB: they took 11 ms of the event loop in one step."""
@@ -122,7 +122,7 @@ async def test_strangers_are_read_in_small_pieces_and_the_front_proxy_is_not(
         drop(wire)
 
 
-async def test_nothing_is_read_from_a_stranger_who_takes_nothing(
+async def test_nothing_is_read_from_an_unknown_client_that_does_not_read(
     service: Service, read: list[tuple[TlsConnection, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each request for new keys is answered by a record, and these were kept without a bound."""

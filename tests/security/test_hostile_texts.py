@@ -180,14 +180,14 @@ def test_a_rule_of_dubbo_nested_deep_does_not_end_the_process() -> None:
         assert "nested more than" in remark
 
 
-def test_a_rule_of_dubbo_whose_aliases_grow_without_end_is_told_of() -> None:
+def test_a_rule_of_dubbo_whose_aliases_grow_without_end_is_reported() -> None:
     rows = [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 30)]
     body = "\n".join(["a0: &a0 [x]", *rows, "configs: [{parameters: {weight: *a29}}]"])
     [remark] = documents("shop.configurators", body.encode()).remarks
     assert "aliases counted" in remark
 
 
-def test_a_rule_of_dubbo_that_pairs_thousands_of_applications_and_services_is_told_of() -> None:
+def test_a_rule_of_dubbo_that_pairs_thousands_of_applications_and_services_is_reported() -> None:
     entry = {"side": "provider", "parameters": {"disabled": True}, "applications": ["a"] * 100, "type": "general"}
     rule = {"key": "shop", "scope": "service", "configs": [entry] * 20}
     [remark] = documents("shop.configurators", json.dumps(rule).encode()).remarks
@@ -213,7 +213,7 @@ def test_http_with_numbers_or_chunks_without_end_is_refused(answer: bytes) -> No
 @pytest.mark.parametrize(
     "content", ["[" * 100_000, "- " * 10_000, "? [a]\n: 1", "a: &a {b: *a}", "a: 2001-99-99", "!!int x"]
 )
-def test_settings_that_their_reader_broke_on_are_refused(content: str) -> None:
+def test_settings_that_crashed_their_parser_are_rejected(content: str) -> None:
     with pytest.raises(SettingsError) as error:
         settings.parse(content)
     assert str(error.value)

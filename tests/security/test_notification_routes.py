@@ -46,7 +46,7 @@ def test_a_name_that_is_empty_is_a_fault() -> None:
 
 
 @pytest.mark.parametrize("changes", [{"default": True}, {"default": False}])
-async def test_a_route_that_names_no_namespace_tells_nobody(stand: Stand, changes: dict[str, bool]) -> None:
+async def test_a_route_that_names_no_namespace_sends_nothing(stand: Stand, changes: dict[str, bool]) -> None:
     sent = Sent()
     async with notifying(stand, sent) as notifier:
         nobody = Route(name="team", urls=("json://team",), **changes)
@@ -74,7 +74,7 @@ def critical(number: int, **changes: Any) -> Notice:
     return notice(number, topic=Topic.MASS_PULL_OUT, severity=Severity.CRITICAL, text=text, **changes)
 
 
-async def test_critical_ones_have_a_limit_and_the_next_one_says_how_many_were_held_back(
+async def test_critical_notices_have_a_limit_and_the_next_one_counts_those_held_back(
     stand: Stand, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sent = Sent()
@@ -97,7 +97,7 @@ async def test_critical_ones_have_a_limit_and_the_next_one_says_how_many_were_he
     assert said.count("held=3") == 1
 
 
-async def test_the_critical_ones_of_one_namespace_silence_no_other(stand: Stand) -> None:
+async def test_critical_notices_of_one_namespace_suppress_no_others(stand: Stand) -> None:
     sent = Sent()
     async with notifying(stand, sent) as notifier:
         stand.route("json://a")
@@ -109,7 +109,7 @@ async def test_the_critical_ones_of_one_namespace_silence_no_other(stand: Stand)
     assert sum("shop/web" in title for _, title, *_ in sent.all) == 1
 
 
-async def test_a_hundred_policies_that_turn_critical_at_once_are_all_told(stand: Stand) -> None:
+async def test_a_hundred_policies_that_turn_critical_at_once_are_all_notified(stand: Stand) -> None:
     sent = Sent()
     async with notifying(stand, sent) as notifier:
         stand.route("json://a")
@@ -119,7 +119,7 @@ async def test_a_hundred_policies_that_turn_critical_at_once_are_all_told(stand:
     assert stand.count("limited") == 0
 
 
-async def test_all_namespaces_together_have_six_hundred_an_hour(stand: Stand) -> None:
+async def test_all_namespaces_together_send_at_most_six_hundred_an_hour(stand: Stand) -> None:
     sent = Sent()
     async with notifying(stand, sent) as notifier:
         stand.route("json://a", queue=1000)

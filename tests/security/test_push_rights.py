@@ -55,7 +55,7 @@ PROD = "/registries/own/namespaces/prod"
         (f"{PROD}/services/p:com.shop.Order:1.0", f"{PROD}/services/p%3Acom.shop.Order%3A1.0", None),
     ],
 )
-async def test_who_has_the_right_tells(
+async def test_a_right_to_the_path_allows_the_push(
     service: Service, cluster: Cluster, rosters: RosterReceiver, granted: str, target: str, expected: ServiceName | None
 ) -> None:
     cluster.may = grants(granted)
@@ -81,7 +81,7 @@ async def test_who_has_the_right_tells(
         f"{PROD}/groups/A/services/order",
     ],
 )
-async def test_a_right_for_one_service_is_none_for_another(
+async def test_a_right_for_one_service_does_not_cover_another(
     service: Service, cluster: Cluster, rosters: RosterReceiver, target: str
 ) -> None:
     cluster.may = grants(f"{PROD}/groups/a/services/order")
@@ -125,7 +125,7 @@ async def test_a_right_for_all_of_a_namespace_ends_with_the_namespace(
         ("/registries//services/order", 404),
     ],
 )
-async def test_a_path_that_names_no_service_is_refused_even_where_the_right_is_for_everything(
+async def test_a_path_without_a_service_is_rejected_even_with_every_right(
     service: Service, rosters: RosterReceiver, target: str, code: int
 ) -> None:
     answer = await put(service, target)
@@ -133,14 +133,16 @@ async def test_a_path_that_names_no_service_is_refused_even_where_the_right_is_f
 
 
 @pytest.mark.parametrize("target", ["/registries/own/order?namespace=prod", "/registries/own/order"])
-async def test_the_former_path_says_which_one_it_is_now(service: Service, rosters: RosterReceiver, target: str) -> None:
+async def test_the_former_path_is_answered_with_the_current_one(
+    service: Service, rosters: RosterReceiver, target: str
+) -> None:
     answer = await put(service, target)
     assert (answer.status, answer.json()["reason"]) == (HTTPStatus.NOT_FOUND, "NotFound")
     assert "/registries/REGISTRY/namespaces/NAMESPACE/groups/GROUP/services/SERVICE" in answer.message
     assert rosters.services == []
 
 
-def test_bytes_that_are_no_text_name_no_service() -> None:
+def test_a_path_that_is_not_utf8_is_rejected() -> None:
     found = parse_target("/registries/own/services/\udcff")  # as aiohttp hands on a byte that is no UTF-8
     assert found.error is not None
     assert found.error.code == 400
@@ -177,7 +179,7 @@ def test_no_two_targets_share_an_authorized_path(one: ServiceName, other: Servic
 
 
 @given(TARGETS)
-def test_the_authorized_path_is_one_however_the_target_is_spelled(names: ServiceName) -> None:
+def test_all_spellings_of_a_target_have_one_authorized_path(names: ServiceName) -> None:
     assume(not {".", ".."} & set(names))
     plain, encoded = asked(*names, safe="!$&'()*+,;=:@"), asked(*names)
     assert encoded.kind is RequestKind.REGISTRY

@@ -17,8 +17,8 @@ from adapter.inbound.connections import ConnectionLimits, InboundConnections
 from adapter.inbound.parser import HEAD_BYTES, BoundedParser, HeadTooLargeError
 from adapter.telemetry.metrics import Metrics
 from adapter.telemetry.server import listen
-from tests.apiserver.asking import POLICY
 from tests.apiserver.conftest import HPA, Service
+from tests.apiserver.metric_requests import POLICY
 
 METRIC = f"{POLICY}/effective_cpu"
 START = f"GET {METRIC} HTTP/1.1\r\nHost: x\r\nX-Remote-User: {HPA}\r\n".encode()
@@ -100,7 +100,7 @@ async def test_one_line_too_long_and_too_many_of_them_are_a_431_too(service: Ser
     writer.close()
 
 
-async def test_heads_that_strangers_never_finish_take_little_memory_together(
+async def test_unfinished_heads_of_unknown_clients_take_little_memory(
     service: Service, proxy: trustme.LeafCert
 ) -> None:
     fields = b"".join(b"a%d:b\r\n" % index for index in range(2000))

@@ -20,10 +20,10 @@ from adapter.apiserver.authorization.fair_gate import FairGate
 from adapter.apiserver.request_info import Attributes
 from adapter.apiserver.status import StatusError
 from adapter.telemetry.metrics import Metrics
-from tests.apiserver.asking import TARGET
 from tests.apiserver.cluster import TOKENS, Cluster
 from tests.apiserver.conftest import HPA, Clock, Service, as_user
-from tests.security.reviewing import Reviewer, begun, cancelled, ended
+from tests.apiserver.metric_requests import TARGET
+from tests.security.review_api import Reviewer, begun, cancelled, ended
 
 CONTROLLER = Identity(HPA, "", ("system:serviceaccounts", "system:authenticated"))
 QUESTION = Attributes("get", "custom.metrics.k8s.io", "v1beta2", "watermarkpolicies", "desired_replicas", "web", "shop")
@@ -67,7 +67,7 @@ def is_tenants(spec: Any) -> bool:
 # --- SubjectAccessReviews ---
 
 
-async def test_one_user_has_eight_reviews_under_way_and_the_hpa_gets_its_own_at_once(
+async def test_one_user_has_eight_reviews_in_flight_and_the_hpa_does_not_wait(
     authorizer: Authorizer, reviewer: Reviewer
 ) -> None:
     reviewer.slow = is_tenants
@@ -88,7 +88,7 @@ async def test_accounts_and_tokens_of_one_namespace_share_its_bound(authorizer: 
     await cancelled(*flood)
 
 
-async def test_all_users_together_have_thirty_two_and_those_who_wait_take_turns(
+async def test_all_users_together_have_thirty_two_reviews_in_flight_and_wait_in_turns(
     authorizer: Authorizer, reviewer: Reviewer
 ) -> None:
     reviewer.slow = is_tenants
@@ -106,7 +106,7 @@ async def test_all_users_together_have_thirty_two_and_those_who_wait_take_turns(
     await ended(*flood)
 
 
-async def test_who_asks_for_more_than_can_wait_is_refused_at_once(authorizer: Authorizer, reviewer: Reviewer) -> None:
+async def test_a_request_beyond_the_queue_is_a_429_at_once(authorizer: Authorizer, reviewer: Reviewer) -> None:
     reviewer.slow = is_tenants
     flood = [asking(authorizer, tenant(), question(number)) for number in range(300)]
     await begun(*flood)
@@ -117,7 +117,7 @@ async def test_who_asks_for_more_than_can_wait_is_refused_at_once(authorizer: Au
     assert (await ended(*flood)).count(None) == 8 + 256
 
 
-async def test_who_waits_too_long_for_a_turn_is_told_so(reviewer: Reviewer, clock: Clock) -> None:
+async def test_a_request_that_waits_too_long_for_a_slot_is_a_503(reviewer: Reviewer, clock: Clock) -> None:
     reviewer.slow = is_tenants
     authorizer = Authorizer(reviewer.client, Metrics(), clock, deadline=0.05)
     flood = [asking(authorizer, tenant(), question(number)) for number in range(9)]
@@ -129,7 +129,7 @@ async def test_who_waits_too_long_for_a_turn_is_told_so(reviewer: Reviewer, cloc
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-async def test_rulings_on_ever_new_questions_push_out_no_other_users(
+async def test_results_of_ever_new_requests_evict_no_other_users(
     authorizer: Authorizer, reviewer: Reviewer, clock: Clock, allowed: bool
 ) -> None:
     await authorizer.check(CONTROLLER, QUESTION)
@@ -143,14 +143,14 @@ async def test_rulings_on_ever_new_questions_push_out_no_other_users(
     assert reviewer.by_user()[HPA] == 1
 
 
-async def test_a_question_of_thousands_of_characters_is_not_kept(authorizer: Authorizer, reviewer: Reviewer) -> None:
+async def test_a_review_of_thousands_of_characters_is_not_cached(authorizer: Authorizer, reviewer: Reviewer) -> None:
     for attributes in [question(1)._replace(subresource="m" * MAX_KEY_SIZE), Attributes(path="/" + "a" * MAX_KEY_SIZE)]:
         for _ in range(2):
             await authorizer.check(tenant(), attributes)
     assert len(reviewer.asked) == 4
 
 
-async def test_renewals_of_one_users_rulings_hold_up_no_other_users(
+async def test_renewals_of_one_user_delay_no_other_users(
     authorizer: Authorizer, reviewer: Reviewer, clock: Clock
 ) -> None:
     for number in range(100):
@@ -168,7 +168,7 @@ async def test_renewals_of_one_users_rulings_hold_up_no_other_users(
 # --- the gate ---
 
 
-async def test_who_gives_up_waiting_leaves_no_place_taken() -> None:
+async def test_a_cancelled_waiter_leaves_no_slot_taken() -> None:
     gate, entered = FairGate(2, 1, 10), []
 
     async def visit(name: str, leave: asyncio.Event) -> None:
@@ -189,7 +189,7 @@ async def test_who_gives_up_waiting_leaves_no_place_taken() -> None:
         pass
 
 
-async def test_a_place_that_comes_free_as_its_waiter_is_cancelled_is_passed_on() -> None:
+async def test_a_slot_granted_to_a_cancelled_waiter_is_passed_on() -> None:
     gate, leave = FairGate(1, 1, 10), asyncio.Event()
 
     async def visit() -> None:
@@ -226,7 +226,7 @@ def showing(authenticator: Authenticator, token: str, address: str) -> "asyncio.
     return asyncio.create_task(authenticator.by_token(bearer(f"Bearer {token}"), (), NO_CERTIFICATE, address))
 
 
-async def test_invented_tokens_of_one_address_hold_up_no_other_clients(
+async def test_invented_tokens_of_one_address_delay_no_other_clients(
     authenticator: Authenticator, reviewer: Reviewer
 ) -> None:
     reviewer.slow = lambda spec: spec["token"].startswith("junk")
@@ -242,9 +242,7 @@ async def test_invented_tokens_of_one_address_hold_up_no_other_clients(
     assert {error.code for error in await ended(*flood)} == {401, 429}
 
 
-async def test_invented_tokens_push_out_no_token_that_is_believed(
-    authenticator: Authenticator, reviewer: Reviewer
-) -> None:
+async def test_invented_tokens_evict_no_valid_token(authenticator: Authenticator, reviewer: Reviewer) -> None:
     await authenticator.by_token(bearer("Bearer good"), (), NO_CERTIFICATE, "10.0.0.7")
     for number in range(1100):
         with pytest.raises(StatusError):
@@ -285,7 +283,7 @@ async def status(client: aiohttp.ClientSession, token: str) -> int:
         return answer.status
 
 
-async def test_while_a_stranger_sends_invented_tokens_others_are_answered(
+async def test_invented_tokens_of_one_client_do_not_stop_others(
     service: Service, proxy: trustme.LeafCert, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(authentication, "_DEADLINE", 60.0)  # no review of the flood ends by itself

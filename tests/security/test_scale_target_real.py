@@ -120,7 +120,7 @@ def test_some_references_the_api_server_refuses_itself(
         create(api_server, api_namespace, "odd", api_version, kind)
 
 
-async def test_what_it_admits_asks_nothing_and_each_policy_says_what_is_wrong(
+async def test_invalid_references_that_it_admits_cause_no_request_and_each_policy_says_why(
     api_server: ControlPlane, api_namespace: str, engines: Engines
 ) -> None:
     space = api_namespace

@@ -25,10 +25,10 @@ from adapter.kube.session import Session
 from adapter.telemetry.metrics import Metrics
 from adapter.telemetry.server import listen
 from harness import snapshots
-from tests.apiserver.asking import POLICY
 from tests.apiserver.cluster import Cluster
 from tests.apiserver.conftest import HPA, Service, pem, running
-from tests.security.wires import PATIENCE, asked, connected, drop, is_ended, opened, within
+from tests.apiserver.metric_requests import POLICY
+from tests.security.connections import PATIENCE, asked, connected, drop, is_ended, opened, within
 
 SHORT = 0.3
 LONG = 3600.0
@@ -112,7 +112,7 @@ async def test_a_head_that_comes_byte_by_byte_is_given_up_however_late_in_the_co
 
 
 @limited(head_seconds=SHORT)
-async def test_a_connection_that_is_asked_now_and_then_stays(strict: Service, proxy: trustme.LeafCert) -> None:
+async def test_a_connection_in_occasional_use_stays_open(strict: Service, proxy: trustme.LeafCert) -> None:
     wire = await opened(strict, proxy)
     for _ in range(3):
         assert (await asked(wire, REQUEST)).split()[1] == b"200"
@@ -122,7 +122,7 @@ async def test_a_connection_that_is_asked_now_and_then_stays(strict: Service, pr
 
 
 @limited(idle_seconds=SHORT)
-async def test_a_connection_that_is_not_used_any_more_is_closed(strict: Service, proxy: trustme.LeafCert) -> None:
+async def test_an_idle_connection_is_closed(strict: Service, proxy: trustme.LeafCert) -> None:
     for leaf in (None, proxy):
         wire = await opened(strict, leaf)
         assert (await asked(wire, HEALTH)).split()[1] == b"200"
@@ -148,7 +148,7 @@ async def test_a_body_that_does_not_come_is_given_up(limits: ConnectionLimits) -
     await connections.finish(1)
 
 
-async def test_a_strangers_body_is_not_read(strict: Service) -> None:
+async def test_the_body_of_an_unauthenticated_request_is_not_read(strict: Service) -> None:
     wire = await opened(strict)
     wire[1].write(b"PUT /registries/platform/order?namespace=prod HTTP/1.1\r\nHost: x\r\nContent-Length: 900\r\n\r\n")
     assert (await within(wire[0].readuntil(b"\r\n\r\n"))).split()[1] == b"401"
@@ -156,7 +156,7 @@ async def test_a_strangers_body_is_not_read(strict: Service) -> None:
 
 
 @limited(stall_seconds=SHORT)
-async def test_an_answer_that_nobody_reads_is_given_up(limits: ConnectionLimits) -> None:
+async def test_an_answer_that_the_client_does_not_read_is_abandoned(limits: ConnectionLimits) -> None:
     async def large(_: web.BaseRequest) -> web.StreamResponse:
         return web.Response(body=bytes(32 << 20))
 
@@ -177,7 +177,7 @@ async def test_an_answer_that_nobody_reads_is_given_up(limits: ConnectionLimits)
 
 @pytest.mark.parametrize("is_known", [False, True])
 @pytest.mark.parametrize("half", [False, True])
-async def test_who_hangs_up_before_the_answers_writes_nothing_into_the_log(
+async def test_a_client_that_disconnects_before_the_answers_is_not_logged(
     service: Service, proxy: trustme.LeafCert, caplog: pytest.LogCaptureFixture, is_known: bool, half: bool
 ) -> None:
     """Each answer that could not go out any more was a line: a hundred of them for one packet."""
@@ -196,7 +196,7 @@ async def test_who_hangs_up_before_the_answers_writes_nothing_into_the_log(
     drop(wire)
 
 
-async def test_who_hangs_up_while_the_connection_is_closed_does_not_keep_it_from_being_ended(service: Service) -> None:
+async def test_a_client_that_disconnects_during_the_close_does_not_keep_the_connection(service: Service) -> None:
     before = set(service.server._connections.connections)
     wire = await opened(service)
     assert await asked(wire, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")

@@ -8,7 +8,7 @@ import pytest
 import trustme
 
 from tests.apiserver.conftest import Service
-from tests.security.wire import METRIC, as_proxy, exchanged, head, reviewed, statuses
+from tests.security.raw_requests import METRIC, as_proxy, exchanged, head, reviewed, statuses
 
 HIDDEN = head("/version", *as_proxy("Connection: close", user="hidden"))
 
@@ -96,7 +96,7 @@ async def test_no_connection_is_upgraded(service: Service, proxy: trustme.LeafCe
         assert b" 101 " not in found
 
 
-async def test_a_body_is_not_waited_for_because_it_is_announced(service: Service) -> None:
+async def test_an_announced_body_is_not_waited_for(service: Service) -> None:
     """A stranger is answered 401 although the body has not come."""
     found = await exchanged(service, None, head(METRIC, "Content-Length: 100000", "Expect: 100-continue", method="PUT"))
     assert b" 401 " in found

@@ -114,7 +114,7 @@ async def test_a_registrys_service_becomes_its_series() -> None:
     assert labels == {"registry": "nacos", "registry_namespace": "prod", "group": "BLUE", "service": "web"}
 
 
-async def test_what_is_not_known_has_no_series() -> None:
+async def test_missing_values_have_no_series() -> None:
     found = await samples(Metrics(lambda: [PolicyRow(namespace="a", policy="b", error="HpaMissing")]))
     policy = [sample for sample in found if sample.name.startswith("effective_load_policy")]
     assert [(sample.name, sample.labels["reason"]) for sample in policy] == [
@@ -131,11 +131,11 @@ async def test_each_family_is_written_once_however_many_policies_there_are() -> 
     assert [s.value for s in found if s.name == "effective_load_policy_desired_replicas"] == list(range(50))
 
 
-def test_modes_are_those_of_the_arithmetic() -> None:
+def test_modes_are_those_of_the_load_package() -> None:
     assert {stance.value for stance in Stance} == set(MODES)
 
 
-def test_verdicts_are_those_of_the_arithmetic() -> None:
+def test_verdicts_are_those_of_the_load_package() -> None:
     assert {verdict.value for verdict in Verdict} == set(VERDICTS)
 
 
@@ -149,7 +149,7 @@ def test_any_label_and_any_number_survive_the_text_format(label: str, value: flo
     assert [*found] == [label] or len(label.splitlines()) > 1 or label != label.strip()
 
 
-async def test_rows_are_drawn_a_few_at_a_time_with_the_loop_let_go_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rendering_yields_to_the_loop_between_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SLICE_SECONDS", 0.0)
     drawn = 0
 

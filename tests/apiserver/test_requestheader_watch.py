@@ -47,7 +47,7 @@ def follower(session: Session) -> Follower:
     return Follower(session)
 
 
-async def test_what_is_read_is_handed_on_once(follower: Follower, cluster: Cluster, front_proxy: trustme.CA) -> None:
+async def test_a_configuration_is_applied_once(follower: Follower, cluster: Cluster, front_proxy: trustme.CA) -> None:
     cluster.trust(pem(front_proxy))
     assert "has not been read" in (follower.watch.check() or "")
     await follower.follow(3)
@@ -58,7 +58,7 @@ async def test_what_is_read_is_handed_on_once(follower: Follower, cluster: Clust
     assert follower.slept == [5, 5, 5]
 
 
-async def test_every_change_is_handed_on(follower: Follower, cluster: Cluster, front_proxy: trustme.CA) -> None:
+async def test_every_change_is_applied(follower: Follower, cluster: Cluster, front_proxy: trustme.CA) -> None:
     cluster.trust(pem(front_proxy))
     await follower.follow(1)
     cluster.trust(pem(front_proxy), allowed=["other"])
@@ -69,7 +69,7 @@ async def test_every_change_is_handed_on(follower: Follower, cluster: Cluster, f
     assert len({trust.requestheader_ca for trust in follower.applied}) == 2
 
 
-async def test_a_change_of_anything_else_in_it_is_none(
+async def test_other_changes_of_the_config_map_are_ignored(
     follower: Follower, cluster: Cluster, front_proxy: trustme.CA
 ) -> None:
     cluster.trust(pem(front_proxy))
@@ -79,7 +79,7 @@ async def test_a_change_of_anything_else_in_it_is_none(
     assert len(follower.applied) == 1
 
 
-async def test_while_it_cannot_be_read_it_is_tried_soon_and_then_less_often(
+async def test_a_failed_read_is_retried_with_backoff(
     follower: Follower, cluster: Cluster, front_proxy: trustme.CA
 ) -> None:
     cluster.faults[CONFIG_MAP] = 403
@@ -95,7 +95,7 @@ async def test_while_it_cannot_be_read_it_is_tried_soon_and_then_less_often(
     assert follower.watch.check() is None
 
 
-async def test_what_is_known_stays_while_it_cannot_be_read(
+async def test_the_configuration_stays_while_reading_fails(
     follower: Follower, cluster: Cluster, front_proxy: trustme.CA
 ) -> None:
     cluster.trust(pem(front_proxy))

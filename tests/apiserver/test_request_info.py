@@ -87,9 +87,7 @@ selectors = st.builds(lambda found: Selector(tuple(sorted(found))), st.sets(requ
         ("/", RequestKind.OTHER, Attributes(path="/")),
     ],
 )
-def test_a_target_tells_what_is_asked_and_the_right_it_takes(
-    target: str, kind: RequestKind, attributes: Attributes
-) -> None:
+def test_a_target_yields_its_kind_and_attributes(target: str, kind: RequestKind, attributes: Attributes) -> None:
     found = parse_target(target)
     assert (found.kind, found.attributes, found.error) == (kind, attributes, None)
 
@@ -134,7 +132,7 @@ def test_any_names_and_selectors_survive_the_encoding_of_the_aggregator(
 
 
 @given(st.text(st.characters(codec="utf-8")))
-def test_no_target_whatever_makes_the_parser_fail(text: str) -> None:
+def test_no_target_makes_the_parser_fail(text: str) -> None:
     for target in (text, f"/{text}", f"{BASE}/{text}", f"{BASE}/namespaces/d/pods/p/m?{text}"):
         found = parse_target(target)
         assert found.error is None or found.error.code in {400, 405}
@@ -163,7 +161,7 @@ def test_no_target_whatever_makes_the_parser_fail(text: str) -> None:
         (f"{BASE}/namespaces/d/pods/%2A/eff?watch=true", 405, "watch"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_sentence(target: str, code: int, says: str) -> None:
+def test_an_invalid_target_has_an_error_message(target: str, code: int, says: str) -> None:
     fault = parse_target(target).error
     assert fault is not None
     assert fault.code == code

@@ -59,9 +59,7 @@ def later(session: Session, seconds: float) -> None:
     session.now = lambda: shown  # type: ignore[method-assign]
 
 
-async def test_the_first_replica_makes_the_secret_and_announces_its_authority(
-    replica: Replica, cluster: Cluster
-) -> None:
+async def test_the_first_replica_creates_the_secret_and_publishes_its_ca(replica: Replica, cluster: Cluster) -> None:
     cluster.register(V2)
     cluster.register(V1)
     await replica.manager.sync_secret()
@@ -73,7 +71,7 @@ async def test_the_first_replica_makes_the_secret_and_announces_its_authority(
     assert cs.dns_names(pair.leaf)[0] == "effective-load.adapter.svc"
 
 
-async def test_the_second_replica_adopts_what_it_finds(session: Session, cluster: Cluster) -> None:
+async def test_the_second_replica_uses_the_existing_secret(session: Session, cluster: Cluster) -> None:
     first, second = Replica(session), Replica(session)
     await first.manager.sync_secret()
     await second.manager.sync_secret()
@@ -87,7 +85,9 @@ async def test_replicas_that_start_together_end_with_one_certificate(session: Se
     assert {each.published[-1].certificate for each in replicas} == {cluster.secret("tls.crt")}
 
 
-async def test_a_lost_race_is_an_adoption(session: Session, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_after_a_conflict_a_replica_uses_the_other_replicas_content(
+    session: Session, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     winner, loser = Replica(session), Replica(session)
     read = loser.manager._store.read
 
@@ -114,9 +114,7 @@ async def test_an_empty_secret_from_a_manifest_is_filled_and_keeps_its_type_and_
 
 
 @pytest.mark.parametrize("broken", [{"tls.crt": "!!"}, {"tls.crt": "AAAA"}, {"ca.key": "AAAA"}, {"tls.key": "/w=="}])
-async def test_a_secret_that_makes_no_sense_is_made_anew(
-    replica: Replica, cluster: Cluster, broken: dict[str, str]
-) -> None:
+async def test_an_invalid_secret_is_replaced(replica: Replica, cluster: Cluster, broken: dict[str, str]) -> None:
     await replica.manager.sync_secret()
     cluster.objects[SECRET]["data"].update(broken)
     await replica.manager.sync_secret()
@@ -130,7 +128,7 @@ GONE = (
 )
 
 
-async def test_a_deleted_secret_is_said_to_come_back_with_the_manifests_and_what_is_served_stays(
+async def test_a_deleted_secret_is_reported_with_the_remedy_and_the_certificate_in_use_stays(
     replica: Replica, cluster: Cluster
 ) -> None:
     await replica.run(rounds=1)
@@ -146,9 +144,7 @@ async def test_a_deleted_secret_is_said_to_come_back_with_the_manifests_and_what
     assert cluster.secret("tls.crt") == replica.published[-1].certificate
 
 
-async def test_a_server_that_starts_without_the_secret_says_so_where_it_is_asked_why_it_is_not_ready(
-    replica: Replica, cluster: Cluster
-) -> None:
+async def test_a_server_without_the_secret_says_so_in_its_readiness_check(replica: Replica, cluster: Cluster) -> None:
     assert replica.manager.check() == "there is no serving certificate yet"
     cluster.faults[SECRETS] = 403
     await replica.run(rounds=1)
@@ -188,7 +184,7 @@ async def test_an_expired_certificate_is_replaced_by_the_replica_that_wakes_up(
     assert cluster.secret("tls.crt") == woken.published[-1].certificate
 
 
-async def test_a_new_authority_is_in_the_bundle_beside_the_old_one_before_it_signs(
+async def test_a_new_ca_is_in_the_bundle_beside_the_old_one_before_it_signs(
     replica: Replica, cluster: Cluster, session: Session
 ) -> None:
     cluster.register(V2)
@@ -211,7 +207,7 @@ async def test_a_new_authority_is_in_the_bundle_beside_the_old_one_before_it_sig
     assert cluster.bundle(V1) == cluster.bundle(V2)
 
 
-async def test_an_authority_that_is_known_goes_on_signing_while_api_services_cannot_be_written(
+async def test_a_published_ca_goes_on_signing_while_api_services_cannot_be_written(
     replica: Replica, cluster: Cluster, session: Session
 ) -> None:
     await replica.manager.sync_secret()
@@ -234,7 +230,7 @@ async def test_an_api_service_that_cert_manager_keeps_is_left_alone(
     assert cluster.bundle(V2) == ""
 
 
-async def test_an_api_service_of_somebody_else_is_left_alone(replica: Replica, cluster: Cluster) -> None:
+async def test_an_api_service_of_another_service_is_left_alone(replica: Replica, cluster: Cluster) -> None:
     cluster.register(V2, service="prometheus-adapter", caBundle="b3RoZXI=")
     await replica.manager.sync_secret()
     assert cluster.bundle(V2) == "other"
@@ -246,13 +242,13 @@ async def test_a_local_api_service_is_left_alone(replica: Replica, cluster: Clus
     assert "caBundle" not in cluster.objects[f"{SERVICES}/{V2}"]["spec"]
 
 
-async def test_a_bundle_that_somebody_changed_is_put_right(replica: Replica, cluster: Cluster) -> None:
+async def test_a_ca_bundle_changed_by_others_is_restored(replica: Replica, cluster: Cluster) -> None:
     cluster.register(V2, caBundle="b3RoZXI=")
     await replica.manager.sync_secret()
     assert cluster.bundle(V2) == cluster.secret("ca.crt")
 
 
-async def test_skipping_verification_ends_where_a_bundle_is_given(replica: Replica, cluster: Cluster) -> None:
+async def test_writing_the_ca_bundle_removes_insecure_skip_tls_verify(replica: Replica, cluster: Cluster) -> None:
     cluster.register(V2, insecureSkipTLSVerify=True, groupPriorityMinimum=100)
     await replica.manager.sync_secret()
     spec = cluster.objects[f"{SERVICES}/{V2}"]["spec"]
@@ -285,7 +281,7 @@ async def test_an_api_service_changed_meanwhile_is_a_conflict_not_an_overwrite(
 # --- running
 
 
-async def test_failures_are_counted_and_tried_again_ever_later_and_nothing_served_is_lost(
+async def test_failures_are_counted_and_retried_with_backoff_and_the_certificate_in_use_stays(
     replica: Replica, cluster: Cluster
 ) -> None:
     cluster.faults[SECRET] = 500
@@ -302,7 +298,7 @@ async def test_failures_are_counted_and_tried_again_ever_later_and_nothing_serve
 
 
 @pytest.mark.parametrize("fault", [401, 403, 409, 422, 429, 500, 503])
-async def test_no_answer_of_the_api_server_ends_the_keeping(replica: Replica, cluster: Cluster, fault: int) -> None:
+async def test_no_answer_of_the_api_server_ends_the_manager(replica: Replica, cluster: Cluster, fault: int) -> None:
     cluster.faults[SECRETS] = fault
     await replica.run(rounds=2)
     del cluster.faults[SECRETS]
@@ -310,7 +306,7 @@ async def test_no_answer_of_the_api_server_ends_the_keeping(replica: Replica, cl
     assert len(replica.published) == 1
 
 
-async def test_the_moments_of_expiry_are_exposed(replica: Replica) -> None:
+async def test_expiry_times_are_exposed_as_metrics(replica: Replica) -> None:
     await replica.manager.sync_secret()
     found = {
         name: replica.metrics.registry.get_sample_value(

@@ -36,7 +36,7 @@ async def put(service: Service, target: str = TARGET, body: object = json.dumps(
     return await service.ask(target, method="PUT", headers={**TOKEN, **more}, body=body)
 
 
-async def test_a_word_is_handed_on_with_its_service_namespace_and_group(
+async def test_a_roster_is_passed_on_with_its_service_namespace_and_group(
     service: Service, rosters: RosterReceiver
 ) -> None:
     answer = await put(service, "/registries/own/namespaces/prod/groups/a%20b/services/providers%3Ashop")
@@ -44,7 +44,9 @@ async def test_a_word_is_handed_on_with_its_service_namespace_and_group(
     assert rosters.pushed == [PushedRoster("own", "providers:shop", "prod", "a b", json.dumps(DOCUMENT).encode())]
 
 
-async def test_the_right_is_to_put_to_the_path(service: Service, cluster: Cluster, rosters: RosterReceiver) -> None:
+async def test_a_push_requires_the_right_to_put_to_its_path(
+    service: Service, cluster: Cluster, rosters: RosterReceiver
+) -> None:
     cluster.may = lambda spec: spec.get("nonResourceAttributes") != {"verb": "put", "path": TARGET}
     answer = await put(service, TARGET)
     assert answer.status == 403
@@ -57,7 +59,7 @@ async def test_the_right_is_to_put_to_the_path(service: Service, cluster: Cluste
 
 
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer wrong"}, {"X-Remote-User": "admin"}])
-async def test_who_is_not_known_tells_nothing(
+async def test_unauthenticated_clients_cannot_push(
     service: Service, rosters: RosterReceiver, headers: dict[str, str]
 ) -> None:
     answer = await service.ask(TARGET, method="PUT", headers=headers, body=json.dumps(DOCUMENT))
@@ -77,20 +79,22 @@ async def test_other_methods_are_not_allowed(service: Service, rosters: RosterRe
     ("code", "reason"),
     [(HTTPStatus.BAD_REQUEST, "BadRequest"), (HTTPStatus.NOT_FOUND, "NotFound"), (HTTPStatus.CONFLICT, "Conflict")],
 )
-async def test_a_refusal_is_a_status(service: Service, rosters: RosterReceiver, code: HTTPStatus, reason: str) -> None:
+async def test_a_rejection_is_answered_with_a_status(
+    service: Service, rosters: RosterReceiver, code: HTTPStatus, reason: str
+) -> None:
     rosters.rejection = (code, "for a reason")
     answer = await put(service)
     assert (answer.status, answer.json()["reason"], answer.message) == (code, reason, "for a reason")
 
 
-async def test_a_document_that_is_too_large_is_not_taken(service: Service, rosters: RosterReceiver) -> None:
+async def test_a_document_that_is_too_large_is_rejected(service: Service, rosters: RosterReceiver) -> None:
     answer = await put(service, body=io.BytesIO(b"x" * (roster_push.MAX_DOCUMENT_BYTES + 1)))
     assert (answer.status, answer.message) == (413, "the document is larger than 1 MiB")
     assert rosters.pushed == []
     assert (await put(service, body=io.BytesIO(b"x" * roster_push.MAX_DOCUMENT_BYTES))).status == 204
 
 
-async def test_a_document_that_does_not_come_is_not_waited_for(
+async def test_a_document_that_does_not_arrive_in_time_is_a_408(
     service: Service, rosters: RosterReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(roster_push, "DOCUMENT_SECONDS", 0.05)
@@ -109,12 +113,12 @@ async def test_a_document_that_does_not_come_is_not_waited_for(
     assert rosters.pushed == []
 
 
-async def test_there_is_nothing_to_tell_above_the_registries(service: Service, rosters: RosterReceiver) -> None:
+async def test_the_root_of_the_registries_accepts_no_push(service: Service, rosters: RosterReceiver) -> None:
     assert (await put(service, "/registries")).status == 405
     assert rosters.pushed == []
 
 
-async def test_a_server_without_registries_takes_no_word(
+async def test_a_server_without_registries_rejects_pushes(
     cluster: Cluster, session: Session, options: ServerOptions, front_proxy: trustme.CA
 ) -> None:
     cluster.trust(pem(front_proxy))
@@ -149,7 +153,7 @@ async def hub() -> AsyncIterator[Hub]:
 
 
 class TestHub:
-    async def test_a_word_becomes_the_roster(self, hub: Hub) -> None:
+    async def test_a_pushed_document_becomes_the_roster(self, hub: Hub) -> None:
         assert await hub.registries.tell("own", "shop", "prod", "", json.dumps(DOCUMENT).encode()) is None
         roster = hub.registries.roster(hub.key)
         assert roster is not None
@@ -164,7 +168,7 @@ class TestHub:
             ("own", "other", "no policy follows service 'other prod' of registry own"),
         ],
     )
-    async def test_a_word_that_nobody_waits_for_is_not_kept(
+    async def test_a_push_for_an_unknown_registry_or_service_is_rejected(
         self, hub: Hub, registry: str, service: str, words: str
     ) -> None:
         refusal = await hub.registries.tell(registry, service, "prod", "", json.dumps(DOCUMENT).encode())
@@ -180,9 +184,7 @@ class TestHub:
             (b'{"complete":true,"instances":[],"ttlSeconds":9,"revision":1}', HTTPStatus.CONFLICT),
         ],
     )
-    async def test_a_word_that_cannot_be_taken_leaves_the_last(
-        self, hub: Hub, document: bytes, code: HTTPStatus
-    ) -> None:
+    async def test_an_invalid_push_leaves_the_last_roster(self, hub: Hub, document: bytes, code: HTTPStatus) -> None:
         await hub.registries.tell("own", "shop", "prod", "", json.dumps({**DOCUMENT, "revision": 2}).encode())
         refusal = await hub.registries.tell("own", "shop", "prod", "", document)
         assert refusal is not None

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import trustme
 
-from tests.apiserver.asking import POLICY
 from tests.apiserver.conftest import Service
+from tests.apiserver.metric_requests import POLICY
 
 METRIC = f"{POLICY}/effective_cpu"
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) [A-Za-z -]+\r\n")  # it follows the body before it without a break

@@ -67,7 +67,7 @@ async def following(seconds: float, kind: str = "HTTP") -> AsyncIterator[tuple[R
 
 
 @pytest.mark.parametrize(("kind", "seconds"), [("HTTP", 0.45), ("HTTP", 20.0), ("Polaris", 3.0)])
-async def test_the_others_are_asked_about_once_in_an_interval(kind: str, seconds: float) -> None:
+async def test_other_services_are_polled_once_per_interval(kind: str, seconds: float) -> None:
     async with following(seconds, kind) as (registry, source):
         await asyncio.sleep(6 * INTERVAL)
         now = asyncio.get_running_loop().time()
@@ -79,7 +79,7 @@ async def test_the_others_are_asked_about_once_in_an_interval(kind: str, seconds
             assert found.error is None
 
 
-async def test_a_new_service_of_another_namespace_is_asked_about_soon() -> None:
+async def test_a_new_service_of_another_namespace_is_polled_soon() -> None:
     async with following(3.0) as (registry, source):
         await asyncio.sleep(INTERVAL)
         source._book.followed_for = {**source._book.followed_for, (new := ServiceKey("own", "new")): "cart"}  # type: ignore[attr-defined]

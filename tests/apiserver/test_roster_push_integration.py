@@ -75,7 +75,7 @@ async def pushing(
         yield put
 
 
-async def test_an_account_with_the_components_role_may_tell_and_others_may_not(
+async def test_an_account_with_the_components_role_may_push_and_others_may_not(
     api_server: ControlPlane, session: Session, options: ServerOptions, api_namespace: str
 ) -> None:
     rosters, client = RosterReceiver(), api_server.client
