@@ -18,8 +18,8 @@ from adapter.apiserver.request_info import RequestInfo, RequestKind, parse_targe
 from adapter.load.pods import Pod
 from adapter.snapshot import Snapshot, SnapshotStore
 from harness.snapshots import NOW, measured, pod, query, reading, series, snapshot, view
-from tests.apiserver.asking import CUSTOM, EXTERNAL
 from tests.apiserver.conftest import StubScales
+from tests.apiserver.metric_requests import CUSTOM, EXTERNAL
 
 _AT_ONCE = 10  # the clock of processor time is coarse
 REQUESTS = {

@@ -182,7 +182,7 @@ class TestUsersInAddresses:
             ("http://host/a@b", "http://host/a@b"),
         ],
     )
-    def test_no_error_shows_them(self, text: str, shown: str) -> None:
+    def test_no_error_shows_credentials_of_an_address(self, text: str, shown: str) -> None:
         assert without_user(text) == shown
         assert str(SourceError(text)) == shown
 
@@ -193,7 +193,7 @@ class TestUsersInAddresses:
         "document",
         ["prometheus: {{servers: [{{name: a, url: '{}'}}]}}", "registries: [{{type: HTTP, name: a, url: '{}'}}]"],
     )
-    def test_no_fault_of_the_settings_shows_them(self, document: str, url: str) -> None:
+    def test_no_fault_of_the_settings_shows_credentials_of_an_address(self, document: str, url: str) -> None:
         with pytest.raises(SettingsError) as caught:
             parse(document.format(url))
         assert "hush" not in str(caught.value)
