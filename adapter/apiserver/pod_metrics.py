@@ -52,7 +52,7 @@ def of_policies(index: SnapshotIndex, request: RequestInfo) -> list[MetricValue]
 
 
 def _views_with_pods(index: SnapshotIndex, request: RequestInfo) -> list[PolicyView]:
-    """The policies with a pod that the request's labels select, by name; none where it asks by other means."""
+    """The policies that own a pod selected by the request's labels, by name; empty for requests without labels."""
     if request.name != ALL_OBJECTS or request.labels is None:
         return []
     snapshot = index.snapshot

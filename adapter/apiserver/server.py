@@ -89,20 +89,16 @@ class ApiServer:
         self._authorizer = Authorizer(reviews, metrics, monotonic)
         self._certificates = CertificateManager(session, options.tls, metrics, lambda _: self._tls_changed.set())
         self._listener = tls.Listener(options.address, options.port, options.limits)
-        own_checks: dict[str, Check] = {
-            "caches": lambda: None if snapshots.current.synced else unsynced_reason(),
-            "certificate": self._certificates.check,
-            "authentication": self._requestheader.check,
-            "tls": self._tls_check,
-        }
+        readiness = self._readiness(lambda: None if snapshots.current.synced else unsynced_reason())
+        live: dict[str, Check] = {"ping": lambda: None, "event-loop": self._heartbeat.check}
         handler = Handler(
             self._authenticator,
             self._authorizer,
             MetricsProvider(snapshots, scales, stale_reason, unsynced_reason, session.now),
             Discovery(external=options.external),
             Health(
-                {"ping": lambda: None, "event-loop": self._heartbeat.check},
-                {**own_checks, **(ready or {})},
+                live,
+                {**readiness, **(ready or {})},
                 {"authorization": reviews.check, **(warnings or {})},
                 clock=monotonic,
             ),
@@ -131,6 +127,14 @@ class ApiServer:
                 tasks.create_task(self._follow_tls(), name="tls")
         finally:
             await self._shut_down()
+
+    def _readiness(self, caches: Check) -> dict[str, Check]:
+        return {
+            "caches": caches,
+            "certificate": self._certificates.check,
+            "authentication": self._requestheader.check,
+            "tls": self._tls_check,
+        }
 
     async def _run_heartbeat(self) -> None:
         while True:

@@ -125,9 +125,9 @@ class InboundConnection(web.RequestHandler):
 
     def eof_received(self) -> None:
         """Close without further answers: asyncio would log every write to the closed connection."""
-        line = self.raw_transport
-        if line is not None and not line.is_closing():  # TLS that is closed twice could not be aborted any more
-            line.resume_reading()  # TLS that is paused would not close either
+        transport = self.raw_transport
+        if transport is not None and not transport.is_closing():  # closing TLS twice would prevent an abort
+            transport.resume_reading()  # paused TLS would not close
             self.force_close()
 
     def abort(self) -> None:
@@ -187,12 +187,12 @@ class InboundConnection(web.RequestHandler):
 
     def _take(self) -> None:
         self._asked = False
-        line = self.raw_transport
-        if not self._held or line is None or line.is_closing():
+        transport = self.raw_transport
+        if not self._held or transport is None or transport.is_closing():
             return
         data, self._held = self._held[:STEP_BYTES], self._held[STEP_BYTES:]
         if not self._held:
-            line.resume_reading()  # before aiohttp may pause it again
+            transport.resume_reading()  # before aiohttp may pause it again
         self._parse(data)
         self._ask()
 

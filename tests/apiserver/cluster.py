@@ -1,4 +1,4 @@
-"""A small API server of our own: the few objects that this room reads and writes, and every way it can fail."""
+"""A fake API server with the objects that the metrics API reads and writes, and with every kind of failure."""
 
 import asyncio
 import base64
@@ -21,7 +21,7 @@ Fault = int | asyncio.Event
 
 
 class Cluster:
-    """Objects by path with versions and conflicts, as the API server has them; reviews by rules given.
+    """Objects by path, with resource versions and conflicts as on a real API server; reviews by rules of the test.
 
     `faults` maps a path to what happens there: a status code, or an event that holds the answer back until it is set.
     """

@@ -20,6 +20,7 @@ from adapter.apiserver.server import ApiServer, ServerOptions
 from adapter.apiserver.serving.certificate_manager import TlsOptions
 from adapter.kube.credentials import ClusterAccess
 from adapter.kube.errors import KubeError
+from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
 from adapter.load.spec import Scale
 from adapter.registries.manager import RegistryManager
@@ -34,7 +35,7 @@ SERVICES = ("v1beta2.custom.metrics.k8s.io", "v1beta1.custom.metrics.k8s.io")
 
 @dataclass
 class Answer:
-    """A response, read."""
+    """A response with its body."""
 
     status: int
     headers: Mapping[str, str]
@@ -49,8 +50,8 @@ class Answer:
 
 
 @dataclass
-class StubScales:
-    """The live replica count, by path; an error where there is one."""
+class StubScales(ScaleReader):
+    """A scale reader with one replica count for all paths, or an error."""
 
     scale: Scale = field(default_factory=lambda: Scale(replicas=5, status_replicas=5))
     error: KubeError | None = None
@@ -68,7 +69,7 @@ def pem(authority: trustme.CA) -> str:
 
 
 class Clock:
-    """A clock that stands until it is moved."""
+    """A clock that a test moves."""
 
     def __init__(self, now: float) -> None:
         self.now = now
@@ -124,7 +125,7 @@ class Service:
         return context
 
     def client(self, leaf: trustme.LeafCert | None) -> aiohttp.ClientSession:
-        """A keep-alive client that shows this certificate."""
+        """A keep-alive client with this certificate."""
         if id(leaf) not in self._clients:
             connector = aiohttp.TCPConnector(ssl=self.context(leaf))
             self._clients[id(leaf)] = aiohttp.ClientSession(connector=connector)

@@ -1,4 +1,4 @@
-"""Ask the picture without a network: a target goes in, JSON or a StatusError comes out."""
+"""Metric requests without a network: a target in, JSON or a StatusError out."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ PODS = f"{CUSTOM}/pods/%2A"
 
 
 def seven(_assessment: Assessment, scale: Scale, _bounds: Bounds, _now: float) -> Decision:
-    """Decides for seven pods, whatever the load."""
+    """Decides for seven pods, whatever the assessment."""
     return Decision(
         desired=7,
         served=shape(7, scale.status_replicas),

@@ -1,4 +1,4 @@
-"""May they? Reviews by the whole question, remembered, and never an allow on failure."""
+"""Authorization: reviews by identity and attributes, their cache, and no allow on failure."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The serving certificate kept: one Secret for all replicas, its authority in the APIServices, or given files."""
+"""The certificate manager: one Secret for all replicas, its CA in the APIServices, or given files."""
 
 import asyncio
 import dataclasses
@@ -22,7 +22,7 @@ OPTIONS = TlsOptions(namespace="adapter", service="effective-load", secret="effe
 
 
 class Replica:
-    """A manager with what it published."""
+    """A manager that records what it publishes."""
 
     def __init__(self, session: Session, options: TlsOptions = OPTIONS) -> None:
         self.published: list[KeyPair] = []
@@ -38,7 +38,7 @@ class Replica:
         await asyncio.sleep(0)
 
     async def run(self, rounds: int) -> None:
-        """Let it run for so many rounds."""
+        """Run for a number of rounds."""
         self.rounds = rounds
         task = asyncio.create_task(self.manager.run())
         async with asyncio.timeout(30):

@@ -1,4 +1,4 @@
-"""Our own authority and certificate: made, judged, renewed."""
+"""Our own CA and serving certificate: creation, validation, renewal."""
 
 import datetime as dt
 import ssl
@@ -157,8 +157,8 @@ def test_an_invalid_bundle_is_rejected_with_the_reason(stock: CertificateBundle)
         "does not belong to the certificate": CertificateBundle(
             KeyPair(stock.serving.certificate, other.serving.key), stock.ca_certificates, stock.ca_key
         ),
-        "authority's key does not belong": CertificateBundle(stock.serving, stock.ca_certificates, other.ca_key),
-        "from none of the authorities": CertificateBundle(other.serving, stock.ca_certificates, stock.ca_key),
+        "CA's key does not belong": CertificateBundle(stock.serving, stock.ca_certificates, other.ca_key),
+        "none of the CA certificates issued": CertificateBundle(other.serving, stock.ca_certificates, stock.ca_key),
     }
     for sentence, broken in cases.items():
         with pytest.raises(CertificateError, match=sentence):

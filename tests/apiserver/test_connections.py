@@ -1,4 +1,4 @@
-"""Sockets and TLS: what the aggregator's connections meet on the way to an answer."""
+"""Sockets, TLS and connections of the metrics API."""
 
 import asyncio
 import dataclasses

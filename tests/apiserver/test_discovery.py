@@ -1,4 +1,4 @@
-"""What can be found here: never nothing, one scope per parent, the same until names change."""
+"""Discovery documents: never empty, one scope per parent, unchanged until names change."""
 
 import json
 import weakref

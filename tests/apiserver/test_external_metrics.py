@@ -126,7 +126,7 @@ async def test_a_query_without_an_answer_or_with_an_old_one_is_a_503_that_says_w
 
 
 async def test_a_failed_poll_changes_nothing_until_the_samples_are_too_old() -> None:
-    """As for policies: samples count until they are too old, and then the error is the sentence."""
+    """As for policies: samples count until they are too old; then the poll's error is answered."""
     failed = "Prometheus main: no answer within 10 s"
     assert await value(depth(series(100, queue="x"), error=failed), f"{EXTERNAL}/depth") == "100m"
     error = await refused(depth(series(100, queue="x", at=NOW - 91), error=failed), f"{EXTERNAL}/depth")

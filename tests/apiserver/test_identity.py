@@ -1,4 +1,4 @@
-"""Who asks: the front proxy's certificate and headers, bearer tokens, and nobody else."""
+"""Authentication by the front proxy's certificate and headers, and by bearer tokens."""
 
 import asyncio
 
@@ -174,7 +174,7 @@ async def test_a_cluster_users_certificate_is_nobodys_whatever_its_name(
 
 
 async def handshake(service: Service, leaf: trustme.LeafCert) -> bytes:
-    """One request on a fresh connection; in TLS 1.3 the server's refusal arrives with the first read."""
+    """One request on a new connection; in TLS 1.3 the server's rejection arrives with the first read."""
     reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port, ssl=service.context(leaf))
     try:
         writer.write(f"GET {METRIC} HTTP/1.1\r\nHost: x\r\nX-Remote-User: system:admin\r\n\r\n".encode())
@@ -309,7 +309,7 @@ async def refused(service: Service, leaf: trustme.LeafCert) -> None:
 async def test_an_open_connection_loses_its_identity_with_its_ca(
     service: Service, proxy: trustme.LeafCert, cluster: Cluster
 ) -> None:
-    """Nothing is closed by hand here: the request itself is judged, on the very connection that was good before."""
+    """The connection stays open: the check of each request rejects it."""
     reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port, ssl=service.context(proxy))
     request = f"GET {METRIC} HTTP/1.1\r\nHost: x\r\nX-Remote-User: {HPA}\r\n\r\n".encode()
     service.server._connections.dismiss = lambda _: None  # type: ignore[method-assign,assignment]  # as if the sweep were late

@@ -1,4 +1,4 @@
-"""What is served by selector is what a look at everything finds, and costs no look at what is not selected."""
+"""Requests with selectors return what a full scan finds, at a cost that depends only on what they select."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,7 +24,7 @@ PODS = f"{CUSTOM}/pods/%2A"
 
 
 class Labels(dict[str, str]):
-    """Labels that count how often any of them was looked at."""
+    """Labels that count their reads."""
 
     looks = 0
 
@@ -59,7 +59,7 @@ def with_series(number: int) -> Snapshot:
 
 
 async def looks(picture: Snapshot, target: str, again: str) -> int:
-    """How often a label was looked at by the second request, after an assessment that changed nothing."""
+    """How often the second request read a label, after an assessment without changes."""
     held = SnapshotStore()
     held.swap(picture)
     answers = MetricsProvider(held, StubScales(), lambda _: None, lambda: "", lambda: NOW)
@@ -108,7 +108,7 @@ found_series = st.tuples(st.sampled_from(["p0", "p1", "p2", None]), st.dictionar
 
 
 def plain(found: list[Any], pods: list[Any], chosen: str, wanted: str) -> list[tuple[str, str]] | str:
-    """A look at every series, then at every pod: what is served, or the pod that has two."""
+    """The expected answer by a scan of all series and pods, or the name of a pod with two series."""
     by_pod: dict[str, Any] = {}
     for each in found:
         name = each.labels.get("pod")

@@ -28,7 +28,7 @@ SERVICE = "effective-load"
 
 @pytest.fixture
 def registered(api_server: ControlPlane, api_namespace: str) -> Iterator[str]:
-    """APIServices that point at our Service and trust nobody yet; the namespace they are in."""
+    """APIServices that point at our Service, without a CA bundle yet; returns the namespace."""
     yield api_namespace
     for name in NAMES:
         api_server.client.delete(f"/apis/apiregistration.k8s.io/v1/apiservices/{name}")
@@ -63,7 +63,7 @@ async def service(
 
 
 async def handshakes_ended() -> None:
-    """Wait for those of the aggregator that are under way, which would outlive the event loop."""
+    """Wait for the aggregator's handshakes in flight, which would outlive the event loop."""
     async with asyncio.timeout(60):
         while any("accept_connection" in repr(task.get_coro()) for task in asyncio.all_tasks()):  # noqa: ASYNC110  nobody tells
             await asyncio.sleep(0.01)
@@ -135,7 +135,7 @@ async def test_the_aggregator_discovers_our_metrics(api_server: ControlPlane, se
 
 
 async def test_a_user_needs_the_right_that_the_api_server_knows_of(api_server: ControlPlane, service: Service) -> None:
-    """Asked directly, past the aggregator's own check."""
+    """A direct request, without the aggregator's own authorization."""
     aggregator = api_server.as_aggregator(service.server.port, "reader@example.com")
     refused = await get(aggregator, METRIC)
     assert refused.status == 403
@@ -156,7 +156,7 @@ RBAC = "rbac.authorization.k8s.io"
 
 @contextlib.contextmanager
 def granted(client: Client, subject: dict[str, Any]) -> Iterator[None]:
-    """Cluster-wide right to read our metrics; RBAC takes a moment to see it."""
+    """A cluster-wide right to read our metrics; RBAC takes a moment to apply it."""
     resource = "watermarkpolicies.effective-load.io/*"
     name = "reads-effective-load"
     role = {
@@ -236,7 +236,7 @@ async def test_identity_is_taken_from_the_front_proxy_alone(api_server: ControlP
 
 
 def user(api_server: ControlPlane, service: Service, name: str, *groups: str) -> Client:
-    """A client that shows a certificate of the cluster's own CA directly."""
+    """A client of ours with a certificate of the cluster's CA."""
     pair = api_server.pki.client(name, *groups)
     return api_server.anonymous(service.server.port, tls_context(None, pair.cert_file, pair.key_file))
 
@@ -253,7 +253,7 @@ async def test_a_cluster_users_certificate_is_that_users_whatever_its_name_and_h
 async def test_kubernetes_monitoring_role_may_read_reasons(
     api_server: ControlPlane, service: Service, registered: str
 ) -> None:
-    """`system:public-info-viewer` lets everybody get `/readyz`, and no path below it."""
+    """`system:public-info-viewer` lets every user get `/readyz`, and no path below it."""
     service.picture.swap(snapshots.snapshot(synced=False))
     token = await asyncio.to_thread(api_server.token, registered, "reader")
     tenant = api_server.anonymous(service.server.port, Authorization=f"Bearer {token}")

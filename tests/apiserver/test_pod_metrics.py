@@ -1,4 +1,4 @@
-"""What is served on pods: own values, stand-ins for pods that are out, and the settings' queries."""
+"""Pods metrics: measured values, values for pulled-out pods, and the settings' queries."""
 
 import math
 from fractions import Fraction

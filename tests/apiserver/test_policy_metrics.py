@@ -1,4 +1,4 @@
-"""What is served on policies and on what they scale."""
+"""Object metrics on policies and their scale targets."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -194,7 +194,7 @@ async def test_nothing_is_answered_before_the_caches_are_filled() -> None:
 
 
 def announced(name: str = "checkout") -> PolicyView:
-    """A policy as it is known before anybody looked at it: nobody knows what it scales."""
+    """A policy before its first evaluation: its target is not known."""
     return replace(view(name, assessed=False), target=None, target_resource="", announced=True)
 
 

@@ -1,4 +1,4 @@
-"""What a request line means: paths, encodings, selectors, and the right it takes."""
+"""Request targets: paths, encodings, selectors, and the attributes to authorize."""
 
 from urllib.parse import quote, urlencode
 

@@ -1,4 +1,4 @@
-"""The front proxy's ConfigMap, followed."""
+"""Polling the ConfigMap of the front proxy."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ from tests.apiserver.conftest import pem
 
 
 class Follower:
-    """A watch with what it handed on, stopped after some pauses."""
+    """A watch that records what it applies, and stops after some pauses."""
 
     def __init__(self, session: Session) -> None:
         self.applied: list[AuthenticationConfig] = []

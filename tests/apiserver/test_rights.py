@@ -1,4 +1,4 @@
-"""Rights of the server's own that are missing on a real API server: who asks is told which, and what gives it."""
+"""A missing right to create reviews on a real API server: the answer names the right and its binding."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ PATH = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/watermarkpolicies
 
 @pytest.fixture
 def adapter(api_server: ControlPlane) -> Iterator[AdapterProcess]:
-    """A server with the rights of the manifests, but for those to ask for reviews."""
+    """A server with the rights of the manifests except those to create reviews."""
     install_crds(api_server)
     kubeconfig = account_kubeconfig(api_server)
     api_server.client.delete(BINDING)

@@ -130,7 +130,7 @@ async def test_a_server_without_registries_rejects_pushes(
 
 
 class Hub:
-    """The real registries behind the server: one that listens, one that only asks."""
+    """Real registries: one that accepts pushes, one that only polls."""
 
     def __init__(self) -> None:
         self.changed = asyncio.Event()

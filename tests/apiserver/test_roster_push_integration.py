@@ -47,7 +47,7 @@ NARROW = {
 
 
 def bind(client: Client, role: str, namespace: str, account: str, path: str) -> None:
-    """Give a role to an account, and wait until the API server knows that it may put there."""
+    """Bind a role to an account, and wait until the API server allows its PUT."""
     subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
     reference = {"apiGroup": RBAC, "kind": "ClusterRole", "name": role}
     head = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRoleBinding", "metadata": {"name": role}}
@@ -62,7 +62,7 @@ def bind(client: Client, role: str, namespace: str, account: str, path: str) -> 
 async def pushing(
     session: Session, options: ServerOptions, rosters: RosterReceiver
 ) -> AsyncIterator[Callable[[str, str], Awaitable[int]]]:
-    """A server, and what puts a roster to a path with a token: the status of its answer."""
+    """A server; yields a function that puts a roster to a path with a token and returns the status code."""
     service = Service(None, session, options, rosters)  # type: ignore[arg-type]  # the real cluster
     service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now())))
     async with running(service), aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as client:

@@ -1,4 +1,4 @@
-"""The server as the aggregator, the HPA and the kubelet meet it."""
+"""The server as seen by the aggregator, the HPA and the kubelet."""
 
 import asyncio
 import contextlib
@@ -64,7 +64,7 @@ async def test_a_star_that_comes_encoded_is_a_star(service: Service, proxy: trus
 
 
 def refused(answer: Answer, code: int, reason: str) -> str:
-    """Check a Status in every part; gives its message."""
+    """Check every field of a Status; returns its message."""
     body = answer.json()
     assert answer.status == code
     assert answer.headers["Content-Type"] == "application/json"
@@ -255,7 +255,7 @@ async def test_a_server_that_knows_nothing_yet_lives_but_is_not_ready(
 async def test_no_request_is_a_401_before_the_front_proxy_is_known(
     cluster: Cluster, session: Session, options: ServerOptions, proxy: trustme.LeafCert, front_proxy: trustme.CA
 ) -> None:
-    """Until then no certificate is asked for, so the front proxy's own requests look like a stranger's."""
+    """Until then no certificate is requested, so the front proxy's requests look unauthenticated."""
     read = cluster.faults[CONFIG_MAP] = asyncio.Event()
     cluster.trust(pem(front_proxy))
     service = Service(cluster, session, options)
@@ -324,7 +324,7 @@ async def test_a_missing_right_is_reported_with_its_binding_until_it_is_granted(
 
 
 async def test_a_certificate_that_is_not_in_use_yet_is_not_ready(service: Service, proxy: trustme.LeafCert) -> None:
-    """Connections made in between would go without the certificate that tells who they are."""
+    """Connections opened in between would lack the client certificate."""
     server = service.server
     assert server._in_use is not None
     assert server._temporary is not None
@@ -425,7 +425,7 @@ async def test_no_session_outlives_its_context(
 def connect(
     port: int, context: ssl.SSLContext, session: ssl.SSLSession | None
 ) -> tuple[ssl.SSLSession | None, bool | None]:
-    """The session of a connection that is offered another one's, and whether that was taken up."""
+    """The TLS session of a connection that offers another one's, and whether it was resumed."""
     with socket.create_connection(("127.0.0.1", port)) as plain, context.wrap_socket(plain, session=session) as tls:
         tls.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
         assert tls.recv(100).startswith(b"HTTP/1.1 200")

@@ -1,4 +1,4 @@
-"""Metric lists as JSON: exact shapes, canonical quantities, true times."""
+"""Metric lists as JSON: exact shapes, canonical quantities, timestamps."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The real server on loopback, with its stand-in for the cluster, as the room of the API server has it."""
+"""The fixtures of the metrics API's tests: the real server on loopback with a fake cluster."""
 
 from tests.apiserver.conftest import (
     client_authority,

@@ -30,7 +30,7 @@ async def connected(port: int, context: ssl.SSLContext | None = None, *, source:
 
 
 async def within(awaitable: Awaitable[bytes]) -> bytes:
-    """What comes, before the test gives up; nothing where the connection was reset."""
+    """The awaited bytes within a time limit; empty if the connection was reset."""
     async with asyncio.timeout(PATIENCE):
         try:
             return await awaitable
@@ -39,7 +39,7 @@ async def within(awaitable: Awaitable[bytes]) -> bytes:
 
 
 async def asked(wire: Streams, request: bytes) -> bytes:
-    """The head of the answer; empty where the connection was ended instead."""
+    """The head of the answer; empty if the connection was closed instead."""
     reader, writer = wire
     writer.write(request)
     try:

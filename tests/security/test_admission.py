@@ -1,4 +1,4 @@
-"""The right to patch pods is wider than what the companion writes; an admission policy holds its account to that."""
+"""The right to patch pods is wider than what the companion writes; an admission policy restricts it."""
 
 import secrets
 from collections.abc import Callable, Iterator

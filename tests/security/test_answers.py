@@ -1,4 +1,4 @@
-"""Answers of sources: bounded one by one and together, counted unpacked while they come, decoded in short steps."""
+"""Answers of sources: limited each and together, counted uncompressed as they arrive, decoded in short steps."""
 
 import asyncio
 import gzip
@@ -59,7 +59,7 @@ async def session_to(handler: Handler) -> AsyncIterator[Session]:
 
 
 async def cost(*arguments: str) -> dict[str, Any]:
-    """What a large answer costs a process of its own."""
+    """The cost of a large answer in a separate process."""
     command = (sys.executable, "-m", "tests.security.answer_cost", *arguments)
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     out, _ = await process.communicate()
@@ -129,7 +129,7 @@ class TestPrometheus:
         assert "larger than maxAnswerMiB of Prometheus server main (1): ask for less, or raise that limit" in said
 
     async def test_a_packed_bomb_is_counted_unpacked_and_while_it_arrives(self) -> None:
-        """64 MiB in 64 KiB: it must not be unpacked first and judged then."""
+        """64 MiB in 64 KiB: the limit must apply while it is decompressed."""
         bomb = gzip.compress(b" " * (64 * MIB))
         budget = AnswerBudget()
 
@@ -146,7 +146,7 @@ class TestPrometheus:
 
 class TestResourceMetrics:
     async def test_an_answer_over_its_limit_is_an_error_and_the_last_one_stays(self) -> None:
-        """The answers of metrics.k8s.io were read without any bound."""
+        """The answers of metrics.k8s.io were read without a limit."""
         small = b'{"items":[{"metadata":{"name":"web-1"},"timestamp":"2026-01-01T12:00:00Z","containers":[]}]}'
         bodies = [small, b'{"items":[]}' + b" " * (2 * MIB)]
 
@@ -318,7 +318,7 @@ class TestApiServer:
                 await anext(lines)
 
     async def test_a_page_of_large_objects_is_requested_in_shorter_pages(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Whoever may write policies may write large ones: that must cost neither memory nor the list."""
+        """A user who may write policies may write large ones: they must not break the list."""
         monkeypatch.setattr(reflector_module, "LARGEST_PAGE", 100_000)
         limits: list[int] = []
 

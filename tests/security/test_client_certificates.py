@@ -1,4 +1,4 @@
-"""Which certificate is whose: the front proxy's by authority and name, a cluster user's by the client CA."""
+"""Client certificates: the front proxy's by CA and name, a cluster user's by the client CA."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ CLOSE = "Connection: close"
 
 
 def leaf(holder: Holder) -> trustme.LeafCert:
-    """The same to the clients of the kit, which only have it configure a context."""
+    """A certificate for the clients of the kit, which only call `configure_cert`."""
     return cast("trustme.LeafCert", holder)
 
 
@@ -60,7 +60,7 @@ def asked_about(service: Service) -> list[dict[str, Any]]:
 
 
 async def answered(service: Service, holder: Holder, *fields: str) -> bytes:
-    """The code of a request with this certificate; empty where the handshake failed."""
+    """The status code of a request with this certificate; empty if the handshake failed."""
     return (await exchanged(service, leaf(holder), head(METRIC, CLOSE, *fields)))[9:12]
 
 
@@ -113,7 +113,7 @@ async def test_a_certificate_of_the_client_ca_is_its_user(service: Service, user
 
 @pytest.mark.parametrize("name", ["jane", "front-proxy-client"])
 async def test_a_users_certificate_never_counts_as_the_front_proxys(service: Service, users: Holder, name: str) -> None:
-    """Its identity headers are ignored, whatever its name."""
+    """Its identity headers are ignored, whatever its common name."""
     assert (
         await answered(service, users.issue(name), *as_proxy("X-Remote-Group: system:masters", user="admin")) == b"200"
     )
@@ -149,7 +149,7 @@ async def test_a_certificate_takes_precedence_over_a_token(service: Service, use
 async def test_only_a_certificate_for_clients_counts(
     service: Service, users: Holder, uses: tuple[Any, ...], is_taken: bool
 ) -> None:
-    """A server's certificate of the same authority is stolen more easily; one that names no use has all."""
+    """A server certificate of the same CA is easier to steal; one without extended key usage has all usages."""
     assert await answered(service, users.issue("jane", uses=uses)) == (b"200" if is_taken else b"")
 
 
@@ -279,7 +279,7 @@ def test_bundles_with_text_between_their_certificates_are_read(authority: Holder
 
 
 def test_a_certificate_in_the_bundle_that_is_not_a_ca_verifies_only_itself(authority: Holder) -> None:
-    """A certificate in the bundle that is no authority's is itself alone."""
+    """Such a certificate is trusted itself, and issues nothing."""
     jane = authority.issue("jane")
     found = parse_config_map({"client-ca-file": jane.pem})
     now = dt.datetime.now(dt.UTC).timestamp()
@@ -290,7 +290,7 @@ def test_a_certificate_in_the_bundle_that_is_not_a_ca_verifies_only_itself(autho
 async def test_a_resumed_session_is_checked_by_its_certificate(
     service: Service, users: Holder, cluster: Cluster, front_proxy: trustme.CA
 ) -> None:
-    """TLS 1.2 takes sessions up within one context: without a handshake that verifies a chain."""
+    """TLS 1.2 resumes sessions within one context, without verifying a chain again."""
     context = service.context(leaf(users.issue("jane")))
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     port = service.server.port
@@ -306,7 +306,7 @@ async def test_a_resumed_session_is_checked_by_its_certificate(
 def connected(
     port: int, context: ssl.SSLContext, session: ssl.SSLSession | None
 ) -> tuple[ssl.SSLSession | None, bool | None, bytes]:
-    """A connection's session, whether that was taken up from another one, and the code of a request on it."""
+    """A connection's TLS session, whether it was resumed, and the status code of a request on it."""
     with socket.create_connection(("127.0.0.1", port)) as plain, context.wrap_socket(plain, session=session) as tls:
         tls.sendall(head(METRIC, CLOSE))
         return tls.session, tls.session_reused, tls.recv(100)[9:12]

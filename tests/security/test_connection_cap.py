@@ -1,4 +1,4 @@
-"""Strangers share a bounded number of connections and little of the event loop; whoever is known, or new, gets in."""
+"""Unknown clients share a limited number of connections and little of the event loop."""
 
 import asyncio
 import dataclasses
@@ -38,7 +38,7 @@ MIB = 1 << 20
 async def strict(
     cluster: Cluster, session: Session, options: ServerOptions, front_proxy: trustme.CA
 ) -> AsyncIterator[Service]:
-    """A server that has room for few strangers."""
+    """A server with room for few unknown clients."""
     cluster.trust(pem(front_proxy))
     cluster.tokens["good"] = {"username": "token-user"}
     service = Service(cluster, session, dataclasses.replace(options, limits=FEW))
@@ -49,7 +49,7 @@ async def strict(
 
 
 async def strangers(service: Service, number: int) -> list[Streams]:
-    """Connections of strangers that have been served once, one after the other."""
+    """Connections of unknown clients, each served once, in order."""
     wires = []
     for _ in range(number):
         wires.append(await opened(service))
@@ -172,7 +172,7 @@ async def test_the_queue_rotates_between_addresses() -> None:
 
 
 async def test_a_step_that_raises_does_not_stop_the_queue() -> None:
-    """The error is for the log; a queue that stood still would keep out the kubelet until the process is restarted."""
+    """The error is logged; a queue that stopped would keep out the kubelet until a restart."""
     queue, errors, done = FairQueue(clock=lambda: 0.0), list[object](), list[str]()
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context["exception"]))
     failure = ValueError("made to fail")

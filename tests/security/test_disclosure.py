@@ -1,4 +1,4 @@
-"""What a source says, and where it stands, is for operators: policies and strangers learn the kind of fault alone."""
+"""Texts and addresses of sources are for operators: policies and clients see only the kind of fault."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Anybody may ask whether the server is well; why it is not is for those with the right to know, and for the log."""
+"""Every client may ask whether the server is healthy; reasons require a right, and go to the log."""
 
 import asyncio
 from collections.abc import AsyncIterator

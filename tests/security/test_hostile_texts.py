@@ -1,4 +1,4 @@
-"""Texts that once crashed their reader, or held the event loop: what fuzzing found, each plainly (see `tests/fuzz`)."""
+"""Texts that crashed their parser or blocked the event loop: findings of fuzzing, one by one (see `tests/fuzz`)."""
 
 import asyncio
 import json
@@ -59,7 +59,7 @@ def test_json_that_is_nested_deep_or_no_utf8_is_an_error_of_the_decoder(token: s
 
 @pytest.mark.parametrize("token", ["deep lists", "deep mappings", "lists as deep as calls may be"])
 async def test_an_object_that_is_nested_deep_leaves_the_watch_of_all_others_as_it_is(token: str) -> None:
-    """Whoever may write an object of a kind that is scaled, and keeps unknown fields, could end the process."""
+    """A user who may write such an object could end the process."""
     listed = {"metadata": {"resourceVersion": "7"}, "items": [rollout("listed", 7, more=mark(token))]}
     async with FakeApi() as api, Session(api.load) as session:
         decode = target_decoder("a.io/v1", "Rollout", BUILT_IN)
@@ -229,7 +229,7 @@ def test_a_repeated_section_of_the_settings_does_not_show_the_secrets_in_it() ->
     "selector", ["a" + " " * 60_000, " " * 60_000, "a in (b" + "\t" * 60_000, "a," + "\n " * 30_000]
 )
 def test_a_selector_that_ends_in_much_white_space_takes_no_time(selector: str) -> None:
-    """60 KB of it held the loop for 45 s; the status of any scaled object may hold such a selector."""
+    """60 KB of it blocked the loop for 45 s; the status of any scaled object may hold such a selector."""
     in_a_step(lambda: selectors.canonical(selector))
 
 

@@ -1,4 +1,4 @@
-"""Identity headers: who may send them, how they are read, and that no cache takes one identity for another."""
+"""Identity headers: who may send them, how they are decoded, and that no cache confuses identities."""
 
 import asyncio
 import datetime as dt

@@ -1,4 +1,4 @@
-"""A namespace's user may write objects of 1.5 MB: what is kept of them, and how long they take to read, is bounded."""
+"""A namespace's user may write objects of 1.5 MB: the memory and time that they take are limited."""
 
 import json
 import time
@@ -123,7 +123,7 @@ def test_workload_labels_of_a_megabyte_are_not_kept() -> None:
 
 
 def test_each_pod_is_matched_against_a_few_requirements_only() -> None:
-    """256 of them took 0.13 s of event loop for 1,000 pods, at each look."""
+    """256 of them took 0.13 s of the event loop for 1,000 pods, at each evaluation."""
     stand = Stand()
     most = ",".join(["app=web", *(f"!k{number}" for number in range(MOST_REQUIREMENTS_OF_A_TARGET - 1))])
     stand.inputs.found = deployment(5, most)

@@ -1,4 +1,4 @@
-"""Who reaches whom where the component network-policies is applied: the example overlay, with a cluster's addresses."""
+"""Allowed connections with the component network-policies: the example overlay, with a cluster's addresses."""
 
 import copy
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A route tells of those namespaces only that it names, and no tenant makes it tell without end or silences others."""
+"""A route notifies only about the namespaces that it names; no tenant can flood it or suppress others."""
 
 from typing import Any
 

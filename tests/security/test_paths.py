@@ -1,4 +1,4 @@
-"""Request targets that mean one thing here and another one to whoever authorized them."""
+"""Request targets that could be parsed differently for authorization and for the answer."""
 
 import pytest
 import trustme
@@ -72,7 +72,7 @@ async def test_no_other_method_answers_an_unauthenticated_client(service: Servic
 
 
 async def test_what_is_authorized_is_what_is_answered(service: Service, proxy: trustme.LeafCert) -> None:
-    """Escapes are read once, before the right is asked for: the namespace that is reviewed is the one that is read."""
+    """Escapes are decoded once, before authorization: the reviewed namespace is the one that is read."""
     service.cluster.may = lambda spec: spec.get("resourceAttributes", {}).get("namespace") == "shop"
     escaped = METRIC.replace("/shop/", "/%73hop/")
     assert await statuses(service, proxy, head(escaped, *as_proxy(CLOSE))) == [200]

@@ -18,7 +18,7 @@ ServiceName = tuple[str, str, str, str]
 
 
 def grants(*urls: str) -> Callable[[Object], bool]:
-    """RBAC with these nonResourceURLs and the verb `put`: equal, or below one that ends with `*`."""
+    """RBAC with these nonResourceURLs and the verb `put`: equal, or a prefix that ends with `*`."""
 
     def may(spec: Object) -> bool:
         asked = spec.get("nonResourceAttributes", {})
@@ -160,7 +160,7 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=1
 
 
 def asked(registry: str, namespace: str, group: str, service: str, *, safe: str = "") -> RequestInfo:
-    """The route of a client that encodes all but `safe`."""
+    """The parsed target of a client that encodes all characters but `safe`."""
     words = {"namespaces": namespace, "groups": group, "services": service}
     below = "".join(f"/{word}/{quote(name, safe=safe)}" for word, name in words.items() if name)
     return parse_target(f"/registries/{quote(registry, safe=safe)}{below}")

@@ -1,4 +1,4 @@
-"""`registries[].allow` and the bound on services: what a namespace may not read is not asked for, none starves."""
+"""`registries[].allow` and the limit on services: forbidden services are not queried, and no namespace starves."""
 
 import asyncio
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""A namespace whose services the registry answers slowly, or never, keeps no other namespace's services waiting."""
+"""A namespace whose services the registry answers slowly or never does not delay other namespaces."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ THEIRS = [ServiceKey("own", f"evil-{number}") for number in range(120)]
 
 
 class Registry:
-    """Answers our services at once, theirs after so many seconds; remembers when it was asked about which."""
+    """Answers our services at once and theirs after a delay; records the time of each query."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds

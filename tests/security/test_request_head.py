@@ -1,4 +1,4 @@
-"""A request's head is bounded as a whole while it arrives: nobody fills the memory with lines that never end."""
+"""A request head is limited while it arrives, so that endless lines do not fill the memory."""
 
 import asyncio
 import gc
@@ -29,7 +29,7 @@ Wire = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 def padded(start: bytes, size: int) -> bytes:
-    """A whole head of this size, of lines that are each far from their own bound."""
+    """A head of this size, of lines far below their own limit."""
     lines, room = [start], size - len(start) - 2
     while room:
         length = room if room < 40_000 else 20_000
@@ -52,7 +52,7 @@ async def answer(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
 
 @contextmanager
 def memory() -> Iterator[Callable[[], int]]:
-    """How many bytes Python has taken since the beginning."""
+    """The bytes that Python has allocated since the start."""
     gc.collect()
     tracemalloc.start()
     try:
@@ -136,7 +136,7 @@ async def nothing(_: web.BaseRequest) -> web.StreamResponse:
 
 
 def fed(bounded: BoundedParser, data: bytes, size: int) -> int:
-    """Feeds in pieces of this size; how many requests came out."""
+    """Feed pieces of this size; returns the number of parsed requests."""
     return sum(len(bounded.feed_data(data[at : at + size])[0]) for at in range(0, len(data), size))
 
 

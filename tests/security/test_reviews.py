@@ -1,4 +1,4 @@
-"""Reviews under way are bounded, and nobody's questions or tokens hold up those of others."""
+"""Concurrent reviews are limited, and no user's requests or tokens delay others'."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ QUESTION = Attributes("get", "custom.metrics.k8s.io", "v1beta2", "watermarkpolic
 
 
 def tenant(account: str = "flood", namespace: str = "tenant", **extra: str) -> Identity:
-    """A service account, of a token with these extras."""
+    """The identity of a service account's token with these extras."""
     told = tuple((key, (value,)) for key, value in extra.items())
     return Identity(f"system:serviceaccount:{namespace}:{account}", "", ("system:authenticated",), told)
 
@@ -255,7 +255,7 @@ async def test_invented_tokens_evict_no_valid_token(authenticator: Authenticator
 
 
 class SlowCluster(Cluster):
-    """Takes its time with invented tokens."""
+    """Reviews invented tokens slowly."""
 
     def __init__(self) -> None:
         super().__init__()

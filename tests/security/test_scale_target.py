@@ -1,4 +1,4 @@
-"""`scaleTargetRef` of an HPA is data: no value of it becomes another path, and invented kinds cost next to nothing."""
+"""`scaleTargetRef` of an HPA is data: no value becomes another path, and invented kinds cost next to nothing."""
 
 import asyncio
 from collections.abc import Iterable
@@ -20,14 +20,14 @@ THING = Service("cart", "thing", "widgets", "cpu")
 
 
 def refer(stand: Stand, service: Service, api_version: str, kind: str, name: str = "") -> None:
-    """Have a service's HPA name something else."""
+    """Change the target reference of a service's HPA."""
     hpa = stand.cluster.objects["horizontalpodautoscalers"][f"{service.namespace}/{service.name}"]
     reference = {"apiVersion": api_version, "kind": kind, "name": name or service.name}
     stand.cluster.put("horizontalpodautoscalers", {**hpa, "spec": {**hpa["spec"], "scaleTargetRef": reference}})
 
 
 def invent(stand: Stand, namespace: str, kinds: Iterable[tuple[str, str]]) -> list[Service]:
-    """Policies whose HPAs name kinds of which there are none; the first is the oldest."""
+    """Policies whose HPAs name kinds that do not exist; the first is the oldest."""
     found = []
     for number, (api_version, kind) in enumerate(kinds):
         service = Service(namespace, f"odd{number}", "deployments", "cpu")

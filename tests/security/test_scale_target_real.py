@@ -1,4 +1,4 @@
-"""References to scale targets on the real API server: what it admits, what is asked for, kinds that come later."""
+"""References to scale targets on the real API server: admission, requests, and kinds defined later."""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ METRIC = {
 
 
 class Recording(Session):
-    """A session that writes down the paths that it asks for."""
+    """A session that records the paths of its requests."""
 
     asked: list[str]
 
@@ -64,7 +64,7 @@ class Engines:
         self.asked = session.asked
 
     async def until(self, namespace: str, name: str, says: str) -> str:
-        """Wait until a policy's problem has these words."""
+        """Wait until a policy's problem contains this text."""
         message = ""
         async with asyncio.timeout(90):
             while says not in message or not message:

@@ -1,4 +1,4 @@
-"""Selectors come from whoever writes a workload or sends a request: what they may cost is bounded."""
+"""Selectors come from workloads and requests of any user: their cost is limited."""
 
 import contextlib
 import time
@@ -74,7 +74,7 @@ WORST = {
 
 @pytest.mark.parametrize("text", WORST.values(), ids=WORST.keys())
 def test_the_worst_selector_holds_the_event_loop_up_for_less_than_ten_milliseconds(text: str) -> None:
-    """White space in the end took 3 s: each blank was begun with anew."""
+    """Trailing white space took 3 s, by quadratic matching."""
     assert len(text) <= LONGEST
     found = []
     for number in range(1, 4):

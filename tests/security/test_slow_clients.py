@@ -1,4 +1,4 @@
-"""Nobody holds a connection for ever: each thing a client may take its time with has a limit."""
+"""Time limits: no client can hold a connection forever."""
 
 import asyncio
 import dataclasses
@@ -48,7 +48,7 @@ BODY = b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"
 
 @pytest.fixture
 def limits() -> ConnectionLimits:
-    """Everything patient; a test makes one limit short."""
+    """Long limits; each test shortens one."""
     return PATIENT
 
 
@@ -180,7 +180,7 @@ async def test_an_answer_that_the_client_does_not_read_is_abandoned(limits: Conn
 async def test_a_client_that_disconnects_before_the_answers_is_not_logged(
     service: Service, proxy: trustme.LeafCert, caplog: pytest.LogCaptureFixture, is_known: bool, half: bool
 ) -> None:
-    """Each answer that could not go out any more was a line: a hundred of them for one packet."""
+    """Each answer that could not be sent was logged: a hundred lines for one packet."""
     before = set(service.server._connections.connections)
     wire = await opened(service, proxy if is_known else None)
     wire[1].write(100 * b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")

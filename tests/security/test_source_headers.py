@@ -1,4 +1,4 @@
-"""Headers of a source from files: read anew when they change, and never a value in an error."""
+"""Headers of a source from files: reloaded when they change, and no value in an error."""
 
 from collections.abc import Mapping
 from pathlib import Path

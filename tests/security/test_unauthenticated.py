@@ -1,4 +1,4 @@
-"""Whoever shows no credentials is told so, and nothing else of the request is read, matched or kept."""
+"""Requests without credentials get a 401, and nothing of them is parsed or cached."""
 
 import asyncio
 import statistics
@@ -27,7 +27,7 @@ LONG = 60_000
 
 
 def many(number: int) -> str:
-    """A selector that no other number gives, as long as a request line may be."""
+    """A selector unique to this number, as long as a request line may be."""
     return ",".join(f"l{number}-{index}" for index in range(LONG // 8))[:LONG]
 
 
@@ -44,7 +44,7 @@ TARGETS = {
 
 @dataclass
 class Request:
-    """As much of a request as the handler looks at."""
+    """The parts of a request that the handler reads."""
 
     raw_path: str
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Request:
 
 @pytest.fixture
 def handler(service: Service) -> Handler:
-    """The server's own, without a network before it."""
+    """The server's handler, called without a network."""
     handle: Any = service.server._connections.request_handler
     [found] = [cell.cell_contents for cell in handle.__closure__ if isinstance(cell.cell_contents, Handler)]
     return found
@@ -70,7 +70,7 @@ def handler(service: Service) -> Handler:
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What of targets was taken apart."""
+    """The targets and selectors that were parsed."""
     found: list[str] = []
     segments, reader = request_info._segments, selectors._Reader.__init__
 
@@ -121,7 +121,7 @@ async def test_any_number_of_header_names_is_cheap_and_not_cached(handler: Handl
 
 
 class Plain:
-    """A request whose headers are made beforehand, as a parser has them."""
+    """A request with prepared headers, as from a parser."""
 
     def __init__(self, request: Request) -> None:
         self.raw_path, self.method, self.protocol = request.raw_path, request.method, None
@@ -210,7 +210,7 @@ def test_the_cache_of_targets_is_bounded_and_holds_small_ones_only() -> None:
 
 
 def test_targets_that_differ_only_in_their_selectors_differ_in_their_hash() -> None:
-    """4,096 of one hash made each look-up 4,096 comparisons."""
+    """4,096 targets with one hash made each look-up 4,096 comparisons."""
     found = {hash(parse_target(f"{METRIC}?metricLabelSelector=l%3D{number}")) for number in range(1000)}
     assert len(found) > 990
 

@@ -14,7 +14,7 @@ from adapter.telemetry import logs
 
 @pytest.fixture
 def stream() -> Iterator[io.StringIO]:
-    """Where logs go in a test; everything is put back afterwards."""
+    """The stream of logs in a test; logging is restored afterwards."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield io.StringIO()

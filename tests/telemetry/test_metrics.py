@@ -1,4 +1,4 @@
-"""The adapter's own metrics: rows that become series, a scrape that lets go of the loop."""
+"""The adapter's own metrics: series from rows, and scrapes that yield to the loop."""
 
 import asyncio
 import math
@@ -48,7 +48,7 @@ async def samples(metrics: Metrics) -> list[Sample]:
 
 
 def of(found: list[Sample], name: str) -> dict[str, float]:
-    """Own label (the last one; empty where there is none) → value, of one policy metric."""
+    """Values of one policy metric by its own label (empty if it has none)."""
     rows = [sample for sample in found if sample.name == f"effective_load_policy_{name}"]
     return {next((v for k, v in row.labels.items() if k not in {"namespace", "policy"}), ""): row.value for row in rows}
 

@@ -86,11 +86,11 @@ def validated(bundle: CertificateBundle, now: float) -> CertificateBundle:
     verify_pair(bundle.serving)
     known = load_certificates(bundle.ca_certificates)
     if _public(_private(bundle.ca_key)) != _public_of(known[0]):
-        raise CertificateError("the authority's key does not belong to its certificate")
+        raise CertificateError("the CA's key does not belong to its certificate")
     if not any(_is_issued(bundle.serving.leaf, authority) for authority in known):
-        raise CertificateError("the serving certificate comes from none of the authorities")
+        raise CertificateError("none of the CA certificates issued the serving certificate")
     if not _is_valid(known[0], now):
-        raise CertificateError("the authority has expired")
+        raise CertificateError("the CA has expired")
     return bundle
 
 
