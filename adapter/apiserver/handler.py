@@ -173,7 +173,7 @@ class Handler:
     def _error(self, error: StatusError) -> web.Response:
         self._errors.labels(error.reason).inc()
         is_stranger = error.code == HTTPStatus.UNAUTHORIZED
-        body = status.UNAUTHORIZED if is_stranger else status.encode(error)
+        body = status.UNAUTHORIZED if is_stranger else status.encode_status(error)
         answer = web.Response(body=body, status=int(error.code), headers=_HEADERS)
         if is_stranger or isinstance(error, FrontProxyUnknownError):
             # This handshake may have come before the client CAs were known; the next one requests a certificate.

@@ -19,7 +19,7 @@ from adapter.apiserver.policy_figures import (
 from adapter.apiserver.request_info import ALL_OBJECTS, RequestInfo
 from adapter.apiserver.snapshot_index import SnapshotIndex
 from adapter.apiserver.status import StatusError, not_found
-from adapter.apiserver.wire import MetricValue, ObjectReference, Value
+from adapter.apiserver.wire import DescribedObject, MetricValue, Value
 from adapter.load.assessment import Assessment, MetricAssessment, PodAssessment
 from adapter.load.effective_usage import Meter
 from adapter.load.pods import Pod, PodState
@@ -81,9 +81,9 @@ def _of_views(
     return items, unknown
 
 
-def pod_reference(pod: Pod) -> ObjectReference:
+def pod_reference(pod: Pod) -> DescribedObject:
     """The reference of a value to its pod."""
-    return ObjectReference("Pod", pod.namespace, pod.name, "v1")
+    return DescribedObject("Pod", pod.namespace, pod.name, "v1")
 
 
 def _selects_pod(pod: Pod, request: RequestInfo) -> bool:

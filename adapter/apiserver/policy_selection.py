@@ -12,7 +12,7 @@ from adapter.apiserver.policy_figures import (
 from adapter.apiserver.request_info import ALL_OBJECTS, POLICIES_RESOURCE, RequestInfo
 from adapter.apiserver.snapshot_index import SnapshotIndex
 from adapter.apiserver.status import StatusError, bad_request, not_found
-from adapter.apiserver.wire import ObjectReference
+from adapter.apiserver.wire import DescribedObject
 from adapter.kube.selectors import Selector
 from adapter.snapshot import PolicyView, TargetKey
 
@@ -39,15 +39,15 @@ def policies_of_objects(index: SnapshotIndex, request: RequestInfo) -> tuple[Pol
     return (view,)
 
 
-def described_object(view: PolicyView, request: RequestInfo) -> ObjectReference:
+def described_object(view: PolicyView, request: RequestInfo) -> DescribedObject:
     """The object that the answer describes."""
     policy = view.policy
     if request.resource == POLICIES_RESOURCE:
-        return ObjectReference(_POLICY_KIND, policy.namespace, policy.name, _POLICY_API)
+        return DescribedObject(_POLICY_KIND, policy.namespace, policy.name, _POLICY_API)
     target = view.target
     if target is None:  # the target was deleted; only the request still has its name
-        return ObjectReference("", policy.namespace, request.name, "")
-    return ObjectReference(target.kind, policy.namespace, target.name, target.api_version)
+        return DescribedObject("", policy.namespace, request.name, "")
+    return DescribedObject(target.kind, policy.namespace, target.name, target.api_version)
 
 
 def policies_of_series(index: SnapshotIndex, request: RequestInfo) -> tuple[PolicyView, ...]:

@@ -121,7 +121,7 @@ class _Status(msgspec.Struct, rename="camel"):
 _encode = msgspec.json.Encoder().encode
 
 
-def encode(error: StatusError) -> bytes:
+def encode_status(error: StatusError) -> bytes:
     """The Status as JSON, never with `retryAfterSeconds`: client-go would retry inside the HPA controller."""
     cause = _Cause(reason=error.reason, message=error.message)
     details = _Details(name=error.name, group=error.group, kind=error.kind, causes=[cause])
@@ -129,5 +129,5 @@ def encode(error: StatusError) -> bytes:
     return _encode(status)
 
 
-UNAUTHORIZED = encode(unauthorized())
+UNAUTHORIZED = encode_status(unauthorized())
 """The body of every 401."""

@@ -23,7 +23,7 @@ class Value:
     window: float | None = None
 
 
-class ObjectReference(msgspec.Struct, frozen=True, rename="camel"):
+class DescribedObject(msgspec.Struct, frozen=True, rename="camel"):
     """The object that a custom metric describes."""
 
     kind: str
@@ -36,7 +36,7 @@ class ObjectReference(msgspec.Struct, frozen=True, rename="camel"):
 class MetricValue:
     """A custom metric's value."""
 
-    described: ObjectReference
+    described: DescribedObject
     metric: str
     value: Value
 
@@ -56,7 +56,7 @@ class _Identifier(msgspec.Struct):
 
 
 class _V1beta2(msgspec.Struct, rename="camel"):
-    described_object: ObjectReference
+    described_object: DescribedObject
     metric: _Identifier
     timestamp: str
     value: str
@@ -64,7 +64,7 @@ class _V1beta2(msgspec.Struct, rename="camel"):
 
 
 class _V1beta1(msgspec.Struct, rename="camel"):
-    described_object: ObjectReference
+    described_object: DescribedObject
     metric_name: str
     timestamp: str
     value: str

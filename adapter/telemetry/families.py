@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 
-class Row(Protocol):
+class SeriesRow(Protocol):
     """The source of series; `label_values` are the values of the labels that all series of the row share."""
 
     @property
     def label_values(self) -> tuple[str, ...]: ...
 
 
-R = TypeVar("R", bound=Row)
+R = TypeVar("R", bound=SeriesRow)
 
-Values = Iterable[tuple[str, float | None]]
+LabelledValues = Iterable[tuple[str, float | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Family(Generic[R]):
     name: str
     help: str
     label: str
-    values: Callable[[R], Values]
+    values: Callable[[R], LabelledValues]
 
     @property
     def labels(self) -> tuple[str, ...]:

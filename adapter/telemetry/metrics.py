@@ -12,9 +12,6 @@ from adapter.runtime.slices import Slices
 from adapter.telemetry.families import Family, R, format_row
 from adapter.telemetry.rows import POLICY_FAMILIES, REGISTRY_FAMILIES, PolicyRow, RegistryRow
 
-SLICE_SECONDS = 0.002
-"""Seconds that rendering may hold the event loop at a time."""
-
 _FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _SLOW = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -117,7 +114,7 @@ class Metrics:
     async def exposition(self) -> bytes:
         """The exposition in Prometheus text format 0.0.4, rendered in slices of at most about 2 ms."""
         parts = []
-        slices = Slices(SLICE_SECONDS)
+        slices = Slices()
         for family in self.registry.collect():
             parts.append(_render_family(family))
             await slices.breathe()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from adapter.telemetry.families import Family, Values
+from adapter.telemetry.families import Family, LabelledValues
 
 POLICY_LABELS = ("namespace", "policy")
 REGISTRY_LABELS = ("registry", "registry_namespace", "group", "service")
@@ -69,15 +69,15 @@ class RegistryRow:
         return self.registry, self.registry_namespace, self.group, self.service
 
 
-def _of_metrics(pick: Callable[[MetricRow], float | None]) -> Callable[[PolicyRow], Values]:
+def _of_metrics(pick: Callable[[MetricRow], float | None]) -> Callable[[PolicyRow], LabelledValues]:
     return lambda row: [(metric.name, pick(metric)) for metric in row.metrics]
 
 
-def _one(pick: Callable[[PolicyRow], float | None]) -> Callable[[PolicyRow], Values]:
+def _one(pick: Callable[[PolicyRow], float | None]) -> Callable[[PolicyRow], LabelledValues]:
     return lambda row: (("", pick(row)),)
 
 
-def _flag(pick: Callable[[PolicyRow], str]) -> Callable[[PolicyRow], Values]:
+def _flag(pick: Callable[[PolicyRow], str]) -> Callable[[PolicyRow], LabelledValues]:
     return lambda row: ((pick(row), 1.0),) if pick(row) else ()
 
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.apiserver import wire
-from adapter.apiserver.wire import ExternalMetricValue, MetricValue, ObjectReference, Value
+from adapter.apiserver.wire import DescribedObject, ExternalMetricValue, MetricValue, Value
 from adapter.load.quantity import milli_text, nano_text, parse
 
-DESCRIBED = ObjectReference("Pod", "d", "p0", "v1")
+DESCRIBED = DescribedObject("Pod", "d", "p0", "v1")
 CANONICAL = re.compile(r"0|[1-9][0-9]*[numkMGTPE]?")
 
 

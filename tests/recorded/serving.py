@@ -269,4 +269,4 @@ def _status_reasons() -> Iterator[str]:
             required = [p for p in inspect.signature(make).parameters.values() if p.default is p.empty]
             error = make(*("any" for _ in required))
             yield f"Status {int(error.code)} {error.reason}"
-            yield from (f"Status {line}" for line in shape(json.loads(status.encode(error))))
+            yield from (f"Status {line}" for line in shape(json.loads(status.encode_status(error))))

@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from prometheus_client.samples import Sample
 
 from adapter.load.assessment import Verdict
 from adapter.load.spec import Stance
+from adapter.runtime.slices import Slices
 from adapter.telemetry import metrics as module
 from adapter.telemetry.metrics import Metrics
 from adapter.telemetry.rows import MODES, POLICY_FAMILIES, VERDICTS, MetricRow, PolicyRow, RegistryRow
@@ -150,7 +152,7 @@ def test_any_label_and_any_number_survive_the_text_format(label: str, value: flo
 
 
 async def test_rendering_yields_to_the_loop_between_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(module, "Slices", partial(Slices, 0.0))
     drawn = 0
 
     def rows() -> Iterator[PolicyRow]:

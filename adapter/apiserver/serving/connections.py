@@ -40,7 +40,7 @@ class PeerConnection(inbound.InboundConnection):
             error = status.head_too_large(message)
         else:
             error = status.bad_request(message) if code < 500 else status.internal(message)
-        return web.Response(body=status.encode(error), status=int(error.code), content_type="application/json")
+        return web.Response(body=status.encode_status(error), status=int(error.code), content_type="application/json")
 
 
 class PeerConnections(inbound.InboundConnections):
