@@ -67,13 +67,13 @@ class InboundConnection(web.RequestHandler):
     """One connection; `busy`: a request is being answered, `known`: the limits for unknown clients do not apply."""
 
     __slots__ = (
-        "_asked",
         "_body_since",
+        "_closes_after_answer",
         "_closing_since",
         "_head_since",
         "_held",
+        "_is_scheduled",
         "_last_cost",
-        "_leaves",
         "_owner",
         "_requests",
         "_stalled_since",
@@ -87,7 +87,7 @@ class InboundConnection(web.RequestHandler):
     def __init__(self, owner: "InboundConnections", **options: Any) -> None:
         super().__init__(owner, **options)
         self._owner = owner
-        self._requests = BoundedParser(self._parser, owner.limits.head_bytes, self._ask)
+        self._requests = BoundedParser(self._parser, owner.limits.head_bytes, self._schedule)
         self._parser = self._requests  # type: ignore[assignment]  # aiohttp has no other way in
         self.address = ""
         self.busy = False
@@ -95,8 +95,8 @@ class InboundConnection(web.RequestHandler):
         self.raw_transport: asyncio.Transport | None = None
         self.cost = self._last_cost = 0
         self._held = b""
-        self._asked = False
-        self._leaves = False
+        self._is_scheduled = False
+        self._closes_after_answer = False
         self._head_since: float | None = None
         self._body_since: float | None = None
         self._stalled_since: float | None = None
@@ -136,10 +136,10 @@ class InboundConnection(web.RequestHandler):
         if self.raw_transport is not None:
             self.raw_transport.abort()
 
-    def leave(self) -> None:
+    def close_when_idle(self) -> None:
         """Close the connection: now if it is idle, else after the answer to the request received."""
         if self._held:
-            self._leaves = True
+            self._closes_after_answer = True
         elif self.busy or self._requests.untaken:
             self.close()
         else:
@@ -178,15 +178,15 @@ class InboundConnection(web.RequestHandler):
             return
         self._held += data
         self.raw_transport.pause_reading()
-        self._ask()
+        self._schedule()
 
-    def _ask(self) -> None:
-        if self._held and not self._asked and not self._requests.untaken:
-            self._asked = True
-            self._owner.queue.put(self.address, self._take)
+    def _schedule(self) -> None:
+        if self._held and not self._is_scheduled and not self._requests.untaken:
+            self._is_scheduled = True
+            self._owner.queue.put(self.address, self._parse_step)
 
-    def _take(self) -> None:
-        self._asked = False
+    def _parse_step(self) -> None:
+        self._is_scheduled = False
         transport = self.raw_transport
         if not self._held or transport is None or transport.is_closing():
             return
@@ -194,7 +194,7 @@ class InboundConnection(web.RequestHandler):
         if not self._held:
             transport.resume_reading()  # before aiohttp may pause it again
         self._parse(data)
-        self._ask()
+        self._schedule()
 
     def _parse(self, data: bytes) -> None:
         requests = self._requests
@@ -212,10 +212,10 @@ class InboundConnection(web.RequestHandler):
             self._last_cost = 2 * len(data) + _LINE_COST * data.count(b"\n")
             self._owner.charge(self, self.cost + self._last_cost)
 
-    def answered(self) -> None:
+    def request_answered(self) -> None:
         """A request was answered: only the memory of the last data received is still charged."""
         self.busy = False
-        if self._leaves:
+        if self._closes_after_answer:
             self.close()
         if not self.known and not self._requests.untaken:
             self._owner.charge(self, self._last_cost)
@@ -270,17 +270,17 @@ class InboundConnections(web.Server):
     connection_type: type[InboundConnection] = InboundConnection
 
     def __init__(self, handle: Handle, limits: ConnectionLimits, **options: Any) -> None:
-        super().__init__(self._tracked(handle), handler_cancellation=True)
+        super().__init__(self._tracking(handle), handler_cancellation=True)
         self.limits = limits
         self.queue = FairQueue()
         self._unknown_clients: EvictingPool[InboundConnection] = EvictingPool(
             limits.unknown_clients, lambda one: one.address
         )
         self._held = 0
-        self._sweep: asyncio.TimerHandle | None = None
+        self._sweep_timer: asyncio.TimerHandle | None = None
         self._options: dict[str, Any] = {
             "access_log": None,
-            "logger": _silent(),
+            "logger": _silent_logger(),
             "max_line_size": LINE_BYTES,
             "max_field_size": LINE_BYTES,
             "max_headers": MOST_HEADERS,
@@ -297,8 +297,8 @@ class InboundConnections(web.Server):
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         """Track the connection; beyond the limit, end the oldest idle unknown client of the largest address."""
         super().connection_made(handler, transport)
-        if self._sweep is None:
-            self._sweep = asyncio.get_running_loop().call_later(self.limits.sweep_seconds, self._sweep_out)
+        if self._sweep_timer is None:
+            self._sweep_timer = asyncio.get_running_loop().call_later(self.limits.sweep_seconds, self._end_overdue)
         if isinstance(handler, InboundConnection) and not handler.known:
             victim = self._unknown_clients.add(handler, lambda one: one.busy)
             if victim is not None:
@@ -327,14 +327,14 @@ class InboundConnections(web.Server):
         self.charge(connection, 0)
         self._unknown_clients.discard(connection)
 
-    def _sweep_out(self) -> None:
+    def _end_overdue(self) -> None:
         now = time.monotonic()
         connections = [one for one in self.connections if isinstance(one, InboundConnection)]
         for connection in connections:
             if connection.is_overdue(now):
                 self._end(connection)
         loop = asyncio.get_running_loop()
-        self._sweep = loop.call_later(self.limits.sweep_seconds, self._sweep_out) if connections else None
+        self._sweep_timer = loop.call_later(self.limits.sweep_seconds, self._end_overdue) if connections else None
 
     async def finish(self, seconds: float) -> None:
         """Wait `seconds` at most for requests in flight, then abort every connection."""
@@ -343,11 +343,11 @@ class InboundConnections(web.Server):
         await self.shutdown(seconds)
         for connection in connections:
             connection.abort()  # closing in TLS would wait for the client to agree
-        if self._sweep is not None:
-            self._sweep.cancel()
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
         await asyncio.sleep(0)
 
-    def _tracked(self, handle: Handle) -> Handle:
+    def _tracking(self, handle: Handle) -> Handle:
         async def tracked(request: web.BaseRequest) -> web.StreamResponse:
             connection = request.protocol
             if not isinstance(connection, InboundConnection):
@@ -359,12 +359,12 @@ class InboundConnections(web.Server):
                     await self.queue.wait(connection.address)
                 return await handle(request)
             finally:
-                connection.answered()
+                connection.request_answered()
 
         return tracked
 
 
-def _silent() -> logging.Logger:
+def _silent_logger() -> logging.Logger:
     """A logger that drops aiohttp's messages: client errors are not logged, and ours are logged by the handler."""
     logger = logging.getLogger(f"{__name__}.http")
     logger.setLevel(logging.CRITICAL + 1)

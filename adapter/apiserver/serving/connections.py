@@ -63,4 +63,4 @@ class PeerConnections(inbound.InboundConnections):
         """Close the connections whose peer is no longer welcome: idle ones now, others after their answer."""
         for connection in self.connections:
             if isinstance(connection, PeerConnection) and not is_welcome(connection.peer):
-                connection.leave()
+                connection.close_when_idle()

@@ -60,7 +60,7 @@ class TlsConnection(SSLProtocol):
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._leave()
+        self._settle()
         super().connection_lost(exc)
 
     def eof_received(self) -> bool | None:  # type: ignore[override]  # typeshed: None; asyncio: whether it stays open
@@ -70,13 +70,13 @@ class TlsConnection(SSLProtocol):
             self._http.eof_received()
         return stays
 
-    def _leave(self) -> None:
+    def _settle(self) -> None:
         self._handshakes.discard(self)
         self.settled.set()
 
     def abandon(self) -> None:
         """Abort the connection to free its place."""
-        self._leave()
+        self._settle()
         if self._socket_transport is not None:
             self._socket_transport.abort()
 
@@ -101,7 +101,7 @@ class TlsConnection(SSLProtocol):
         transport.resume_reading()
         super().buffer_updated(received)
         if self._http.raw_transport is not None:
-            self._leave()
+            self._settle()
         if self._http.known:
             self.max_size = _BUFFER_BYTES  # type: ignore[misc]  # asyncio reads this per connection
 
