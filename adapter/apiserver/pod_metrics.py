@@ -144,10 +144,10 @@ def _pulled_out_value(index: SnapshotIndex, view: PolicyView, result: MetricAsse
 
 def _no_value(request: RequestInfo, views: Iterable[PolicyView]) -> StatusError:
     for view in views:
-        found = (
+        result = (
             require_assessment(view).metric(base_metric(view, request.metric) or "") if view.problem is None else None
         )
-        if found is not None and found.total:
+        if result is not None and result.total:
             return not_found(
                 f"{request.metric} is one number for the whole service, no pod has one of its own; "
                 f"read it from WatermarkPolicy {view.policy.name}"

@@ -86,14 +86,14 @@ class Service:
     ) -> None:
         self.cluster = cluster
         self.session = session
-        self.picture = SnapshotStore()
+        self.snapshot_store = SnapshotStore()
         self.scales = StubScales()
         self.metrics = Metrics()
         self.sentence: str | None = None
         self.wall = Clock(session.clock._wall())
         self.monotonic = Clock(1000.0)
         self.server = ApiServer(
-            snapshots=self.picture,
+            snapshots=self.snapshot_store,
             session=session,
             scales=self.scales,
             stale_reason=lambda _: self.sentence,
@@ -222,7 +222,7 @@ async def service(
     """A ready server with one policy, `shop/checkout`."""
     cluster.trust(pem(front_proxy))
     service = Service(cluster, session, options)
-    service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now())))
+    service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now())))
     async with running(service):
         await service.ready()
         yield service
@@ -270,7 +270,7 @@ async def roster_service(
     cluster.trust(pem(front_proxy))
     cluster.tokens["good"] = {"username": "system:serviceaccount:platform:teller", "groups": ["system:authenticated"]}
     service = Service(cluster, session, options, rosters)
-    service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now())))
+    service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now())))
     async with running(service):
         await service.ready()
         yield service

@@ -161,7 +161,7 @@ async def test_files_given_are_served_and_reloaded(
     cluster.trust(pem(front_proxy))
     tls = dataclasses.replace(options.tls, certificate=certificate, key=key)
     service = Service(cluster, session, dataclasses.replace(options, tls=tls))
-    service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now())))
+    service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now())))
     async with running(service):
         await service.ready()
         assert await shown(service, proxy) == first

@@ -33,18 +33,18 @@ def raw(*pairs: tuple[str, str]) -> RawHeaders:
     return tuple((name.encode(), value.encode()) for name, value in pairs)
 
 
-def who(words: IdentityHeaders, *pairs: tuple[str, str]) -> Identity | None:
-    return words.identity(words.select(raw(*pairs)))
+def who(decoder: IdentityHeaders, *pairs: tuple[str, str]) -> Identity | None:
+    return decoder.identity(decoder.select(raw(*pairs)))
 
 
 @pytest.fixture(scope="module")
-def words(front_proxy: trustme.CA) -> IdentityHeaders:
+def decoder(front_proxy: trustme.CA) -> IdentityHeaders:
     return IdentityHeaders(parse_config_map(config(front_proxy)))
 
 
-def test_the_identity_is_user_groups_and_extra(words: IdentityHeaders) -> None:
+def test_the_identity_is_user_groups_and_extra(decoder: IdentityHeaders) -> None:
     found = who(
-        words,
+        decoder,
         ("Accept", "*/*"),
         ("X-Remote-User", HPA),
         ("X-Remote-Group", "system:serviceaccounts"),
@@ -61,32 +61,32 @@ def test_the_identity_is_user_groups_and_extra(words: IdentityHeaders) -> None:
     )
 
 
-def test_the_callers_of_discovery_come_without_a_group_and_are_authenticated(words: IdentityHeaders) -> None:
-    found = who(words, ("X-Remote-User", "system:kube-aggregator"))
+def test_the_callers_of_discovery_come_without_a_group_and_are_authenticated(decoder: IdentityHeaders) -> None:
+    found = who(decoder, ("X-Remote-User", "system:kube-aggregator"))
     assert found == Identity("system:kube-aggregator", "", ("system:authenticated",))
 
 
-def test_a_group_is_not_added_twice(words: IdentityHeaders) -> None:
-    found = who(words, ("X-Remote-User", "u"), ("X-Remote-Group", "system:authenticated"))
+def test_a_group_is_not_added_twice(decoder: IdentityHeaders) -> None:
+    found = who(decoder, ("X-Remote-User", "u"), ("X-Remote-Group", "system:authenticated"))
     assert found is not None
     assert found.groups == ("system:authenticated",)
 
 
-def test_anonymous_users_are_not_put_into_the_authenticated_group(words: IdentityHeaders) -> None:
-    found = who(words, ("X-Remote-User", "system:anonymous"), ("X-Remote-Group", "system:unauthenticated"))
+def test_anonymous_users_are_not_put_into_the_authenticated_group(decoder: IdentityHeaders) -> None:
+    found = who(decoder, ("X-Remote-User", "system:anonymous"), ("X-Remote-Group", "system:unauthenticated"))
     assert found is not None
     assert found.groups == ("system:unauthenticated",)
 
 
-def test_names_compare_without_case_and_the_first_user_header_with_a_value_counts(words: IdentityHeaders) -> None:
-    assert who(words, ("x-user", "second"), ("X-REMOTE-USER", "first")) == Identity(
+def test_names_compare_without_case_and_the_first_user_header_with_a_value_counts(decoder: IdentityHeaders) -> None:
+    assert who(decoder, ("x-user", "second"), ("X-REMOTE-USER", "first")) == Identity(
         "first", "", ("system:authenticated",)
     )
-    found = who(words, ("X-User", "second"), ("X-Remote-User", ""))
+    found = who(decoder, ("X-User", "second"), ("X-Remote-User", ""))
     assert found is not None
     assert found.user == "second"
-    assert who(words, ("X-Remote-User", "")) is None
-    assert who(words, ("X-Remote-Group", "system:masters")) is None
+    assert who(decoder, ("X-Remote-User", "")) is None
+    assert who(decoder, ("X-Remote-Group", "system:masters")) is None
 
 
 def test_a_uid_is_taken_only_where_the_proxy_is_known_to_set_it(front_proxy: trustme.CA) -> None:
@@ -100,16 +100,16 @@ def test_a_uid_is_taken_only_where_the_proxy_is_known_to_set_it(front_proxy: tru
 
 @given(st.lists(st.tuples(st.text(st.characters(codec="ascii")), st.text(st.characters(codec="utf-8"))), max_size=20))
 def test_no_header_makes_the_decoder_fail(pairs: list[tuple[str, str]]) -> None:
-    words = IdentityHeaders(EMPTY_CONFIG)
-    assert words.identity(words.select(raw(*pairs))) is None
+    decoder = IdentityHeaders(EMPTY_CONFIG)
+    assert decoder.identity(decoder.select(raw(*pairs))) is None
 
 
 def test_any_number_of_header_names_keeps_the_caches_bounded(front_proxy: trustme.CA) -> None:
-    words = IdentityHeaders(parse_config_map(config(front_proxy)))
+    decoder = IdentityHeaders(parse_config_map(config(front_proxy)))
     for number in range(6000):
-        who(words, (f"X-Remote-Extra-{number}", "v"), ("X-Remote-User", f"u{number}"))
-    assert len(words._known_names) <= 1024
-    assert len(words._identities) <= 4096
+        who(decoder, (f"X-Remote-Extra-{number}", "v"), ("X-Remote-User", f"u{number}"))
+    assert len(decoder._known_names) <= 1024
+    assert len(decoder._identities) <= 4096
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ async def service(
     )
     service = Service(None, session, dataclasses.replace(options, tls=tls))  # type: ignore[arg-type]  # the real one
     pods = [snapshots.reading("p1", cpu=100)]
-    service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now(), pods=pods)))
+    service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now(), pods=pods)))
     async with running(service):
         await service.ready()
         await asyncio.to_thread(register, api_server.client, registered, service.server.port)
@@ -254,7 +254,7 @@ async def test_kubernetes_monitoring_role_may_read_reasons(
     api_server: ControlPlane, service: Service, registered: str
 ) -> None:
     """`system:public-info-viewer` lets every user get `/readyz`, and no path below it."""
-    service.picture.swap(snapshots.snapshot(synced=False))
+    service.snapshot_store.swap(snapshots.snapshot(synced=False))
     token = await asyncio.to_thread(api_server.token, registered, "reader")
     tenant = api_server.anonymous(service.server.port, Authorization=f"Bearer {token}")
     for asking, is_told in (
@@ -269,7 +269,7 @@ async def test_kubernetes_monitoring_role_may_read_reasons(
 
 async def test_a_second_replica_serves_the_same_certificate(service: Service, session: Session) -> None:
     other = Service(None, session, service.server._options)  # type: ignore[arg-type]
-    other.picture.swap(service.picture.current)
+    other.snapshot_store.swap(service.snapshot_store.current)
     async with running(other):
         await other.ready()
         assert other.server._certificates.current == service.server._certificates.current

@@ -124,7 +124,7 @@ async def test_a_server_without_registries_rejects_pushes(
     cluster.trust(pem(front_proxy))
     cluster.tokens["good"] = {"username": "teller"}
     async with running(Service(cluster, session, options)) as service:
-        service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now())))
+        service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now())))
         await service.ready()
         assert (await put(service)).status == 404
 

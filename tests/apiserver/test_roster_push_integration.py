@@ -64,7 +64,7 @@ async def pushing(
 ) -> AsyncIterator[Callable[[str, str], Awaitable[int]]]:
     """A server; yields a function that puts a roster to a path with a token and returns the status code."""
     service = Service(None, session, options, rosters)  # type: ignore[arg-type]  # the real cluster
-    service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now())))
+    service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now())))
     async with running(service), aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as client:
 
         async def put(path: str, token: str) -> int:

@@ -53,7 +53,7 @@ async def test_the_external_answer_has_its_content_type_too(service: Service, pr
 
 async def test_a_star_that_comes_encoded_is_a_star(service: Service, proxy: trustme.LeafCert) -> None:
     view = snapshots.view(at=service.session.now(), pods=[snapshots.reading("p1", cpu=100)])
-    service.picture.swap(snapshots.snapshot(view))
+    service.snapshot_store.swap(snapshots.snapshot(view))
     target = f"{CUSTOM}/pods/%2A/effective_cpu?labelSelector=app%3Dweb%2Ctier+notin+%28b%29"
     answer = await hpa(service, target, proxy)
     assert [item["value"] for item in answer.json()["items"]] == ["100m"]
@@ -176,7 +176,7 @@ async def test_external_metrics_are_served_only_if_enabled(
 ) -> None:
     cluster.trust(pem(front_proxy))
     service = Service(cluster, session, dataclasses.replace(options, external=False))
-    service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now())))
+    service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now())))
     async with running(service):
         await service.ready()
         assert (await hpa(service, EFFECTIVE, proxy)).status == 200
@@ -204,7 +204,7 @@ async def test_five_probes_at_once_that_never_read_are_all_answered(service: Ser
 
 
 async def test_probes_are_answered_while_the_snapshot_is_empty(service: Service, proxy: trustme.LeafCert) -> None:
-    service.picture.swap(snapshots.snapshot(synced=False))
+    service.snapshot_store.swap(snapshots.snapshot(synced=False))
     for version in (
         "custom.metrics.k8s.io/v1beta1",
         "custom.metrics.k8s.io/v1beta2",
@@ -259,7 +259,7 @@ async def test_no_request_is_a_401_before_the_front_proxy_is_known(
     read = cluster.faults[CONFIG_MAP] = asyncio.Event()
     cluster.trust(pem(front_proxy))
     service = Service(cluster, session, options)
-    service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now())))
+    service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now())))
     async with running(service):
         answer = await hpa(service, EFFECTIVE, proxy)
         assert "has not been read yet" in refused(answer, 503, "ServiceUnavailable")
@@ -284,7 +284,7 @@ async def test_a_connection_from_before_the_front_proxy_was_known_is_never_a_401
     read = cluster.faults[CONFIG_MAP] = asyncio.Event()
     cluster.trust(pem(front_proxy))
     service = Service(cluster, session, options)
-    service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now())))
+    service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now())))
     if not is_dismissed:
         monkeypatch.setattr(service.server, "_dismiss_peers", lambda: None)
     async with running(service):
@@ -339,7 +339,7 @@ async def test_a_certificate_that_is_not_in_use_yet_is_not_ready(service: Servic
 
 async def test_readiness_follows_the_caches(service: Service) -> None:
     assert (await service.ask("/readyz")).body == b"ok"
-    service.picture.swap(snapshots.snapshot(synced=False))
+    service.snapshot_store.swap(snapshots.snapshot(synced=False))
     assert (await service.ask("/readyz/caches")).status == 500
     assert (await service.ask("/livez?verbose")).body.startswith(b"[+]ping ok\n[+]event-loop ok\n")
 
@@ -471,7 +471,7 @@ async def test_shutdown_finishes_requests_in_flight_and_accepts_no_new_ones(
 ) -> None:
     cluster.trust(pem(front_proxy))
     service = Service(cluster, session, dataclasses.replace(options, grace_seconds=30))
-    service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now())))
+    service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now())))
     task = asyncio.create_task(service.server.run())
     await service.server.started.wait()
     await service.ready()

@@ -136,7 +136,7 @@ async def _service(authority: trustme.CA) -> AsyncIterator[Service]:
 
         async with Session(load) as session:
             service = Service(cluster, session, options, RosterReceiver())
-            service.picture.swap(_picture(session.now()))
+            service.snapshot_store.swap(_picture(session.now()))
             async with running(service):
                 await service.ready()
                 yield service

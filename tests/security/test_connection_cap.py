@@ -42,7 +42,7 @@ async def strict(
     cluster.trust(pem(front_proxy))
     cluster.tokens["good"] = {"username": "token-user"}
     service = Service(cluster, session, dataclasses.replace(options, limits=FEW))
-    service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now())))
+    service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now())))
     async with running(service):
         await service.ready()
         yield service

@@ -20,7 +20,7 @@ async def ill(service: Service) -> AsyncIterator[Service]:
     """A server that is not ready, with a reason."""
     service.cluster.tokens.update(reader={"username": "reader"}, other={"username": "other"})
     service.cluster.may = lambda spec: spec["user"] == "reader"
-    service.picture.swap(snapshots.snapshot(synced=False))
+    service.snapshot_store.swap(snapshots.snapshot(synced=False))
     return service
 
 

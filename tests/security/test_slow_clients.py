@@ -58,7 +58,7 @@ async def strict(
 ) -> AsyncIterator[Service]:
     cluster.trust(pem(front_proxy))
     service = Service(cluster, session, dataclasses.replace(options, limits=limits))
-    service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now())))
+    service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now())))
     async with running(service):
         await service.ready()
         yield service
