@@ -16,7 +16,7 @@ from adapter.runtime.faults import Fault, closest
 from adapter.settings.base import Seconds, Section
 
 FIELDS = ("cluster", "event", "severity", "namespace", "policy", "target", "at", "text", "from", "to", "why")
-"""What templates may put in."""
+"""The names that templates may use."""
 _WORD = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?"
 _LABEL = re.compile(rf"(?:{_WORD}/)?{_WORD}(?:=(?:{_WORD})?)?")
 
@@ -118,13 +118,13 @@ class Production(Section):
 
 
 def label_faults(path: str, label: object) -> Iterator[Fault]:
-    """The fault of a label that no namespace can have: nothing would be production, and nobody told."""
+    """The fault of a label that no namespace can have: no namespace would count as production."""
     if isinstance(label, str) and label and not _LABEL.fullmatch(label):
         yield Fault(path, label, "is no label; write key=value, or key alone, without spaces")
 
 
 def route_faults(path: str, route: Mapping[str, Any]) -> Iterator[Fault]:
-    """The faults of one route as the file has it. URLs are not shown: they hold secrets."""
+    """The faults of one raw route. URLs are not shown: they hold secrets."""
     if bool(route.get("urlFile")) == bool(route.get("urls")):
         yield Fault(path, None, "needs exactly one of urlFile and urls; prefer the file")
     if route.get("namespaces", []) == []:
