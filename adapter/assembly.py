@@ -15,7 +15,7 @@ from adapter.apiserver.server import ApiServer, ServerOptions
 from adapter.apiserver.serving.certificate_manager import TlsOptions
 from adapter.companion.companion import Companion
 from adapter.engine import Engine
-from adapter.kube.lease import Lease
+from adapter.kube.leader_election import LeaderElector
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
 from adapter.settings import ServerSettings, Settings, load
@@ -112,7 +112,7 @@ class Companionship:
         where = settings.companion
         self._companion = Companion(
             session,
-            Lease(session, where.namespace, where.lease, f"{socket.gethostname()}_{uuid.uuid4()}"),
+            LeaderElector(session, where.namespace, where.lease, f"{socket.gethostname()}_{uuid.uuid4()}"),
             self._engine.picture,
             self._engine.hpa,
             self._engine.neighbours,

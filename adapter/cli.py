@@ -172,7 +172,7 @@ def _text(file: str) -> str:
     with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as opened:
         content = opened.read(document_text.LARGEST_BYTES + 1)
     if len(content) > document_text.LARGEST_BYTES:
-        raise document.DocumentError([document_text.too_large()])
+        raise document.DocumentError([document_text.too_large_fault()])
     return content.decode()
 
 

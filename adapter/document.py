@@ -14,8 +14,7 @@ import msgspec
 
 from adapter.kube.objects import EndpointSlice, decode_scale
 from adapter.kube.pods import PodDecoder
-from adapter.kube.selectors import SelectorError
-from adapter.kube.selectors import parse as parse_selector
+from adapter.kube.selectors import SelectorError, parse_selector
 from adapter.kube.targets import TargetObject, target_decoder
 from adapter.load.assessment import Assessment, Decision, MetricAssessment, Outcome, PodAssessment
 from adapter.load.explanation import explain
@@ -29,14 +28,13 @@ from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples,
 from adapter.load.spec import Policy, Query, Scale, Target
 from adapter.policy import memory_json as recollection
 from adapter.policy.hpa import Hpa, parse_hpa
-from adapter.policy.times import seconds_of
 from adapter.policy.watermark_policy import parse_policy
 from adapter.registries.kubernetes import endpoints_serving
 from adapter.runtime import document_text
 from adapter.runtime.decoding import Decoder
-from adapter.runtime.faults import Fault, FaultyDocument, foremost, path_of
-from adapter.usage.errors import PromqlError
-from adapter.usage.promql import inputs
+from adapter.runtime.faults import Fault, FaultyDocument, first_faults, path_of
+from adapter.runtime.times import parse_time
+from adapter.usage.promql import PromqlError, inputs
 from adapter.usage.resource_metrics import decode_usage, seconds
 
 T = TypeVar("T")
@@ -80,9 +78,9 @@ class Document:
 def read(text: str) -> Document:
     """Read one YAML or JSON document. Raises DocumentError with every fault in it."""
     try:
-        data = document_text.read(text)
+        data = document_text.read_document(text)
     except document_text.TextError as error:
-        raise DocumentError(foremost(error.faults), _TITLE) from error
+        raise DocumentError(first_faults(error.faults), _TITLE) from error
     if not isinstance(data, Mapping):
         raise DocumentError([Fault("", data, f"must be a mapping with {', '.join(_REQUIRED)}")])
     return _Reading(data).document()
@@ -165,7 +163,7 @@ class _Reading:
         roster = self._reader.roster(self._data["roster"], ("roster",)) if self._data.get("roster") else None
         memory = self._reader.memory(self._data.get("memory"), ("memory",))
         if self._faults or policy is None or hpa is None or scale is None:
-            raise DocumentError(foremost(self._faults), _TITLE)
+            raise DocumentError(first_faults(self._faults), _TITLE)
         return Document(
             now=now, policy=policy, hpa=hpa, scale=scale, target=target, pods=pods, samples=samples, roster=roster,
             memory=memory,
@@ -257,7 +255,7 @@ class _Reading:
         """Fault the times of an object that cannot be read: the cluster's own never are, and here they would count."""
         for place in _TIMES:
             for path, value in document_text.values_at(found, place, at):
-                if value not in ("", None) and seconds_of(value) is None:
+                if value not in ("", None) and parse_time(value) is None:
                     self._reader.time(value, path)
 
     def _slices(self) -> Mapping[str, list[EndpointSlice]]:

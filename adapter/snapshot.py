@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from adapter.kube.label_index import OwnersByLabels
-from adapter.kube.pod_store import Pods
+from adapter.kube.label_index import OwnersByLabels, PodStore
 from adapter.load.assessment import Assessment
 from adapter.load.spec import Bounds, Policy, Scale, Target
 from adapter.usage.series import SeriesList
@@ -111,7 +110,7 @@ class Snapshot:
     by_pods: Mapping[str, OwnersByLabels[Key]] = field(default_factory=dict)
     queries: Mapping[str, QueryView] = field(default_factory=dict)
     pods_metric_targets: Mapping[str, tuple[PodsMetricTarget, ...]] = field(default_factory=dict)
-    pods: Mapping[str, Pods] = field(default_factory=dict)
+    pods: Mapping[str, PodStore] = field(default_factory=dict)
     synced: bool = False
 
 

@@ -21,7 +21,7 @@ from adapter.apiserver.request_info import (
     POLICIES_RESOURCE,
 )
 from adapter.apiserver.snapshot_index import SnapshotIndex
-from adapter.kube.session import JSON
+from adapter.kube.api import JSON
 
 _USUAL_TARGETS = ("deployments.apps", "statefulsets.apps")
 _LIST_KINDS = {CUSTOM: "MetricValueList", EXTERNAL: "ExternalMetricValueList"}

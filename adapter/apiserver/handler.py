@@ -36,7 +36,7 @@ from adapter.apiserver.request_info import (
 from adapter.apiserver.roster_push import RosterPush
 from adapter.apiserver.serving.connections import PeerConnection
 from adapter.apiserver.status import FrontProxyUnknownError, StatusError
-from adapter.kube.session import JSON
+from adapter.kube.api import JSON
 from adapter.telemetry.metrics import Metrics, package_version
 
 _log = structlog.get_logger(__name__)

@@ -13,11 +13,11 @@ from adapter.apiserver.request_info import ALL_OBJECTS, POLICIES_RESOURCE, Reque
 from adapter.apiserver.snapshot_index import SnapshotIndex
 from adapter.apiserver.status import StatusError, bad_request, not_found
 from adapter.apiserver.wire import DescribedObject
-from adapter.kube.selectors import Selector
+from adapter.kube.api import WATERMARK_POLICIES
+from adapter.kube.selectors import LabelSelector
+from adapter.policy.watermark_policy import API_VERSION, KIND
 from adapter.snapshot import PolicyView, TargetKey
 
-_POLICY_API = "effective-load.io/v1alpha1"
-_POLICY_KIND = "WatermarkPolicy"
 _MAX_LISTED = 5
 
 
@@ -43,7 +43,7 @@ def described_object(view: PolicyView, request: RequestInfo) -> DescribedObject:
     """The object that the answer describes."""
     policy = view.policy
     if request.resource == POLICIES_RESOURCE:
-        return DescribedObject(_POLICY_KIND, policy.namespace, policy.name, _POLICY_API)
+        return DescribedObject(KIND, policy.namespace, policy.name, API_VERSION)
     target = view.target
     if target is None:  # the target was deleted; only the request still has its name
         return DescribedObject("", policy.namespace, request.name, "")
@@ -80,7 +80,7 @@ def unknown_external_metric(index: SnapshotIndex, request: RequestInfo) -> Statu
     )
 
 
-def _is_selected(view: PolicyView, metric: str, selector: Selector | None) -> bool:
+def _is_selected(view: PolicyView, metric: str, selector: LabelSelector | None) -> bool:
     return selector is None or selector.matches(series_labels(view, metric))
 
 
@@ -111,8 +111,8 @@ def _no_policy(request: RequestInfo) -> StatusError:
     hint = f"`kubectl get watermarkpolicies -n {request.namespace}` lists those that exist"
     return not_found(
         f"there is no WatermarkPolicy {request.name} in namespace {request.namespace}; {hint}",
-        kind="watermarkpolicies",
-        group="effective-load.io",
+        kind=WATERMARK_POLICIES.plural,
+        group=WATERMARK_POLICIES.group,
         name=request.name,
     )
 
@@ -140,8 +140,8 @@ def _no_series(request: RequestInfo) -> StatusError:
     cause = f"{str(request.labels)!r} selects no WatermarkPolicy" if request.labels else "there is no WatermarkPolicy"
     return not_found(
         f"{cause} in namespace {request.namespace}; select one by its name: matchLabels: {{policy: NAME}}",
-        kind="watermarkpolicies",
-        group="effective-load.io",
+        kind=WATERMARK_POLICIES.plural,
+        group=WATERMARK_POLICIES.group,
     )
 
 

@@ -11,7 +11,7 @@ from adapter.apiserver.pod_metrics import pod_reference
 from adapter.apiserver.request_info import ALL_OBJECTS, RequestInfo
 from adapter.apiserver.status import StatusError, not_found, unavailable
 from adapter.apiserver.wire import ExternalMetricValue, MetricValue, Value
-from adapter.kube.pod_store import Pods
+from adapter.kube.label_index import PodStore
 from adapter.load.pods import Pod
 from adapter.load.quantity import nano_text
 from adapter.snapshot import QueryView, Snapshot
@@ -27,7 +27,7 @@ def on_pods(snapshot: Snapshot, request: RequestInfo, now: float) -> list[Metric
     series = query.series.get(request.namespace, SeriesList())
     _refuse_ambiguous(query, series, request, now)
     items: list[MetricValue] = []
-    for pod in _selected_pods(snapshot.pods.get(request.namespace, Pods()), request):
+    for pod in _selected_pods(snapshot.pods.get(request.namespace, PodStore()), request):
         # at most one series of a pod counts
         items.extend(_item(query, pod, each) for each in series.of_pod(pod.name) if _counts(query, each, request, now))
     if not items:
@@ -79,7 +79,7 @@ def _counts(query: QueryView, series: Series, request: RequestInfo, now: float) 
     return now - series.at <= query.max_age and (request.series is None or request.series.matches(series.labels))
 
 
-def _selected_pods(pods: Pods, request: RequestInfo) -> Iterable[Pod]:
+def _selected_pods(pods: PodStore, request: RequestInfo) -> Iterable[Pod]:
     if request.name != ALL_OBJECTS:
         return [pods[request.name]] if request.name in pods else []
     return pods.selected(request.labels)

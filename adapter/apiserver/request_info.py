@@ -16,7 +16,8 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, unquote
 
 from adapter.apiserver.status import StatusError, bad_request, not_allowed, not_found, too_long
-from adapter.kube.selectors import Selector, SelectorError, is_small, parse
+from adapter.kube.api import WATERMARK_POLICIES
+from adapter.kube.selectors import LabelSelector, SelectorError, is_small, parse_selector
 
 CUSTOM = "custom.metrics.k8s.io"
 EXTERNAL = "external.metrics.k8s.io"
@@ -24,7 +25,7 @@ CUSTOM_VERSIONS = ("v1beta2", "v1beta1")
 """Preferred first."""
 EXTERNAL_VERSIONS = ("v1beta1",)
 PODS_RESOURCE = "pods"
-POLICIES_RESOURCE = "watermarkpolicies.effective-load.io"
+POLICIES_RESOURCE = WATERMARK_POLICIES.name
 ALL_OBJECTS = "*"
 
 ROSTER_ROOT = "/registries/"
@@ -95,8 +96,8 @@ class RequestInfo:
     name: str = ""
     metric: str = ""
     registry_group: str = ""
-    labels: Selector | None = None
-    series: Selector | None = None
+    labels: LabelSelector | None = None
+    series: LabelSelector | None = None
     error: StatusError | None = None
     is_cacheable: bool = field(default=False, compare=False)
     """Whether it is small enough for caches."""
@@ -262,12 +263,12 @@ def _refuse_unserved(parameters: dict[str, str]) -> None:
         raise bad_request("fieldSelector is not supported; use labelSelector")
 
 
-def _selector(parameters: dict[str, str], name: str) -> Selector | None:
+def _selector(parameters: dict[str, str], name: str) -> LabelSelector | None:
     text = parameters.get(name, "")
     if not text:
         return None
     try:
-        return parse(text)
+        return parse_selector(text)
     except SelectorError as error:
         raise bad_request(f"invalid {name}: {error}") from None
 

@@ -41,9 +41,9 @@ class ServerOptions:
     """
 
     tls: TlsOptions
-    address: str = ""
-    port: int = 6443
-    external: bool = False
+    address: str
+    port: int
+    external: bool
     requestheader_seconds: float = 5.0
     grace_seconds: float = 5.0
     limits: ConnectionLimits = DEFAULT_LIMITS

@@ -13,7 +13,7 @@ from adapter.check.findings import PROBE, matching, registry_section, roster_of,
 from adapter.check.report import Kind, Section
 from adapter.check.rights import rights_section
 from adapter.check.strays import strays
-from adapter.kube.credentials import account_token
+from adapter.kube.credentials import service_account_token_file
 from adapter.kube.errors import KubeError
 from adapter.kube.session import Session
 from adapter.load.membership import KUBERNETES, uses_registry
@@ -161,7 +161,7 @@ async def _whole(cluster: Cluster, settings: Settings, found: Sequence[Named]) -
 
 async def _account(cluster: Cluster, settings: Settings) -> watches.Account | None:
     """The service account of this pod; None outside of one, for no other credential is shown to a server."""
-    token_file, authority = account_token(cluster.kubeconfig), await cluster.authority()
+    token_file, authority = service_account_token_file(cluster.kubeconfig), await cluster.authority()
     where = settings.server.tls
     if not token_file or not authority:
         return None

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from adapter.kube.objects import some_labels
+from adapter.kube.objects import bounded_labels
 from adapter.load.spec import Policy
 from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.policy.objects import PolicyMetadata, PolicyObject
@@ -32,16 +32,12 @@ class PolicyEntry:
     """Its creationTimestamp, as the API server writes it: these sort as they stand."""
 
 
-class _Metadata(PolicyMetadata, frozen=True, kw_only=True):
-    created: str | None = msgspec.field(name="creationTimestamp", default=None)
-
-
 class _Status(msgspec.Struct, frozen=True):
     memory: msgspec.Raw = msgspec.Raw()
 
 
 class _Watched(msgspec.Struct, frozen=True):
-    metadata: _Metadata = _Metadata()
+    metadata: PolicyMetadata = PolicyMetadata()
     spec: dict[str, Any] | None = None
     status: _Status | None = None
 
@@ -63,7 +59,7 @@ def decode_policy(body: bytes | msgspec.Raw) -> PolicyEntry:
         name=metadata.name,
         uid=metadata.uid,
         generation=metadata.generation,
-        labels=some_labels(metadata.labels),
+        labels=bounded_labels(metadata.labels),
         policy=policy,
         fault=fault,
         memory=memory,

@@ -10,8 +10,7 @@ import structlog
 from adapter.evaluation.decode import PolicyEntry
 from adapter.evaluation.object_index import Link, ObjectIndex, TargetRef
 from adapter.evaluation.targets import ResolvedTarget
-from adapter.kube.selectors import SelectorError
-from adapter.kube.selectors import parse as parse_selector
+from adapter.kube.selectors import SelectorError, parse_selector
 from adapter.load.matching import owned_by, owns_its_pods
 from adapter.load.memory import Memory
 from adapter.load.memory_updates import without_registry
@@ -114,7 +113,7 @@ class Evaluator:
             scale_path=found.scale_path,
             # What was true once is not known to be so now.
             scale=None if silent else scale,
-            scale_proven_at=found.proven_at,
+            scale_proven_at=found.confirmed_at,
             problem=problem,
         )
         if problem is not None:

@@ -53,7 +53,7 @@ class Watch(Protocol):
     @property
     def silent(self) -> bool: ...
     @property
-    def proven_at(self) -> float | None: ...
+    def confirmed_at(self) -> float | None: ...
     @property
     def trouble(self) -> KubeError | None: ...
 
@@ -71,9 +71,9 @@ def silence(watch: Watch) -> str | None:
         return None
     where = f"{watch.name} in namespace {watch.namespace}" if watch.namespace else watch.name
     cause = f": {_cause(watch)}" if watch.trouble is not None else ""
-    if watch.proven_at is None or not watch.synced.is_set():
+    if watch.confirmed_at is None or not watch.synced.is_set():
         return f"{where} have not been listed yet{cause}"
-    since = format_time(watch.proven_at)
+    since = format_time(watch.confirmed_at)
     return f"the watch of {where} has shown no life since {since}, so nothing is decided on what it last said{cause}"
 
 

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
-from adapter.kube.pod_store import Pods
+from adapter.kube.label_index import PodStore
 from adapter.load.pods import Pod
 from adapter.snapshot import Key
 
@@ -12,7 +12,7 @@ class PodIndex:
     """All known pods. A pod is filed under its controller's name, and under that without the pod's template hash."""
 
     def __init__(self) -> None:
-        self._by_namespace: dict[str, Pods] = defaultdict(Pods)
+        self._by_namespace: dict[str, PodStore] = defaultdict(PodStore)
         self._by_owner: dict[Key, dict[str, Pod]] = defaultdict(dict)
 
     def change(self, old: Pod | None, new: Pod | None) -> None:
@@ -48,7 +48,7 @@ class PodIndex:
         """All pods of a namespace, by name."""
         return self._by_namespace.get(namespace, {})
 
-    def namespaces(self) -> Mapping[str, Pods]:
+    def namespaces(self) -> Mapping[str, PodStore]:
         """All pods by namespace and name: a live view, for readers that do not await in between."""
         return self._by_namespace
 

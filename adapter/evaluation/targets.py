@@ -11,12 +11,12 @@ from adapter.evaluation.freshness import KindKey, KindWatches, silence
 from adapter.evaluation.object_index import TargetRef
 from adapter.kube.errors import KubeError, NotFound
 from adapter.kube.reflector import Reflector
-from adapter.kube.resources import Resource, Resources
+from adapter.kube.rest_mapper import RestMapper, RestMapping
 from adapter.kube.session import Session
 from adapter.kube.targets import TargetObject, target_decoder
 from adapter.policy.references import kind_faults
 from adapter.runtime.backoff import Backoff
-from adapter.runtime.fair_slots import Claim, places
+from adapter.runtime.fair_slots import Claim, grant_slots
 from adapter.telemetry.metrics import Metrics
 
 log = structlog.get_logger(__name__)
@@ -51,12 +51,12 @@ class _Changed(Exception):  # noqa: N818 - it is called what happened
 
 @dataclass(frozen=True, slots=True)
 class ResolvedTarget:
-    """A target as the watch knows it. `proven_at`: the watch's last proof of life (API server's time)."""
+    """A target as the watch knows it. `confirmed_at`: the watch's last proof of life (API server's time)."""
 
     object: TargetObject
     resource: str
     scale_path: str
-    proven_at: float | None
+    confirmed_at: float | None
 
 
 class TargetKind:
@@ -69,12 +69,12 @@ class TargetKind:
     def __init__(
         self,
         key: KindKey,
-        resources: Resources,
-        reflector: Callable[[Resource, str], Reflector[TargetObject]],
+        resources: RestMapper,
+        reflector: Callable[[RestMapping, str], Reflector[TargetObject]],
         namespaces: tuple[str, ...],
         on_news: Callable[[KindKey], None],
     ) -> None:
-        self.resource: Resource | None = None
+        self.resource: RestMapping | None = None
         self.fault = ""
         """Why it cannot be resolved."""
         self.watches: dict[str, Reflector[TargetObject]] = {}
@@ -107,7 +107,7 @@ class TargetKind:
             if not served:
                 await asyncio.sleep(self._backoff.next())
 
-    async def _watch(self, resource: Resource) -> bool:
+    async def _watch(self, resource: RestMapping) -> bool:
         """Watch until the API server no longer serves the kind as it was; whether it still serves it."""
         served = False
         try:
@@ -122,7 +122,7 @@ class TargetKind:
             served = True
         return served
 
-    async def _end_when_changed(self, resource: Resource) -> None:
+    async def _end_when_changed(self, resource: RestMapping) -> None:
         """Raise _Changed once the kind is found to be served in another way; what cannot be looked up is as it was."""
         while True:
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
@@ -138,7 +138,7 @@ class TargetKind:
         await reflector.synced.wait()
         self._on_news(self._key)
 
-    async def _resolved(self) -> Resource:
+    async def _resolved(self) -> RestMapping:
         """The kind as the API server serves it now; until it serves one, the fault says why not."""
         while True:
             try:
@@ -174,7 +174,7 @@ class Targets:
         metrics: Metrics,
     ) -> None:
         self._session = session
-        self._resources = Resources(session)
+        self._resources = RestMapper(session)
         self._namespaces = namespaces
         self._on_change = on_change
         self._on_kind = on_kind
@@ -189,7 +189,7 @@ class Targets:
         kinds = [Claim(one.namespace, one.since, KindKey(one.item.api_version, one.item.kind)) for one in claims]
         usual = {claim.item for claim in kinds} & USUAL
         unusual = [claim for claim in kinds if claim.item not in USUAL and not any(kind_faults(*claim.item))]
-        wanted = usual | {key for _, key in places(unusual, KINDS_OF_A_NAMESPACE, KINDS)}
+        wanted = usual | {key for _, key in grant_slots(unusual, KINDS_OF_A_NAMESPACE, KINDS)}
         self._note_left_out({claim.item for claim in unusual} - wanted)
         for key in self._kinds.keys() - wanted:
             self._let_go(key)
@@ -219,7 +219,7 @@ class Targets:
             task.cancel()
         self._on_kind(key)
 
-    def _make_reflector(self, key: KindKey, resource: Resource, namespace: str) -> Reflector[TargetObject]:
+    def _make_reflector(self, key: KindKey, resource: RestMapping, namespace: str) -> Reflector[TargetObject]:
         return Reflector(
             self._session,
             resource.collection(namespace),
@@ -259,7 +259,7 @@ class Targets:
             object=item,
             resource=kind.resource.name,
             scale_path=kind.resource.scale_path(ref.namespace, ref.name),
-            proven_at=reflector.proven_at,
+            confirmed_at=reflector.confirmed_at,
         )
 
     @property

@@ -1,4 +1,4 @@
-"""Long work on the event loop, cut into slices so that requests are answered in between."""
+"""Cuts long work on the event loop into slices, so that requests are answered in between."""
 
 import asyncio
 import gc
@@ -10,23 +10,32 @@ SLICE_SECONDS = 0.002
 
 
 class Slices:
-    """Hands the loop over once the slice is used up; call `breathe` between steps that are short themselves."""
+    """Yields the event loop once a slice is used up; call `breathe` between steps that are short themselves."""
 
     def __init__(self, seconds: float = SLICE_SECONDS) -> None:
         self._seconds = seconds
         self._until = 0.0
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the current slice is used up; true before the first one."""
+        return time.perf_counter() >= self._until
+
     async def breathe(self) -> None:
-        """Let others run if this slice is over, and begin the next."""
-        if time.perf_counter() >= self._until:
-            await turn()
-            self._until = time.perf_counter() + self._seconds
+        """Yields the loop and begins the next slice where this one is over."""
+        if self.is_over:
+            await self.next()
+
+    async def next(self) -> None:
+        """Waits for the turn of the next slice and begins it."""
+        await turn()
+        self._until = time.perf_counter() + self._seconds
 
 
 async def turn() -> None:
-    """Wait until the next slice of long work may begin: one in each pass of the loop, by order of asking.
+    """Waits until the next slice of long work may begin: one in each pass of the loop, in the order of the calls.
 
-    So whoever waits for the loop waits for one slice, however many tasks have long work to do.
+    So a request waits for one slice at most, however many tasks have long work.
     """
     loop = asyncio.get_running_loop()
     turns = _TURNS.get(loop)
@@ -47,11 +56,11 @@ class _Turns:
         return future
 
     def _give(self, loop: asyncio.AbstractEventLoop) -> None:
-        given = self._waiting.popleft()
-        while given.done() and self._waiting:  # cancelled
-            given = self._waiting.popleft()
-        if not given.done():
-            given.set_result(None)
+        future = self._waiting.popleft()
+        while future.done() and self._waiting:  # cancelled
+            future = self._waiting.popleft()
+        if not future.done():
+            future.set_result(None)
         if self._waiting:
             loop.call_soon(self._give, loop)
 
@@ -59,12 +68,12 @@ class _Turns:
 _TURNS: "WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns]" = WeakKeyDictionary()
 
 
-def spare_what_lives() -> None:
-    """Take all objects that live now out of the garbage collector's full passes, each of which holds the loop.
+def freeze_live_objects() -> None:
+    """Exempts all live objects from full garbage collections, each of which blocks the loop.
 
-    A pass costs about 0.5 ms per thousand objects, and a copy of a large collection lives as long as the process does.
-    What its reference count frees is freed as ever; only cycles that are garbage at this moment stay.
+    A collection costs about 0.5 ms per thousand objects, and the copy of a large resource lives as long as the process.
+    Reference counts still free objects; only cycles that are garbage at this moment stay.
     """
-    if gc.isenabled():  # a process that has not begun to collect has everything to look at, and hardly any garbage
+    if gc.isenabled():  # with collection off, a first one would scan everything and find hardly any garbage
         gc.collect(1)
     gc.freeze()

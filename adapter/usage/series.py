@@ -6,7 +6,7 @@ from typing import overload
 import msgspec
 
 from adapter.kube.label_index import LabelIndex, Shape
-from adapter.kube.selectors import Selector
+from adapter.kube.selectors import LabelSelector
 from adapter.load.samples import Point
 from adapter.runtime.slices import Slices
 
@@ -33,7 +33,7 @@ class SeriesList(Sequence[Series]):
         self._by_pod: dict[str, Series] = {}
         self._several: dict[str, list[Series]] = {}
         self._index: LabelIndex[int, Series] = LabelIndex(lambda: enumerate(self._all))
-        self._repeated: dict[Selector, tuple[Series, ...]] = {}
+        self._repeated: dict[LabelSelector, tuple[Series, ...]] = {}
         for each in series:
             self.add(each)
 
@@ -69,7 +69,7 @@ class SeriesList(Sequence[Series]):
         """Make ready for selectors of these shapes, so that the first request need not."""
         await self._index.prepare(shapes, slices)
 
-    def selected(self, selector: Selector | None) -> Collection[Series]:
+    def selected(self, selector: LabelSelector | None) -> Collection[Series]:
         """The series that the selector matches, all without one."""
         return self._all if selector is None else self._index.selected(selector)
 
@@ -86,11 +86,11 @@ class SeriesList(Sequence[Series]):
         only = self._by_pod.get(pod)
         return () if only is None else (only,)
 
-    def of_repeated_pods(self, selector: Selector | None) -> Sequence[Series]:
+    def of_repeated_pods(self, selector: LabelSelector | None) -> Sequence[Series]:
         """All series that the selector matches of the pods that have several: none, where the query is a good one."""
         if not self._several:
             return ()
-        selector = selector or Selector()
+        selector = selector or LabelSelector()
         found = self._repeated.get(selector)
         if found is None:
             if len(self._repeated) >= _MOST_SELECTORS:
@@ -98,7 +98,7 @@ class SeriesList(Sequence[Series]):
             found = self._repeated[selector] = self._of_repeated_pods(selector)
         return found
 
-    def _of_repeated_pods(self, selector: Selector) -> tuple[Series, ...]:
+    def _of_repeated_pods(self, selector: LabelSelector) -> tuple[Series, ...]:
         own = {
             pod: [each for each in several if selector.matches(each.labels)] for pod, several in self._several.items()
         }

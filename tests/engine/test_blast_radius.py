@@ -11,12 +11,12 @@ from tests.engine.inputs import INPUTS
 from tests.engine.kit import DESIRED, SERVICES, Stand, running, standing, until
 from tests.registries.test_http import said
 
-PROOF_SECONDS = 1.0
+CONFIRMED_SECONDS = 1.0
 
 
 @pytest.fixture
 async def stand(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stand]:
-    monkeypatch.setattr(reflector, "PROOF_SECONDS", PROOF_SECONDS)
+    monkeypatch.setattr(reflector, "CONFIRMED_SECONDS", CONFIRMED_SECONDS)
     monkeypatch.setattr(worker, "REASSESS_SECONDS", 0.5)
     async with standing() as stand:
         for service in SERVICES:
@@ -44,7 +44,7 @@ async def test_a_broken_input_changes_the_answers_of_those_that_use_it_and_of_no
     watching = asyncio.create_task(watch_the_others())
     broken.breaks(stand)
     await stand.until_refused(users, broken.says)
-    await asyncio.sleep(PROOF_SECONDS)
+    await asyncio.sleep(CONFIRMED_SECONDS)
     watching.cancel()
     assert found == {one.name: {DESIRED} for one in others}
     stand.cluster.mend()
@@ -57,7 +57,7 @@ async def test_a_registry_that_fails_changes_nobodys_answer_and_one_that_speaks_
     users = {one.name for one in SERVICES if one.registry == name}
     before = await stand.all_answers()
     stand.platforms[name].status = 503
-    deadline = asyncio.get_running_loop().time() + PROOF_SECONDS
+    deadline = asyncio.get_running_loop().time() + CONFIRMED_SECONDS
     while asyncio.get_running_loop().time() < deadline:
         assert await stand.all_answers() == before
         await asyncio.sleep(0.05)
@@ -84,7 +84,7 @@ async def test_of_two_namespaces_one_that_is_refused_stops_nobody_in_the_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Neither where the right was never there, nor where it is taken away later."""
-    monkeypatch.setattr(reflector, "PROOF_SECONDS", PROOF_SECONDS)
+    monkeypatch.setattr(reflector, "CONFIRMED_SECONDS", CONFIRMED_SECONDS)
     async with standing(kubernetes={"namespaces": ["shop", "cart"]}) as stand:
         for service in SERVICES:
             stand.add(service)

@@ -13,12 +13,12 @@ from tests.engine.kit import Service, Stand, running, standing, until
 
 WEB = Service("shop", "web", "deployments", "cpu")
 THING = Service("shop", "thing", "widgets", "cpu")
-PROOF_SECONDS = 1.0
+CONFIRMED_SECONDS = 1.0
 
 
 @pytest.fixture
 async def stand(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stand]:
-    monkeypatch.setattr(reflector, "PROOF_SECONDS", PROOF_SECONDS)
+    monkeypatch.setattr(reflector, "CONFIRMED_SECONDS", CONFIRMED_SECONDS)
     monkeypatch.setattr(targets, "Backoff", lambda: Backoff(lambda _, bound: min(bound, 0.2)))
     async with standing() as stand:
         stand.add(WEB)
@@ -48,7 +48,7 @@ async def test_a_kind_whose_last_policy_is_gone_is_let_go_with_its_watch_and_its
     await until_let_go(stand)
     stand.cluster.asked.clear()
     stand.cluster.break_watches(stand.cluster.gone, "widgets")
-    deadline = asyncio.get_running_loop().time() + 3 * PROOF_SECONDS
+    deadline = asyncio.get_running_loop().time() + 3 * CONFIRMED_SECONDS
     while asyncio.get_running_loop().time() < deadline:
         assert await stand.answer(WEB) == "5"
         await asyncio.sleep(0.05)
@@ -143,7 +143,7 @@ async def test_a_kind_that_cannot_be_resolved_is_asked_for_ever_more_seldom_and_
 
 
 async def test_a_target_without_a_watch_that_was_ever_listed_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reflector, "PROOF_SECONDS", PROOF_SECONDS)
+    monkeypatch.setattr(reflector, "CONFIRMED_SECONDS", CONFIRMED_SECONDS)
     async with standing() as stand:
         stand.add(WEB)
         stand.add(THING)

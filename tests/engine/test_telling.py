@@ -11,13 +11,13 @@ from adapter.companion.companion import Companion
 from adapter.companion.features import status
 from adapter.evaluation import worker
 from adapter.kube import reflector
-from adapter.kube.lease import Lease
+from adapter.kube.leader_election import LeaderElector
 from adapter.settings import CompanionSettings
 from tests.companion.test_companion import Leading
 from tests.engine.inputs import INPUTS
 from tests.engine.kit import SERVICES, Service, Stand, running, standing, until
 
-PROOF_SECONDS = 1.0
+CONFIRMED_SECONDS = 1.0
 FEATURES = {"fast_scale_up": True, "deletion_cost": True, "hpa_wiring": True, "events": False}
 OF_A_WATCH = ("silent", "refused")
 
@@ -46,7 +46,7 @@ class Told:
 
 @pytest.fixture
 async def told(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Told]:
-    monkeypatch.setattr(reflector, "PROOF_SECONDS", PROOF_SECONDS)
+    monkeypatch.setattr(reflector, "CONFIRMED_SECONDS", CONFIRMED_SECONDS)
     monkeypatch.setattr(worker, "REASSESS_SECONDS", 0.5)
     monkeypatch.setattr(module, "SETTLE_SECONDS", 0.0)
     monkeypatch.setattr(module, "LOOK_SECONDS", 1.0)
@@ -67,7 +67,7 @@ def make_companion(stand: Stand, *namespaces: str) -> Companion:
     settings = CompanionSettings.model_validate({"features": FEATURES, "writes_per_second": 100})
     companion = Companion(
         stand.session,
-        cast("Lease", Leading()),
+        cast("LeaderElector", Leading()),
         engine.picture,
         engine.hpa,
         engine.neighbours,

@@ -29,12 +29,12 @@ class FakeWatch:
     name: str = "pods"
     namespace: str = ""
     silent: bool = False
-    proven_at: float | None = NOW
+    confirmed_at: float | None = NOW
     trouble: KubeError | None = None
     synced: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        if self.proven_at is not None:
+        if self.confirmed_at is not None:
             self.synced.set()
 
 
@@ -102,7 +102,7 @@ def test_a_right_that_was_taken_away_from_all_replicas_makes_none_unready_and_is
 
 
 def test_a_right_that_was_never_there_makes_a_replica_unready_so_that_those_of_before_go_on() -> None:
-    told = Told(FakeWatch(silent=True, proven_at=None, trouble=FORBIDDEN))
+    told = Told(FakeWatch(silent=True, confirmed_at=None, trouble=FORBIDDEN))
     assert "bind ClusterRole" in (told.freshness.unready() or "")
 
 
@@ -134,33 +134,33 @@ def test_a_kind_that_is_let_go_leaves_no_series_behind() -> None:
 
 
 def test_the_sentence_says_since_when_and_stays_the_same() -> None:
-    sentence = silence(FakeWatch(silent=True, proven_at=NOW))
+    sentence = silence(FakeWatch(silent=True, confirmed_at=NOW))
     assert sentence is not None
     assert sentence.startswith("the watch of pods has shown no life since 20")
-    assert sentence == silence(FakeWatch(silent=True, proven_at=NOW + 0.2))
+    assert sentence == silence(FakeWatch(silent=True, confirmed_at=NOW + 0.2))
 
 
 @pytest.mark.parametrize(
     ("watch", "says"),
     [
         (
-            FakeWatch(proven_at=None, silent=True, trouble=FORBIDDEN),
+            FakeWatch(confirmed_at=None, silent=True, trouble=FORBIDDEN),
             'pods have not been listed yet: pods is forbidden: User "me" cannot list resource "pods" in API group ""',
         ),
         (
-            FakeWatch(proven_at=None, silent=True, trouble=FORBIDDEN),
+            FakeWatch(confirmed_at=None, silent=True, trouble=FORBIDDEN),
             "; bind ClusterRole effective-load-server to the service account (manifests/base/rbac.yaml)",
         ),
         (
-            FakeWatch(proven_at=None, silent=True, trouble=FORBIDDEN, namespace="shop"),
+            FakeWatch(confirmed_at=None, silent=True, trouble=FORBIDDEN, namespace="shop"),
             "bind ClusterRole effective-load-server to the service account in namespace shop (",
         ),
         (
-            FakeWatch("widgets.example.com", proven_at=None, silent=True, trouble=FORBIDDEN),
+            FakeWatch("widgets.example.com", confirmed_at=None, silent=True, trouble=FORBIDDEN),
             "let the service account list and watch widgets.example.com",
         ),
         (
-            FakeWatch("watermarkpolicies", proven_at=None, silent=True, trouble=NotFound(404, "NotFound", "none")),
+            FakeWatch("watermarkpolicies", confirmed_at=None, silent=True, trouble=NotFound(404, "NotFound", "none")),
             "watermarkpolicies have not been listed yet: the API server does not serve them; apply manifests/crd",
         ),
         (FakeWatch(silent=True, trouble=TimedOut("GET /api/v1/pods: silent")), "said: no answer in time"),

@@ -5,7 +5,7 @@ import pytest
 
 from adapter.evaluation.delay_queue import DelayQueue
 from adapter.evaluation.worker import PUBLISH_AT_MOST, Worker
-from adapter.kube.selectors import parse
+from adapter.kube.selectors import parse_selector
 from adapter.load.spec import Target
 from adapter.snapshot import Key, PolicyView, QueryView, SnapshotStore, TargetKey
 from adapter.telemetry.metrics import Metrics
@@ -213,7 +213,7 @@ async def test_a_policy_is_found_by_the_pods_of_its_last_assessment() -> None:
 
     def found(app: str) -> set[Key]:
         of_namespace = bench.picture.current.by_pods.get("shop")
-        return set() if of_namespace is None else of_namespace.selected(parse(f"app={app}"))
+        return set() if of_namespace is None else of_namespace.selected(parse_selector(f"app={app}"))
 
     bench.worker.publish({A: with_pods(A, "web", "old"), B: with_pods(B, "web")})
     assert (found("web"), found("old")) == ({A, B}, {A})

@@ -17,16 +17,15 @@ from adapter.kube.credentials import ClusterAccess as KubeAccess
 from adapter.kube.errors import TooLarge
 from adapter.kube.reflector import Reflector
 from adapter.kube.session import LARGEST_ANSWER, LARGEST_LINE, Session
-from adapter.registries.errors import WrongRegistryAnswer
 from adapter.registries.polling.http1 import LONGEST_LINE, Reader
 from adapter.runtime.answer_budget import FREE_BYTES, MIB, AnswerBudget, Body, Limit
 from adapter.runtime.json_pieces import Uncut, array, pieces
-from adapter.runtime.outbound import Access, Client, Unreachable
+from adapter.runtime.outbound import Access, Client, SourceUnreachable
 from adapter.runtime.slices import Slices
+from adapter.runtime.source_errors import WrongAnswer, WrongRegistryAnswer
 from adapter.settings import ResourceMetricsSettings as Options
 from adapter.settings import SettingsError, parse
 from adapter.telemetry.metrics import Metrics
-from adapter.usage.errors import WrongAnswer
 from adapter.usage.resource_metrics import ResourceMetrics
 from adapter.usage.server import Server
 from adapter.usage.wire import Sample, read_samples
@@ -205,11 +204,11 @@ class TestBudget:
 
     async def test_a_source_with_many_slow_answers_keeps_no_other_source_waiting(self) -> None:
         budget = AnswerBudget(4 * MIB)
-        async with budget.lease("hostile") as first:
+        async with budget.reserve("hostile") as first:
             await first.take(2 * MIB)
             waiting = [asyncio.create_task(budget.take("hostile", 2 * MIB)) for _ in range(20)]
             await asyncio.sleep(0)
-            async with asyncio.timeout(5), budget.lease("metrics.k8s.io") as other:
+            async with asyncio.timeout(5), budget.reserve("metrics.k8s.io") as other:
                 await other.take(2 * MIB)
             for task in waiting:
                 task.cancel()
@@ -224,7 +223,7 @@ class TestBudget:
             await budget.take(source, size)
             served.append(source)
 
-        async with budget.lease("a") as lease:
+        async with budget.reserve("a") as lease:
             await lease.take(3)
             large = asyncio.create_task(take("large", 4))
             await asyncio.sleep(0)
@@ -256,9 +255,9 @@ class TestBudget:
             async with asyncio.timeout(10):
                 while not budget.taken:  # noqa: ASYNC110  nothing tells of it
                     await asyncio.sleep(0.01)
-            with pytest.raises(Unreachable, match=r"waiting for memory .*answers\.maxTotalMiB"):
+            with pytest.raises(SourceUnreachable, match=r"waiting for memory .*answers\.maxTotalMiB"):
                 await clients[1].send("GET", url)
-            with pytest.raises(Unreachable, match=r"no answer within 1\.5 s$"):
+            with pytest.raises(SourceUnreachable, match=r"no answer within 1\.5 s$"):
                 await first
             over.set()
             for client in clients:

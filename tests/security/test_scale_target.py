@@ -8,9 +8,9 @@ from prometheus_client.exposition import generate_latest
 from yarl import URL
 
 from adapter.evaluation import targets
-from adapter.kube import resources
+from adapter.kube import rest_mapper
+from adapter.kube.api import GroupVersionResource, path
 from adapter.kube.errors import UnsafePath
-from adapter.kube.paths import collection, path
 from adapter.runtime.backoff import Backoff
 from tests.engine.cluster import Object
 from tests.engine.kit import DESIRED, Service, Stand, running, standing, until
@@ -149,7 +149,7 @@ async def test_a_crd_that_appears_later_is_found_after_failed_lookups(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(targets, "Backoff", lambda: Backoff(lambda _, bound: min(bound, 0.05)))
-    monkeypatch.setattr(resources, "LISTING_SECONDS", 0.3)
+    monkeypatch.setattr(rest_mapper, "LISTING_SECONDS", 0.3)
     async with standing() as stand:
         stand.cluster.gone.add("widgets")
         stand.add(THING)
@@ -189,10 +189,10 @@ def test_no_segment_becomes_another_path(segment: str) -> None:
     with pytest.raises(UnsafePath):
         path("apis", segment)
     with pytest.raises(UnsafePath):
-        collection("apps/v1", segment)
+        GroupVersionResource("apps/v1", segment).collection()
     if segment:
         with pytest.raises(UnsafePath):
-            collection("apps/v1", "deployments", segment)
+            GroupVersionResource("apps/v1", "deployments").collection(segment)
 
 
 @pytest.mark.parametrize(

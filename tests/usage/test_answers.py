@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.kube.selectors import parse
+from adapter.kube.selectors import parse_selector
 from adapter.load.quantity import NANO, QuantityError, parse_number
 from adapter.load.samples import Point, QuerySamples
 from adapter.runtime.slices import Slices
-from adapter.usage.errors import WrongAnswer
+from adapter.runtime.source_errors import WrongAnswer
 from adapter.usage.promql import inputs
 from adapter.usage.query_catalog import Question
 from adapter.usage.query_results import Answer, Dates, _nano, answer
@@ -280,8 +280,8 @@ async def test_an_answer_is_made_ready_for_what_was_selected_of_the_one_before()
     asked, found = question("vector(1)", by_pod=False), [row(1, namespace="shop", queue=name) for name in "abc"]
     dates = await dated(asked)
     before = await answer(asked, list(found), dates, NOW, Slices())
-    assert [each.labels["queue"] for each in before.series["shop"].selected(parse("queue=b"))] == ["b"]
+    assert [each.labels["queue"] for each in before.series["shop"].selected(parse_selector("queue=b"))] == ["b"]
     after = await answer(asked, list(found), dates, NOW, Slices(), before=before)
     assert after.series["shop"].shapes == before.series["shop"].shapes
     assert len(after.series["shop"].shapes) == 1
-    assert [each.labels["queue"] for each in after.series["shop"].selected(parse("queue=c"))] == ["c"]
+    assert [each.labels["queue"] for each in after.series["shop"].selected(parse_selector("queue=c"))] == ["c"]

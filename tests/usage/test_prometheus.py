@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from adapter.kube.selectors import parse
+from adapter.kube.selectors import parse_selector
 from adapter.load.quantity import NANO
 from adapter.load.samples import Point, QuerySamples
 from adapter.load.spec import Query
@@ -261,7 +261,7 @@ class TestNamed:
             await world.change()
             first = world.source.series("rps")
             assert first is not None
-            first.series["shop"].selected(parse("pod=a"))
+            first.series["shop"].selected(parse_selector("pod=a"))
             fake.rows = {RPS: [(A, "7"), (B, "8")]}
             await world.change(2)
             second = world.source.series("rps")

@@ -19,12 +19,13 @@ from adapter.apiserver.authentication.requestheader import EMPTY_CONFIG, Authent
 from adapter.apiserver.authorization.fair_gate import FairGate
 from adapter.apiserver.reviews import ReviewClient
 from adapter.apiserver.status import FrontProxyUnknownError, StatusError, unauthorized, unavailable
+from adapter.kube.api import TOKEN_REVIEWS
 from adapter.kube.errors import KubeError
 from adapter.runtime.single_flight import SingleFlight
 from adapter.telemetry.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
-_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
+_REVIEWS = TOKEN_REVIEWS.collection()
 _TOKEN_SECONDS = 10.0
 _MAX_TOKENS = 1024
 _MAX_REJECTED_TOKENS = 4096
@@ -76,10 +77,10 @@ class Authenticator:
         self._monotonic = monotonic
         self._tokens: TTLCache[bytes, Identity] = TTLCache(_MAX_TOKENS, _TOKEN_SECONDS, timer=monotonic)
         self._rejected: TTLCache[bytes, None] = TTLCache(_MAX_REJECTED_TOKENS, _TOKEN_SECONDS, timer=monotonic)
-        self._proven: LRUCache[bytes, None] = LRUCache(_MAX_TOKENS)
+        self._confirmed: LRUCache[bytes, None] = LRUCache(_MAX_TOKENS)
         self._flights: SingleFlight[bytes, Identity | None] = SingleFlight()
         self._gate = FairGate(_MAX_REVIEWS, _MAX_REVIEWS_PER_ADDRESS, _MAX_WAITING_PER_ADDRESS)
-        self._proven_gate = asyncio.Semaphore(_MAX_REVIEWS)
+        self._confirmed_gate = asyncio.Semaphore(_MAX_REVIEWS)
         self._results = metrics.authentications
         self._ok_by_proxy = metrics.authentications.labels("front-proxy", "ok")
         self._ok_by_certificate = metrics.authentications.labels("certificate", "ok")
@@ -190,7 +191,7 @@ class Authenticator:
 
     async def _review(self, key: bytes, token: str, address: str) -> Identity | None:
         """Review a token; recently valid tokens queue among themselves, all others in turns by address."""
-        slot = self._proven_gate if key in self._proven else self._gate.slot(address, _DEADLINE)
+        slot = self._confirmed_gate if key in self._confirmed else self._gate.slot(address, _DEADLINE)
         try:
             async with slot:
                 return await self._create_review(key, token)
@@ -209,12 +210,12 @@ class Authenticator:
             raise unavailable("the token cannot be verified now; the server's log says why") from error
         if not status.authenticated:
             self._rejected[key] = None
-            self._proven.pop(key, None)
+            self._confirmed.pop(key, None)
             return None
         user = status.user
         extra = tuple(sorted((name.lower(), tuple(values)) for name, values in (user.extra or {}).items()))
         identity = self._tokens[key] = identify(user.username, user.uid, tuple(user.groups or ()), extra)
-        self._proven[key] = None
+        self._confirmed[key] = None
         return identity
 
     def _rejection(self, method: str) -> StatusError:

@@ -13,12 +13,14 @@ from adapter.apiserver.authentication.requestheader import (
     parse_config_map,
 )
 from adapter.apiserver.status import CertificateError
+from adapter.kube.api import CONFIG_MAPS
 from adapter.kube.errors import KubeError
 from adapter.kube.session import Session
+from adapter.runtime.backoff import exponential
 from adapter.telemetry.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
-_PATH = f"/api/v1/namespaces/{CONFIG_NAMESPACE}/configmaps/{CONFIG_MAP}"
+_PATH = CONFIG_MAPS.path(CONFIG_NAMESPACE, CONFIG_MAP)
 _DEADLINE = 5.0
 _FIRST_RETRY = 1.0
 
@@ -61,14 +63,14 @@ class RequestheaderWatch:
 
     async def run(self) -> None:
         """Poll until cancelled; while reading fails, the last configuration stays in use."""
-        retry = _FIRST_RETRY
+        retries = 0
         while True:
             if await self._try_read():
-                retry = _FIRST_RETRY
+                retries = 0
                 await self._sleep(self._seconds)
             else:
-                await self._sleep(min(retry, self._seconds))
-                retry *= 2
+                await self._sleep(exponential(retries, _FIRST_RETRY, self._seconds))
+                retries += 1
 
     async def read_once(self) -> None:
         """Read and apply the ConfigMap. Raises KubeError, and CertificateError for invalid content."""

@@ -6,22 +6,18 @@ from typing import Any
 import msgspec
 import structlog
 
+from adapter.kube.api import API_SERVICES, MERGE_PATCH
 from adapter.kube.errors import NotFound
-from adapter.kube.session import MERGE_PATCH, Session
+from adapter.kube.objects import ObjectMeta
+from adapter.kube.session import Session
 
 _log = structlog.get_logger(__name__)
-_API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 _DEADLINE = 5.0
 _CERT_MANAGER_ANNOTATIONS = (
     "cert-manager.io/inject-ca-from",
     "cert-manager.io/inject-ca-from-secret",
     "cert-manager.io/inject-apiserver-ca",
 )
-
-
-class _Metadata(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-    annotations: dict[str, str] | None = None
 
 
 class _Service(msgspec.Struct):
@@ -36,7 +32,7 @@ class _Spec(msgspec.Struct, rename="camel"):
 
 
 class _ApiService(msgspec.Struct):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    metadata: ObjectMeta = ObjectMeta()
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
 
@@ -54,7 +50,7 @@ class CaBundlePublisher:
         encoded = base64.b64encode(bundle.encode()).decode()
         for name in self._names:
             try:
-                body = await self._api.get(f"{_API_SERVICES}/{name}", timeout=_DEADLINE)
+                body = await self._api.get(API_SERVICES.path("", name), timeout=_DEADLINE)
             except NotFound:
                 continue
             api_service = msgspec.json.decode(body, type=_ApiService)
@@ -83,7 +79,7 @@ class CaBundlePublisher:
         patch = {"metadata": {"resourceVersion": api_service.metadata.resource_version}, "spec": spec}
         await self._api.request(
             "PATCH",
-            f"{_API_SERVICES}/{name}",
+            API_SERVICES.path("", name),
             body=msgspec.json.encode(patch),
             content_type=MERGE_PATCH,
             timeout=_DEADLINE,

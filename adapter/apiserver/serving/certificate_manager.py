@@ -19,6 +19,7 @@ from adapter.apiserver.serving.secret_store import SecretStore
 from adapter.apiserver.status import CertificateError
 from adapter.kube.errors import Conflict, KubeError
 from adapter.kube.session import Session
+from adapter.runtime.backoff import exponential
 from adapter.telemetry.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
@@ -77,14 +78,15 @@ class CertificateManager:
         sync, pause = self.sync_secret, self._options.round_seconds
         if self._options.certificate is not None:
             sync, pause = self.sync_files, self._options.poll_seconds
-        retry = _FIRST_RETRY
+        retries = 0
         while True:
             if await self._try(sync):
-                retry = _FIRST_RETRY
+                retries = 0
                 await self._sleep(pause)
             else:
-                await self._sleep(retry * random.uniform(0.8, 1.2))  # noqa: S311 - spreads replicas, guards nothing
-                retry = min(2 * retry, pause)
+                wait = exponential(retries, _FIRST_RETRY, pause)
+                await self._sleep(wait * random.uniform(0.8, 1.2))  # noqa: S311 - spreads replicas, guards nothing
+                retries += 1
 
     def check(self) -> str | None:
         """Why there is no certificate to serve, None if there is one."""

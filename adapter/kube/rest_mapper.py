@@ -1,4 +1,4 @@
-"""From a kind to its paths: discovery, and for custom resources where they keep their scale."""
+"""Maps a kind to its resource by discovery, and a custom resource to the paths of its scale."""
 
 import math
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ from typing import TypeVar
 
 import msgspec
 
+from adapter.kube.api import CUSTOM_RESOURCE_DEFINITIONS, GroupVersionResource, group_version, path
 from adapter.kube.errors import Forbidden, KubeError, MalformedAnswer, NotFound, UnknownKind
 from adapter.kube.objects import ApiGroupList, ApiResource, ApiResourceList, CustomResourceDefinition
-from adapter.kube.paths import collection, group_version, path
 from adapter.kube.session import Session
 from adapter.kube.targets import BUILT_IN, ScalePaths
 from adapter.policy.references import kind_faults
@@ -18,14 +18,13 @@ from adapter.runtime.single_flight import SingleFlight
 T = TypeVar("T")
 
 MISS_SECONDS = 30.0
-"""A kind that was not found is looked up again after so long."""
+"""A kind that was not found is looked up again after this."""
 HIT_SECONDS = 600.0
-"""And one that was found after so long; where that fails the old finding stays."""
+"""A kind that was found is looked up again after this; if that fails the old mapping stays."""
 LISTING_SECONDS = 10.0
-"""Kinds share a listing of discovery for so long, so that many unknown ones are no more questions than a few."""
+"""Kinds share a discovery document for this long, so that many unknown kinds cost no more requests than a few."""
 
 _UNREAD = "its definition, which says where it is, may not be read: {}; manifests/base/rbac.yaml has the right for it"
-_CRDS = collection("apiextensions.k8s.io/v1", "customresourcedefinitions")
 _GROUPS = "/apis"
 _CERTAIN = {"v1", "apps/v1"}
 """Served by every API server."""
@@ -38,10 +37,11 @@ _BUILT_IN = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resource:
-    """A kind as the API server serves it. `paths` is None where the scale is nowhere in the object, or not known.
+class RestMapping:
+    """A kind as the API server serves it, as client-go's RESTMapping, with the paths of its scale.
 
-    `hint` then says what keeps it from being known; empty where nothing does.
+    `paths` is None where the object does not hold its scale, or where that is unknown; `hint` then says why it is
+    unknown.
     """
 
     group: str
@@ -65,7 +65,7 @@ class Resource:
 
     def collection(self, namespace: str = "") -> str:
         """The path of all objects, or of those in a namespace."""
-        return collection(self.api_version, self.plural, namespace)
+        return GroupVersionResource(self.api_version, self.plural).collection(namespace)
 
     def path(self, namespace: str, name: str) -> str:
         """The path of one object."""
@@ -79,12 +79,12 @@ class Resource:
 @dataclass(frozen=True, slots=True)
 class _Finding:
     at: float
-    resource: Resource | None
+    resource: RestMapping | None
     sentence: str = ""
 
 
 class _Listings:
-    """What discovery lists, shared by all kinds for `LISTING_SECONDS`; only answers are remembered, never failures."""
+    """Discovery documents, shared by all kinds for LISTING_SECONDS; failures are not cached."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -105,12 +105,12 @@ class _Listings:
         return _decode(body, ApiResourceList).resources
 
     def forget(self, api_version: str) -> None:
-        """Have this group version, and the list of all, read anew."""
+        """Drops the documents of this group version and of all groups."""
         for listing in (_GROUPS, group_version(api_version)):
             self._bodies.pop(listing, None)
 
     async def _is_listed(self, api_version: str) -> bool:
-        """Whether the group version may be asked about: what nobody serves is never asked for by its own name."""
+        """Whether the group version may be requested: one that is not served is never requested by its name."""
         if api_version in _CERTAIN:
             return True
         if "/" not in api_version:  # the core group has one version
@@ -133,8 +133,8 @@ class _Listings:
         return body
 
 
-class Resources:
-    """Looks kinds up, and remembers them."""
+class RestMapper:
+    """Finds the mapping of a kind, and caches it."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -142,10 +142,10 @@ class Resources:
         self._found: dict[tuple[str, str], _Finding] = {}
         self._flights: SingleFlight[tuple[str, str], _Finding] = SingleFlight()
 
-    async def find(self, api_version: str, kind: str, *, anew: bool = False) -> Resource:
-        """The resource of a kind. Raises UnknownKind where there is none, another KubeError where that is not known.
+    async def find(self, api_version: str, kind: str, *, anew: bool = False) -> RestMapping:
+        """The mapping of a kind. Raises UnknownKind where there is none, another KubeError where discovery fails.
 
-        `anew`: not as it was remembered, but as a listing of the past 10 s has it.
+        `anew` ignores the cached mapping; a discovery document of the past 10 s still counts.
         """
         for fault in kind_faults(api_version, kind):
             raise UnknownKind(str(fault))
@@ -157,15 +157,15 @@ class Resources:
             raise UnknownKind(finding.sentence)
         return finding.resource
 
-    async def scalable(self, api_version: str, kind: str, *, anew: bool = False) -> Resource:
-        """As `find`, and UnknownKind too where the kind has no scale subresource."""
+    async def scalable(self, api_version: str, kind: str, *, anew: bool = False) -> RestMapping:
+        """As `find`; raises UnknownKind too where the kind has no scale subresource."""
         resource = await self.find(api_version, kind, anew=anew)
         if not resource.has_scale:
             raise UnknownKind(f"{kind} ({api_version}) cannot be scaled: it has no scale subresource")
         return resource
 
     def forget(self, api_version: str, kind: str) -> None:
-        """Have a kind looked up anew, and no listing believed that is older: it may have gone, or come back changed."""
+        """Drops a kind and the documents it came from: it may be gone, or served in another way."""
         finding = self._found.pop((api_version, kind), None)
         if finding is not None and finding.resource is not None:
             self._listings.forget(api_version)
@@ -189,7 +189,7 @@ class Resources:
         self._found[key] = finding
         return finding
 
-    async def _discover(self, api_version: str, kind: str) -> Resource:
+    async def _discover(self, api_version: str, kind: str) -> RestMapping:
         served = await self._listings.of(api_version)
         if served is None:
             raise UnknownKind(f"the API server serves no {api_version}, which {kind} is said to be of")
@@ -200,7 +200,7 @@ class Resources:
         group, _, version = api_version.rpartition("/")
         has_scale = f"{one.name}/scale" in names
         paths, hint = await self._paths(group, version, one.name) if has_scale else (None, "")
-        return Resource(
+        return RestMapping(
             group=group,
             version=version,
             kind=kind,
@@ -215,7 +215,7 @@ class Resources:
         if (group, plural) in _BUILT_IN:
             return BUILT_IN, ""
         try:
-            body = await self._session.get(_CRDS + path(f"{plural}.{group}"))
+            body = await self._session.get(CUSTOM_RESOURCE_DEFINITIONS.path("", f"{plural}.{group}"))
         except NotFound:  # served by another API server: only the live scale then
             return None, ""
         except Forbidden as error:
@@ -224,7 +224,7 @@ class Resources:
 
 
 def scale_paths(crd: CustomResourceDefinition, version: str) -> ScalePaths | None:
-    """Where this version of a custom resource keeps its scale; None where it has none."""
+    """The scale paths of this version of a custom resource; None where it has no scale."""
     for one in crd.spec.versions:
         if one.name == version and one.subresources and one.subresources.scale:
             scale = one.subresources.scale

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from adapter.kube.lease import BELIEVED_SECONDS, DURATION_SECONDS, RETRY_SECONDS
+from adapter.kube.leader_election import BELIEVED_SECONDS, DURATION_SECONDS, RETRY_SECONDS
 from tests.kube.lease_kit import Candidate, Server, empty, moment, overlaps, run, unlucky
 
 FAILOVER_SECONDS = 15.0
@@ -253,7 +253,7 @@ def test_a_right_that_lacks_is_complained_of_once() -> None:
     structlog.reset_defaults()
     with capture_logs() as logs:
         run(scenario())
-    assert [entry["error"] for entry in logs if entry["event"] == "the lease cannot be asked for"] == [
+    assert [entry["error"] for entry in logs if entry["event"] == "the lease cannot be requested"] == [
         "403 Forbidden: may not POST"
     ]
 
