@@ -56,7 +56,7 @@ class Settings(Section):
     logging: Logging = Logging()
     """What is logged."""
     kubernetes: Kubernetes = Kubernetes()
-    """Which part of the cluster is watched, and what its API does not tell. *Needs a restart.*"""
+    """Which part of the cluster is watched, and the HPA controller's tolerance. *Needs a restart.*"""
     resource_metrics: ResourceMetricsSettings = ResourceMetricsSettings()
     """CPU and memory from metrics.k8s.io."""
     prometheus: PrometheusSettings = PrometheusSettings()
