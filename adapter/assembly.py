@@ -18,7 +18,7 @@ from adapter.engine import Engine
 from adapter.kube.leader_election import LeaderElector
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
-from adapter.settings import ServerSettings, Settings, load
+from adapter.settings import ServerSettings, Settings, load_settings
 from adapter.telemetry import logs
 from adapter.telemetry import server as telemetry
 from adapter.telemetry.metrics import Metrics
@@ -46,7 +46,7 @@ async def accompany(settings_path: str | None, kubeconfig: str | None) -> int:
 async def _run(
     process: Callable[[Settings, Session, Metrics], Process], settings_path: str | None, kubeconfig: str | None
 ) -> int:
-    settings = await asyncio.to_thread(load, settings_path) if settings_path else Settings()
+    settings = await asyncio.to_thread(load_settings, settings_path) if settings_path else Settings()
     logs.configure(settings.logging.level, settings.logging.format)
     gc.disable()  # until the caches are filled: what is made by then stays
     stop = asyncio.Event()

@@ -56,7 +56,7 @@ class Settings(Section):
     logging: Logging = Logging()
     """What is logged."""
     kubernetes: Kubernetes = Kubernetes()
-    """Which part of the cluster is watched, and what its API does not tell. *Needs a restart.*"""
+    """Which part of the cluster is watched, and the HPA controller's tolerance. *Needs a restart.*"""
     resource_metrics: ResourceMetricsSettings = ResourceMetricsSettings()
     """CPU and memory from metrics.k8s.io."""
     prometheus: PrometheusSettings = PrometheusSettings()
@@ -69,12 +69,12 @@ class Settings(Section):
     """Service registries that policies may name."""
 
 
-def load(path: str | Path) -> Settings:
+def load_settings(path: str | Path) -> Settings:
     """Reads and checks the settings file. Raises SettingsError with every fault in it."""
-    return parse(_read(Path(path)).decode("utf-8", errors="replace"))
+    return parse_settings(_read(Path(path)).decode("utf-8", errors="replace"))
 
 
-def parse(text: str) -> Settings:
+def parse_settings(text: str) -> Settings:
     """Checks the text of a settings file; empty text is all defaults. Raises SettingsError with every fault in it."""
     document = _document(text)
     faults = list(spanning_faults(document))
@@ -119,7 +119,7 @@ class SettingsFile:
             return None
         if not self._notice(b"read" + content):
             return None
-        return parse(content.decode("utf-8", errors="replace"))
+        return parse_settings(content.decode("utf-8", errors="replace"))
 
     def _notice(self, content: bytes) -> bool:
         digest = hashlib.sha256(content).digest()

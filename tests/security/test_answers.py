@@ -24,7 +24,7 @@ from adapter.runtime.outbound import Access, Client, SourceUnreachable
 from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import WrongAnswer, WrongRegistryAnswer
 from adapter.settings import ResourceMetricsSettings as Options
-from adapter.settings import SettingsError, parse
+from adapter.settings import SettingsError, parse_settings
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.resource_metrics import ResourceMetrics
 from adapter.usage.server import Server
@@ -346,10 +346,10 @@ class TestApiServer:
 
 def test_no_answer_may_be_larger_than_all_of_them_together() -> None:
     with pytest.raises(SettingsError, match=r"resourceMetrics\.maxAnswerMiB: 64: must not be more than answers\.max"):
-        parse("answers: {maxTotalMiB: 32}\nresourceMetrics: {maxAnswerMiB: 64}")
+        parse_settings("answers: {maxTotalMiB: 32}\nresourceMetrics: {maxAnswerMiB: 64}")
 
 
 @pytest.mark.parametrize("value", ["0", "2000", "1.5", "'8'"])
 def test_an_invalid_limit_is_rejected(value: str) -> None:
     with pytest.raises(SettingsError, match="maxAnswerMiB"):
-        parse(f"resourceMetrics: {{maxAnswerMiB: {value}}}")
+        parse_settings(f"resourceMetrics: {{maxAnswerMiB: {value}}}")

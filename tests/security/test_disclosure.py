@@ -24,7 +24,7 @@ from adapter.registries.roster import ServiceKey
 from adapter.runtime.fair_slots import Claim
 from adapter.runtime.source_errors import SourceError, without_user
 from adapter.settings import ResourceMetricsSettings as Options
-from adapter.settings import SettingsError, parse
+from adapter.settings import SettingsError, parse_settings
 from adapter.settings.registries import Registry
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.prometheus import Prometheus
@@ -195,5 +195,5 @@ class TestUsersInAddresses:
     )
     def test_no_fault_of_the_settings_shows_credentials_of_an_address(self, document: str, url: str) -> None:
         with pytest.raises(SettingsError) as caught:
-            parse(document.format(url))
+            parse_settings(document.format(url))
         assert "hush" not in str(caught.value)

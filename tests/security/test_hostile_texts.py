@@ -215,13 +215,13 @@ def test_http_with_numbers_or_chunks_without_end_is_refused(answer: bytes) -> No
 )
 def test_settings_that_crashed_their_parser_are_rejected(content: str) -> None:
     with pytest.raises(SettingsError) as error:
-        settings.parse(content)
+        settings.parse_settings(content)
     assert str(error.value)
 
 
 def test_a_repeated_section_of_the_settings_does_not_show_the_secrets_in_it() -> None:
     with pytest.raises(SettingsError) as error:
-        settings.parse("companion: {}\ncompanion: {notifications: {routes: [{name: a, urls: [hush]}]}}")
+        settings.parse_settings("companion: {}\ncompanion: {notifications: {routes: [{name: a, urls: [hush]}]}}")
     assert "hush" not in str(error.value)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from adapter.settings import parse
+from adapter.settings import parse_settings
 from harness.control_plane import ControlPlane
 from tests import checks
 from tests.manifests.network import PLACEHOLDER, Peer, allows, network_faults
@@ -113,7 +113,7 @@ registries:
 - {name: d, type: Consul, servers: ['http://10.9.8.7:8500']}
 prometheus: {servers: [{name: main, url: 'http://prometheus.monitoring:9090'}]}
 """
-    said = {one for one in network_faults(objects, parse(registry)) if "lets effective-load reach" in one}
+    said = {one for one in network_faults(objects, parse_settings(registry)) if "lets effective-load reach" in one}
     named = [one.partition("reach ")[2].partition(",")[0] for one in sorted(said)]
     assert named == [
         "10.9.8.7:8500",

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from adapter.companion.state import Notice
-from adapter.settings import SettingsError, parse
+from adapter.settings import SettingsError, parse_settings
 from adapter.settings.notifications import NotificationRoute, RateLimit, Severity, Topic
 from adapter.snapshot import Key
 from tests.companion.telling import Sent, Stand, notice, notifying, telling
@@ -23,7 +23,7 @@ def routes(route: str) -> str:
 @pytest.mark.parametrize("route", ["", ", default: true", ", namespaces: []"])
 def test_a_route_without_namespaces_is_one_fault_that_says_what_to_write(route: str) -> None:
     with pytest.raises(SettingsError) as refused:
-        parse(routes(route))
+        parse_settings(routes(route))
     [fault] = refused.value.faults
     assert str(fault) == (
         "companion.notifications.routes[0].namespaces: names nobody; list the namespaces whose policies it is told of, "
@@ -36,13 +36,13 @@ def test_a_route_without_namespaces_is_one_fault_that_says_what_to_write(route: 
     [("['*']", {"shop", "prod-a"}), ("[shop]", {"shop"}), ("[prod-*]", {"prod-a"}), ("['?hop']", {"shop"})],
 )
 def test_a_route_serves_the_namespaces_that_it_names(namespaces: str, serves: set[str]) -> None:
-    [route] = parse(routes(f", namespaces: {namespaces}")).companion.notifications.routes
+    [route] = parse_settings(routes(f", namespaces: {namespaces}")).companion.notifications.routes
     assert {name for name in ("shop", "prod-a", "") if route.serves(name)} - {""} == serves
 
 
 def test_a_name_that_is_empty_is_a_fault() -> None:
     with pytest.raises(SettingsError, match=r"routes\[0\].namespaces\[0\].*may not be empty"):
-        parse(routes(", namespaces: ['']"))
+        parse_settings(routes(", namespaces: ['']"))
 
 
 @pytest.mark.parametrize("changes", [{"default": True}, {"default": False}])

@@ -8,7 +8,7 @@ import pytest
 from adapter.runtime.outbound import LARGEST_SECRET, Access, credentials
 from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import SourceUnreachable
-from adapter.settings import SettingsError, parse
+from adapter.settings import SettingsError, parse_settings
 from adapter.settings.registries import HttpRegistry
 from adapter.usage.server import Server
 from tests.usage.fakes import FakePrometheus
@@ -18,7 +18,7 @@ PLATFORM = "registries: [{type: HTTP, name: own, url: 'http://platform', %s}]"
 
 
 def settings_with(template: str, keys: str) -> None:
-    parse(template % keys)
+    parse_settings(template % keys)
 
 
 class TestFiles:
