@@ -18,7 +18,7 @@ from adapter.engine import Engine
 from adapter.kube.leader_election import LeaderElector
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
-from adapter.settings import ServerSettings, Settings, SettingsError, SettingsFile, load, needs_restart
+from adapter.settings import ServerSettings, Settings, SettingsError, SettingsFile, load_settings, needs_restart
 from adapter.telemetry import logs
 from adapter.telemetry import server as telemetry
 from adapter.telemetry.metrics import Metrics
@@ -57,7 +57,7 @@ async def run_companion(settings_path: str | None, kubeconfig: str | None) -> in
 async def _run(
     new_process: Callable[[Settings, Session, Metrics], Process], settings_path: str | None, kubeconfig: str | None
 ) -> int:
-    settings = await asyncio.to_thread(load, settings_path) if settings_path else Settings()
+    settings = await asyncio.to_thread(load_settings, settings_path) if settings_path else Settings()
     logs.configure(settings.logging.level, settings.logging.format)
     gc.disable()  # until the caches are filled: objects created by then stay
     stop = asyncio.Event()
@@ -67,7 +67,7 @@ async def _run(
     metrics = Metrics()
     async with await Session.open(kubeconfig, metrics=metrics) as session:
         process = new_process(settings, session, metrics)
-        async with telemetry.serve(metrics, settings.telemetry.address, settings.telemetry.port) as port:
+        async with telemetry.listen(metrics, settings.telemetry.address, settings.telemetry.port) as port:
             _log.info("telemetry server started", port=port)
             running = asyncio.create_task(_run_tasks(process, settings, settings_path, metrics))
             stopping = asyncio.create_task(stop.wait())
@@ -133,11 +133,11 @@ class ServerProcess:
         self.engine = Engine(settings, session, metrics)
         self._scales = ScaleReader(session, metrics)
         self._api = ApiServer(
-            picture=self.engine.snapshots,
+            snapshots=self.engine.snapshots,
             session=session,
             scales=self._scales,
-            stale=self.engine.stale,
-            filling=self.engine.filling,
+            stale_reason=self.engine.stale,
+            unsynced_reason=self.engine.filling,
             ready={"watches": self.engine.unready},
             warnings={"watches": self.engine.warning},
             metrics=metrics,

@@ -178,7 +178,7 @@ def _text(file: str) -> str:
 
 def _check(parsed: argparse.Namespace) -> int:
     from adapter.check import command, report
-    from adapter.settings import load
+    from adapter.settings import load_settings
     from adapter.telemetry import logs
 
     logs.configure("error", "console")  # the report has the errors
@@ -190,7 +190,7 @@ def _check(parsed: argparse.Namespace) -> int:
         policy=parsed.policy,
     )
     try:
-        sections = asyncio.run(command.run_checks(load(parsed.settings), wanted, parsed.kubeconfig))
+        sections = asyncio.run(command.run_checks(load_settings(parsed.settings), wanted, parsed.kubeconfig))
     except command.ScopeError as error:
         print(f"effective-load check: {error}", file=sys.stderr)
         return INVALID

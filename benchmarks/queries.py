@@ -14,12 +14,12 @@ import time
 from dataclasses import replace
 
 from adapter.apiserver.provider import MetricsProvider
-from adapter.apiserver.routes import Kind, Route, route
+from adapter.apiserver.request_info import RequestInfo, RequestKind, parse_target
 from adapter.load.pods import Pod
 from adapter.snapshot import Snapshot, SnapshotStore
 from harness.snapshots import NOW, measured, pod, query, reading, series, snapshot, view
-from tests.apiserver.asking import CUSTOM, EXTERNAL
 from tests.apiserver.conftest import StubScales
+from tests.apiserver.metric_requests import CUSTOM, EXTERNAL
 
 _AT_ONCE = 10  # the clock of processor time is coarse
 REQUESTS = {
@@ -46,7 +46,7 @@ def scene(size: int) -> Snapshot:
     return snapshot(*views, queries=[query("requests", *by_pod), query("depth", *depth, by_pod=False)], pods=pods)
 
 
-async def cost(picture: SnapshotStore, answers: MetricsProvider, asked: Route, requests: int) -> float:
+async def cost(picture: SnapshotStore, answers: MetricsProvider, asked: RequestInfo, requests: int) -> float:
     """Milliseconds of processor time of one request, the median."""
     times = []
     for _ in range(max(3, requests // _AT_ONCE)):
@@ -54,7 +54,7 @@ async def cost(picture: SnapshotStore, answers: MetricsProvider, asked: Route, r
         for _ in range(_AT_ONCE):
             picture.swap(replace(picture.current, policies=dict(picture.current.policies)))
             began = time.process_time()
-            await (answers.external(asked) if asked.kind is Kind.EXTERNAL else answers.custom(asked))
+            await (answers.external(asked) if asked.kind is RequestKind.EXTERNAL else answers.custom(asked))
             spent += time.process_time() - began
         times.append(1000 * spent / _AT_ONCE)
     return statistics.median(times)
@@ -68,7 +68,7 @@ async def measure(sizes: list[int], requests: int) -> None:
         pictures.append((picture, MetricsProvider(picture, StubScales(), lambda _: None, lambda: "", lambda: NOW)))
     print(f"{'ms of processor time of one request':48}", *(f"{size:>9,}" for size in sizes), "   ratio")
     for name, target in REQUESTS.items():
-        found = [await cost(picture, answers, route(target), requests) for picture, answers in pictures]
+        found = [await cost(picture, answers, parse_target(target), requests) for picture, answers in pictures]
         print(f"{name:48}", *(f"{each:9.3f}" for each in found), f"{found[-1] / found[0]:8.1f}")
 
 

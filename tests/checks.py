@@ -16,7 +16,7 @@ import yaml
 from adapter.policy.hpa import parse_hpa
 from adapter.policy.watermark_policy import KIND, parse_policy
 from adapter.runtime.faults import FaultyDocument
-from adapter.settings import parse as parse_settings
+from adapter.settings import parse_settings
 from adapter.telemetry.metrics import Metrics
 from tests import reference
 from tests.manifests.network import network_faults

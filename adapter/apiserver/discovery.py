@@ -1,7 +1,7 @@
-"""What the aggregator and its clients find here: groups, versions, resources; legacy and aggregated.
+"""Discovery documents: groups, versions and resources, in legacy and aggregated form.
 
-No document is ever empty: old clients fail on an empty resource list. Every parent resource is namespaced, always: the
-conversion of a legacy list fails for the whole version where one parent has both scopes.
+No resource list is empty: old clients fail on an empty one. Every parent resource is namespaced: the aggregator fails
+to convert the legacy list of a whole version if one parent has both scopes.
 """
 
 import hashlib
@@ -11,11 +11,18 @@ from typing import Any
 
 import msgspec
 
-from adapter.apiserver.directory import Directory
-from adapter.apiserver.policy_figures import EFFECTIVE, RAW, WHOLE
-from adapter.apiserver.routes import CUSTOM, CUSTOM_VERSIONS, EXTERNAL, EXTERNAL_VERSIONS, PODS, POLICIES
+from adapter.apiserver.policy_figures import COMMON_METRICS, EFFECTIVE_PREFIX, RAW_PREFIX
+from adapter.apiserver.request_info import (
+    CUSTOM,
+    CUSTOM_VERSIONS,
+    EXTERNAL,
+    EXTERNAL_VERSIONS,
+    PODS_RESOURCE,
+    POLICIES_RESOURCE,
+)
+from adapter.apiserver.snapshot_index import SnapshotIndex
+from adapter.kube.api import JSON
 
-JSON = "application/json"
 _USUAL_TARGETS = ("deployments.apps", "statefulsets.apps")
 _LIST_KINDS = {CUSTOM: "MetricValueList", EXTERNAL: "ExternalMetricValueList"}
 _AGGREGATED_KIND = "APIGroupDiscoveryList"
@@ -25,7 +32,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class DiscoveryDocument:
     """A discovery answer: JSON, its Content-Type, and (aggregated only) its entity tag."""
 
     body: bytes
@@ -42,42 +49,44 @@ def groups_served(*, external: bool) -> Mapping[str, tuple[str, ...]]:
 
 
 class Discovery:
-    """The documents; the latest ones are kept until the names in them change. The picture itself is not held on to."""
+    """Builds the documents and caches them until the names in them change; it keeps no reference to the snapshot."""
 
     def __init__(self, *, external: bool) -> None:
         self._served = groups_served(external=external)
         self._names: Mapping[str, tuple[str, ...]] = {}
-        self._kept: dict[str, Document] = {}
+        self._kept: dict[str, DiscoveryDocument] = {}
 
-    def groups(self, directory: Directory, accept: str) -> Document:
-        """`/apis`: aggregated where the client asks for it, else the legacy APIGroupList."""
+    def groups(self, index: SnapshotIndex, accept: str) -> DiscoveryDocument:
+        """`/apis`: aggregated if the client accepts that, else the legacy APIGroupList."""
         version = _aggregated_version(accept)
         if version is None:
-            found = [_group(group, versions) for group, versions in self._served.items()]
-            return Document(_encode({"kind": "APIGroupList", "apiVersion": "v1", "groups": found}))
-        self._look(directory)
+            groups = [_group(group, versions) for group, versions in self._served.items()]
+            return DiscoveryDocument(_encode({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}))
+        self._update(index)
         if version not in self._kept:
             self._kept[version] = self._aggregated(version)
         return self._kept[version]
 
-    def group(self, group: str) -> Document | None:
-        """`/apis/<group>`; None where the group is not served."""
+    def group(self, group: str) -> DiscoveryDocument | None:
+        """`/apis/<group>`; None if the group is not served."""
         if group not in self._served:
             return None
-        return Document(_encode({"kind": "APIGroup", "apiVersion": "v1", **_group(group, self._served[group])}))
+        return DiscoveryDocument(
+            _encode({"kind": "APIGroup", "apiVersion": "v1", **_group(group, self._served[group])})
+        )
 
-    def resources(self, directory: Directory, group: str, version: str) -> Document | None:
-        """`/apis/<group>/<version>`, which the aggregator also probes; None where that is not served."""
+    def resources(self, index: SnapshotIndex, group: str, version: str) -> DiscoveryDocument | None:
+        """`/apis/<group>/<version>`, which the aggregator also probes; None if it is not served."""
         if version not in self._served.get(group, ()):
             return None
-        self._look(directory)
+        self._update(index)
         kept = f"{group}/{version}"
         if kept not in self._kept:
-            self._kept[kept] = Document(_encode(self._resource_list(group, version)))
+            self._kept[kept] = DiscoveryDocument(_encode(self._resource_list(group, version)))
         return self._kept[kept]
 
-    def _look(self, directory: Directory) -> None:
-        names = {CUSTOM: tuple(_custom_names(directory)), EXTERNAL: tuple(_external_names(directory))}
+    def _update(self, index: SnapshotIndex) -> None:
+        names = {CUSTOM: tuple(_custom_names(index)), EXTERNAL: tuple(_external_names(index))}
         if names != self._names:
             self._names = names
             self._kept.clear()
@@ -91,7 +100,7 @@ class Discovery:
         head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{group}/{version}"}
         return {**head, "resources": resources}
 
-    def _aggregated(self, version: str) -> Document:
+    def _aggregated(self, version: str) -> DiscoveryDocument:
         items = [
             {
                 "metadata": {"name": group, "creationTimestamp": None},
@@ -102,7 +111,7 @@ class Discovery:
         api = f"apidiscovery.k8s.io/{version}"
         body = _encode({"kind": _AGGREGATED_KIND, "apiVersion": api, "metadata": {}, "items": items})
         content_type = f"{JSON};g=apidiscovery.k8s.io;v={version};as={_AGGREGATED_KIND}"
-        return Document(body, content_type, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+        return DiscoveryDocument(body, content_type, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
 
     def _aggregated_group(self, group: str, version: str) -> dict[str, Any]:
         kind = {"group": "", "version": "", "kind": _LIST_KINDS[group]}
@@ -124,30 +133,33 @@ def _aggregated_resource(name: str, kind: Mapping[str, str], below: list[dict[st
 
 
 def _group(group: str, versions: tuple[str, ...]) -> dict[str, Any]:
-    found = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
-    return {"name": group, "versions": found, "preferredVersion": found[0]}
+    items = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
+    return {"name": group, "versions": items, "preferredVersion": items[0]}
 
 
-def _policy_metrics(directory: Directory) -> list[str]:
-    return [*WHOLE, *(prefix + name for name in directory.metric_names for prefix in (EFFECTIVE, RAW))]
+def _policy_metrics(index: SnapshotIndex) -> list[str]:
+    return [
+        *COMMON_METRICS,
+        *(prefix + name for name in index.metric_names for prefix in (EFFECTIVE_PREFIX, RAW_PREFIX)),
+    ]
 
 
-def _custom_names(directory: Directory) -> Iterator[str]:
-    metrics = _policy_metrics(directory)
-    parents = sorted({POLICIES, *_USUAL_TARGETS, *directory.target_resources})
+def _custom_names(index: SnapshotIndex) -> Iterator[str]:
+    metrics = _policy_metrics(index)
+    parents = sorted({POLICIES_RESOURCE, *_USUAL_TARGETS, *index.target_resources})
     for parent in parents:
         yield from (f"{parent}/{metric}" for metric in metrics)
-    queries = directory.snapshot.queries.values()
-    on_pods = {EFFECTIVE + name for name in directory.metric_names} | {q.name for q in queries if q.by_pod}
-    yield from (f"{PODS}/{metric}" for metric in sorted(on_pods))
+    queries = index.snapshot.queries.values()
+    on_pods = {EFFECTIVE_PREFIX + name for name in index.metric_names} | {q.name for q in queries if q.by_pod}
+    yield from (f"{PODS_RESOURCE}/{metric}" for metric in sorted(on_pods))
 
 
-def _external_names(directory: Directory) -> Iterator[str]:
-    yield from dict.fromkeys([*_policy_metrics(directory), *sorted(directory.snapshot.queries)])
+def _external_names(index: SnapshotIndex) -> Iterator[str]:
+    yield from dict.fromkeys([*_policy_metrics(index), *sorted(index.snapshot.queries)])
 
 
 def _aggregated_version(accept: str) -> str | None:
-    """The version of the aggregated document that an Accept header asks for first, None for the legacy one."""
+    """The version of the aggregated document that an Accept header prefers, None for the legacy document."""
     for part in accept.split(","):
         media, *parameters = (piece.strip() for piece in part.split(";"))
         asked = dict(parameter.partition("=")[::2] for parameter in parameters)

@@ -1,7 +1,7 @@
 """Health endpoints: `/livez` (this process works), `/readyz` (it can serve), `/healthz` (as livez).
 
-A check is a function that gives None where all is well, else a sentence. Anybody may ask whether all is well; the
-sentences are for those with the right to them, and for the log.
+A check is a function that returns None if healthy, else the reason. Every client may read which checks pass; reasons
+require a right, and go to the log.
 """
 
 import time
@@ -16,15 +16,15 @@ Check = Callable[[], str | None]
 TICK_SECONDS = 1.0
 LATE_SECONDS = 15.0
 REASONS_PATH = "/readyz/*"
-"""Who may `get` this path is told reasons. Of Kubernetes' own roles `system:monitoring` allows it; `/readyz` itself is
-allowed to everybody."""
+"""The right to `get` this path shows reasons. Kubernetes' role `system:monitoring` grants it; every user may `get`
+`/readyz` itself."""
 _LONGEST_TARGET = 128
 _LOG_SECONDS = 60.0
 _WITHHELD = "reason withheld"
 
 
 class Probe(NamedTuple):
-    """A request for health: the endpoint, and a single check of it or none."""
+    """A health request: the endpoint, and optionally one of its checks."""
 
     segments: tuple[str, ...]
     verbose: bool
@@ -32,15 +32,15 @@ class Probe(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a health request is answered: plain text, and what of it anybody may read."""
+    """The plain text of a health answer, and its `public` form without reasons."""
 
     healthy: bool
     text: str
     public: str
 
 
-class Heart:
-    """Beats once a second in the event loop; `check` tells how long it has been still. `clock` is monotonic."""
+class Heartbeat:
+    """The event loop calls `beat` once a second; `check` reports a stalled loop. `clock` is monotonic."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -55,9 +55,9 @@ class Heart:
 
 
 class Health:
-    """Answers health paths from named checks. What `warnings` say stands in `/readyz` where no check fails by it.
+    """Answers health requests from named checks. `warnings` are listed in `/readyz` and fail nothing.
 
-    `clock` is monotonic: what fails is logged once it fails, and once a minute for as long as it does.
+    A failure is logged when it begins and once a minute while it lasts; `clock` is monotonic.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Health:
         self._logged: dict[str, float] = {}
 
     def probe(self, target: str) -> Probe | None:
-        """What of health a request target asks for; None for any other target, at a cost that no target can raise."""
+        """Parse a health request; None for any other target. The cost does not depend on the target's length."""
         if len(target) > _LONGEST_TARGET:
             return None
         path, _, query = target.partition("?")
@@ -85,7 +85,7 @@ class Health:
         return Probe((endpoint, *single), verbose="verbose" in query.replace("=", "&").split("&"))
 
     def report(self, segments: tuple[str, ...], *, verbose: bool) -> Report:
-        """The report for `/livez`, or of a single check for `/livez/<check>`. Raises KeyError for no check."""
+        """The report for `/livez`, or of one check for `/livez/<check>`. Raises KeyError for an unknown check."""
         endpoint, *single = segments
         checks = self._checks[endpoint]
         if single:
@@ -93,17 +93,17 @@ class Health:
         results = {name: check() for name, check in checks.items()}
         self._log(results)
         healthy = not any(results.values())
-        warnings = {} if single or endpoint != "readyz" else self._told(results)
+        warnings = {} if single or endpoint != "readyz" else self._active_warnings(results)
         if healthy and not warnings and not verbose:
             return Report(healthy=True, text="ok", public="ok")
         text = _listing(endpoint, results, warnings, healthy=healthy)
         public = _listing(endpoint, _withheld(results), _withheld(warnings), healthy=healthy)
         return Report(healthy, text, public)
 
-    def _told(self, results: Mapping[str, str | None]) -> dict[str, str | None]:
-        found = {name: check() for name, check in self._warnings.items() if not results.get(name)}
-        self._log({f"{name} (warning)": warning for name, warning in found.items()})
-        return {name: warning for name, warning in found.items() if warning}
+    def _active_warnings(self, results: Mapping[str, str | None]) -> dict[str, str | None]:
+        warnings = {name: check() for name, check in self._warnings.items() if not results.get(name)}
+        self._log({f"{name} (warning)": warning for name, warning in warnings.items()})
+        return {name: warning for name, warning in warnings.items() if warning}
 
     def _log(self, results: Mapping[str, str | None]) -> None:
         for name, reason in results.items():

@@ -1,19 +1,25 @@
-"""Values on pods: what makes the HPA's own sum over pods come out right.
+"""Pods metrics of policies: values with which the HPA's own sum over pods is right.
 
-Serving and doubtful pods have the value that was measured. Pulled-out ones stand at the very average T that the HPA
-which asks aims at: its ceil((Σ live + P·T) / T) is then the pods needed plus the P that are out. Left out, they would
-be taken for missing, and scale-up would stop. Starting, unready, terminating and finished pods, and pods without a
-sample, are left out: the HPA's own conservative filling is right for them.
+Serving and doubtful pods have their measured value. A pulled-out pod is reported at the target average T of the HPA:
+its ceil((Σ serving + P·T) / T) is then the pods needed plus the P pulled-out pods. If they were omitted, the HPA would
+treat them as missing and stop scaling up. Starting, unready, terminating and finished pods, and pods without a sample,
+are omitted: the HPA's own conservative estimate is right for them.
 """
 
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
-from adapter.apiserver.directory import Directory
-from adapter.apiserver.policy_figures import EFFECTIVE, assessed, labels, measured, own_metric
-from adapter.apiserver.routes import EVERY, Route
+from adapter.apiserver.policy_figures import (
+    EFFECTIVE_PREFIX,
+    base_metric,
+    require_assessment,
+    require_metric,
+    series_labels,
+)
+from adapter.apiserver.request_info import ALL_OBJECTS, RequestInfo
+from adapter.apiserver.snapshot_index import SnapshotIndex
 from adapter.apiserver.status import StatusError, not_found
-from adapter.apiserver.wire import Described, Item, Value
+from adapter.apiserver.wire import DescribedObject, MetricValue, Value
 from adapter.load.assessment import Assessment, MetricAssessment, PodAssessment
 from adapter.load.effective_usage import Meter
 from adapter.load.pods import Pod, PodState
@@ -22,131 +28,133 @@ from adapter.load.samples import Samples
 from adapter.load.spec import Metric
 from adapter.snapshot import Key, PolicyView
 
-_OWN = frozenset({PodState.SERVING, PodState.DOUBTFUL})
+_MEASURED = frozenset({PodState.SERVING, PodState.DOUBTFUL})
 
 
-def of_policies(directory: Directory, route: Route) -> list[Item] | None:
-    """The pods' values of `effective_<metric>`; None where no policy of the namespace has that metric.
+def of_policies(index: SnapshotIndex, request: RequestInfo) -> list[MetricValue] | None:
+    """The pods' values of `effective_<metric>`; None if no policy of the namespace has that metric.
 
-    Raises StatusError: 503 where the metric is in error, 404 where no pod that is asked for has a value.
+    Raises StatusError: 503 if the metric is in error, 404 if no requested pod has a value.
     """
-    if not route.metric.startswith(EFFECTIVE):
+    if not request.metric.startswith(EFFECTIVE_PREFIX):
         return None
-    items, _ = _of_views(directory, _views_with_pods(directory, route), route)
+    items, _ = _of_views(index, _views_with_pods(index, request), request)
     if items:
         return list(items.values())
-    # Nobody has one: what is wrong, or what there is, only a look at every policy says.
-    views = [view for view in directory.policies(route.namespace) if _serves(view, route)]
+    # No value among the policies with selected pods: look at every policy for other pods, or for the error.
+    views = [view for view in index.policies(request.namespace) if _serves(view, request)]
     if not views:
         return None
-    items, unknown = _of_views(directory, views, route)
+    items, unknown = _of_views(index, views, request)
     if not items:
-        raise unknown or _nothing(route, views)
+        raise unknown or _no_value(request, views)
     return list(items.values())
 
 
-def _views_with_pods(directory: Directory, route: Route) -> list[PolicyView]:
-    """The policies with a pod that the route's labels select, by name; none where it asks by other means."""
-    if route.name != EVERY or route.labels is None:
+def _views_with_pods(index: SnapshotIndex, request: RequestInfo) -> list[PolicyView]:
+    """The policies that own a pod selected by the request's labels, by name; empty for requests without labels."""
+    if request.name != ALL_OBJECTS or request.labels is None:
         return []
-    snapshot = directory.snapshot
-    owners = snapshot.by_pods.get(route.namespace)
-    keys = sorted(owners.selected(route.labels)) if owners is not None else ()
-    return [view for key in keys if (view := snapshot.policies.get(key)) is not None and _serves(view, route)]
+    snapshot = index.snapshot
+    owners = snapshot.by_pods.get(request.namespace)
+    keys = sorted(owners.selected(request.labels)) if owners is not None else ()
+    return [view for key in keys if (view := snapshot.policies.get(key)) is not None and _serves(view, request)]
 
 
 def _of_views(
-    directory: Directory, views: Iterable[PolicyView], route: Route
-) -> tuple[dict[str, Item], StatusError | None]:
-    """The items of all views by pod, and why a view had none. Raises StatusError 503 where a metric is in error."""
-    items: dict[str, Item] = {}
+    index: SnapshotIndex, views: Iterable[PolicyView], request: RequestInfo
+) -> tuple[dict[str, MetricValue], StatusError | None]:
+    """The items of all views by pod, and the first error of a view without assessment.
+
+    Raises StatusError 503 if a metric is in error.
+    """
+    items: dict[str, MetricValue] = {}
     unknown: StatusError | None = None
     for view in views:
         try:
-            assessment = assessed(view)
-        except StatusError as error:  # nobody can say whether these pods were meant
+            assessment = require_assessment(view)
+        except StatusError as error:  # its pods are not known
             unknown = unknown or error
             continue
-        for item in _items(directory, view, assessment, route):
+        for item in _items(index, view, assessment, request):
             items.setdefault(item.described.name, item)
     return items, unknown
 
 
-def described(pod: Pod) -> Described:
-    """The pod, as the object a value is about."""
-    return Described("Pod", pod.namespace, pod.name, "v1")
+def pod_reference(pod: Pod) -> DescribedObject:
+    """The reference of a value to its pod."""
+    return DescribedObject("Pod", pod.namespace, pod.name, "v1")
 
 
-def wanted(pods: Iterable[Pod], route: Route) -> Iterator[Pod]:
-    """The pods that the route's name and label selector mean."""
-    for pod in pods:
-        if is_wanted(pod, route):
-            yield pod
+def _selects_pod(pod: Pod, request: RequestInfo) -> bool:
+    """Whether the request's name or label selector selects this pod."""
+    if request.name != ALL_OBJECTS:
+        return pod.name == request.name
+    return request.labels is None or request.labels.matches(pod.labels)
 
 
-def is_wanted(pod: Pod, route: Route) -> bool:
-    """Whether the route's name and label selector mean this pod."""
-    if route.name != EVERY:
-        return pod.name == route.name
-    return route.labels is None or route.labels.matches(pod.labels)
-
-
-def _serves(view: PolicyView, route: Route) -> bool:
-    if own_metric(view, route.metric) is None:
+def _serves(view: PolicyView, request: RequestInfo) -> bool:
+    if base_metric(view, request.metric) is None:
         return False
-    return route.series is None or route.series.matches(labels(view, route.metric))
+    return request.series is None or request.series.matches(series_labels(view, request.metric))
 
 
-def _items(directory: Directory, view: PolicyView, assessment: Assessment, route: Route) -> Iterator[Item]:
-    readings = [reading for reading in assessment.pods if is_wanted(reading.pod, route)]
-    if not readings:
+def _items(
+    index: SnapshotIndex, view: PolicyView, assessment: Assessment, request: RequestInfo
+) -> Iterator[MetricValue]:
+    pods = [pod for pod in assessment.pods if _selects_pod(pod.pod, request)]
+    if not pods:
         return
-    name = own_metric(view, route.metric) or ""
-    found = measured(view, assessment, name)
+    name = base_metric(view, request.metric) or ""
+    result = require_metric(view, assessment, name)
     metric = next(own for own in view.policy.metrics if own.name == name)
-    some_out = any(reading.state is PodState.PULLED_OUT for reading in readings)
-    stand_in = _stand_in(directory, view, found, route.metric) if some_out else None
-    for reading in readings:
-        nano = stand_in if reading.state is PodState.PULLED_OUT else _own(metric, reading, assessment.at)
+    some_out = any(pod.state is PodState.PULLED_OUT for pod in pods)
+    pulled_out_value = _pulled_out_value(index, view, result, request.metric) if some_out else None
+    for pod in pods:
+        nano = pulled_out_value if pod.state is PodState.PULLED_OUT else _measured_value(metric, pod, assessment.at)
         if nano is not None:
-            at = assessment.at if found.sampled_at is None else found.sampled_at
-            value = Value(text=nano_text(nano), at=at, window=found.window)
-            yield Item(described=described(reading.pod), metric=route.metric, value=value)
+            at = assessment.at if result.sampled_at is None else result.sampled_at
+            value = Value(text=nano_text(nano), at=at, window=result.window)
+            yield MetricValue(described=pod_reference(pod.pod), metric=request.metric, value=value)
 
 
-def _own(metric: Metric, reading: PodAssessment, now: float) -> Fraction | None:
-    """The pod's own value in nano-units; of a utilization its usage of its own capacity, in nano-units of a ratio."""
-    usage = reading.usage.get(metric.name) if reading.state in _OWN else None
+def _measured_value(metric: Metric, pod: PodAssessment, now: float) -> Fraction | None:
+    """The pod's value in nano-units; for a utilization, its usage divided by its own capacity, in nano-units."""
+    usage = pod.usage.get(metric.name) if pod.state in _MEASURED else None
     if usage is None or metric.of is None:
         return None if usage is None else Fraction(usage)
-    capacity = Meter(metric, Samples(), now).gauge(reading.pod).capacity
+    capacity = Meter(metric, Samples(), now).gauge(pod.pod).capacity
     return Fraction(usage * NANO, capacity) if capacity else None
 
 
-def _stand_in(directory: Directory, view: PolicyView, found: MetricAssessment, metric: str) -> Fraction | None:
-    """What a pulled-out pod is reported at: the target of the HPA that asks, else the effective average; nano-units."""
-    snapshot = directory.snapshot
+def _pulled_out_value(index: SnapshotIndex, view: PolicyView, result: MetricAssessment, metric: str) -> Fraction | None:
+    """The value reported for a pulled-out pod in nano-units: the HPA's target average, else the effective average."""
+    snapshot = index.snapshot
     key = Key(view.policy.namespace, view.policy.name)
-    asking = [
-        asked
-        for asked in snapshot.pods_metric_targets.get(key.namespace, ())
-        if asked.metric == metric and asked.target is not None and snapshot.by_target.get(asked.target) == key
+    targets = [
+        target
+        for target in snapshot.pods_metric_targets.get(key.namespace, ())
+        if target.metric == metric and target.target is not None and snapshot.by_target.get(target.target) == key
     ]
-    if not asking:
-        return found.usage
-    own = min(asking, key=lambda asked: (asked.hpa != view.policy.hpa, asked.hpa))
-    return Fraction(own.average)
+    if not targets:
+        return result.usage
+    preferred = min(targets, key=lambda target: (target.hpa != view.policy.hpa, target.hpa))
+    return Fraction(preferred.average)
 
 
-def _nothing(route: Route, views: Iterable[PolicyView]) -> StatusError:
+def _no_value(request: RequestInfo, views: Iterable[PolicyView]) -> StatusError:
     for view in views:
-        found = assessed(view).metric(own_metric(view, route.metric) or "") if view.problem is None else None
-        if found is not None and found.total:
+        result = (
+            require_assessment(view).metric(base_metric(view, request.metric) or "") if view.problem is None else None
+        )
+        if result is not None and result.total:
             return not_found(
-                f"{route.metric} is one number for the whole service, no pod has one of its own; "
+                f"{request.metric} is one number for the whole service, no pod has one of its own; "
                 f"read it from WatermarkPolicy {view.policy.name}"
             )
-    if route.name != EVERY:
-        return not_found(f"pod {route.name} has no value of {route.metric}: no policy counts it, or it does not serve")
-    chosen = f" that {str(route.labels)!r} selects" if route.labels else ""
-    return not_found(f"no pod{chosen} in namespace {route.namespace} has a value of {route.metric}")
+    if request.name != ALL_OBJECTS:
+        return not_found(
+            f"pod {request.name} has no value of {request.metric}: no policy counts it, or it does not serve"
+        )
+    chosen = f" that {str(request.labels)!r} selects" if request.labels else ""
+    return not_found(f"no pod{chosen} in namespace {request.namespace} has a value of {request.metric}")

@@ -1,4 +1,4 @@
-"""The figures of one policy: which metrics there are, what each is now, or why it is not."""
+"""The metrics of one policy: names, labels, current values, or the error instead of a value."""
 
 import functools
 from collections.abc import Mapping
@@ -11,19 +11,19 @@ from adapter.load.pods import PodState
 from adapter.load.quantity import milli_text, nano_text
 from adapter.snapshot import PolicyView
 
-DESIRED = "desired_replicas"
-EFFECTIVE = "effective_"
-RAW = "raw_"
-COUNTS: Mapping[str, PodState] = {
+DESIRED_REPLICAS = "desired_replicas"
+EFFECTIVE_PREFIX = "effective_"
+RAW_PREFIX = "raw_"
+POD_COUNTS: Mapping[str, PodState] = {
     "effective_pods": PodState.SERVING,
     "pulled_out_pods": PodState.PULLED_OUT,
 }
-WHOLE = (DESIRED, *COUNTS)
+COMMON_METRICS = (DESIRED_REPLICAS, *POD_COUNTS)
 """Metrics that every policy has."""
 
 
-def assessed(view: PolicyView) -> Assessment:
-    """The policy's assessment. Raises StatusError with its problem, or 503 while there is none yet."""
+def require_assessment(view: PolicyView) -> Assessment:
+    """The policy's assessment. Raises StatusError with the policy's problem, or 503 before the first assessment."""
     if view.problem is not None:
         raise StatusError(*view.problem)
     if view.assessment is None:
@@ -32,24 +32,24 @@ def assessed(view: PolicyView) -> Assessment:
 
 
 def not_assessed(view: PolicyView) -> StatusError:
-    """503 for a policy that is known and no more than that."""
+    """503 for a policy that has not been assessed yet."""
     return unavailable(f"{_name(view)} has not been assessed yet")
 
 
 def metric_names(view: PolicyView) -> tuple[str, ...]:
-    """Every metric that the policy offers."""
-    own = (prefix + metric.name for metric in view.policy.metrics for prefix in (EFFECTIVE, RAW))
-    return (*WHOLE, *own)
+    """All metrics of the policy."""
+    own = (prefix + metric.name for metric in view.policy.metrics for prefix in (EFFECTIVE_PREFIX, RAW_PREFIX))
+    return (*COMMON_METRICS, *own)
 
 
-def offers(view: PolicyView, metric: str) -> bool:
-    """Whether the policy has a metric of that name."""
-    return metric in WHOLE or own_metric(view, metric) is not None
+def has_metric(view: PolicyView, metric: str) -> bool:
+    """Whether the policy has this metric."""
+    return metric in COMMON_METRICS or base_metric(view, metric) is not None
 
 
-def own_metric(view: PolicyView, metric: str) -> str | None:
-    """The policy's own metric behind `effective_<name>` and `raw_<name>`, None where it has none of that name."""
-    name = _stem(metric)
+def base_metric(view: PolicyView, metric: str) -> str | None:
+    """The `<name>` in `effective_<name>` or `raw_<name>` if the policy's spec has a metric of that name, else None."""
+    name = _without_prefix(metric)
     if name is not None:
         for own in view.policy.metrics:
             if own.name == name:
@@ -58,66 +58,70 @@ def own_metric(view: PolicyView, metric: str) -> str | None:
 
 
 @functools.lru_cache(4096)
-def _stem(metric: str) -> str | None:
-    if metric in WHOLE:
+def _without_prefix(metric: str) -> str | None:
+    if metric in COMMON_METRICS:
         return None
-    return next((metric.removeprefix(prefix) for prefix in (EFFECTIVE, RAW) if metric.startswith(prefix)), None)
+    return next(
+        (metric.removeprefix(prefix) for prefix in (EFFECTIVE_PREFIX, RAW_PREFIX) if metric.startswith(prefix)), None
+    )
 
 
-def labels(view: PolicyView, metric: str) -> dict[str, str]:
-    """The labels of the metric's one series: `policy`, and `metric` where it is of one of the policy's metrics."""
-    own = own_metric(view, metric)
+def series_labels(view: PolicyView, metric: str) -> dict[str, str]:
+    """The labels of the metric's one series: `policy`, and `metric` for `effective_<name>` and `raw_<name>`."""
+    own = base_metric(view, metric)
     return {"policy": view.policy.name} if own is None else {"policy": view.policy.name, "metric": own}
 
 
-def figure(view: PolicyView, metric: str) -> Value:
+def metric_value(view: PolicyView, metric: str) -> Value:
     """The value of a metric other than `desired_replicas`.
 
-    Raises StatusError: 404 for a metric that the policy has not, 503 with the sentence where it has no value.
+    Raises StatusError: 404 for a metric that the policy does not have, 503 with the cause if it has no value.
     """
-    own = own_metric(view, metric)
-    if own is None and metric not in COUNTS:
-        raise unknown(view, metric)
-    assessment = assessed(view)
+    own = base_metric(view, metric)
+    if own is None and metric not in POD_COUNTS:
+        raise unknown_metric(view, metric)
+    assessment = require_assessment(view)
     if own is None:
-        return Value(text=milli_text(1000 * assessment.counts.get(COUNTS[metric], 0)), at=assessment.at)
-    found = measured(view, assessment, own)
-    usage = found.raw if metric.startswith(RAW) else found.usage
-    return _value(view, found, assessment, usage)
+        return Value(text=milli_text(1000 * assessment.counts.get(POD_COUNTS[metric], 0)), at=assessment.at)
+    metric_assessment = require_metric(view, assessment, own)
+    usage = metric_assessment.raw if metric.startswith(RAW_PREFIX) else metric_assessment.usage
+    return _value(view, metric_assessment, assessment, usage)
 
 
-def measured(view: PolicyView, assessment: Assessment, name: str) -> MetricAssessment:
-    """The assessment of one metric. Raises StatusError 503 where it is in error or missing."""
-    found = assessment.metric(name)
-    if found is None:
+def require_metric(view: PolicyView, assessment: Assessment, name: str) -> MetricAssessment:
+    """The assessment of one metric. Raises StatusError 503 if it is in error or missing."""
+    metric_assessment = assessment.metric(name)
+    if metric_assessment is None:
         raise unavailable(f"metric {name} of {_name(view)} has not been assessed yet")
-    if found.error is not None:
-        raise unavailable(f"metric {name} of {_name(view)}: {found.error}")
-    return found
+    if metric_assessment.error is not None:
+        raise unavailable(f"metric {name} of {_name(view)}: {metric_assessment.error}")
+    return metric_assessment
 
 
-def _value(view: PolicyView, found: MetricAssessment, assessment: Assessment, usage: Fraction | None) -> Value:
+def _value(
+    view: PolicyView, metric_assessment: MetricAssessment, assessment: Assessment, usage: Fraction | None
+) -> Value:
     if usage is None:
-        raise unavailable(f"metric {found.name} of {_name(view)}: no serving pod has a sample")
-    at = assessment.at if found.sampled_at is None else found.sampled_at
-    return Value(text=nano_text(usage), at=at, window=found.window)
+        raise unavailable(f"metric {metric_assessment.name} of {_name(view)}: no serving pod has a sample")
+    at = assessment.at if metric_assessment.sampled_at is None else metric_assessment.sampled_at
+    return Value(text=nano_text(usage), at=at, window=metric_assessment.window)
 
 
-def desired(view: PolicyView, decision: Decision, *, named: bool = False) -> Value:
-    """`desired_replicas` as served. Raises StatusError 503 with the decision's sentence where it has none.
+def desired_replicas(view: PolicyView, decision: Decision, *, names_policy: bool = False) -> Value:
+    """The served value of `desired_replicas`. Raises StatusError 503 with the decision's error if it has none.
 
-    `named`: the request names the policy, so the sentence does not.
+    `names_policy`: the request names the policy, so the message omits it.
     """
-    assessment = assessed(view)
+    assessment = require_assessment(view)
     if decision.served is None:
         sentence = decision.error or "no decision"
-        raise unavailable(sentence if named else f"{_name(view)}: {sentence}")
+        raise unavailable(sentence if names_policy else f"{_name(view)}: {sentence}")
     at = assessment.at if assessment.sampled_at is None else assessment.sampled_at
     return Value(text=milli_text(decision.served), at=at)
 
 
-def unknown(view: PolicyView, metric: str) -> StatusError:
-    """404 that names what the policy offers."""
+def unknown_metric(view: PolicyView, metric: str) -> StatusError:
+    """404 that lists the policy's metrics."""
     known = ", ".join(metric_names(view))
     return not_found(f"{_name(view)} has no metric {metric}; it has {known}", name=metric)
 

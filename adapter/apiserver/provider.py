@@ -1,145 +1,148 @@
-"""The edge between requests for metrics and the picture in memory: the only wait is for the live replica count."""
+"""Answers metric requests from the snapshot in memory; only `desired_replicas` waits, for the live replica count."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterable
 
-from adapter.apiserver import external_metrics, object_metrics, pod_metrics, query_metrics, wire
-from adapter.apiserver.directory import Directory
-from adapter.apiserver.policy_figures import DESIRED, EFFECTIVE, assessed, desired, figure, labels
-from adapter.apiserver.routes import EVERY, PODS, POLICIES, Route
+from adapter.apiserver import pod_metrics, policy_selection, query_metrics, wire
+from adapter.apiserver.policy_figures import (
+    DESIRED_REPLICAS,
+    EFFECTIVE_PREFIX,
+    desired_replicas,
+    metric_value,
+    require_assessment,
+    series_labels,
+)
+from adapter.apiserver.request_info import ALL_OBJECTS, PODS_RESOURCE, POLICIES_RESOURCE, RequestInfo
+from adapter.apiserver.snapshot_index import SnapshotIndex
 from adapter.apiserver.status import StatusError, not_found, unavailable
-from adapter.apiserver.wire import ExternalItem, Item, Value
+from adapter.apiserver.wire import ExternalMetricValue, MetricValue, Value
 from adapter.kube.errors import KubeError
+from adapter.kube.scale import ScaleReader
 from adapter.load.assessment import Assessment, Decision
 from adapter.load.pipeline import decide
 from adapter.load.spec import Bounds, Scale
 from adapter.snapshot import Key, PolicyView, SnapshotStore
 
-_AT_ONCE = 16  # live scale reads of one listing under way together
-_OLDEST_ASSESSMENT = 90.0
-_MOST_WRITTEN = 4096
+_MAX_SCALE_READS = 16  # concurrent live scale reads of one listing
+_MAX_ASSESSMENT_AGE = 90.0
+_MAX_BODIES = 4096
 
 Decide = Callable[[Assessment, Scale, Bounds, float], Decision]
-
-
-class LiveScales(Protocol):
-    """Reads a target's replica count as it is now (`adapter.kube.scale.ScaleReader`). Raises KubeError."""
-
-    async def read(self, scale_path: str, watched: Scale | None, confirmed_at: float | None) -> Scale: ...
 
 
 class MetricsProvider:
     """Answers metric requests.
 
-    `stale` gives the sentence why nothing may be decided on a policy now, None where it may; with an empty name, on any
-    policy of that namespace. `filling` gives the one that says what is waited for until the picture is synced. `now` is
-    the API server's time. An assessment older than `oldest` seconds is no ground for an answer.
+    `stale_reason` returns why a policy must not be decided on, or None; with an empty name it answers for all policies
+    of the namespace. `unsynced_reason` says which caches are still being filled. `now` is the API server's time. An
+    assessment older than 90 s is not served.
     """
 
     def __init__(
         self,
-        picture: SnapshotStore,
-        scales: LiveScales,
-        stale: Callable[[Key], str | None],
-        filling: Callable[[], str],
+        snapshots: SnapshotStore,
+        scales: ScaleReader,
+        stale_reason: Callable[[Key], str | None],
+        unsynced_reason: Callable[[], str],
         now: Callable[[], float],
         *,
         decide: Decide = decide,
-        oldest: float = _OLDEST_ASSESSMENT,
     ) -> None:
-        self._picture = picture
+        self._snapshots = snapshots
         self._scales = scales
-        self._stale = stale
-        self._filling = filling
+        self._stale_reason = stale_reason
+        self._unsynced_reason = unsynced_reason
         self._now = now
         self._decide = decide
-        self._oldest = oldest
-        self._directory: Directory | None = None
-        picture.subscribe(self._forget)
-        self._written: dict[Route, tuple[object, bytes]] = {}
+
+        self._index: SnapshotIndex | None = None
+        snapshots.subscribe(self._drop_index)
+        self._bodies: dict[RequestInfo, tuple[object, bytes]] = {}
 
     @property
-    def directory(self) -> Directory:
-        """The current picture, ordered for requests."""
-        if self._directory is None or self._directory.snapshot is not self._picture.current:
-            self._directory = Directory(self._picture.current)
-        return self._directory
+    def index(self) -> SnapshotIndex:
+        """The index of the current snapshot."""
+        if self._index is None or self._index.snapshot is not self._snapshots.current:
+            self._index = SnapshotIndex(self._snapshots.current)
+        return self._index
 
-    def _forget(self, _changed: object) -> None:
-        self._directory = None
+    def _drop_index(self, _changed: Iterable[Key]) -> None:
+        self._index = None
 
-    async def custom(self, route: Route) -> bytes:
+    async def custom(self, request: RequestInfo) -> bytes:
         """A MetricValueList. Raises StatusError."""
-        directory = self._fresh(route.namespace)
-        if route.resource == PODS:
-            return wire.custom(route.version, self._on_pods(directory, route))
-        views = object_metrics.chosen(directory, route)
-        if route.name != EVERY:
-            return await self._one(views[0], route)
-        values = await self._every(views, route.metric)
-        return wire.custom(route.version, [_item(view, route, value) for view, value in values])
+        index = self._fresh_index(request.namespace)
+        if request.resource == PODS_RESOURCE:
+            return wire.metric_value_list(request.version, self._on_pods(index, request))
+        views = policy_selection.policies_of_objects(index, request)
+        if request.name != ALL_OBJECTS:
+            return await self._of_object(views[0], request)
+        values = await self._listing(views, request.metric)
+        return wire.metric_value_list(request.version, [_item(view, request, value) for view, value in values])
 
-    async def _one(self, view: PolicyView, route: Route) -> bytes:
-        """One object's value. Until its policy is assessed again it is the same bytes, but for `desired_replicas`."""
-        self._refuse_old(view)
-        if route.metric == DESIRED:
-            # Whoever asks by the policy's own name, as an HPA shows it, need not be told that name.
-            value = await self._desired(view, named=route.resource == POLICIES)
-            return wire.custom(route.version, [_item(view, route, value)])
-        # Every assessment counts its pods anew, so the counts stand for it; the whole view would be kept from its end.
+    async def _of_object(self, view: PolicyView, request: RequestInfo) -> bytes:
+        """One object's value. Except for `desired_replicas` its body is reused until the policy's next assessment."""
+        self._check_fresh(view)
+        if request.metric == DESIRED_REPLICAS:
+            # The HPA shows the policy's name beside the error if it asked by that name.
+            value = await self._desired(view, names_policy=request.resource == POLICIES_RESOURCE)
+            return wire.metric_value_list(request.version, [_item(view, request, value)])
+        # Every assessment has its own counts, so they identify it; a reference to the view would keep it in memory.
         token = None if view.assessment is None else view.assessment.counts
-        written = self._written.get(route)
-        if written is not None and written[0] is token and view.problem is None:
-            return written[1]
-        body = wire.custom(route.version, [_item(view, route, figure(view, route.metric))])
-        if route.is_small:
-            if len(self._written) >= _MOST_WRITTEN:
-                self._written.clear()
-            self._written[route] = (token, body)
+        cached = self._bodies.get(request)
+        if cached is not None and cached[0] is token and view.problem is None:
+            return cached[1]
+        body = wire.metric_value_list(request.version, [_item(view, request, metric_value(view, request.metric))])
+        if request.is_cacheable:
+            if len(self._bodies) >= _MAX_BODIES:
+                self._bodies.clear()
+            self._bodies[request] = (token, body)
         return body
 
-    async def external(self, route: Route) -> bytes:
-        """An ExternalMetricValueList. Raises StatusError; one error fails all, for the HPA adds up what it gets."""
-        # No policy has a metric of a query's name, and a query needs no watch.
-        items = query_metrics.as_external(self._filled(route.namespace).snapshot, route, self._now())
+    async def external(self, request: RequestInfo) -> bytes:
+        """An ExternalMetricValueList. Raises StatusError; one error fails all, because the HPA sums the series."""
+        # Queries come first: no policy has a metric of a query's name, and a query needs no watch.
+        items = query_metrics.as_external(self._synced_index(request.namespace).snapshot, request, self._now())
         if items is not None:
-            return wire.external(items)
-        directory = self._fresh(route.namespace)
-        views = external_metrics.chosen(directory, route)
+            return wire.external_metric_value_list(items)
+        index = self._fresh_index(request.namespace)
+        views = policy_selection.policies_of_series(index, request)
         if not views:
-            raise external_metrics.unknown(directory, route)
-        values = [(view, await self._value(view, route.metric)) for view in views]
-        return wire.external(
-            ExternalItem(metric=route.metric, labels=labels(view, route.metric), value=value) for view, value in values
+            raise policy_selection.unknown_external_metric(index, request)
+        values = [(view, await self._value(view, request.metric)) for view in views]
+        return wire.external_metric_value_list(
+            ExternalMetricValue(metric=request.metric, labels=series_labels(view, request.metric), value=value)
+            for view, value in values
         )
 
-    def _filled(self, namespace: str) -> Directory:
-        directory = self.directory
-        if not directory.snapshot.synced:
-            cause = self._stale(Key(namespace, ""))
-            raise unavailable(f"the Kubernetes caches are still being filled: {cause}" if cause else self._filling())
-        return directory
+    def _synced_index(self, namespace: str) -> SnapshotIndex:
+        index = self.index
+        if not index.snapshot.synced:
+            cause = self._stale_reason(Key(namespace, ""))
+            raise unavailable(
+                f"the Kubernetes caches are still being filled: {cause}" if cause else self._unsynced_reason()
+            )
+        return index
 
-    def _fresh(self, namespace: str) -> Directory:
-        directory = self._filled(namespace)
-        if sentence := self._stale(Key(namespace, "")):
+    def _fresh_index(self, namespace: str) -> SnapshotIndex:
+        index = self._synced_index(namespace)
+        if sentence := self._stale_reason(Key(namespace, "")):
             raise unavailable(sentence)
-        return directory
+        return index
 
-    def _on_pods(self, directory: Directory, route: Route) -> list[Item]:
-        if not route.namespace:
+    def _on_pods(self, index: SnapshotIndex, request: RequestInfo) -> list[MetricValue]:
+        if not request.namespace:
             raise not_found("pods have metrics in a namespace only")
-        items = pod_metrics.of_policies(directory, route)
+        items = pod_metrics.of_policies(index, request)
         if items is None:
-            items = query_metrics.on_pods(directory.snapshot, route, self._now())
+            items = query_metrics.on_pods(index.snapshot, request, self._now())
         if items is None:
-            raise _unknown_on_pods(directory, route)
+            raise _unknown_on_pods(index, request)
         return items
 
-    async def _every(self, views: tuple[PolicyView, ...], metric: str) -> list[tuple[PolicyView, Value]]:
-        """The values that there are; a policy in error is left out of a listing, which no HPA asks for."""
-        gate = asyncio.Semaphore(_AT_ONCE)
+    async def _listing(self, views: tuple[PolicyView, ...], metric: str) -> list[tuple[PolicyView, Value]]:
+        """The values of a listing, without policies in error; HPAs never request listings of policies or targets."""
+        gate = asyncio.Semaphore(_MAX_SCALE_READS)
 
         async def one(view: PolicyView) -> tuple[PolicyView, Value] | None:
             async with gate:
@@ -148,22 +151,22 @@ class MetricsProvider:
                 except StatusError:
                     return None
 
-        return [found for found in await asyncio.gather(*map(one, views)) if found]
+        return [pair for pair in await asyncio.gather(*map(one, views)) if pair]
 
     async def _value(self, view: PolicyView, metric: str) -> Value:
-        self._refuse_old(view)
-        return await self._desired(view) if metric == DESIRED else figure(view, metric)
+        self._check_fresh(view)
+        return await self._desired(view) if metric == DESIRED_REPLICAS else metric_value(view, metric)
 
-    def _refuse_old(self, view: PolicyView) -> None:
-        if sentence := self._stale(Key(view.policy.namespace, view.policy.name)):
+    def _check_fresh(self, view: PolicyView) -> None:
+        if sentence := self._stale_reason(Key(view.policy.namespace, view.policy.name)):
             raise unavailable(sentence)
-        if view.assessment is not None and (age := self._now() - view.assessment.at) > self._oldest:
+        if view.assessment is not None and (age := self._now() - view.assessment.at) > _MAX_ASSESSMENT_AGE:
             raise unavailable(
                 f"WatermarkPolicy {view.policy.namespace}/{view.policy.name} was last assessed {age:.0f} s ago"
             )
 
-    async def _desired(self, view: PolicyView, *, named: bool = False) -> Value:
-        assessment = assessed(view)
+    async def _desired(self, view: PolicyView, *, names_policy: bool = False) -> Value:
+        assessment = require_assessment(view)
         if view.bounds is None or not view.scale_path:
             raise unavailable(
                 f"the HPA or the scale target of {view.policy.namespace}/{view.policy.name} is not known yet"
@@ -172,17 +175,21 @@ class MetricsProvider:
             scale = await self._scales.read(view.scale_path, view.scale, view.scale_proven_at)
         except KubeError as error:
             raise unavailable(f"the live replica count cannot be read: {error.public}") from error
-        return desired(view, self._decide(assessment, scale, view.bounds, self._now()), named=named)
+        return desired_replicas(
+            view, self._decide(assessment, scale, view.bounds, self._now()), names_policy=names_policy
+        )
 
 
-def _item(view: PolicyView, route: Route, value: Value) -> Item:
-    return Item(described=object_metrics.described(view, route), metric=route.metric, value=value)
+def _item(view: PolicyView, request: RequestInfo, value: Value) -> MetricValue:
+    return MetricValue(described=policy_selection.described_object(view, request), metric=request.metric, value=value)
 
 
-def _unknown_on_pods(directory: Directory, route: Route) -> StatusError:
-    names = {EFFECTIVE + own.name for view in directory.policies(route.namespace) for own in view.policy.metrics}
-    if route.metric in names:
-        return not_found(f"metricLabelSelector {route.series} selects no policy with {route.metric}")
-    names.update(name for name, query in directory.snapshot.queries.items() if query.by_pod)
+def _unknown_on_pods(index: SnapshotIndex, request: RequestInfo) -> StatusError:
+    names = {EFFECTIVE_PREFIX + own.name for view in index.policies(request.namespace) for own in view.policy.metrics}
+    if request.metric in names:
+        return not_found(f"metricLabelSelector {request.series} selects no policy with {request.metric}")
+    names.update(name for name, query in index.snapshot.queries.items() if query.by_pod)
     known = f"there are {', '.join(sorted(names))}" if names else "no policy and no query is here"
-    return not_found(f"no metric {route.metric} on pods in namespace {route.namespace}; {known}", name=route.metric)
+    return not_found(
+        f"no metric {request.metric} on pods in namespace {request.namespace}; {known}", name=request.metric
+    )

@@ -1,7 +1,7 @@
-"""Asks the API server for reviews, and names the right that is missing where it refuses to give them."""
+"""Creates TokenReviews and SubjectAccessReviews, and names the missing right if the API server forbids them."""
 
-from adapter.apiserver.ports import Api
 from adapter.kube.errors import Forbidden, KubeError
+from adapter.kube.session import Session
 
 _REMEDY = (
     "apply ClusterRoleBinding effective-load-auth-delegator of manifests/base, "
@@ -9,19 +9,19 @@ _REMEDY = (
 )
 
 
-class Reviews:
+class ReviewClient:
     """Creates TokenReviews and SubjectAccessReviews."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Session) -> None:
         self._api = api
         self._forbidden: dict[str, str] = {}
 
     def check(self) -> str | None:
-        """Which right was missing when it was last needed, None where none was."""
+        """The rights that were missing at the last attempt, None if none was."""
         return "; ".join(self._forbidden.values()) or None
 
     async def create(self, path: str, review: bytes, timeout: float) -> bytes:  # noqa: ASYNC109  as the session has it
-        """The review with its status. Raises KubeError; for a missing right with a sentence that says what gives it."""
+        """The review with its status. Raises KubeError; for a missing right, with the manifest that grants it."""
         try:
             answer = await self._api.request("POST", path, body=review, timeout=timeout)
         except Forbidden as error:

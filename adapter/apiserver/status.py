@@ -1,4 +1,4 @@
-"""Errors that are answered as a Kubernetes `Status`, with a sentence the reader can act on."""
+"""Errors that are answered as a Kubernetes `Status`, with a message the reader can act on."""
 
 from http import HTTPStatus
 
@@ -9,14 +9,14 @@ class ServingError(Exception):
     """Root of this room's errors.
 
     ServingError
-    ├── StatusError        an answer that is no success: code, reason, sentence
-    │   └── TooEarlyError  503, because the front proxy is not known yet
-    └── CertificateError   certificate, key or authority cannot be used
+    ├── StatusError                an error answer: code, reason, message
+    │   └── FrontProxyUnknownError 503 because the front proxy is not known yet
+    └── CertificateError           a certificate, key or CA cannot be used
     """
 
 
 class StatusError(ServingError):
-    """An answer that is no success. `kind`, `group` and `name` are the Status's details, where they are known."""
+    """An error answer. `kind`, `group` and `name` are the Status's details, if known."""
 
     def __init__(
         self, code: int, reason: str, message: str, *, kind: str = "", group: str = "", name: str = ""
@@ -30,15 +30,15 @@ class StatusError(ServingError):
         self.name = name
 
 
-class TooEarlyError(StatusError):
-    """503: who asks cannot be told, because the front proxy is not known yet. The next connection does better."""
+class FrontProxyUnknownError(StatusError):
+    """503 because the front proxy is not known yet; the client should try again on a new connection."""
 
     def __init__(self, message: str) -> None:
         super().__init__(HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailable", message)
 
 
 class CertificateError(ServingError):
-    """A certificate, key or authority cannot be used; the message says which and why."""
+    """A certificate, key or CA cannot be used; the message says which and why."""
 
 
 def bad_request(message: str) -> StatusError:
@@ -46,7 +46,7 @@ def bad_request(message: str) -> StatusError:
 
 
 def unauthorized(message: str = "Unauthorized") -> StatusError:
-    """401. The message is for us: the answer is `UNAUTHORIZED`, whatever was wrong."""
+    """401. The message is for logs only: every answer is `UNAUTHORIZED`, whatever the cause."""
     return StatusError(HTTPStatus.UNAUTHORIZED, "Unauthorized", message)
 
 
@@ -59,7 +59,7 @@ def unavailable(message: str) -> StatusError:
 
 
 def too_many(message: str) -> StatusError:
-    """429, as ever without `Retry-After`."""
+    """429, like all answers without `Retry-After`."""
     return StatusError(HTTPStatus.TOO_MANY_REQUESTS, "TooManyRequests", message)
 
 
@@ -67,7 +67,7 @@ def not_allowed(message: str) -> StatusError:
     return StatusError(HTTPStatus.METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
 
 
-def too_large(message: str) -> StatusError:
+def entity_too_large(message: str) -> StatusError:
     return StatusError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "RequestEntityTooLarge", message)
 
 
@@ -121,13 +121,13 @@ class _Status(msgspec.Struct, rename="camel"):
 _encode = msgspec.json.Encoder().encode
 
 
-def body(error: StatusError) -> bytes:
-    """The Status as JSON. `retryAfterSeconds` is never among the details: client-go would retry inside the HPA."""
+def encode_status(error: StatusError) -> bytes:
+    """The Status as JSON, never with `retryAfterSeconds`: client-go would retry inside the HPA controller."""
     cause = _Cause(reason=error.reason, message=error.message)
     details = _Details(name=error.name, group=error.group, kind=error.kind, causes=[cause])
     status = _Status("Status", "v1", {}, "Failure", error.message, error.reason, details, int(error.code))
     return _encode(status)
 
 
-UNAUTHORIZED = body(unauthorized())
-"""The answer to every stranger."""
+UNAUTHORIZED = encode_status(unauthorized())
+"""The body of every 401."""

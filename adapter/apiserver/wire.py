@@ -1,7 +1,7 @@
-"""Metric lists as JSON, in the shapes of custom.metrics.k8s.io v1beta1 and v1beta2 and external.metrics.k8s.io v1beta1.
+"""Encodes metric lists as JSON: custom.metrics.k8s.io v1beta1 and v1beta2, and external.metrics.k8s.io v1beta1.
 
 Values are canonical quantities, exact to nano-units: the HPA itself rounds up to milli-units, per item. `selector` is
-always there (null); a window is whole seconds and absent where none is known; a timestamp is the sample's own.
+always present (null); a window is in whole seconds and absent if unknown; a timestamp is that of the sample.
 """
 
 import functools
@@ -10,20 +10,20 @@ from dataclasses import dataclass
 
 import msgspec
 
-from adapter.apiserver.routes import CUSTOM, EXTERNAL
+from adapter.apiserver.request_info import CUSTOM, EXTERNAL
 from adapter.runtime.times import format_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """One number: canonical quantity, when it was sampled (epoch seconds), over how many seconds (None: not known)."""
+    """One value: canonical quantity, sample time (epoch seconds), window in seconds (None: unknown)."""
 
     text: str
     at: float
     window: float | None = None
 
 
-class Described(msgspec.Struct, frozen=True, rename="camel"):
+class DescribedObject(msgspec.Struct, frozen=True, rename="camel"):
     """The object that a custom metric describes."""
 
     kind: str
@@ -33,16 +33,16 @@ class Described(msgspec.Struct, frozen=True, rename="camel"):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class MetricValue:
     """A custom metric's value."""
 
-    described: Described
+    described: DescribedObject
     metric: str
     value: Value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExternalItem:
+class ExternalMetricValue:
     """An external metric's value."""
 
     metric: str
@@ -56,7 +56,7 @@ class _Identifier(msgspec.Struct):
 
 
 class _V1beta2(msgspec.Struct, rename="camel"):
-    described_object: Described
+    described_object: DescribedObject
     metric: _Identifier
     timestamp: str
     value: str
@@ -64,7 +64,7 @@ class _V1beta2(msgspec.Struct, rename="camel"):
 
 
 class _V1beta1(msgspec.Struct, rename="camel"):
-    described_object: Described
+    described_object: DescribedObject
     metric_name: str
     timestamp: str
     value: str
@@ -88,18 +88,18 @@ def _window(value: Value) -> int | msgspec.UnsetType:
     return msgspec.UNSET if value.window is None else max(0, round(value.window))
 
 
-def _v1beta2(item: Item) -> _V1beta2:
+def _v1beta2(item: MetricValue) -> _V1beta2:
     value = item.value
     name = _Identifier(item.metric)
     return _V1beta2(item.described, name, _timestamp(int(value.at)), value.text, _window(value))
 
 
-def _v1beta1(item: Item) -> _V1beta1:
+def _v1beta1(item: MetricValue) -> _V1beta1:
     value = item.value
     return _V1beta1(item.described, item.metric, _timestamp(int(value.at)), value.text, _window(value))
 
 
-def _external(item: ExternalItem) -> _External:
+def _external(item: ExternalMetricValue) -> _External:
     value = item.value
     return _External(item.metric, item.labels, _timestamp(int(value.at)), value.text, _window(value))
 
@@ -119,11 +119,11 @@ _CUSTOM_HEADS = {version: _head("MetricValueList", CUSTOM, version) for version 
 _EXTERNAL_HEAD = _head("ExternalMetricValueList", EXTERNAL, "v1beta1")
 
 
-def custom(version: str, items: Iterable[Item]) -> bytes:
-    """A MetricValueList in the version asked for."""
+def metric_value_list(version: str, items: Iterable[MetricValue]) -> bytes:
+    """A MetricValueList in the given version."""
     return b"%b%b}" % (_CUSTOM_HEADS[version], _encode([_CUSTOM[version](item) for item in items]))
 
 
-def external(items: Iterable[ExternalItem]) -> bytes:
+def external_metric_value_list(items: Iterable[ExternalMetricValue]) -> bytes:
     """An ExternalMetricValueList."""
     return b"%b%b}" % (_EXTERNAL_HEAD, _encode([_external(item) for item in items]))

@@ -8,7 +8,7 @@ from adapter.load.pipeline import decide
 from adapter.load.pods import PodState
 from adapter.load.quantity import NANO
 from adapter.snapshot import PolicyView, Snapshot
-from adapter.telemetry.policies import MetricRow, PolicyRow
+from adapter.telemetry.rows import MetricRow, PolicyRow
 
 
 def policy_rows(snapshot: Snapshot, now: float) -> Iterator[PolicyRow]:

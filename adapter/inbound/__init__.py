@@ -1,1 +1,1 @@
-"""Connections that others open to the adapter: what unknown clients may cost in memory and time of the event loop."""
+"""Incoming connections: bounds on the memory and event-loop time that unknown clients may use."""

@@ -1,4 +1,4 @@
-"""Who goes next, and who goes first when there are too many: nobody's address may take more than its share."""
+"""Fairness between client addresses: a work queue, and a pool that evicts."""
 
 import asyncio
 import time
@@ -7,37 +7,35 @@ from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 Member = TypeVar("Member")
-Step = Callable[[], None]
-
 
 _BURST_SECONDS = 0.0005
-_REST = 2.0
-"""How many times as long as the steps took the event loop is left to others."""
+_REST_FACTOR = 2.0
+"""After a burst the queue rests for this multiple of the time that its steps took."""
 
 
 class FairQueue:
-    """Runs one step per turn of the event loop, addresses in rotation, and leaves most of the loop's time to others.
+    """Runs one step per pass of the event loop, addresses in rotation, and leaves most of the loop's time to others.
 
-    Whatever unknown clients send, a known one waits for one short step of theirs, and a client for one step of each
-    other address. A step that raises costs nobody else a turn.
+    So a known client waits for at most one short step of the unknown ones, and an unknown client for one step of each
+    other address. A step that raises is logged by the loop, and the queue goes on.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._steps: dict[str, deque[Step]] = {}
+        self._steps: dict[str, deque[Callable[[], None]]] = {}
         self._loop = asyncio.get_running_loop()
         self._clock = clock
         self._spent = 0.0
         self._scheduled = False
 
-    def put(self, address: str, step: Step) -> None:
-        """Run this step in a later turn."""
+    def put(self, address: str, step: Callable[[], None]) -> None:
+        """Queue a step."""
         self._steps.setdefault(address, deque()).append(step)
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._turn)
 
     async def wait(self, address: str) -> None:
-        """Return once it is this address's turn."""
+        """Return when it is this address's turn."""
         turn: asyncio.Future[None] = self._loop.create_future()
 
         def begin() -> None:
@@ -54,7 +52,7 @@ class FairQueue:
         began = self._clock()
         try:
             self._run_one()
-        finally:  # an error is for the log; the queue goes on
+        finally:  # the loop logs an error; the queue goes on
             self._spent += self._clock() - began
             self._go_on()
 
@@ -62,7 +60,7 @@ class FairQueue:
         if self._spent < _BURST_SECONDS:
             self._loop.call_soon(self._turn)
         else:
-            self._loop.call_later(_REST * self._spent, self._turn)
+            self._loop.call_later(_REST_FACTOR * self._spent, self._turn)
             self._spent = 0.0
 
     def _run_one(self) -> None:
@@ -74,10 +72,10 @@ class FairQueue:
         step()
 
 
-class Crowd(Generic[Member]):
-    """At most `limit` members; one too many costs the address with the most of them its oldest.
+class EvictingPool(Generic[Member]):
+    """A set of at most `limit` members; beyond it, the address with the most members loses its oldest.
 
-    A member's address does not change.
+    A member's address must not change.
     """
 
     def __init__(self, limit: int, address_of: Callable[[Member], str]) -> None:
@@ -95,10 +93,10 @@ class Crowd(Generic[Member]):
     def __contains__(self, member: Member) -> bool:
         return member in self._members.get(self._address_of(member), ())
 
-    def add(self, member: Member, spare: Callable[[Member], bool] = lambda _: False) -> Member | None:
-        """Add a member; the one that has to go for it, if any: one that is to be spared only where all of them are.
+    def add(self, member: Member, is_protected: Callable[[Member], bool] = lambda _: False) -> Member | None:
+        """Add a member; returns the one to evict, if any: a protected one only if its address has no other.
 
-        Who has to go is a member until it is discarded.
+        The evicted one stays a member until the caller discards it.
         """
         self._members.setdefault(self._address_of(member), {})[member] = None
         self._count += 1
@@ -106,17 +104,17 @@ class Crowd(Generic[Member]):
             return None
         largest = max(self._members.values(), key=len)
         candidates = [one for one in largest if one is not member] or [member]
-        return next((one for one in candidates if not spare(one)), candidates[0])
+        return next((one for one in candidates if not is_protected(one)), candidates[0])
 
     def refresh(self, member: Member) -> None:
-        """Make the member its address's youngest."""
+        """Make the member the youngest of its address."""
         members = self._members.get(self._address_of(member), {})
         if member in members:
             del members[member]
             members[member] = None
 
     def discard(self, member: Member) -> None:
-        """Remove the member, if it is one."""
+        """Remove the member, if present."""
         address = self._address_of(member)
         members = self._members.get(address, {})
         if member not in members:

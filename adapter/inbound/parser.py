@@ -1,4 +1,4 @@
-"""aiohttp's parser with a bound on what it may be given before a request comes out of it."""
+"""aiohttp's HTTP parser with a bound on the bytes it may hold before it yields a request."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -6,34 +6,35 @@ from typing import Any
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
 HEAD_BYTES = 256 * 1024
-"""Of request line and headers together; hundreds of groups take about 30 KiB."""
+"""Limit for request line and headers together; hundreds of groups take about 30 KiB."""
 LINE_BYTES = 64 * 1024
-"""Of one header, and of the request line: a selector of a few thousand values."""
+"""Limit for one header, and for the request line: a selector of a few thousand values."""
 MOST_HEADERS = 2048
 
-Fed = tuple[Sequence[tuple[Any, Any]], bool, bytes]
+ParserOutput = tuple[Sequence[tuple[Any, Any]], bool, bytes]
 
 
 class HeadTooLargeError(HttpProcessingError):
-    """A head, or a body's trailers, beyond the bound."""
+    """A request head, or the trailers of a body, exceed the limit."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(code=431, message=f"the request's line and headers are larger than {limit >> 10} KiB")
 
 
 def is_too_large(error: BaseException | None) -> bool:
-    """Whether a request could not be read because its head is too large, as a whole or in one line or field."""
+    """Whether a request failed because its head is too large, as a whole or in one line or field."""
     return isinstance(error, HeadTooLargeError | LineTooLong) or "Too many headers" in str(error or "")
 
 
 class BoundedParser:
-    """Stands in for aiohttp's parser of one connection, and counts what that holds without having given anything.
+    """Wraps aiohttp's parser of one connection and counts the bytes that it holds.
 
-    `head_bytes`: bytes since a head, or data of a body, last came out; after a chunk that gave one they begin at 0.
-    `unread`: requests that came out and that nobody took yet. `consumed` is called when one is taken.
+    `head_bytes`: bytes fed since the parser last yielded a head or body data; a chunk that yields one resets it to 0.
+    `parsed`: requests yielded so far. `untaken`: those that the handler has not taken yet; `consumed` is called when it
+    takes one.
     """
 
-    __slots__ = ("_broken", "_consumed", "_limit", "_parser", "_payload", "given", "head_bytes", "unread")
+    __slots__ = ("_broken", "_consumed", "_limit", "_parser", "_payload", "head_bytes", "parsed", "untaken")
 
     def __init__(self, parser: Any, limit: int, consumed: Callable[[], None]) -> None:
         self._parser = parser
@@ -41,17 +42,17 @@ class BoundedParser:
         self._consumed = consumed
         self._payload: Any = None
         self._broken = False
-        self.given = 0
+        self.parsed = 0
         self.head_bytes = 0
-        self.unread = 0
+        self.untaken = 0
 
     @property
     def in_body(self) -> bool:
-        """Whether a body has begun and not ended."""
+        """Whether the parser is within a body."""
         return self._payload is not None
 
-    def feed_data(self, data: bytes) -> Fed:
-        """As aiohttp's. Raises HttpProcessingError, HeadTooLargeError among them; after that it takes nothing."""
+    def feed_data(self, data: bytes) -> ParserOutput:
+        """As aiohttp's. Raises HttpProcessingError, also HeadTooLargeError; ignores all data after an error."""
         if self._broken:
             return (), False, b""
         try:
@@ -61,8 +62,8 @@ class BoundedParser:
             self._broken = True
             raise
 
-    def _feed_over(self, data: bytes, room: int) -> Fed:
-        """More than there is room for: a head, or the data of a body, has to come out of what there is room for."""
+    def _feed_over(self, data: bytes, room: int) -> ParserOutput:
+        """Feed more data than fits: the part that fits has to yield a head or body data."""
         first = self._feed(data[:room])
         if self.head_bytes >= self._limit:
             raise HeadTooLargeError(self._limit)
@@ -72,14 +73,14 @@ class BoundedParser:
         more, upgraded, tail = self.feed_data(data[room:])
         return (*messages, *more), upgraded, tail
 
-    def _feed(self, data: bytes) -> Fed:
+    def _feed(self, data: bytes) -> ParserOutput:
         payload = self._payload
         before = payload.total_bytes if payload is not None else 0
-        fed: Fed = self._parser.feed_data(data)
+        fed: ParserOutput = self._parser.feed_data(data)
         messages = fed[0]
         if messages:
-            self.given += len(messages)
-            self.unread += len(messages)
+            self.parsed += len(messages)
+            self.untaken += len(messages)
             self._payload = payload = messages[-1][1]
         elif payload is None or (payload.total_bytes == before and not payload.is_eof()):
             self.head_bytes += len(data)
@@ -90,14 +91,14 @@ class BoundedParser:
         return fed
 
     def message_consumed(self) -> None:
-        """A request was taken."""
-        if self.unread:
-            self.unread -= 1
+        """Called by aiohttp when the handler takes a request."""
+        if self.untaken:
+            self.untaken -= 1
         self._parser.message_consumed()
         self._consumed()
 
     def close(self) -> None:
-        """Let go of everything: what refers to itself would stay until the next full garbage collection."""
+        """Drop all references: a reference cycle would stay in memory until the next full garbage collection."""
         self._parser = self._payload = None
         self._consumed = _nothing
         self._broken = True

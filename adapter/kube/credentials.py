@@ -1,7 +1,7 @@
-"""Who we are to the API server and how to reach it: kubeconfig or the pod's own service account.
+"""Credentials for the API server and its address: from a kubeconfig or from the pod's own service account.
 
-The `kubernetes` package reads both (client certificates, tokens, exec plugins, OIDC); none of its models are touched.
-Importing it takes a third of a second, and reading files and running plugins blocks, so all of it happens in a thread.
+The `kubernetes` package reads both (client certificates, tokens, exec plugins, OIDC); its models are not used.
+Importing it takes a third of a second, and reading files and running plugins blocks, so a thread does all of it.
 """
 
 import asyncio
@@ -26,10 +26,10 @@ from adapter.runtime.times import parse_time
 IN_CLUSTER_SECONDS = 60.0
 """How often the service account's token file is read again; the kubelet replaces it well before it expires."""
 FILE_SECONDS = 300.0
-"""How often a kubeconfig without a plugin is read again, for token and certificate files that somebody renews."""
+"""How often a kubeconfig without a plugin is read again: its token and certificate files may be renewed."""
 _CONFIG = "kubernetes.aio.config"
 _MALFORMED = (OSError, ValueError, LookupError, TypeError, AttributeError)
-"""What the package lets out for a file that is none of a kubeconfig."""
+"""What the package raises for a file that is no kubeconfig."""
 _EARLY_SECONDS = 60.0
 _LEAST_SECONDS = 5.0
 _AFTER_REFUSAL_SECONDS = 5.0
@@ -40,9 +40,9 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterAccess:
-    """The API server's address and what to show it. `authorization` is the header's value, empty for none.
+    """The API server's address and the credentials for it. `authorization` is the header's value, empty for none.
 
-    `lifetime`: seconds until it has to be loaded again, None where only a refusal (401) tells.
+    `lifetime`: seconds until they must be loaded again; None where only a refusal (401) shows it.
     """
 
     server: str
@@ -54,11 +54,14 @@ class ClusterAccess:
 
 
 Load = Callable[[], Awaitable[ClusterAccess]]
-"""Loads credentials anew. Raises CredentialsError."""
+"""Loads the credentials. Raises CredentialsError."""
 
 
 class CredentialKeeper:
-    """The current credentials. Loading runs beside the requests: those go on with what there is until it is refused."""
+    """The current credentials, loaded again before they expire and once when they are refused.
+
+    Loading runs beside the requests, which use the current ones until they are refused.
+    """
 
     def __init__(self, load: Load, monotonic: Callable[[], float]) -> None:
         self._load = load
@@ -70,32 +73,32 @@ class CredentialKeeper:
         self._log_once = LogOnce()
 
     async def current(self) -> ClusterAccess:
-        """Credentials to use now. Raises CredentialsError where none were ever loaded."""
+        """The credentials to use now. Raises CredentialsError where none were ever loaded."""
         if self._access is None:
-            return await self._flight.join("load", self._anew)
+            return await self._flight.join("load", self._load_again)
         if self._due is not None and self._monotonic() >= self._due:
-            self._flight.begin("load", self._anew)
+            self._flight.begin("load", self._load_again)
         return self._access
 
     async def renew(self, refused: ClusterAccess) -> ClusterAccess:
-        """Credentials after these were refused (401): others where there are any, else the same ones again.
+        """The credentials to use after these were refused (401): newer ones if any, else the same ones.
 
-        Loads at most every 5 s, so that refusals do not start an exec plugin each. Raises CredentialsError.
+        Loads at most every 5 s, so that not every refusal starts an exec plugin. Raises CredentialsError.
         """
         if self._access is not None and self._access is not refused:
             return self._access
         now = self._monotonic()
         if self._refused_at is not None and now - self._refused_at < _AFTER_REFUSAL_SECONDS:
             return refused
-        access = await self._flight.join("load", self._anew)
+        access = await self._flight.join("load", self._load_again)
         self._refused_at = now
         return access
 
     async def close(self) -> None:
-        """Stop loading."""
+        """Cancels loading."""
         await self._flight.close()
 
-    async def _anew(self) -> ClusterAccess:
+    async def _load_again(self) -> ClusterAccess:
         try:
             access = await self._load()
         except KubeError as error:
@@ -122,14 +125,14 @@ def _chosen(kubeconfig: str | None, contexts: "TlsContexts") -> ClusterAccess:
 
 
 class TlsContexts:
-    """The TLS context for given files, built anew only when their content changes, so that connections are reused."""
+    """The TLS context for given files, rebuilt only when their content changes, so that connections are reused."""
 
     def __init__(self) -> None:
         self._digest = b""
         self._context: ssl.SSLContext | None = None
 
     def context(self, ca: str | None, certificate: str | None, key: str | None, *, verify: bool) -> ssl.SSLContext:
-        """Blocking. Raises OSError for files that cannot be read or hold no certificates (ssl.SSLError too)."""
+        """Blocks. Raises OSError (ssl.SSLError too) for files that cannot be read or hold no certificates."""
         digest = _digest(ca, certificate, key, verify)
         if self._context is None or digest != self._digest:
             self._context = _build(ca, certificate, key, verify=verify)
@@ -162,7 +165,7 @@ def _digest(ca: str | None, certificate: str | None, key: str | None, verify: bo
 
 
 def _package() -> Any:
-    """The names of the `kubernetes` package that are used; it is untyped, and imported only here, in a thread."""
+    """The module of the `kubernetes` package; it is untyped, and imported only here, in a thread."""
     return importlib.import_module(f"{_CONFIG}.kube_config")
 
 
@@ -194,7 +197,7 @@ def _kubeconfig(paths: str, contexts: TlsContexts) -> ClusterAccess:
     package = _package()
     configuration = package.Configuration()
     try:
-        # The loader is async and reads files between its awaits: it gets a loop of its own in this thread.
+        # The loader is async but blocks on files: it runs in a loop of its own in this thread.
         lifetime = asyncio.run(_load(package, paths, configuration))
         return _access(configuration, contexts, lifetime)
     except (package.ConfigException, yaml.YAMLError, *_MALFORMED) as error:
@@ -202,7 +205,7 @@ def _kubeconfig(paths: str, contexts: TlsContexts) -> ClusterAccess:
 
 
 async def _load(package: Any, paths: str, configuration: Any) -> float | None:
-    """Fill in the configuration; the seconds after which to do so again."""
+    """Fills in the configuration; returns the seconds until it must be loaded again."""
     merger = package.KubeConfigMerger(paths)
     if merger.config is None:
         raise CredentialsError(f"kubeconfig {paths}: no such file")
@@ -223,21 +226,21 @@ def _plugin_of(config: Any) -> Any:
 
 
 async def _run_plugin(package: Any, loader: Any, plugin: Any) -> bool:
-    """The loader's own method logs a failing plugin and goes on as nobody; here it is an error, and expiry counts."""
+    """Runs the exec plugin. The loader's own method only logs a failure and continues without credentials."""
     status = await package.ExecProvider(plugin).run()
     if "token" in status:
         loader.token = f"Bearer {status['token']}"
     elif "clientCertificateData" in status and "clientKeyData" in status:
-        loader.cert_file = _held(package, status["clientCertificateData"])
-        loader.key_file = _held(package, status["clientKeyData"])
+        loader.cert_file = _written(package, status["clientCertificateData"])
+        loader.key_file = _written(package, status["clientKeyData"])
     else:
         raise CredentialsError(f"exec plugin {plugin['command']}: it returned neither a token nor a certificate")
     loader.plugin_lifetime = _lifetime(status.get("expirationTimestamp"))
     return True
 
 
-def _held(package: Any, pem: str) -> str:
-    """A file with this content, in the package's care: it removes its temporary files at exit."""
+def _written(package: Any, pem: str) -> str:
+    """A temporary file with this content, which the package removes at exit."""
     path = package.FileOrData({"pem-data": pem}, "pem", base64_file_content=False).as_file()
     assert isinstance(path, str)
     return path
@@ -268,6 +271,6 @@ def _access(configuration: Any, contexts: TlsContexts, lifetime: float | None) -
 
 
 def _authorization(value: str) -> str:
-    """The header's value: `Bearer` as the RFC writes it, and no line end from the token's file."""
+    """The header's value: `Bearer` capitalised as in the RFC, without the line end of the token's file."""
     scheme, _, secret = value.strip().partition(" ")
     return f"{scheme.capitalize()} {secret.strip()}" if secret else ""

@@ -1,14 +1,14 @@
-"""What can go wrong between this process and the API server.
+"""Errors of requests to the API server.
 
-KubeError                       anything a caller of this room may see
+KubeError                       base of all errors of this package
 ├── CredentialsError            no usable credentials: kubeconfig, exec plugin, token file
-├── Unreachable                 no answer, or one cut off: connection, TLS
-│   └── TimedOut                no answer, or no further byte of it, within the time given
+├── Unreachable                 no answer, or an incomplete one: connection, TLS
+│   └── TimedOut                no answer, or no further byte of it, in time
 ├── MalformedAnswer             an answer that is not what the API promises
-│   └── TooLarge                an answer, or one line of it, that is larger than any should be
+│   └── TooLarge                an answer, or one line of it, over its limit
 ├── ScaleUnread                 a target's replica count is not known at this moment
 ├── UnknownKind                 discovery knows no such kind, or it has no scale subresource
-├── UnsafePath                  a value that cannot be a segment of a path; nothing was asked
+├── UnsafePath                  a value that cannot be a path segment; no request was sent
 └── ApiStatusError              an answer outside 2xx: code, reason, message of its metav1.Status
     ├── BadRequest              400
     ├── Unauthorized            401
@@ -21,7 +21,7 @@ KubeError                       anything a caller of this room may see
     └── ServerError             5xx
 """
 
-# ruff: noqa: N818 - the errors bear the API's own names for them
+# ruff: noqa: N818 - the errors have the API's own names
 
 import re
 
@@ -35,17 +35,17 @@ _REASON = re.compile(r"[A-Za-z]{1,64}", re.ASCII)
 
 
 class KubeError(SourceError):
-    """Base of all errors of this room; its text is one sentence for operators, `public` one for everybody."""
+    """Base of all errors of this package; its text is a sentence for operators, `public` one for any client."""
 
 
 class CredentialsError(KubeError):
-    """There are no usable credentials; the text names where they were looked for, never the secret."""
+    """There are no usable credentials; the text names their source, never the secret."""
 
     summary = "the adapter has no usable credentials for the API server"
 
 
 class Unreachable(KubeError):
-    """The API server gave no answer, or not all of it."""
+    """The API server gave no answer, or an incomplete one."""
 
     summary = "the API server cannot be reached"
 
@@ -63,7 +63,7 @@ class MalformedAnswer(KubeError):
 
 
 class TooLarge(MalformedAnswer):
-    """The answer is larger than any should be."""
+    """The answer is over its limit."""
 
     summary = "the answer is larger than its limit"
 
@@ -73,20 +73,20 @@ class ScaleUnread(KubeError):
 
 
 class UnknownKind(KubeError):
-    """The API server serves no such kind, or the kind cannot be scaled. The sentence is this program's own."""
+    """The API server serves no such kind, or the kind cannot be scaled."""
 
     @property
     def public(self) -> str:
-        """The sentence."""
+        """The whole sentence: it is this program's own."""
         return str(self)
 
 
 class UnsafePath(KubeError):
-    """A value that was to become a segment of a path cannot be one."""
+    """A value cannot be a segment of a path."""
 
 
 class ApiStatusError(KubeError):
-    """The API server refused: HTTP code, reason and message of its Status, seconds it asks to wait (None: does not)."""
+    """A refusal: HTTP code, reason and message of its Status, and Retry-After in seconds (None: not given)."""
 
     def __init__(
         self, code: int, reason: str, message: str, *, request: str = "", retry_after: float | None = None
@@ -113,11 +113,11 @@ class BadRequest(ApiStatusError):
 
 
 class Unauthorized(ApiStatusError):
-    """401: the API server does not know who we are."""
+    """401: the API server does not accept the credentials."""
 
 
 class Forbidden(ApiStatusError):
-    """403: it knows, and says no."""
+    """403: the account lacks the right."""
 
 
 class NotFound(ApiStatusError):
@@ -125,15 +125,15 @@ class NotFound(ApiStatusError):
 
 
 class Conflict(ApiStatusError):
-    """409: somebody else was faster."""
+    """409: the object changed in between, or exists already."""
 
 
 class Gone(ApiStatusError):
-    """410: the state asked for is no longer kept."""
+    """410: the requested version is no longer stored."""
 
 
 class Invalid(ApiStatusError):
-    """422: the object breaks its schema."""
+    """422: the object violates its schema."""
 
 
 class TooManyRequests(ApiStatusError):

@@ -1,4 +1,4 @@
-"""Objects by their labels: what a selector matches is found without a look at the others."""
+"""Index of objects by label: a selector finds its matches without scanning the others."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from adapter.load.pods import Pod
 from adapter.runtime.slices import Slices
 
 MOST_SHAPES = 16
-"""So many shapes of selectors an index is kept for; of more, the one that was not used for longest goes."""
+"""The number of selector shapes with an index; beyond it the least recently used one is dropped."""
 
 
 class Labelled(Protocol):
@@ -25,30 +25,30 @@ T = TypeVar("T", bound=Labelled)
 
 
 class Shape(NamedTuple):
-    """What selectors that differ only in the values they ask for have in common: keys, and all other requirements."""
+    """The keys and other requirements of a selector, without the values that it asks for."""
 
     keys: tuple[str, ...]
     others: tuple[Requirement, ...]
 
     def values(self, labels: Mapping[str, str]) -> tuple[str, ...] | None:
         """The values under the keys; None where one is absent, or another requirement is not met."""
-        found = []
+        values = []
         for key in self.keys:
             value = labels.get(key)
             if value is None:
                 return None
-            found.append(value)
+            values.append(value)
         for requirement in self.others:
             if not requirement.matches(labels):
                 return None
-        return tuple(found)
+        return tuple(values)
 
 
 class LabelIndex(Generic[K, T]):
-    """Finds items by selector. An index is made when a shape of selector is first asked for, and then kept up to date.
+    """Finds items by selector. The first selector of a shape builds an index, which `change` keeps up to date.
 
-    `items` gives all items with their keys; `change` has to be told of each that comes or goes. Items that are
-    selected come in the order of `items`, provided a changed one goes to the end there.
+    `items` returns all items with their keys; `change` must be called for each that is added or removed. Matches come
+    in the order of `items`, provided that a changed item moves to the end there.
     """
 
     def __init__(self, items: Callable[[], Iterable[tuple[K, T]]]) -> None:
@@ -57,11 +57,11 @@ class LabelIndex(Generic[K, T]):
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
-        """The shapes there is an index for, the last used one last."""
+        """The indexed shapes, the last used one last."""
         return tuple(self._shelves)
 
     def change(self, key: K, old: T | None, new: T | None) -> None:
-        """Take one change: `old` is what was there, `new` what is there now."""
+        """Applies one change from `old` to `new`."""
         for shape, shelf in self._shelves.items():
             if old is not None:
                 _remove(shelf, shape, key, old)
@@ -82,7 +82,7 @@ class LabelIndex(Generic[K, T]):
         return shelf.get(values, {}).values()
 
     async def prepare(self, shapes: Iterable[Shape], slices: Slices) -> None:
-        """Make the indices of these shapes beforehand. No item may come or go meanwhile."""
+        """Builds the indexes of these shapes in advance. No item may be added or removed meanwhile."""
         for shape in shapes:
             shelf: dict[tuple[str, ...], dict[K, T]] = {}
             for key, item in self._items():
@@ -110,10 +110,10 @@ def _file(shelf: dict[tuple[str, ...], dict[K, T]], shape: Shape, key: K, item: 
 
 def _remove(shelf: dict[tuple[str, ...], dict[K, T]], shape: Shape, key: K, item: T) -> None:
     values = shape.values(item.labels)
-    found = shelf.get(values) if values is not None else None
-    if found is not None and values is not None:
-        found.pop(key, None)
-        if not found:
+    matches = shelf.get(values) if values is not None else None
+    if matches is not None and values is not None:
+        matches.pop(key, None)
+        if not matches:
             del shelf[values]
 
 
@@ -126,7 +126,7 @@ class _Group(Generic[K]):
 
 
 class OwnersByLabels(Generic[K]):
-    """Finds the owners that have an object which a selector matches. Most owners' objects all have the same labels."""
+    """Finds the owners of objects that match a selector. Most owners' objects all have the same labels."""
 
     def __init__(self) -> None:
         self._groups: dict[K, tuple[_Group[K], ...]] = {}
@@ -136,9 +136,9 @@ class OwnersByLabels(Generic[K]):
         return len(self._groups)
 
     def put(self, owner: K, labels: Iterable[Mapping[str, str]]) -> None:
-        """Take in the labels of all objects of an owner, in place of those that were known; none: forget the owner."""
+        """Replaces the labels of all objects of an owner; empty `labels` drop the owner."""
         distinct = {id(each): each for each in labels}.values()
-        # A StatefulSet's pods have labels of their own, each: comparing every two of them would take long.
+        # Each pod of a StatefulSet has labels of its own: comparing every two of them would take long.
         different = list({frozenset(each.items()): each for each in reversed(distinct)}.values())[::-1]
         known = self._groups.get(owner, ())
         if [group.labels for group in known] == different:
@@ -152,7 +152,7 @@ class OwnersByLabels(Generic[K]):
                 self._index.change((owner, number), None, group)
 
     def selected(self, selector: LabelSelector) -> set[K]:
-        """The owners with an object that the selector matches."""
+        """The owners with a matching object."""
         return {group.owner for group in self._index.selected(selector)}
 
     def _entries(self) -> Iterator[tuple[tuple[K, int], _Group[K]]]:
@@ -182,17 +182,17 @@ class PodStore(Mapping[str, Pod]):
         return self._by_name.values()
 
     def put(self, pod: Pod) -> None:
-        """Take in a pod, in place of the one of that name."""
+        """Adds a pod or replaces the one of that name."""
         self.drop(pod.name)
         self._by_name[pod.name] = pod
         self._index.change(pod.name, None, pod)
 
     def drop(self, name: str) -> None:
-        """Forget a pod, if it is here."""
+        """Removes a pod, if it is here."""
         old = self._by_name.pop(name, None)
         if old is not None:
             self._index.change(name, old, None)
 
     def selected(self, selector: LabelSelector | None) -> Collection[Pod]:
-        """The pods that the selector matches, all without one: a live view."""
+        """The matching pods, all of them without a selector: a live view."""
         return self._by_name.values() if selector is None else self._index.selected(selector)

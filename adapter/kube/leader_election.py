@@ -1,11 +1,11 @@
 """Leader election on a Lease (coordination.k8s.io/v1), judged by this process's monotonic clock alone.
 
-No two act at once, whatever the clocks of the machines say. Let a renewal be asked for at 0 s. Its holder begins
-nothing after 5 s (BELIEVED_SECONDS from before it asked), and what it began ends by 7 s (a write takes 2 s at most).
-Another one asks at most 2 s (ASK_SECONDS) before it is shown that renewal, so it dates its first look at -2 s at the
-earliest, and takes the lease 10 s (DURATION_SECONDS) after that look: not before 8 s. What is left, 1 s, is for clocks
-that do not run alike. A process that is frozen between its last look at the clock and its write is the exception; so
-writes are fenced by what they replace, too.
+No two replicas act at once, whatever the clocks of the machines say. Let a renewal be requested at 0 s. Its holder
+begins no write after 5 s (BELIEVED_SECONDS from before the request), and its last write ends by 7 s (a write takes 2 s
+at most). A rival's request takes at most 2 s (ASK_SECONDS), so it dates its first sight of that renewal at -2 s at the
+earliest, and takes the lease 10 s (DURATION_SECONDS) after that: not before 8 s. The remaining second covers clocks
+that run at different speeds. A process may still freeze between its last check and its write; so writes are also
+fenced by the resource version that they replace.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ from adapter.runtime.log_once import LogOnce
 from adapter.runtime.times import format_micro_time
 
 DURATION_SECONDS = 10
-"""A lease that was not renewed for so long may be taken."""
+"""A lease that was not renewed for this long may be taken."""
 BELIEVED_SECONDS = 5.0
-"""So long after it began to ask for the last renewal that was granted, a holder acts."""
+"""A holder acts for this long after it requested the last granted renewal."""
 RETRY_SECONDS = 2.0
 AGAIN_SECONDS = 0.5
-"""So long after a renewal that failed the next one is asked for: a single one that hangs must not end the leading."""
+"""The wait after a failed renewal: one request that hangs must not end the leadership."""
 ASK_SECONDS = 2.0
 
 _log = structlog.get_logger(__name__)
@@ -57,19 +57,19 @@ class _Lease(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class _Seen(NamedTuple):
-    """A version of the lease, and when it was first seen here (monotonic seconds)."""
+    """A version of the lease, and when this process first saw it (monotonic seconds)."""
 
     version: str
     since: float
 
 
 _GONE = "gone"
-"""Stands for the version of a lease that is not there."""
+"""The version of a lease that does not exist."""
 _DECODER = Decoder(_Lease)
 
 
 class LeaderElector:
-    """One candidate for one lease. `identity` names this process, and differs from that of every other one."""
+    """One candidate for one lease. `identity` names this process and is unique."""
 
     def __init__(self, session: Session, namespace: str, name: str, identity: str) -> None:
         self._session = session
@@ -85,14 +85,14 @@ class LeaderElector:
 
     @property
     def leads(self) -> bool:
-        """Whether this process may act at this moment."""
+        """Whether this process is the leader at this moment."""
         return self._held is not None and self._monotonic() < self._believed_until
 
     async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run `work` whenever this process leads, until cancelled; the lease is given back at the end.
+        """Runs `work` whenever this process leads, until cancelled; releases the lease at the end.
 
-        `work` is cancelled when the lease is lost, and run anew when it is won again. It has to end only once what it
-        began has ended: the next one may act at once.
+        `work` is cancelled when the lease is lost, and started again when it is won. It may end only after everything
+        it began has ended: the next leader acts at once.
         """
         try:
             while True:
@@ -101,10 +101,10 @@ class LeaderElector:
                 await self._work_while_leading(work)
                 _log.warning("no longer leading", lease=self._metadata.name, identity=self._identity)
         finally:
-            await self._give_back()
+            await self._release()
 
     async def _win(self) -> None:
-        while not await self._ask():  # noqa: ASYNC110  what is waited for happens elsewhere
+        while not await self._ask():  # noqa: ASYNC110  another process changes the lease
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _work_while_leading(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -126,7 +126,7 @@ class LeaderElector:
             wait = RETRY_SECONDS if self._believed_until > before else AGAIN_SECONDS
 
     async def _ask(self) -> bool:
-        """Take or renew the lease where that may be done; whether it is held. Failures are logged, and no answer."""
+        """Takes or renews the lease where that is allowed; returns whether it is held. Errors are logged."""
         began = self._monotonic()
         try:
             async with asyncio.timeout(ASK_SECONDS):
@@ -136,7 +136,7 @@ class LeaderElector:
         except (KubeError, TimeoutError, msgspec.MsgspecError) as error:
             if self._log_once.is_new(type(error).__name__):
                 _log.warning(
-                    "the lease cannot be asked for", lease=self._metadata.name, error=str(error) or "no answer"
+                    "the lease cannot be requested", lease=self._metadata.name, error=str(error) or "no answer"
                 )
             return self.leads
         self._log_once.clear()
@@ -150,24 +150,24 @@ class LeaderElector:
         try:
             return await self._put(msgspec.structs.replace(self._held, spec=spec))
         except Conflict:
-            # Whoever changed it need not have taken it: applying the manifests again touches it, too.
+            # The other writer need not have taken it: applying the manifests again changes it, too.
             self._held = None
             return await self._take(began)
 
     async def _take(self, began: float) -> _Lease | None:
-        found = await self._found()
-        if found is None:
-            # There may have been one a moment ago, in which its holder believes.
+        lease = await self._read()
+        if lease is None:
+            # It may have existed a moment ago, and its holder still acts.
             if not self._unchanged(_GONE, DURATION_SECONDS, began):
                 return None
             return await self._send("POST", self._collection, _Lease(metadata=self._metadata, spec=self._claim(0)))
-        if not self._is_free(found, began):
+        if not self._is_free(lease, began):
             return None
-        ours = found.spec.holder_identity == self._identity
-        claim = self._claim((found.spec.lease_transitions or 0) + (not ours))
-        return await self._put(msgspec.structs.replace(found, spec=claim))
+        ours = lease.spec.holder_identity == self._identity
+        claim = self._claim((lease.spec.lease_transitions or 0) + (not ours))
+        return await self._put(msgspec.structs.replace(lease, spec=claim))
 
-    async def _found(self) -> _Lease | None:
+    async def _read(self) -> _Lease | None:
         try:
             body = await self._session.get(self._path, timeout=ASK_SECONDS)
         except NotFound:
@@ -175,13 +175,13 @@ class LeaderElector:
         return _DECODER.decode(body)
 
     def _is_free(self, lease: _Lease, now: float) -> bool:
-        """Whether nobody holds it, or this process by a request that got no answer, or its holder let it go stale."""
+        """Whether it has no holder, is this process's own by a request without an answer, or is stale."""
         over = max(lease.spec.lease_duration_seconds or 0, DURATION_SECONDS)
         stale = self._unchanged(lease.metadata.resource_version, over, now)
         return not lease.spec.holder_identity or lease.spec.holder_identity == self._identity or stale
 
     def _unchanged(self, version: str, seconds: float, now: float) -> bool:
-        """Whether this very version has been seen here for so long."""
+        """Whether this version has not changed for `seconds`."""
         if version != self._seen.version:
             self._seen = _Seen(version, now)
         return now - self._seen.since >= seconds
@@ -196,22 +196,25 @@ class LeaderElector:
             lease_transitions=transitions,
         )
 
-    async def _give_back(self) -> None:
-        """Let the next one lead at once. What was asked for last may have been granted without an answer, so look."""
+    async def _release(self) -> None:
+        """Releases the lease, so that the next candidate leads at once.
+
+        It is read first: the last request may have been granted without an answer.
+        """
         self._held = None
         try:
             async with asyncio.timeout(ASK_SECONDS):
-                found = await self._found()
-                if found is not None and found.spec.holder_identity == self._identity:
-                    await self._put(msgspec.structs.replace(found, spec=self._given_back(found)))
+                lease = await self._read()
+                if lease is not None and lease.spec.holder_identity == self._identity:
+                    await self._put(msgspec.structs.replace(lease, spec=self._released(lease)))
         except (KubeError, TimeoutError, msgspec.MsgspecError) as error:
-            _log.warning("the lease cannot be given back", lease=self._metadata.name, error=str(error) or "no answer")
+            _log.warning("the lease cannot be released", lease=self._metadata.name, error=str(error) or "no answer")
 
-    def _given_back(self, lease: _Lease) -> _Spec:
+    def _released(self, lease: _Lease) -> _Spec:
         return _Spec(lease_duration_seconds=1, renew_time=self._now(), lease_transitions=lease.spec.lease_transitions)
 
     async def _put(self, lease: _Lease) -> _Lease:
-        # With the version that was read: whoever wrote in between wins.
+        # With the version that was read: a write in between wins.
         return await self._send("PUT", self._path, lease)
 
     async def _send(self, method: str, path: str, lease: _Lease) -> _Lease:
@@ -223,7 +226,7 @@ class LeaderElector:
 
 
 async def _ended(*tasks: asyncio.Future[None]) -> None:
-    """Cancel these, and wait until they have ended, even where that is to be cancelled too."""
+    """Cancels these tasks and waits until they have ended, even if the wait itself is cancelled."""
     for task in tasks:
         task.cancel()
     cancelled: asyncio.CancelledError | None = None
@@ -234,6 +237,6 @@ async def _ended(*tasks: asyncio.Future[None]) -> None:
             cancelled = error
     for task in tasks:
         if not task.cancelled() and (fault := task.exception()) is not None:
-            _log.warning("what leading had begun broke", error=repr(fault))
+            _log.warning("a task of the leader failed", error=repr(fault))
     if cancelled is not None:
         raise cancelled

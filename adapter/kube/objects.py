@@ -1,7 +1,4 @@
-"""Kubernetes objects, narrow: only the fields that are used, decoded straight from bytes.
-
-What is absent has a default.
-"""
+"""Kubernetes objects with only the fields that are used, decoded straight from bytes; absent fields have defaults."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +10,7 @@ from adapter.load.spec import Scale
 from adapter.runtime.decoding import Decoder
 
 Quantity = str | int | float
-"""A quantity as it stands on the wire; hand-written documents also hold bare numbers."""
+"""A quantity as on the wire; hand-written documents also hold bare numbers."""
 
 
 class _Narrow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -21,16 +18,16 @@ class _Narrow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 MOST_LABELS = 1024
-"""Of an object with more labels none are kept: the API server admits a hundred times as many."""
+"""An object with more labels counts as one without: the API server admits a hundred times as many."""
 
 
 def bounded_labels(labels: Mapping[str, str] | None) -> Mapping[str, str]:
-    """An object's labels; none where they are too many."""
+    """An object's labels; empty where there are more than MOST_LABELS."""
     return labels if labels and len(labels) <= MOST_LABELS else {}
 
 
 class OwnerReference(_Narrow, frozen=True):
-    """Who owns an object; at most one owner is the controller."""
+    """An owner of an object; at most one is the controller."""
 
     api_version: str = ""
     kind: str = ""
@@ -78,24 +75,24 @@ class ObjectReference(_Narrow, frozen=True):
 
 
 class EndpointConditions(_Narrow, frozen=True):
-    """None is unknown, which the API asks to read as ready."""
+    """None is unknown, which the API defines as ready."""
 
     ready: bool | None = None
     serving: bool | None = None
 
 
 class Endpoint(_Narrow, frozen=True):
-    """One endpoint: how it stands, and the pod behind it."""
+    """One endpoint: its conditions and the pod behind it."""
 
     conditions: EndpointConditions = EndpointConditions()
     target_ref: ObjectReference | None = None
 
     @property
     def is_serving(self) -> bool:
-        """Whether it serves; where only readiness is told (or nothing), that stands for it."""
+        """Whether it serves; `ready` counts where `serving` is absent."""
         conditions = self.conditions
-        told = conditions.serving if conditions.serving is not None else conditions.ready
-        return told is not False
+        serving = conditions.serving if conditions.serving is not None else conditions.ready
+        return serving is not False
 
 
 class EndpointSlice(_Narrow, frozen=True):
@@ -120,7 +117,7 @@ class Condition(_Narrow, frozen=True):
 
 
 class AnyObject(_Narrow, frozen=True):
-    """An object of any kind: its spec and status as plain dicts, so that any scale path can be followed."""
+    """An object of any kind, with plain spec and status, so that any scale path can be followed."""
 
     api_version: str = ""
     kind: str = ""
@@ -191,7 +188,7 @@ class _ApiGroup(_Narrow, frozen=True):
 
 
 class ApiGroupList(_Narrow, frozen=True):
-    """The groups that are served, each with its versions; the core group is not among them."""
+    """The served API groups with their versions, without the core group."""
 
     groups: list[_ApiGroup] = msgspec.field(default_factory=list)
 
@@ -202,7 +199,7 @@ class ApiGroupList(_Narrow, frozen=True):
 
 
 class ApiResource(_Narrow, frozen=True):
-    """One resource (`deployments`) or subresource (`deployments/scale`) that discovery lists."""
+    """One resource (`deployments`) or subresource (`deployments/scale`) of a discovery document."""
 
     name: str
     kind: str = ""
@@ -210,7 +207,7 @@ class ApiResource(_Narrow, frozen=True):
 
 
 class ApiResourceList(_Narrow, frozen=True):
-    """What one group version serves."""
+    """The resources of one group version."""
 
     resources: list[ApiResource] = msgspec.field(default_factory=list)
 
@@ -220,9 +217,9 @@ _SCALE = Decoder(_ScaleObject)
 
 def decode_scale(body: bytes | msgspec.Raw) -> Scale:
     """The scale subresource (autoscaling/v1), its selector in canonical form. Raises msgspec.MsgspecError."""
-    found = _SCALE.decode(body)
+    scale = _SCALE.decode(body)
     return Scale(
-        replicas=found.spec.replicas,
-        status_replicas=found.status.replicas,
-        selector=selectors.canonical(found.status.selector),
+        replicas=scale.spec.replicas,
+        status_replicas=scale.status.replicas,
+        selector=selectors.canonical(scale.status.selector),
     )

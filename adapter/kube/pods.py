@@ -1,4 +1,4 @@
-"""Pods from the bytes of the API: decoded narrowly, then turned into what the arithmetic sees."""
+"""Decodes pods from the API's bytes into `Pod`s of the load package."""
 
 import functools
 import re
@@ -19,14 +19,14 @@ from adapter.runtime.times import parse_time
 PULLED_OUT_ANNOTATION = f"{GROUP}/pulled-out"
 DELETION_COST_ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"
 MARK_ANNOTATION = f"{GROUP}/deletion-cost-set"
-"""By it the companion knows the deletion costs that it set itself; `true` or absent."""
+"""Marks the deletion costs that the companion set itself; `true` or absent."""
 _TEMPLATE_HASHES = ("pod-template-hash", "rollouts-pod-template-hash")
 _SHARED_AT_MOST = 4096
 _SHARED_BYTES = 4 * 1024 * 1024
 _LONGEST_SHARED = 8 * 1024
 _LONGEST = 64 * 1024
-"""Bytes of a pod's labels, owners, or a container's resources or ports. The API server admits 1.5 MB of each, of which
-the objects take ten times as much memory; nobody writes a hundredth of that but to do harm."""
+"""Bytes of a pod's labels, owners, or a container's resources or ports. The API server admits 1.5 MB of each, which
+takes ten times as much memory decoded; only an attacker writes a hundredth of that."""
 _MOST = 256
 """Containers of a pod, and readiness gates."""
 
@@ -136,14 +136,14 @@ _PORTS: Decoder[list[_Port] | None] = Decoder(list[_Port] | None)
 
 
 class PodDecoder:
-    """Turns a Pod's JSON into a `Pod`; equal labels, containers and owners are kept once among the pods it made.
+    """Decodes a Pod; pods share equal labels, containers and owners.
 
-    What pods of one template have in common stands in the same bytes, which are read once.
+    Pods of one template have these parts in the same bytes, which are decoded once.
 
-    Lenient where the API is: what is absent has a default, a quantity or time that cannot be read is left out. So is
-    what is far larger than anybody needs (`_LONGEST`, `_MOST`): such a pod has no labels, or no known containers.
-    `endpoint_serving` stays None: it is not in the Pod. A pod without a creation time counts as made at the epoch.
-    Raises msgspec.MsgspecError for what is no Pod.
+    Lenient as the API: absent fields have defaults, unreadable quantities and times are left out. So are oversized
+    parts (`_LONGEST`, `_MOST`): such a pod has no labels, or no known containers. `endpoint_serving` stays None: the
+    Pod does not hold it. A pod without a creation time counts as created at the epoch. Raises msgspec.MsgspecError for
+    anything but a Pod.
     """
 
     def __init__(self) -> None:
@@ -195,9 +195,9 @@ class PodDecoder:
 
 
 class _Shared(Generic[V]):
-    """Values made once for equal keys; forgets all of them when they have grown too large, which costs only memory.
+    """A cache of values by key; it is emptied when it has grown too large, which costs only memory.
 
-    Large ones are not kept at all: whoever writes one pod again and again would fill memory with them.
+    Large values are not cached: one pod, rewritten again and again, would fill memory with them.
     """
 
     def __init__(self) -> None:
@@ -205,7 +205,7 @@ class _Shared(Generic[V]):
         self._bytes = 0
 
     def once(self, key: K, make: Callable[[K], V], length: int) -> V:
-        """The value of this key, which is so many bytes long."""
+        """The value of this key of `length` bytes."""
         try:
             return self._known[key]
         except KeyError:
@@ -225,7 +225,7 @@ class _Labels(NamedTuple):
 
 
 class _Sight(NamedTuple):
-    """All that is seen of a container; `resources` and `ports` are still JSON."""
+    """The decoded parts of a container; `resources` and `ports` are still JSON."""
 
     name: str
     image: str
@@ -241,7 +241,7 @@ _NO_STATE = _State()
 
 
 def _bounded(body: msgspec.Raw) -> bytes:
-    """A piece of JSON; null where it is too long to be read."""
+    """A piece of JSON; null where it is longer than `_LONGEST`."""
     return bytes(body if len(memoryview(body)) <= _LONGEST else _NULL)
 
 
@@ -272,7 +272,7 @@ def _is_true(condition: WireCondition | None) -> bool:
 
 
 def _cost(text: str) -> int:
-    """A deletion cost as the ReplicaSet controller reads it: what is no 32-bit integer is 0."""
+    """A deletion cost as the ReplicaSet controller reads it: 0 for anything but a 32-bit integer."""
     if not _COST.fullmatch(text):
         return 0
     return cost if -(2**31) <= (cost := int(text)) < 2**31 else 0

@@ -1,7 +1,7 @@
-"""Keeps a collection of the API server in memory: lists it in pages, then watches it, for ever.
+"""Keeps a collection of the API server in memory: lists it in pages, then watches it until cancelled.
 
-No step holds the event loop for long: pages are decoded object by object, and work gives way every few milliseconds.
-Time without proof of life is bounded: a watch is asked to end within a minute, and a reconnect is proof.
+No step holds the event loop for long: pages are decoded object by object, and work yields every few milliseconds.
+A silent watch cannot hide a lost connection: it is asked to end within a minute, and each reconnect confirms the copy.
 """
 
 import asyncio
@@ -40,14 +40,14 @@ from adapter.telemetry.metrics import Metrics
 T = TypeVar("T")
 
 WATCH_SECONDS = (50, 60)
-"""A watch is asked to end after a random number of seconds in this range: with a reconnect well below 90 s."""
+"""A watch ends after a random number of seconds in this range, so that it reconnects well within 90 s."""
 SILENCE_SECONDS = 10.0
-"""So much later than it should have ended a silent watch is given up."""
+"""A silent watch is closed this long after it should have ended."""
 CONFIRMED_SECONDS = 90.0
-"""A copy without proof that it is current for so long is not believed, and listed anew before it is again."""
+"""A copy that was not confirmed for so long is not used, and is listed again before it is."""
 
 LARGEST_PAGE = 4_000_000
-"""Bytes of a page of several objects: what is scanned in one step."""
+"""Bytes of a page of several objects, which is scanned in one step."""
 
 _LIST_SECONDS = 60.0
 _FIRST_PAGE = 100
@@ -94,7 +94,7 @@ _EVENT = Decoder(_Event)
 
 
 class _TooDeep(MalformedAnswer):
-    """An answer of which something is nested deeper than it can be decoded."""
+    """A part of the answer is nested too deeply to decode."""
 
 
 def _nothing(_old: object, _new: object) -> None:
@@ -104,11 +104,10 @@ def _nothing(_old: object, _new: object) -> None:
 class Reflector(Generic[T]):
     """A live copy of one collection.
 
-    `decode` turns an object's JSON into what is kept; it copies what it keeps of a Raw, and raises
-    msgspec.MsgspecError for what it cannot read (the object then stays as it was last known). `on_event(old, new)` is
-    called for each object that is new (old None), different, or gone (new None); two that compare equal are not
-    different. `name` is the resource in metrics and logs, `namespace` the one that `path` names (empty: all of them);
-    `params` are selectors for list and watch.
+    `decode` turns an object's JSON into the item to keep; it copies what it needs of the Raw. Where it raises
+    msgspec.MsgspecError, the object's last known item stays. `on_event(old, new)` is called for each object that is
+    added (old None), changed, or deleted (new None); items that compare equal are unchanged. `name` is the resource in
+    metrics and logs, `namespace` the one in `path` (empty: all of them); `params` are selectors for list and watch.
     """
 
     def __init__(
@@ -130,11 +129,11 @@ class Reflector(Generic[T]):
         self.synced = asyncio.Event()
         """Set once the first list is complete."""
         self.answered = asyncio.Event()
-        """Set once the first list is complete, or the API server refused it: 403, or 404."""
+        """Set once the first list is complete, or refused with 403 or 404."""
         self.confirmed_at: float | None = None
-        """The API server's time of the last proof that the copy is current: list, watch connected, event, bookmark."""
+        """The API server's time at which a list, a watch's connect, an event or a bookmark last confirmed the copy."""
         self.trouble: KubeError | None = None
-        """What went wrong last, None once there was proof again."""
+        """The last error; None once the copy is confirmed again."""
         self._session = session
         self._path = path
         self._decode = decode
@@ -147,7 +146,7 @@ class Reflector(Generic[T]):
         self._backoff = Backoff()
         self._items: dict[str, T] = {}
         self._versions: dict[str, str] = {}
-        self._place: str | None = None
+        self._resume_from: str | None = None
         self._refusals = 0
         self._log_once = LogOnce()
 
@@ -158,58 +157,55 @@ class Reflector(Generic[T]):
 
     @property
     def silent(self) -> bool:
-        """Whether the copy is not to be believed: it was never complete, or nothing proved it for 90 s."""
+        """Whether the copy is incomplete, or was not confirmed for 90 s, so that it must not be used."""
         return self.confirmed_at is None or self._session.now() - self.confirmed_at > CONFIRMED_SECONDS
 
     async def run(self, *, until: tuple[type[KubeError], ...] = ()) -> None:
-        """List and watch until cancelled. What goes wrong is logged, counted and tried again.
-
-        Raises an error of the kinds in `until` instead.
-        """
+        """Lists and watches until cancelled. Errors are logged, counted and retried; those of `until` are raised."""
         while True:
             try:
-                # A watch that goes on after a long silence does not tell when it has caught up. A list does.
-                if self._place is None or self.silent:
+                # A watch resumed after a long silence does not say when it has caught up; a list does.
+                if self._resume_from is None or self.silent:
                     await self._list()
-                await self._watch(self._place or "")
+                await self._watch(self._resume_from or "")
             except until:
                 raise
             except KubeError as error:
-                await self._recover(error)
+                await self._retry(error)
 
     # --- list ---
 
     async def _list(self) -> None:
-        """Replace the copy; the old one is served until the new list is complete."""
+        """Replaces the copy; the old one is served until the new list is complete."""
         began = self._session.clock.monotonic()
-        found: dict[str, T] = {}
+        items: dict[str, T] = {}
         versions: dict[str, str] = {}
         slices = Slices()
         page = await self._fetch("", slices)
         as_of = self._session.now()
         while token := page.metadata.token:
-            # The API server takes as long to write a page as we to read one, so it writes the next one meanwhile.
+            # The API server needs as long to write a page as this process to read one: fetch the next one meanwhile.
             ahead = asyncio.ensure_future(self._fetch(token, slices))
             try:
-                await self._collect(page, found, versions, slices)
+                await self._collect(page, items, versions, slices)
                 page = await ahead
             finally:
                 ahead.cancel()
-        await self._collect(page, found, versions, slices)
-        await self._replace(found, versions, slices)
-        self._place = self._version_of(page.metadata)
+        await self._collect(page, items, versions, slices)
+        await self._replace(items, versions, slices)
+        self._resume_from = self._version_of(page.metadata)
         self._confirm(as_of)
         self.synced.set()
         self.answered.set()
         seconds = round(self._session.clock.monotonic() - began, 3)
-        _log.info("listed", resource=self.name, objects=len(found), seconds=seconds)
-        if len(found) >= _MANY:
+        _log.info("listed", resource=self.name, objects=len(items), seconds=seconds)
+        if len(items) >= _MANY:
             freeze_live_objects()
 
     async def _fetch(self, token: str, slices: Slices) -> _Page:
-        """One page, its objects not yet decoded. Its length follows from how large the objects were so far."""
+        """One page, its objects not yet decoded. The next page's length follows from the size of these objects."""
         body = await self._read_page(token)
-        await slices.breathe()  # joining the body was one step, finding the objects in it is the next
+        await slices.breathe()  # joining the body is one step, finding the objects in it the next
         try:
             page = _read(_PAGE, body, self._path)
         except _TooDeep:
@@ -220,7 +216,7 @@ class Reflector(Generic[T]):
         return page
 
     async def _read_page(self, token: str) -> bytes:
-        """A page's bytes. One that is too large is asked for again with fewer objects: anybody may write large ones."""
+        """A page's bytes. One that is too large is requested again with fewer objects: tenants may write large ones."""
         while True:
             params = {**self._params, "limit": str(self._limit), **({"continue": token} if token else {})}
             largest = LARGEST_PAGE if self._limit > 1 else LARGEST_ANSWER
@@ -231,30 +227,30 @@ class Reflector(Generic[T]):
                     raise
                 self._limit = max(1, self._limit // _SHORTER)
 
-    async def _collect(self, page: _Page, found: dict[str, T], versions: dict[str, str], slices: Slices) -> None:
+    async def _collect(self, page: _Page, items: dict[str, T], versions: dict[str, str], slices: Slices) -> None:
         for raw in page.items or ():
             meta = _read(_HEAD, raw, self._path).metadata
             known = self._known(meta, raw)
             if known is not None:
-                versions[meta.key], found[meta.key] = known
+                versions[meta.key], items[meta.key] = known
             await slices.breathe()
 
     def _known(self, meta: _Meta, raw: msgspec.Raw) -> tuple[str, T] | None:
-        """The object after its version; one that has not changed is not decoded again."""
+        """The object's version and item; an unchanged object is not decoded again."""
         key, version = meta.key, self._versions.get(meta.key)
         if version is not None and version == meta.resource_version:
             return version, self._items[key]
         try:
             return meta.resource_version, self._decode(raw)
         except msgspec.MsgspecError as error:
-            self._unreadable(key, error)
+            self._log_unreadable(key, error)
             return None if version is None else (version, self._items[key])
 
-    async def _replace(self, found: Mapping[str, T], versions: Mapping[str, str], slices: Slices) -> None:
-        for key in [key for key in self._items if key not in found]:
+    async def _replace(self, items: Mapping[str, T], versions: Mapping[str, str], slices: Slices) -> None:
+        for key in [key for key in self._items if key not in items]:
             self._drop(key)
             await slices.breathe()
-        for key, item in found.items():
+        for key, item in items.items():
             self._put(key, versions[key], item)
             await slices.breathe()
 
@@ -275,16 +271,16 @@ class Reflector(Generic[T]):
             self._confirm(self._session.now())
             async for line in lines:
                 try:
-                    self._take(line)
-                except _TooDeep:  # one object shall not blind the watch for all others
-                    self._take(await asyncio.to_thread(truncate_nesting, line))
+                    self._apply(line)
+                except _TooDeep:  # one object must not stop the watch of all others
+                    self._apply(await asyncio.to_thread(truncate_nesting, line))
                 await slices.breathe()
-        if self._place == place and self._session.clock.monotonic() - began < _AT_ONCE_SECONDS:
-            raise Unreachable(f"watch of {self._path}: ended at once and without a word")
-        self._well()
+        if self._resume_from == place and self._session.clock.monotonic() - began < _AT_ONCE_SECONDS:
+            raise Unreachable(f"watch of {self._path}: ended at once without an event")
+        self._recovered()
 
-    def _take(self, line: bytes) -> None:
-        """One line of the watch."""
+    def _apply(self, line: bytes) -> None:
+        """Applies one line of the watch."""
         event = _read(_EVENT, line, self._path)
         if event.type == "ERROR":
             raise error_from_answer(500, event.object, request=f"watch of {self._path}")
@@ -296,12 +292,12 @@ class Reflector(Generic[T]):
             known = self._known(meta, event.object)
             if known is not None:
                 self._put(meta.key, *known)
-        self._place = place
+        self._resume_from = place
         self._confirm(self._session.now())
-        self._well()
+        self._recovered()
 
     def _version_of(self, meta: ListMeta | _Meta) -> str:
-        """Where a watch may go on; from nowhere it would silently skip what was deleted meanwhile."""
+        """The version from which a watch resumes; without one it would miss objects deleted in between."""
         if not meta.resource_version:
             raise MalformedAnswer(f"{self._path}: an answer without resourceVersion")
         return meta.resource_version
@@ -328,7 +324,7 @@ class Reflector(Generic[T]):
         self._metrics.watch_proof.labels(self.name).set(moment)
         self._metrics.watch_objects.labels(self.name).set(len(self._items))
 
-    def _unreadable(self, key: str, error: Exception) -> None:
+    def _log_unreadable(self, key: str, error: Exception) -> None:
         self._metrics.errors.labels("unreadable_object").inc()
         _log.warning(
             "an object cannot be read, its last known form stays", resource=self.name, key=key, error=str(error)
@@ -336,36 +332,36 @@ class Reflector(Generic[T]):
 
     # --- trouble ---
 
-    def _well(self) -> None:
+    def _recovered(self) -> None:
         self._backoff.reset()
         self._refusals = 0
         if self._log_once.clear():
             _log.info("watch works again", resource=self.name)
 
-    async def _recover(self, error: KubeError) -> None:
+    async def _retry(self, error: KubeError) -> None:
         self._metrics.watch_restarts.labels(self.name, _reason(error)).inc()
         self._complain(error)
         if not isinstance(error, Gone):
             self.trouble = error
         if isinstance(error, Forbidden | NotFound):
             self.answered.set()
-        if not self._place_holds(error):
-            self._place = None
+        if not self._may_resume(error):
+            self._resume_from = None
         asked = error.retry_after if isinstance(error, ApiStatusError) else None
         first = self._backoff.failures == 0
         delay = self._backoff.next(asked)
-        if not (first and isinstance(error, Gone)):  # that is no fault of the server's: list at once
+        if not (first and isinstance(error, Gone)):  # the server is well: list at once
             await self._sleep(delay)
 
-    def _place_holds(self, error: KubeError) -> bool:
-        """Whether the watch may go on from where it was; a place that the server keeps refusing is given up."""
+    def _may_resume(self, error: KubeError) -> bool:
+        """Whether the watch may resume from its version; one that the server keeps refusing is dropped."""
         if isinstance(error, ServerError):
             self._refusals += 1
             return self._refusals < _REFUSALS
         return isinstance(error, Unreachable | CredentialsError | Unauthorized | Forbidden | TooManyRequests)
 
     def _complain(self, error: KubeError) -> None:
-        """Warn once of one kind of trouble, not at each attempt."""
+        """Warns once of one kind of error, not at each attempt."""
         if isinstance(error, Gone):
             _log.info("watch expired, listing anew", resource=self.name)
         elif self._log_once.is_new(type(error).__name__):

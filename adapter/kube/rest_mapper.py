@@ -1,4 +1,4 @@
-"""From a kind to its paths: discovery, and for custom resources where they keep their scale."""
+"""Maps a kind to its resource by discovery, and a custom resource to the paths of its scale."""
 
 import math
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ from adapter.runtime.single_flight import SingleFlight
 T = TypeVar("T")
 
 MISS_SECONDS = 30.0
-"""A kind that was not found is looked up again after so long."""
+"""A kind that was not found is looked up again after this."""
 HIT_SECONDS = 600.0
-"""And one that was found after so long; where that fails the old finding stays."""
+"""A kind that was found is looked up again after this; if that fails the old mapping stays."""
 LISTING_SECONDS = 10.0
-"""Kinds share a listing of discovery for so long, so that many unknown ones are no more questions than a few."""
+"""Kinds share a discovery document for this long, so that many unknown kinds cost no more requests than a few."""
 
 _UNREAD = "its definition, which says where it is, may not be read: {}; manifests/base/rbac.yaml has the right for it"
 _GROUPS = "/apis"
@@ -38,9 +38,10 @@ _BUILT_IN = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestMapping:
-    """A kind as the API server serves it. `paths` is None where the scale is nowhere in the object, or not known.
+    """A kind as the API server serves it, as client-go's RESTMapping, with the paths of its scale.
 
-    `hint` then says what keeps it from being known; empty where nothing does.
+    `paths` is None where the object does not hold its scale, or where that is unknown; `hint` then says why it is
+    unknown.
     """
 
     group: str
@@ -83,7 +84,7 @@ class _Finding:
 
 
 class _Listings:
-    """What discovery lists, shared by all kinds for `LISTING_SECONDS`; only answers are remembered, never failures."""
+    """Discovery documents, shared by all kinds for LISTING_SECONDS; failures are not cached."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -104,12 +105,12 @@ class _Listings:
         return _decode(body, ApiResourceList).resources
 
     def forget(self, api_version: str) -> None:
-        """Have this group version, and the list of all, read anew."""
+        """Drops the documents of this group version and of all groups."""
         for listing in (_GROUPS, group_version(api_version)):
             self._bodies.pop(listing, None)
 
     async def _is_listed(self, api_version: str) -> bool:
-        """Whether the group version may be asked about: what nobody serves is never asked for by its own name."""
+        """Whether the group version may be requested: one that is not served is never requested by its name."""
         if api_version in _CERTAIN:
             return True
         if "/" not in api_version:  # the core group has one version
@@ -133,7 +134,7 @@ class _Listings:
 
 
 class RestMapper:
-    """Looks kinds up, and remembers them."""
+    """Finds the mapping of a kind, and caches it."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -142,9 +143,9 @@ class RestMapper:
         self._flights: SingleFlight[tuple[str, str], _Finding] = SingleFlight()
 
     async def find(self, api_version: str, kind: str, *, anew: bool = False) -> RestMapping:
-        """The resource of a kind. Raises UnknownKind where there is none, another KubeError where that is not known.
+        """The mapping of a kind. Raises UnknownKind where there is none, another KubeError where discovery fails.
 
-        `anew`: not as it was remembered, but as a listing of the past 10 s has it.
+        `anew` ignores the cached mapping; a discovery document of the past 10 s still counts.
         """
         for fault in kind_faults(api_version, kind):
             raise UnknownKind(str(fault))
@@ -157,14 +158,14 @@ class RestMapper:
         return finding.resource
 
     async def scalable(self, api_version: str, kind: str, *, anew: bool = False) -> RestMapping:
-        """As `find`, and UnknownKind too where the kind has no scale subresource."""
+        """As `find`; raises UnknownKind too where the kind has no scale subresource."""
         resource = await self.find(api_version, kind, anew=anew)
         if not resource.has_scale:
             raise UnknownKind(f"{kind} ({api_version}) cannot be scaled: it has no scale subresource")
         return resource
 
     def forget(self, api_version: str, kind: str) -> None:
-        """Have a kind looked up anew, and no listing believed that is older: it may have gone, or come back changed."""
+        """Drops a kind and the documents it came from: it may be gone, or served in another way."""
         finding = self._found.pop((api_version, kind), None)
         if finding is not None and finding.resource is not None:
             self._listings.forget(api_version)
@@ -223,7 +224,7 @@ class RestMapper:
 
 
 def scale_paths(crd: CustomResourceDefinition, version: str) -> ScalePaths | None:
-    """Where this version of a custom resource keeps its scale; None where it has none."""
+    """The scale paths of this version of a custom resource; None where it has no scale."""
     for one in crd.spec.versions:
         if one.name == version and one.subresources and one.subresources.scale:
             scale = one.subresources.scale

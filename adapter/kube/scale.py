@@ -1,4 +1,4 @@
-"""The live scale of a target, read when a count is asked for: "hold" is an absolute number, an old one is wrong."""
+"""The live scale of a target, read for each request: a held count is absolute, so a stale one would be wrong."""
 
 import time
 from collections.abc import Callable
@@ -17,11 +17,11 @@ DEADLINE_SECONDS = 0.5
 REUSE_SECONDS = 1.0
 FALLBACK_SECONDS = 5.0
 _PATHS = 10_000
-_UNREAD = "{cause}; and no watched count was proven within 5 s"
+_UNREAD = "{cause}; and no watched count was confirmed within 5 s"
 
 
 class ScaleReader:
-    """Reads scale subresources: one request per path under way, at most one a second, half a second each."""
+    """Reads scale subresources: at most one request a second and one at a time per path, with a deadline of 0.5 s."""
 
     def __init__(
         self, session: Session, metrics: Metrics | None = None, *, timer: Callable[[], float] = time.monotonic
@@ -30,11 +30,11 @@ class ScaleReader:
         self._metrics = metrics or Metrics()
         self._timer = timer
         self._flights: SingleFlight[str, Scale | KubeError] = SingleFlight()
-        # Failures are kept as well: a slow API server is asked once a second, too.
+        # Failures are cached as well, so that a slow API server gets one request a second, too.
         self._answers: TTLCache[str, Scale | KubeError] = TTLCache(_PATHS, REUSE_SECONDS, timer=timer)
 
     async def read(self, scale_path: str, watched: Scale | None, confirmed_at: float | None) -> Scale:
-        """The scale at this path, at most a second old; if that fails the watched one, proven within 5 s.
+        """The scale at this path, at most a second old; if that fails the watched one, confirmed within 5 s.
 
         `confirmed_at` is in the API server's time. Raises a KubeError that names the path and the cause.
         """
@@ -52,7 +52,7 @@ class ScaleReader:
         return fallback
 
     async def close(self) -> None:
-        """Cancel the reads under way."""
+        """Cancels the reads under way."""
         await self._flights.close()
 
     def _confirmed(self, watched: Scale | None, confirmed_at: float | None) -> Scale | None:

@@ -5,8 +5,8 @@
 
 An absent key satisfies `!=` and `notin`; `>` and `<` compare 64-bit integers and nothing else satisfies them.
 
-A selector comes from whoever writes a workload or sends a request, so its length and the number of its parts are
-bounded: reading the largest takes 3 ms. Selectors of workloads have a handful of requirements.
+Tenants write selectors in workloads and requests, so their length and the number of their parts are bounded: parsing
+the largest takes 3 ms. Selectors of workloads have a handful of requirements.
 """
 
 import functools
@@ -33,7 +33,7 @@ _SMALL_COMMAS = 8
 
 
 class SelectorError(ValueError):
-    """The text is no label selector; the message names the text and the fault."""
+    """The text is not a label selector; the message names the text and the fault."""
 
 
 class Operator(StrEnum):
@@ -94,7 +94,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
-    """All requirements together, sorted; none at all matches everything. `str` gives the canonical text."""
+    """All requirements, sorted; an empty selector matches everything. `str` gives the canonical text."""
 
     requirements: tuple[Requirement, ...] = ()
 
@@ -107,14 +107,14 @@ class LabelSelector:
 
 
 def is_small(text: str) -> bool:
-    """Whether a text, percent-encoded or not, is small enough to be kept with what it means."""
+    """Whether a text, percent-encoded or not, is small enough to be cached."""
     return len(text) <= _SMALL_LENGTH and text.count(",") + text.count("%2C") + text.count("%2c") <= _SMALL_COMMAS
 
 
 def parse_selector(text: str) -> LabelSelector:
-    """Read a selector. Raises SelectorError, whose message names the fault and what was expected.
+    """Parses a selector. Raises SelectorError, which names the fault and what was expected.
 
-    What small texts mean is kept, for the same few come back all the time.
+    Small texts are cached: the same few occur again and again.
     """
     return _kept(text) if is_small(text) else _parsed(text)
 
@@ -126,21 +126,21 @@ def _kept(text: str) -> LabelSelector:
 
 def _parsed(text: str) -> LabelSelector:
     reader = _Reader(text)
-    found: set[Requirement] = set()
+    requirements: set[Requirement] = set()
     if not reader.done:
-        found.add(_requirement(reader))
+        requirements.add(_requirement(reader))
         while not reader.done:
             reader.take_symbol(",")
-            found.add(_requirement(reader))
-            if len(found) > MOST_REQUIREMENTS:
+            requirements.add(_requirement(reader))
+            if len(requirements) > MOST_REQUIREMENTS:
                 raise reader.refusal(f"it has more than {MOST_REQUIREMENTS} requirements, and no more are read")
-    if sum(len(each.values) for each in found) > MOST_SELECTOR_VALUES:
+    if sum(len(each.values) for each in requirements) > MOST_SELECTOR_VALUES:
         raise reader.refusal(f"it lists more than {MOST_SELECTOR_VALUES} values, and no more are read")
-    return LabelSelector(tuple(sorted(found)))
+    return LabelSelector(tuple(sorted(requirements)))
 
 
 def canonical(text: str) -> str:
-    """The canonical text of a selector; what is none comes back as it is."""
+    """The canonical text of a selector; an invalid one comes back unchanged."""
     try:
         return str(parse_selector(text))
     except SelectorError:
@@ -156,12 +156,12 @@ def from_label_selector(
     if len(match_labels or ()) + len(match_expressions) > MOST_REQUIREMENTS or listed > MOST_SELECTOR_VALUES:
         most = f"{MOST_REQUIREMENTS} requirements and {MOST_SELECTOR_VALUES} values"
         raise SelectorError(f"the selector has more than {most}, and no more are read")
-    found = {Requirement(key, Operator.IN, (value,)) for key, value in (match_labels or {}).items()}
+    requirements = {Requirement(key, Operator.IN, (value,)) for key, value in (match_labels or {}).items()}
     for key, operator, values in match_expressions:
         if operator not in _EXPRESSIONS:
             raise SelectorError(f"{operator!r} is no operator of matchExpressions; {', '.join(_EXPRESSIONS)} are")
-        found.add(Requirement(key, _EXPRESSIONS[operator], tuple(sorted(set(values)))))
-    return LabelSelector(tuple(sorted(found)))
+        requirements.add(Requirement(key, _EXPRESSIONS[operator], tuple(sorted(set(values)))))
+    return LabelSelector(tuple(sorted(requirements)))
 
 
 _EXPRESSIONS = {
@@ -207,8 +207,8 @@ class _Reader:
         self.take()
 
     def fault(self, expected: str) -> SelectorError:
-        found = repr(self.peek()[:80]) if self.peek() else "the end"
-        return SelectorError(f"selector {self._text[:120]!r}: found {found} where {expected} belongs")
+        token = repr(self.peek()[:80]) if self.peek() else "the end"
+        return SelectorError(f"selector {self._text[:120]!r}: found {token} where {expected} belongs")
 
     def refusal(self, what: str) -> SelectorError:
         return SelectorError(f"selector {self._text[:120]!r}: {what}")

@@ -15,6 +15,7 @@ import aiohttp
 from yarl import URL
 
 from adapter.kube import credentials
+from adapter.kube.api import JSON
 from adapter.kube.credentials import ClusterAccess, CredentialKeeper, Load
 from adapter.kube.errors import KubeError, TimedOut, TooLarge, Unreachable, error_from_answer
 from adapter.runtime.answer_budget import (
@@ -40,7 +41,6 @@ _OK = range(200, 300)
 _UNAUTHORIZED = 401
 _USER_AGENT = f"effective-load/{package_version()}"
 
-
 LARGEST_ANSWER = 16 * MIB
 """Bytes of an answer: an object has a few MiB at most, and lists are read in pages."""
 LARGEST_LINE = 16 * MIB
@@ -49,7 +49,7 @@ LARGEST_LINE = 16 * MIB
 
 @dataclass(frozen=True, slots=True)
 class ApiResponse:
-    """An answer within 2xx; header names in any case."""
+    """A 2xx answer; header names are case-insensitive."""
 
     status: int
     headers: Mapping[str, str]
@@ -57,9 +57,9 @@ class ApiResponse:
 
 
 class ServerClock:
-    """Epoch seconds as the API server counts them: a monotonic clock plus the median of the last offsets seen.
+    """The API server's time in epoch seconds: the monotonic clock plus the median of its last offsets.
 
-    Until a header was seen it is this machine's clock. The median may move it by fractions of a second either way.
+    Before the first `Date` header it is this machine's time. The median may move it by a fraction of a second.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
@@ -69,12 +69,12 @@ class ServerClock:
         self._offset = wall() - monotonic()
 
     def observe(self, date: str) -> None:
-        """Take in a `Date` header that arrived just now; one that cannot be read is passed over."""
+        """Records a `Date` header that has just arrived; an unreadable one is ignored."""
         try:
-            told = email.utils.parsedate_to_datetime(date).timestamp()
+            server_time = email.utils.parsedate_to_datetime(date).timestamp()
         except (ValueError, OverflowError):
             return
-        self._offsets.append(told + _HALF_SECOND - self.monotonic())
+        self._offsets.append(server_time + _HALF_SECOND - self.monotonic())
         self._offset = statistics.median(self._offsets)
 
     def now(self) -> float:
@@ -83,15 +83,14 @@ class ServerClock:
 
     @property
     def skew(self) -> float:
-        """Seconds by which this machine's clock is ahead of the API server's; 0 until the latter is known."""
+        """Seconds by which this machine's clock is ahead of the API server's; 0 until that is known."""
         return self._wall() - self.now() if self._offsets else 0.0
 
 
 class Session:
-    """One connection pool to one API server. Everything it raises is a KubeError.
+    """One connection pool to one API server. All its errors are KubeErrors.
 
-    `now()` is the API server's time. A refusal for lack of authentication (401) loads the credentials anew and asks
-    once more.
+    `now()` is the API server's time. After a 401 the credentials are loaded again and the request is repeated once.
     """
 
     def __init__(
@@ -109,13 +108,16 @@ class Session:
         self._http = aiohttp.ClientSession(
             connector=Connector(limit=0),
             cookie_jar=aiohttp.DummyCookieJar(),
-            # Compressing costs the API server and us more than the cluster's network gains.
+            # Compression costs both ends more time than the cluster's network saves.
             headers={"User-Agent": _USER_AGENT, "Accept-Encoding": "identity"},
         )
 
     @classmethod
     async def open(cls, kubeconfig: str | None = None, *, metrics: Metrics | None = None) -> Self:
-        """A session by the file named, else in-cluster, else KUBECONFIG or ~/.kube/config. Raises CredentialsError."""
+        """A session from the given kubeconfig, else in-cluster, else KUBECONFIG or ~/.kube/config.
+
+        Raises CredentialsError.
+        """
         session = cls(credentials.choose_credentials(kubeconfig), metrics=metrics)
         try:
             await session._keeper.current()
@@ -125,7 +127,7 @@ class Session:
         return session
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Closes the connections."""
         await self._keeper.close()
         await self._http.close()
 
@@ -151,13 +153,13 @@ class Session:
         path: str,
         *,
         params: Mapping[str, str] | None = None,
-        accept: str = "application/json",
-        timeout: float = 10.0,  # noqa: ASYNC109  a deadline is part of what is asked here
+        accept: str = JSON,
+        timeout: float = 10.0,  # noqa: ASYNC109  the deadline is part of the request
         largest: int = LARGEST_ANSWER,
     ) -> bytes:
         """The body of a GET, of `largest` bytes at most.
 
-        `path` starts with `/`, `timeout` is in seconds and for all of it.
+        `path` starts with `/`; `timeout` in seconds covers the whole request.
         """
         response = await self.request("GET", path, params=params, accept=accept, timeout=timeout, largest=largest)
         return response.body
@@ -171,8 +173,8 @@ class Session:
         limit: Limit,
         timeout: float = 10.0,  # noqa: ASYNC109  see `get`
     ) -> AsyncIterator[Body]:
-        """The body of a GET to a source, counted by the budget of answers until this context ends."""
-        question = _Question("GET", path, None, {"Accept": "application/json"})
+        """The body of a GET to a load source, counted by the answer budget until this context ends."""
+        question = _Question("GET", path, None, {"Accept": JSON})
         async with self._budget.reserve(source) as reservation:
             yield (await self._whole(question, timeout, limit, reservation)).body
 
@@ -183,12 +185,12 @@ class Session:
         *,
         params: Mapping[str, str] | None = None,
         body: bytes | None = None,
-        content_type: str = "application/json",
-        accept: str = "application/json",
+        content_type: str = JSON,
+        accept: str = JSON,
         timeout: float = 10.0,  # noqa: ASYNC109  see `get`
         largest: int = LARGEST_ANSWER,
     ) -> ApiResponse:
-        """The whole answer of a request within 2xx; anything else is raised as the ApiStatusError it stands for."""
+        """The whole 2xx answer of a request. Raises the ApiStatusError of any other."""
         headers = {"Accept": accept}
         if body is not None:
             headers["Content-Type"] = content_type
@@ -212,11 +214,11 @@ class Session:
     async def stream(
         self, path: str, params: Mapping[str, str] | None = None, *, idle: float = 75.0
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The lines of an answer without end; silence of more than `idle` seconds raises TimedOut.
+        """The lines of an endless answer. Raises TimedOut after `idle` seconds of silence.
 
-        A line of more than LARGEST_LINE raises TooLarge, an end in the middle of one Unreachable.
+        Raises TooLarge for a line of more than LARGEST_LINE bytes, Unreachable for an incomplete one.
         """
-        question = _Question("GET", path, params, {"Accept": "application/json"}, idle=idle)
+        question = _Question("GET", path, params, {"Accept": JSON}, idle=idle)
         answer = await self._opened(question)
         lines = _lines(question, answer)
         try:
@@ -226,7 +228,7 @@ class Session:
             _abandon(answer)
 
     async def _opened(self, question: "_Question") -> aiohttp.ClientResponse:
-        """The answer within 2xx, its body not yet read."""
+        """The 2xx answer, its body not yet read."""
         with _translated(question, lambda: f"no answer within {_HEADERS_SECONDS:g} s"):
             async with asyncio.timeout(_HEADERS_SECONDS):
                 answer = await self._ask(question)
@@ -292,7 +294,7 @@ class _Whole(NamedTuple):
 async def _body(
     question: _Question, answer: aiohttp.ClientResponse, limit: Limit, reservation: Reservation | None
 ) -> Body:
-    """The body of an answer within 2xx; anything else is raised."""
+    """The body of a 2xx answer. Raises the ApiStatusError of any other."""
     body = await read_body(answer, limit, reservation)
     if answer.status in _OK:
         return body
@@ -303,7 +305,7 @@ async def _body(
 
 
 def _abandon(answer: aiohttp.ClientResponse) -> None:
-    """Drop an answer that has no end; closing alone would wait for the other side's goodbye (TLS) for ever."""
+    """Drops an endless answer; closing alone would wait for the TLS close of the other side for ever."""
     transport = answer.connection.transport if answer.connection is not None else None
     answer.close()
     if transport is not None:
@@ -311,7 +313,7 @@ def _abandon(answer: aiohttp.ClientResponse) -> None:
 
 
 async def _lines(question: _Question, answer: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
-    """Lines as they arrive; unlike the reader's own `readline` of more than its buffer."""
+    """Lines as they arrive; unlike aiohttp's own `readline`, longer ones than its buffer too."""
     pending = bytearray()
     chunks = answer.content.iter_any()
     while True:
@@ -334,7 +336,7 @@ async def _lines(question: _Question, answer: aiohttp.ClientResponse) -> AsyncGe
 
 @contextlib.contextmanager
 def _translated(question: _Question, late: Callable[[], str]) -> Iterator[None]:
-    """Turns what the transport raises into errors of this room."""
+    """Translates errors of the transport into KubeErrors."""
     try:
         yield
     except KubeError:

@@ -1,4 +1,4 @@
-"""Scale targets of any kind: their scale as their own object tells it, and how their rollout stands."""
+"""Scale targets of any kind: the scale and the rollout in their own object."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,9 +15,9 @@ from adapter.runtime.times import parse_time
 
 @dataclass(frozen=True, slots=True)
 class ScalePaths:
-    """Where an object keeps its scale, as dotted paths (`.spec.replicas`); `selector` is empty where it keeps none.
+    """The dotted paths of an object's scale (`.spec.replicas`); `selector` is empty where it has none.
 
-    `built_in`: replicas default to 1, and the selector is the object under that path, not a text.
+    `built_in`: replicas default to 1, and the selector is an object, not a text.
     """
 
     replicas: str
@@ -31,7 +31,7 @@ BUILT_IN = ScalePaths(".spec.replicas", ".status.replicas", ".spec.selector", bu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetObject:
-    """A scale target as watched; `scale` is None where its object does not tell."""
+    """A scale target as watched; `scale` is None where its object does not hold it."""
 
     namespace: str
     target: Target
@@ -45,7 +45,7 @@ _OBJECT = Decoder(AnyObject)
 def target_decoder(
     api_version: str, kind: str, paths: ScalePaths | None
 ) -> Callable[[bytes | msgspec.Raw], TargetObject]:
-    """A decoder for the objects of one kind; items of a list do not carry their kind, hence the names given here."""
+    """A decoder for the objects of one kind; items of a list lack their kind, so it is given here."""
 
     def decode(body: bytes | msgspec.Raw) -> TargetObject:
         return _target_object(_OBJECT.decode(body), api_version, kind, paths)
@@ -53,14 +53,14 @@ def target_decoder(
     return decode
 
 
-def watched_scale(found: AnyObject, paths: ScalePaths | None) -> Scale | None:
-    """The scale that the scale subresource would answer for this object; None where that would be an error.
+def watched_scale(item: AnyObject, paths: ScalePaths | None) -> Scale | None:
+    """The scale that the scale subresource would return for this object; None where that would fail.
 
-    An empty selector means that the object tells none, not that it selects everything.
+    An empty selector means that the object has none, not that it selects everything.
     """
     if paths is None:
         return None
-    tree = {"spec": found.spec or {}, "status": found.status or {}}
+    tree = {"spec": item.spec or {}, "status": item.status or {}}
     replicas = _count(_at(tree, paths.replicas))
     if replicas is None and paths.built_in:
         replicas = 1
@@ -71,9 +71,9 @@ def watched_scale(found: AnyObject, paths: ScalePaths | None) -> Scale | None:
     return None if selector is None else Scale(replicas=replicas, status_replicas=status_replicas, selector=selector)
 
 
-def _target_object(found: AnyObject, api_version: str, kind: str, paths: ScalePaths | None) -> TargetObject:
-    progressing = _condition(found, "Progressing")
-    meta = found.metadata
+def _target_object(item: AnyObject, api_version: str, kind: str, paths: ScalePaths | None) -> TargetObject:
+    progressing = _condition(item, "Progressing")
+    meta = item.metadata
     return TargetObject(
         namespace=meta.namespace,
         target=Target(
@@ -85,14 +85,14 @@ def _target_object(found: AnyObject, api_version: str, kind: str, paths: ScalePa
             progressing_since=parse_time(progressing.last_update_time or progressing.last_transition_time),
         ),
         labels=bounded_labels(meta.labels),
-        scale=watched_scale(found, paths),
+        scale=watched_scale(item, paths),
     )
 
 
-def _condition(found: AnyObject, kind: str) -> Condition:
-    """The condition of this type; an empty one where there is none, or the object writes conditions another way."""
+def _condition(item: AnyObject, kind: str) -> Condition:
+    """The condition of this type; an empty one where it is absent or conditions have another form."""
     try:
-        conditions = msgspec.convert((found.status or {}).get("conditions") or [], list[Condition], strict=False)
+        conditions = msgspec.convert((item.status or {}).get("conditions") or [], list[Condition], strict=False)
     except msgspec.ValidationError:
         return Condition()
     return next((condition for condition in conditions if condition.type == kind), Condition())
@@ -110,7 +110,7 @@ def _count(value: Any) -> int | None:
 
 
 def _selector(value: Any) -> str | None:
-    """Canonical text of a text, a LabelSelector or a ReplicationController's map of labels; None for nonsense."""
+    """Canonical text of a text, a LabelSelector or a ReplicationController's map of labels; None if invalid."""
     if not isinstance(value, dict):
         return selectors.canonical(value) if isinstance(value, str) else ""
     try:

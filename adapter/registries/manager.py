@@ -24,7 +24,7 @@ from adapter.settings.registries import (
     ZooKeeperRegistry,
 )
 from adapter.telemetry.metrics import Metrics
-from adapter.telemetry.registries import RegistryRow
+from adapter.telemetry.rows import RegistryRow
 
 _log = structlog.get_logger(__name__)
 

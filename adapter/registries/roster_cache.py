@@ -18,7 +18,7 @@ from adapter.registries.roster import Answer, AnswerHistory, OnChange, ServiceKe
 from adapter.runtime.source_errors import SourceError
 from adapter.settings.registries import EurekaRegistry, HttpRegistry, NacosRegistry, Registry, ZooKeeperRegistry
 from adapter.telemetry.metrics import Metrics
-from adapter.telemetry.registries import RegistryRow
+from adapter.telemetry.rows import RegistryRow
 
 INSTANCE_STATES = ("in", "out", "unhealthy")
 

@@ -1,1 +1,1 @@
-"""What knows nothing of the field: back-off, slices of long work, single flights, HTTP with bounds, faults."""
+"""Helpers that know nothing of Kubernetes: back-off, slices of long work, single flight, bounded HTTP, faults."""

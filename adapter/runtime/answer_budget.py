@@ -1,10 +1,10 @@
-"""Bounds on what other servers answer: each answer by its source's own limit, all of them together by one budget.
+"""Bounds the answers of other servers: each by its source's limit, all together by one budget of memory.
 
-Bytes count as they are after unpacking, and are judged while they arrive. Whoever reads a large answer takes all that
-it may need at once, so nobody waits while holding a part. The deadline of a request covers the wait too.
+Bytes count after unpacking, and are checked as they arrive. The reader of a large answer reserves all that it may need
+at once, so none waits while holding a part. A request's deadline covers the wait, too.
 
-A source has at most one large answer at a time; other sources wait in the order in which they asked. So one source,
-however slow and however many its answers, delays its own answers only, while the budget has room for the others.
+A source holds at most one reservation; sources wait in the order of their requests. So a slow source with many answers
+delays only its own, as long as the budget has room for the others.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from adapter.runtime.source_errors import AnswerTooLarge
 
 MIB = 1024 * 1024
 FREE_BYTES = 256 * 1024
-"""An answer takes nothing from the budget up to here: connections are few, and most answers are small."""
+"""Answers up to this size reserve nothing: connections are few, and most answers are small."""
 SEGMENT_BYTES = 64 * 1024
 DIGESTED_BYTES = 1024 * 1024
 TOTAL_BYTES = 128 * MIB
@@ -26,13 +26,13 @@ TOTAL_KEY = "answers.maxTotalMiB"
 
 
 class Limit(NamedTuple):
-    """The bytes that an answer of a source may have, and the settings' key that says so (empty: none does)."""
+    """The largest answer of a source in bytes, and the settings' key that sets it (empty: none)."""
 
     size: int
     key: str = ""
 
     def check(self, size: int) -> None:
-        """Raises AnswerTooLarge where an answer of `size` bytes is over the limit."""
+        """Raises AnswerTooLarge for more than the limit."""
         if size <= self.size:
             return
         if self.key:
@@ -43,7 +43,7 @@ class Limit(NamedTuple):
 
 
 class AnswerBudget:
-    """Bytes of answers that may be in memory at once, before they are decoded."""
+    """The bytes of undecoded answers that may be in memory at once."""
 
     def __init__(self, total: int = TOTAL_BYTES) -> None:
         self._total = total
@@ -53,17 +53,17 @@ class AnswerBudget:
 
     @property
     def taken(self) -> int:
-        """The bytes that are taken now."""
+        """The reserved bytes."""
         return sum(self._taken.values())
 
     def resize(self, total: int) -> None:
-        """Change the bytes; what is taken stays so."""
+        """Changes the budget; reservations stay."""
         self._total = total
         self._serve()
 
     @contextlib.asynccontextmanager
     async def reserve(self, source: str) -> AsyncIterator["Reservation"]:
-        """Room for one answer of a source, taken when the answer turns out to be large; given back at the end."""
+        """A reservation for one answer of a source, made when the answer proves large, released at the end."""
         reservation = Reservation(self, source)
         try:
             yield reservation
@@ -73,7 +73,7 @@ class AnswerBudget:
                 self._serve()
 
     async def take(self, source: str, size: int) -> None:
-        """Wait until the bytes are free; one that needs more than all has them all."""
+        """Waits until the bytes are free; a request for more than the whole budget gets all of it."""
         future = asyncio.get_running_loop().create_future()
         entry = (source, size, future)
         self._waiting.append(entry)
@@ -89,7 +89,7 @@ class AnswerBudget:
             raise
 
     def _serve(self) -> None:
-        """Give to those who wait, in their order: the first that does not fit keeps its place before all behind it."""
+        """Grants waiting requests in their order; the first that does not fit holds up all behind it."""
         for entry in list(self._waiting):
             source, size, future = entry
             if source in self._taken:
@@ -103,7 +103,7 @@ class AnswerBudget:
 
 
 class Reservation:
-    """One answer's part of the budget. `waiting`: it has asked for its part and not got it."""
+    """One answer's part of the budget. `waiting`: it is requested and not yet granted."""
 
     def __init__(self, budget: AnswerBudget, source: str) -> None:
         self._budget = budget
@@ -112,7 +112,7 @@ class Reservation:
         self.waiting = False
 
     async def take(self, size: int) -> None:
-        """Wait for so many bytes, unless there are some already."""
+        """Waits for `size` bytes, unless some are held already."""
         if self.held:
             return
         self.waiting = True
@@ -120,7 +120,7 @@ class Reservation:
         self.held, self.waiting = True, False
 
     def late(self, seconds: float) -> str:
-        """What to say of a request that had no answer within its deadline."""
+        """The sentence for a request without an answer within its deadline."""
         waited = f", waiting for memory that other answers hold ({TOTAL_KEY})" if self.waiting else ""
         return f"no answer within {seconds:g} s{waited}"
 
@@ -130,7 +130,7 @@ class _Content(Protocol):
 
 
 class IncomingResponse(Protocol):
-    """What is read of a response of aiohttp."""
+    """The part of an aiohttp response that is read."""
 
     @property
     def content(self) -> "_Content": ...
@@ -156,7 +156,7 @@ class Body:
         return self._size
 
     def append(self, chunk: bytes) -> None:
-        """Put some bytes to the end."""
+        """Appends bytes."""
         self._size += len(chunk)
         if self._segments and len(self._segments[-1]) + len(chunk) <= SEGMENT_BYTES:
             self._segments[-1] += chunk
@@ -164,17 +164,17 @@ class Body:
             self._segments.append(bytearray(chunk))
 
     def pop(self) -> bytearray:
-        """Take the first segment away; empty at the end."""
+        """Removes and returns the first segment; empty at the end."""
         segment = self._segments.popleft() if self._segments else bytearray()
         self._size -= len(segment)
         return segment
 
     def start(self, size: int) -> bytes:
-        """The first bytes, so many at most; they stay."""
+        """The first `size` bytes at most; they stay."""
         return bytes(self._segments[0][:size]) if self._segments else b""
 
     def digest(self) -> bytes:
-        """What tells this answer from any other; empty for one that is too large to look at in one step."""
+        """A digest of the answer; empty for one that is too large to hash in one step."""
         if len(self) > DIGESTED_BYTES:
             return b""
         digest = hashlib.sha256()
@@ -183,7 +183,7 @@ class Body:
         return digest.digest()
 
     def whole(self) -> bytes:
-        """All bytes in one; for answers that are small."""
+        """All bytes in one block; for small answers."""
         return b"".join(self._segments)
 
 
@@ -202,7 +202,7 @@ async def read_body(response: IncomingResponse, limit: Limit, reservation: Reser
 
 
 async def discard_body(response: IncomingResponse, limit: Limit) -> None:
-    """Read past the body and keep nothing of it. Raises AnswerTooLarge as `read_body`."""
+    """Reads the body and drops it. Raises AnswerTooLarge as `read_body`."""
     size = 0
     async for chunk in response.content.iter_any():
         size += len(chunk)
@@ -210,4 +210,4 @@ async def discard_body(response: IncomingResponse, limit: Limit) -> None:
 
 
 ANSWERS = AnswerBudget()
-"""The budget of this process: its memory is one, so its budget is too."""
+"""The budget of this process."""

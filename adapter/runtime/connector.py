@@ -1,4 +1,4 @@
-"""Connections that end when they are told to."""
+"""An aiohttp connector that closes abandoned TLS connections at once."""
 
 import asyncio
 import contextlib
@@ -10,21 +10,21 @@ from weakref import WeakSet
 import aiohttp
 
 _TURNS = 10
-"""Turns of the event loop in which a transport sees that its socket has ended, and lets go of it."""
+"""Passes of the event loop in which a transport notices its closed socket and releases it."""
 _TLS = re.compile(r" ssl:(<[^>]*>|\w+)")
-"""What aiohttp says of TLS in its errors: a flag, or the address of an object, which differs each time."""
+"""The TLS part of aiohttp's errors: a flag, or the address of an object, which differs each time."""
 
 
 def error_text(error: Exception) -> str:
-    """What went wrong on a connection, in words that stay the same while that does; never empty."""
+    """The text of a connection's error, equal for equal errors; never empty."""
     return _TLS.sub("", str(error)) or type(error).__name__
 
 
 class Connector(aiohttp.TCPConnector):
     """Connections to other servers, at most `limit` at a time (0: any number).
 
-    `close` ends also those on which a question was given up: aiohttp closes such a one and forgets it, and in TLS that
-    waits for the other side's goodbye, for half a minute where none comes.
+    `close` also ends connections of abandoned requests. aiohttp closes such a connection and forgets it, but TLS then
+    waits half a minute for the close of the other side.
     """
 
     def __init__(self, *, limit: int) -> None:
@@ -32,16 +32,16 @@ class Connector(aiohttp.TCPConnector):
         super().__init__(limit=limit, socket_factory=self._socket)
 
     def _socket(self, address: tuple[Any, ...]) -> socket.socket:
-        made = socket.socket(*address[:3])
-        self._sockets.add(made)
-        return made
+        connection = socket.socket(*address[:3])
+        self._sockets.add(connection)
+        return connection
 
     async def close(self, *, abort_ssl: bool = False) -> None:
-        """End all connections now."""
+        """Closes all connections now."""
         await super().close(abort_ssl=abort_ssl)
-        for left in self._open():
+        for open_socket in self._open():
             with contextlib.suppress(OSError):
-                left.shutdown(socket.SHUT_RDWR)
+                open_socket.shutdown(socket.SHUT_RDWR)
         for _ in range(_TURNS):
             if not self._open():
                 return

@@ -1,7 +1,7 @@
-"""JSON decoders that fail in one way: with msgspec.MsgspecError, whatever the bytes are.
+"""JSON decoders whose only error is msgspec.MsgspecError.
 
-msgspec's own also raise RecursionError for what is nested deeper than Python's stack allows, and UnicodeDecodeError for
-a text that is not UTF-8. Whoever may write an object of Kubernetes, or an answer, can bring about both.
+msgspec's own also raise RecursionError for JSON nested deeper than Python's stack allows, and UnicodeDecodeError for
+text that is not UTF-8. Any tenant or server can cause both.
 """
 
 import re
@@ -10,14 +10,14 @@ from typing import Any, Generic, TypeVar, overload
 import msgspec
 
 DEEPEST_OBJECT = 100
-"""Levels of nesting that `truncate_nesting` leaves; no object of Kubernetes has half as many."""
+"""Levels of nesting that `truncate_nesting` keeps; no Kubernetes object has half as many."""
 _STRUCTURE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
 
 T = TypeVar("T")
 
 
 class TooDeepError(msgspec.DecodeError):
-    """The JSON is nested deeper than it can be decoded; `truncate_nesting` mends that."""
+    """The JSON is nested too deeply to decode; `truncate_nesting` repairs it."""
 
 
 class Decoder(Generic[T]):
@@ -51,12 +51,12 @@ def truncate_nesting(body: bytes) -> bytes:
     """The JSON with null in the place of what is nested deeper than DEEPEST levels. It takes 0.2 s for a megabyte."""
     kept, at, depth = bytearray(), 0, 0
     for match in _STRUCTURE.finditer(body):
-        found = body[match.start()]
-        if found in b"[{":
+        token = body[match.start()]
+        if token in b"[{":
             depth += 1
             if depth == DEEPEST_OBJECT + 1:
                 kept += body[at : match.start()] + b"null"
-        elif found in b"]}":
+        elif token in b"]}":
             if depth == DEEPEST_OBJECT + 1:
                 at = match.end()
             depth -= 1

@@ -1,7 +1,7 @@
-"""From the text of a document to plain data, within bounds: JSON, else YAML. Hostile texts end in faults, soon.
+"""Parses the text of a document (JSON, else YAML) within bounds, so that hostile texts fail fast.
 
-YAML is read from its events, without recursion: an alias is the value that it names, and what it would grow to counts.
-Where YAML lets the last of two equal keys win, that is a fault here, in JSON too. Keys are texts, as in JSON.
+YAML is built from its events, without recursion; an alias counts with its whole expanded value. A repeated key is a
+fault, in JSON too, where both formats would let the last one win. Keys are texts, as in JSON.
 """
 
 import json
@@ -33,15 +33,15 @@ _STRING, _INT, _FLOAT, _BOOL, _NULL, _MERGE = (
 )
 # Times stay the text that the API writes.
 _RESOLVERS = {
-    first: [(tag, regexp) for tag, regexp in found if tag in _KNOWN_TAGS]
-    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    first: [(tag, regexp) for tag, regexp in resolvers if tag in _KNOWN_TAGS]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _BOOLS = yaml.SafeLoader.bool_values
 _SIMPLE = yaml.constructor.SafeConstructor()
 
 
 class TextError(Exception):
-    """A text is no usable document; `faults` say why."""
+    """A text is not a usable document; `faults` say why."""
 
     def __init__(self, *faults: Fault) -> None:
         self.faults = faults
@@ -49,7 +49,7 @@ class TextError(Exception):
 
 
 def read_document(text: str) -> Any:
-    """The data of a JSON or YAML text. Raises TextError with every fault, or with the one that ended the reading."""
+    """The data of a JSON or YAML text. Raises TextError with every fault, or with the one that ended parsing."""
     if len(text) > LARGEST_BYTES:
         raise TextError(too_large_fault())
     text = text.removeprefix("\ufeff")
@@ -68,15 +68,15 @@ def too_large_fault() -> Fault:
 
 
 class _Number(NamedTuple):
-    """A number of more digits than any that means something here."""
+    """A number with too many digits."""
 
     text: str
 
 
 class _Members(dict[str, Any]):
-    """A mapping with the keys that stood in it more than once."""
+    """A mapping with its repeated keys."""
 
-    twice: tuple[str, ...] = ()
+    repeated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +97,14 @@ def _json(text: str) -> Any:
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    return found if len(found) == len(pairs) else _with_repeated(found, [key for key, _ in pairs])
+    members = dict(pairs)
+    return members if len(members) == len(pairs) else _with_repeated(members, [key for key, _ in pairs])
 
 
-def _with_repeated(found: dict[str, Any], keys: list[str]) -> dict[str, Any]:
-    members = _Members(found)
+def _with_repeated(known: dict[str, Any], keys: list[str]) -> dict[str, Any]:
+    members = _Members(known)
     once: set[str] = set()
-    members.twice = tuple(dict.fromkeys(key for key in keys if key in once or once.add(key)))  # type: ignore[func-returns-value]
+    members.repeated = tuple(dict.fromkeys(key for key in keys if key in once or once.add(key)))  # type: ignore[func-returns-value]
     return members
 
 
@@ -124,7 +124,7 @@ def _too_many(most: int) -> Fault:
 
 
 def _faults(data: Any) -> Iterator[Fault]:
-    """What is wrong with any value, whatever it means. Raises TextError where there are too many, or too deep ones."""
+    """The faults of all values. Raises TextError for too many values or too deep nesting."""
     left: list[tuple[Path, Any]] = [((), data)]
     known = 1
     while left:
@@ -162,10 +162,10 @@ def _text_faults(path: Path, value: str) -> Iterator[Fault]:
         yield Fault(path_of(path), value, "holds half a character (a lone surrogate); write the text as UTF-8")
 
 
-def _key_faults(path: Path, found: dict[str, Any]) -> Iterator[Fault]:
-    for key in found.twice if isinstance(found, _Members) else ():
-        yield Fault(path_of((*path, key)), found[key], "is a key that stands here more than once; keep one of them")
-    for key in found:
+def _key_faults(path: Path, members: dict[str, Any]) -> Iterator[Fault]:
+    for key in members.repeated if isinstance(members, _Members) else ():
+        yield Fault(path_of((*path, key)), members[key], "is a key that stands here more than once; keep one of them")
+    for key in members:
         if not _is_text(key):
             yield Fault(path_of(path), key, "holds half a character (a lone surrogate); write the key as UTF-8")
 
@@ -180,22 +180,22 @@ def _is_text(text: str) -> bool:
     return True
 
 
-def values_at(found: Any, place: Sequence[str], at: Path) -> Iterator[tuple[Path, object]]:
-    """The values at a place, with their paths; every item of a list is looked into."""
-    if isinstance(found, list):
-        for index, one in enumerate(found):
+def values_at(value: Any, place: Sequence[str], at: Path) -> Iterator[tuple[Path, object]]:
+    """The values at a place, with their paths; lists are searched item by item."""
+    if isinstance(value, list):
+        for index, one in enumerate(value):
             yield from values_at(one, place, (*at, index))
     elif not place:
-        yield at, found
-    elif isinstance(found, Mapping) and place[0] in found:
-        yield from values_at(found[place[0]], place[1:], (*at, place[0]))
+        yield at, value
+    elif isinstance(value, Mapping) and place[0] in value:
+        yield from values_at(value[place[0]], place[1:], (*at, place[0]))
 
 
 # --- YAML ---
 
 
 class _Sized(NamedTuple):
-    """A value, and how many values and characters it is once every alias in it is written out."""
+    """A value with its number of values and characters after expanding every alias."""
 
     value: Any
     values: int
@@ -204,7 +204,7 @@ class _Sized(NamedTuple):
 
 @dataclass(slots=True)
 class _Open:
-    """A mapping or list that is not closed yet. `key` is the mapping's next key where that is known."""
+    """An open mapping or list. `key` is the mapping's next key where that is known."""
 
     anchor: str | None
     items: list[Any] | None = None
@@ -225,7 +225,7 @@ def _yaml(text: str, json_reason: str) -> Any:
 
 
 class _Builder:
-    """Makes data of YAML's events, one after the other."""
+    """Builds data from YAML events."""
 
     def __init__(self) -> None:
         self._open: list[_Open] = []
@@ -321,7 +321,7 @@ class _Builder:
         self._put(known, None, fresh=False)
 
     def _put(self, sized: _Sized, anchor: str | None, *, fresh: bool = True) -> None:
-        """File a value that is complete: in what is open, or as the root."""
+        """Adds a complete value to the open container, or sets it as the root."""
         self._count(1 if fresh else sized.values)
         if anchor is not None:
             self._anchors[anchor] = sized
@@ -364,7 +364,7 @@ def _step(one: _Open) -> str | int | None:
 
 
 def _tag(event: Any) -> str:
-    """The tag of a scalar: as it is written, or what a plain one looks like."""
+    """The tag of a scalar: its explicit one, or that of a plain scalar's form."""
     if event.tag is not None and event.tag != "!":
         return str(event.tag)
     if event.style or not event.implicit[0]:
@@ -377,10 +377,10 @@ def _tag(event: Any) -> str:
 
 
 def _merge(into: _Open, value: Any) -> None:
-    """`<<`: the keys of one mapping, or of several, of which the first has its way."""
-    found = value if isinstance(value, list) else [value]
-    if not all(isinstance(one, dict) for one in found):
+    """`<<`: merges the keys of one mapping, or of several, of which the first wins."""
+    mappings = value if isinstance(value, list) else [value]
+    if not all(isinstance(one, dict) for one in mappings):
         raise TextError(Fault("", None, "<< takes a mapping, or a list of mappings; write the keys out"))
-    for one in found:
+    for one in mappings:
         for key, inherited in one.items():
             into.merged.setdefault(key, inherited)

@@ -1,4 +1,4 @@
-"""Bounded places, shared fairly between namespaces: no tenant can take the places of the others."""
+"""Slots shared fairly between namespaces: no tenant can take those of the others."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 class Claim(NamedTuple, Generic[T]):
-    """A namespace's wish for a place for an item. `since` orders claims of one namespace: the smaller is the older."""
+    """A namespace's claim to a slot for an item. `since` orders the claims of one namespace, the oldest first."""
 
     namespace: str
     since: tuple[str, ...]
@@ -16,10 +16,10 @@ class Claim(NamedTuple, Generic[T]):
 
 
 def grant_slots(claims: Iterable[Claim[T]], each: int, total: int | None = None) -> frozenset[tuple[str, T]]:
-    """The claims that have a place, as namespace and item: of each namespace the oldest `each`.
+    """The claims that get a slot, as namespace and item: the oldest `each` of every namespace.
 
-    Beyond `total` items every namespace's oldest comes before any namespace's second, and so on. The same claims have
-    the same places in every process, in whatever order they come.
+    If there are more than `total` items, every namespace's oldest comes before any namespace's second, and so on.
+    The result depends on the claims alone, not on their order, so all replicas agree.
     """
     held: dict[str, dict[T, tuple[str, ...]]] = defaultdict(dict)
     for namespace, since, item in claims:

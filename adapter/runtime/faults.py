@@ -1,4 +1,4 @@
-"""What is wrong with a document that somebody wrote: every fault with its place, what stands there, and what to do."""
+"""Faults of documents that people write: each with its path, the value found, and the remedy."""
 
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +12,7 @@ _MOST = 100
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault: `path` (`spec.metrics[0].name`; empty: the whole document), the value found, what to do about it."""
+    """One fault: `path` (`spec.metrics[0].name`; empty: the whole document), the value found, and the remedy."""
 
     path: str
     value: object
@@ -25,7 +25,7 @@ class Fault:
 
 
 class FaultyDocument(Exception):  # noqa: N818  base of SettingsError and PolicyError, never raised itself
-    """A document cannot be used; `faults` lists everything that is wrong with it.
+    """A document cannot be used; `faults` lists all its faults.
 
     FaultyDocument
     ├── SettingsError   the adapter's own configuration file (adapter.settings)
@@ -43,14 +43,14 @@ class FaultyDocument(Exception):  # noqa: N818  base of SettingsError and Policy
 
 
 def first_faults(faults: Sequence[Fault]) -> list[Fault]:
-    """As many faults as anybody reads, and how many more there are."""
+    """The first faults, up to a readable number, and the count of the rest."""
     more = len(faults) - _MOST
     rest = [Fault("", None, f"and {more} more faults; mend these first")] if more > 0 else []
     return [*faults[:_MOST], *rest]
 
 
 def shorten(value: object) -> str:
-    """The value as it would be written, cut to one readable line. No more of it is written than that."""
+    """The value as Python writes it, cut to one readable line; a large value is not written out first."""
     text = ""
     for piece in _pieces(value):
         text += piece
@@ -60,7 +60,7 @@ def shorten(value: object) -> str:
 
 
 def _pieces(value: object) -> Iterator[str]:
-    """The pieces of the value's text, the outer ones first: they end before a deep value does."""
+    """The pieces of the value's text, outer ones first, so that a caller can stop before a deep value ends."""
     if isinstance(value, dict):
         yield "{"
         for number, (key, one) in enumerate(value.items()):
@@ -78,7 +78,7 @@ def _pieces(value: object) -> Iterator[str]:
     elif isinstance(value, str):
         yield repr(value[: _SHOWN + 1])
     elif isinstance(value, int) and value.bit_length() > _LONGEST_INTEGER:
-        yield hex(value)  # Python writes no decimal number of so many digits
+        yield hex(value)  # Python refuses to write such a long decimal number
     else:
         yield repr(value)
 
@@ -95,7 +95,7 @@ def path_of(parts: Iterable[str | int]) -> str:
 
 
 def closest(name: str, known: Iterable[str]) -> str:
-    """`, did you mean X?` for a mistyped key, empty where nothing is near; case and underscores do not count."""
+    """`, did you mean X?` for a mistyped key, empty where none is close; ignores case and underscores."""
     by_folded = {key.lower(): key for key in known}
-    found = difflib.get_close_matches(name.lower().replace("_", ""), by_folded, n=1)
-    return f", did you mean {by_folded[found[0]]}?" if found else ""
+    matches = difflib.get_close_matches(name.lower().replace("_", ""), by_folded, n=1)
+    return f", did you mean {by_folded[matches[0]]}?" if matches else ""

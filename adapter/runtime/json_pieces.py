@@ -1,4 +1,4 @@
-"""A large JSON answer, cut into pieces that decode in a fraction of a millisecond each."""
+"""Cuts a large JSON answer into pieces that decode in a fraction of a millisecond each."""
 
 import re
 from collections.abc import Iterator
@@ -9,38 +9,38 @@ from adapter.runtime.source_errors import SourceError
 
 PIECE_BYTES = 48 * 1024
 WHOLE_BYTES = 1024 * 1024
-"""What is decoded in one step at most, in about 5 ms: an answer that cannot be cut, or one element of its array."""
+"""The most that one step decodes, in about 5 ms: an answer that cannot be cut, or one element of its array."""
 _LONGEST_BETWEEN = 1024
-"""Bytes of what `between` matches: elements that are further apart are not told from one another."""
+"""The longest match of `between` in bytes; elements further apart are not separated."""
 
 
 class Uncut(SourceError):  # noqa: N818 - an error is called what happened
-    """An answer that is too large to be decoded in one step, and that cannot be cut."""
+    """An answer is too large to decode in one step and cannot be cut."""
 
     summary = "the answer has not the expected form"
 
 
 class Piece(NamedTuple):
-    """A JSON array of some elements; the last one is the whole document with the array's last elements in it."""
+    """A JSON array of some elements; the last piece is the document with the array's last elements."""
 
     text: bytes | bytearray
     is_last: bool
 
 
 def array(key: str) -> re.Pattern[bytes]:
-    """The array of objects under a key, or with an empty one the array that the document itself is.
+    """Matches the array of objects under a key, or with an empty key the document's own array.
 
-    It matches up to the first element; its group is how that begins: its first key, and the bracket of the value.
+    The match ends at the first element; its groups are that element's first key and the bracket of its value.
     """
     opens = rb'"%b"\s*:\s*\[\s*' % re.escape(key).encode() if key else rb"\A\s*\[\s*"
     return re.compile(opens + rb'(?=\{\s*("[^"\\]{1,128}")\s*:\s*([{\["]?))')
 
 
 def _between(opening: re.Match[bytes]) -> re.Pattern[bytes]:
-    """What lies between two elements, in its group, from within the end of one to within the beginning of the next.
+    """Matches from the end of one element to the beginning of the next; its group is the text between them.
 
-    All elements begin with the same key, as programs write them. A quote inside a JSON string is escaped, so this
-    matches nowhere inside of strings.
+    All elements begin with the same key, as programs write them. A quote inside a JSON string is escaped, so the
+    pattern matches nowhere inside strings.
     """
     key, bracket = opening.groups()
     return re.compile(rb"\}(\s*,\s*)\{\s*%b\s*:\s*%b" % (re.escape(key), re.escape(bracket)))
@@ -49,10 +49,10 @@ def _between(opening: re.Match[bytes]) -> re.Pattern[bytes]:
 def pieces(
     body: Body | bytes, form: re.Pattern[bytes], *, size: int = PIECE_BYTES, most: int = WHOLE_BYTES
 ) -> Iterator[Piece]:
-    """Cut a document; it is used up on the way, so that its memory is free when the last piece is decoded.
+    """Cuts a document and consumes it, so that its memory is free when the last piece is decoded.
 
-    `form` is an `array`. An answer that is short, or that has no such array, is one piece. Raises Uncut where a piece
-    would be larger than `most` bytes.
+    `form` is an `array`. A short answer, or one without such an array, is one piece. Raises Uncut where a piece would
+    be larger than `most` bytes.
     """
     body = body if isinstance(body, Body) else Body(body)
     rest = bytearray()
@@ -66,9 +66,9 @@ def pieces(
     del rest[:start]
     searched = size
     while len(rest) > size or len(body):
-        found = between.search(rest, searched)
-        if found is not None:
-            stop, start = found.span(1)
+        match = between.search(rest, searched)
+        if match is not None:
+            stop, start = match.span(1)
             if stop > most + 2 * SEGMENT_BYTES:
                 raise _uncut(most)
             yield Piece(b"".join((b"[", rest[:stop], b"]")), is_last=False)

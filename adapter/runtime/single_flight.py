@@ -1,4 +1,4 @@
-"""One question at a time: callers who ask the same share one answer."""
+"""One request at a time: concurrent callers of one key share its result."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,13 +9,13 @@ T = TypeVar("T")
 
 
 class SingleFlight(Generic[K, T]):
-    """Runs at most one flight per key; who asks meanwhile waits for it. A cancelled waiter never cancels the flight."""
+    """Runs at most one flight per key; later callers wait for it. A cancelled waiter does not cancel the flight."""
 
     def __init__(self) -> None:
         self._flights: dict[K, asyncio.Task[T]] = {}
 
     async def join(self, key: K, start: Callable[[], Awaitable[T]]) -> T:
-        """The answer of the flight under way for this key, or of a new one; its error is every waiter's error."""
+        """The result of the flight under way for this key, or of a new one; every waiter gets its error."""
         return await asyncio.shield(self.begin(key, start))
 
     def begin(self, key: K, start: Callable[[], Awaitable[T]]) -> asyncio.Task[T]:
@@ -30,10 +30,10 @@ class SingleFlight(Generic[K, T]):
     def _land(self, key: K, task: asyncio.Task[T]) -> None:
         self._flights.pop(key, None)
         if not task.cancelled():
-            task.exception()  # marked as seen: its waiters may all have gone
+            task.exception()  # marked as retrieved: its waiters may all have been cancelled
 
     async def close(self) -> None:
-        """Cancel what is under way and wait until it is over."""
+        """Cancels the flights and waits until they have ended."""
         flights = list(self._flights.values())
         for task in flights:
             task.cancel()

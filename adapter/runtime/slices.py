@@ -1,4 +1,4 @@
-"""Long work on the event loop, cut into slices so that requests are answered in between."""
+"""Cuts long work on the event loop into slices, so that requests are answered in between."""
 
 import asyncio
 import gc
@@ -33,9 +33,9 @@ class Slices:
 
 
 async def turn() -> None:
-    """Wait until the next slice of long work may begin: one in each pass of the loop, by order of asking.
+    """Waits until the next slice of long work may begin: one in each pass of the loop, in the order of the calls.
 
-    So whoever waits for the loop waits for one slice, however many tasks have long work to do.
+    So a request waits for one slice at most, however many tasks have long work.
     """
     loop = asyncio.get_running_loop()
     turns = _TURNS.get(loop)
@@ -56,11 +56,11 @@ class _Turns:
         return future
 
     def _give(self, loop: asyncio.AbstractEventLoop) -> None:
-        given = self._waiting.popleft()
-        while given.done() and self._waiting:  # cancelled
-            given = self._waiting.popleft()
-        if not given.done():
-            given.set_result(None)
+        future = self._waiting.popleft()
+        while future.done() and self._waiting:  # cancelled
+            future = self._waiting.popleft()
+        if not future.done():
+            future.set_result(None)
         if self._waiting:
             loop.call_soon(self._give, loop)
 
@@ -69,11 +69,11 @@ _TURNS: "WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns]" = WeakKeyDictiona
 
 
 def freeze_live_objects() -> None:
-    """Take all objects that live now out of the garbage collector's full passes, each of which holds the loop.
+    """Exempts all live objects from full garbage collections, each of which blocks the loop.
 
-    A pass costs about 0.5 ms per thousand objects, and a copy of a large collection lives as long as the process does.
-    What its reference count frees is freed as ever; only cycles that are garbage at this moment stay.
+    A collection costs about 0.5 ms per thousand objects, and the copy of a large resource lives as long as the process.
+    Reference counts still free objects; only cycles that are garbage at this moment stay.
     """
-    if gc.isenabled():  # a process that has not begun to collect has everything to look at, and hardly any garbage
+    if gc.isenabled():  # with collection off, a first one would scan everything and find hardly any garbage
         gc.collect(1)
     gc.freeze()

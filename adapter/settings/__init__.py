@@ -1,7 +1,15 @@
 """The settings: a section per module, the file that holds them all in `file`."""
 
 from adapter.settings.companion import CompanionFeatures, CompanionSettings
-from adapter.settings.file import RESTART, Settings, SettingsError, SettingsFile, load, needs_restart, parse
+from adapter.settings.file import (
+    RESTART,
+    Settings,
+    SettingsError,
+    SettingsFile,
+    load_settings,
+    needs_restart,
+    parse_settings,
+)
 from adapter.settings.prometheus import BasicAuth, NamedQuery, PrometheusServer, PrometheusSettings
 from adapter.settings.server import Logging, ServerSettings, TelemetrySettings, Tls, own_namespace
 from adapter.settings.sources import AnswersSettings, Kubernetes, ResourceMetricsSettings
@@ -24,8 +32,8 @@ __all__ = [
     "SettingsFile",
     "TelemetrySettings",
     "Tls",
-    "load",
+    "load_settings",
     "needs_restart",
     "own_namespace",
-    "parse",
+    "parse_settings",
 ]

@@ -15,9 +15,9 @@ Mebibytes = Annotated[int, Field(ge=1, le=1024)]
 
 
 class Section(BaseModel):
-    """A mapping in the file: camelCase keys, no others than those that are known."""
+    """A mapping in the file: camelCase keys, no unknown ones."""
 
-    # By name for code that builds settings; a file is read by alias alone.
+    # Code may build settings by field name; a file is read by alias alone.
     model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True, validate_by_name=True)
 
 
@@ -30,7 +30,7 @@ def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def type_of(section: type[BaseModel]) -> str:
-    """The `type` by which a section is told apart from others in its place; empty where it has none."""
+    """The `type` that distinguishes a section from others in its place; empty where it has none."""
     field = section.model_fields.get("type")
     return str(get_args(field.annotation)[0]) if field is not None else ""
 
@@ -50,8 +50,8 @@ def raw_section(document: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
 
 def raw_items(section: Mapping[str, Any], key: str) -> list[tuple[int, Mapping[str, Any]]]:
     """The mappings in a list of the raw file, each with its index."""
-    found = section.get(key)
-    return [(i, item) for i, item in enumerate(found) if isinstance(item, dict)] if isinstance(found, list) else []
+    items = section.get(key)
+    return [(i, item) for i, item in enumerate(items) if isinstance(item, dict)] if isinstance(items, list) else []
 
 
 def is_number(value: object) -> bool:

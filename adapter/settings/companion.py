@@ -13,12 +13,12 @@ from adapter.settings.server import own_namespace
 
 
 class CompanionFeatures(Section):
-    """What the companion may write; each has rights of its own in the manifests. With all of them off it only reads."""
+    """The companion's features; each has rights of its own in the manifests. With all of them off it only reads."""
 
     status: bool = True
-    """Whether policies get a status: conditions, counts, the decision, and what replicas have to remember together."""
+    """Whether policies get a status: conditions, counts, the decision, and the memory that replicas share."""
     events: bool = True
-    """Whether policies get Events: on scaling, and when a condition has changed for longer than a moment."""
+    """Whether policies get Events: on scaling, and when a condition has changed and stays so."""
     fast_scale_up: bool = False
     """Whether the counts of policies with `fastScaleUp: true` are raised before the HPA's next sync, as far as its
     `behavior` allows at that moment."""
@@ -38,13 +38,13 @@ class CompanionSettings(Section):
     lease: str = Field(default="effective-load-companion", min_length=1)
     """Name of the Lease by which the leader is elected."""
     writes_per_second: Annotated[float, Field(ge=1, le=1000, allow_inf_nan=False)] = 15
-    """How many requests that write are sent to the API server at most, scaling left aside. Statuses alone take one for
-    every 120 policies: with more than a thousand policies set it to a sixtieth of their number."""
+    """The most write requests a second to the API server, without those that scale. Statuses alone take one for every
+    120 policies: with more than a thousand policies set it to a sixtieth of their number."""
     features: CompanionFeatures = CompanionFeatures()
-    """What the companion may write."""
+    """The companion's features."""
     version_mismatch_seconds: Seconds = 600
-    """How long serving pods may run more than one version while no rollout moves on, before that is said."""
+    """How long serving pods may run more than one version without a progressing rollout before it is reported."""
     production: Production = Production()
     """Which namespaces are production."""
     notifications: Notifications = Notifications()
-    """Whom it tells of scaling and of trouble."""
+    """Notifications of scaling and of problems."""

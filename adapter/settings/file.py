@@ -1,4 +1,4 @@
-"""The adapter's own configuration file: YAML with camelCase keys, every key optional, every fault named at once.
+"""The settings file: YAML with camelCase keys, every key optional, every fault reported at once.
 
 The docstring under a field is its documentation; `docs/configuration.md` is made from them. Times are seconds.
 """
@@ -25,7 +25,7 @@ from adapter.settings.server import Logging, ServerSettings, TelemetrySettings
 from adapter.settings.sources import AnswersSettings, Kubernetes, ResourceMetricsSettings
 
 RESTART = ("server", "telemetry", "kubernetes", "companion.namespace", "companion.lease")
-"""What is read once, sections or keys: a change of it needs a restart. All else is taken over while running."""
+"""Sections and keys that are read once, so that a change needs a restart. All others apply while running."""
 
 _SECRETIVE = re.compile(r"(?i)auth|password|token|secret|headers|\.urls")
 _TITLE = "the settings cannot be used"
@@ -43,7 +43,7 @@ _ADVICE = {
 
 
 class SettingsError(FaultyDocument):
-    """The settings file cannot be used; `faults` has all there is to mend."""
+    """The settings file cannot be used; `faults` has every fault in it."""
 
 
 class Settings(Section):
@@ -56,7 +56,7 @@ class Settings(Section):
     logging: Logging = Logging()
     """What is logged."""
     kubernetes: Kubernetes = Kubernetes()
-    """Which part of the cluster is watched, and what its API does not tell. *Needs a restart.*"""
+    """Which part of the cluster is watched, and the HPA controller's tolerance. *Needs a restart.*"""
     resource_metrics: ResourceMetricsSettings = ResourceMetricsSettings()
     """CPU and memory from metrics.k8s.io."""
     prometheus: PrometheusSettings = PrometheusSettings()
@@ -69,13 +69,13 @@ class Settings(Section):
     """Service registries that policies may name."""
 
 
-def load(path: str | Path) -> Settings:
-    """Read and check the settings file. Raises SettingsError with every fault in it."""
-    return parse(_read(Path(path)).decode("utf-8", errors="replace"))
+def load_settings(path: str | Path) -> Settings:
+    """Reads and checks the settings file. Raises SettingsError with every fault in it."""
+    return parse_settings(_read(Path(path)).decode("utf-8", errors="replace"))
 
 
-def parse(text: str) -> Settings:
-    """Check the text of a settings file. Raises SettingsError with every fault in it; empty text is all defaults."""
+def parse_settings(text: str) -> Settings:
+    """Checks the text of a settings file; empty text is all defaults. Raises SettingsError with every fault in it."""
     document = _document(text)
     faults = list(spanning_faults(document))
     try:
@@ -89,7 +89,7 @@ def parse(text: str) -> Settings:
 
 
 def needs_restart(running: Settings, wanted: Settings) -> tuple[str, ...]:
-    """The keys that differ but are only read at the start (`server.port`, …), sorted."""
+    """The changed keys that are read only at the start (`server.port`, …), sorted."""
     before, after = dict(_leaves(running)), dict(_leaves(wanted))
     return tuple(sorted(key for key in before if before[key] != after[key] and _is_read_once(key)))
 
@@ -99,16 +99,17 @@ def _is_read_once(key: str) -> bool:
 
 
 class SettingsFile:
-    """A settings file that may change under way, by rewriting or by a ConfigMap's symlink swap: content is compared."""
+    """A settings file that may change, by rewriting or by a ConfigMap's symlink swap: content is compared."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._seen: bytes | None = None
 
     def changed(self) -> Settings | None:
-        """The settings if the content is new since the last call (the first included), else None.
+        """The settings if the content changed since the last call (the first included), else None.
 
-        Raises SettingsError for a broken or missing file, once per content; the caller keeps what it has. Reads a file.
+        Raises SettingsError for a broken or missing file, once per content; the caller keeps its settings. Blocks on
+        the file.
         """
         try:
             content = _read(self.path)
@@ -118,7 +119,7 @@ class SettingsFile:
             return None
         if not self._notice(b"read" + content):
             return None
-        return parse(content.decode("utf-8", errors="replace"))
+        return parse_settings(content.decode("utf-8", errors="replace"))
 
     def _notice(self, content: bytes) -> bool:
         digest = hashlib.sha256(content).digest()
@@ -132,7 +133,7 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         reason = error.strerror or error
-        # The whole path: a value would be cut.
+        # The path stands in the sentence: a value would be cut.
         raise SettingsError([Fault("", None, f"{path} cannot be read ({reason}); check --settings")], _TITLE) from error
 
 
@@ -149,7 +150,7 @@ def _document(text: str) -> Mapping[str, Any]:
 
 
 def _without_secrets(fault: Fault) -> Fault:
-    """The fault of a text, without a value that may be a secret or hold one."""
+    """The fault without a value that may be a secret or hold one."""
     hidden = isinstance(fault.value, dict | list) or _SECRETIVE.search(fault.path)
     return replace(fault, value=None) if hidden else fault
 
@@ -158,7 +159,7 @@ def _fault(detail: ErrorDetails) -> Fault:
     location, section = _place(detail["loc"])
     known = tuple(field.alias or name for name, field in section.model_fields.items()) if section else ()
     path = path_of(location)
-    # What was found is shown unless it may be a secret that was put in the wrong place.
+    # The value is shown unless it may be a misplaced secret.
     hidden = detail["type"] in {"missing", *_TAG_FAULTS} or _SECRETIVE.search(path)
     return Fault(path, None if hidden else detail["input"], _advice(detail, known))
 
@@ -170,16 +171,16 @@ def _advice(detail: ErrorDetails, known: Sequence[str]) -> str:
             return f"there is no such key{closest(str(detail['loc'][-1]), known)}; there are {', '.join(known)}"
         case "union_tag_invalid":
             return f"has a type that is not known ({detail['ctx']['tag']}); {_WRITE_TYPE}"
-        case found if found in _ADVICE:
-            return _ADVICE[found]
+        case kind if kind in _ADVICE:
+            return _ADVICE[kind]
         case _:
             return detail["msg"].replace("Input should be", "must be")
 
 
 def _place(location: tuple[str | int, ...]) -> tuple[tuple[str | int, ...], type[BaseModel] | None]:
-    """Where a fault stands in the file, and the section that it stands in.
+    """The path of a fault in the file, and its section.
 
-    Where sections are told apart by their type, pydantic puts that into the location; in the file it is no key.
+    Where `type` selects the section, pydantic puts the type into the location; it is not a key of the file.
     """
     sections: list[type[BaseModel]] = [Settings]
     written: list[str | int] = []

@@ -1,4 +1,4 @@
-"""Whom the companion tells of what, in the settings.
+"""Notifications in the settings: routes, topics and limits.
 
 The docstring under a field is its documentation; `docs/configuration.md` is made from them. Times are seconds.
 """
@@ -16,7 +16,7 @@ from adapter.runtime.faults import Fault, closest
 from adapter.settings.base import Seconds, Section
 
 FIELDS = ("cluster", "event", "severity", "namespace", "policy", "target", "at", "text", "from", "to", "why")
-"""What templates may put in."""
+"""The names that templates may use."""
 _WORD = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?"
 _LABEL = re.compile(rf"(?:{_WORD}/)?{_WORD}(?:=(?:{_WORD})?)?")
 
@@ -24,7 +24,7 @@ Percent = Annotated[int, Field(ge=1, le=100)]
 
 
 class Topic(StrEnum):
-    """What people are told of."""
+    """What a notification is about."""
 
     SCALED = "scaled"
     VERSION_MISMATCH = "versionMismatch"
@@ -35,7 +35,7 @@ class Topic(StrEnum):
 
 
 class Severity(StrEnum):
-    """How much it matters."""
+    """The severity of a notification."""
 
     INFO = "info"
     WARNING = "warning"
@@ -52,7 +52,7 @@ class RateLimit(Section):
 
 
 class NotificationRoute(Section):
-    """One place to tell people in, by the addresses of the Apprise library."""
+    """One destination of notifications, by addresses of the Apprise library."""
 
     name: str = Field(min_length=1)
     """The name by which policies refer to it in `notify`."""
@@ -62,14 +62,14 @@ class NotificationRoute(Section):
     urls: tuple[str, ...] = Field(default=(), repr=False)
     """The same in place; for addresses that hold no secret, such as `json://hooks.internal/scaling`."""
     default: bool = False
-    """Whether it is told of every policy, also of those that do not name it."""
+    """Whether it receives notifications of every policy, also of those that do not name it."""
     namespaces: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    """The namespaces whose policies it is told of, at least one; `*` and `?` are wildcards, and `["*"]` is all of them.
-    Policies of other namespaces cannot use it, whether they name it or not."""
+    """The namespaces whose policies may use it, at least one; `*` and `?` are wildcards, and `["*"]` is all of them.
+    Other policies cannot use it, even if they name it."""
     events: tuple[Topic, ...] = ()
-    """Only of these. Empty: of all."""
+    """Only these. Empty: all."""
     severities: tuple[Severity, ...] = ()
-    """Only of these. Empty: of all."""
+    """Only these. Empty: all."""
     title: str = "[$severity] $namespace/$policy: $event"
     """The title, where there can be one. `$cluster`, `$event`, `$severity`, `$namespace`, `$policy`, `$target`, `$at`,
     `$text`, and for `scaled` `$from`, `$to`, `$why` are put in; `$$` is a dollar."""
@@ -85,9 +85,9 @@ class NotificationRoute(Section):
     """How many critical ones of the policies of one namespace this route gets at most, so that no namespace silences
     the others."""
     timeout_seconds: Annotated[float, Field(ge=1, le=60, allow_inf_nan=False)] = 10
-    """How long one attempt may take; what then still hangs is left to itself."""
+    """How long one attempt may take; one that still hangs is abandoned."""
     attempts: Annotated[int, Field(ge=1, le=10)] = 4
-    """How often it is tried, at growing distances."""
+    """How often a notification is tried, with growing waits."""
 
     def serves(self, namespace: str) -> bool:
         """Whether it may be told of policies there."""
@@ -95,12 +95,12 @@ class NotificationRoute(Section):
 
 
 class Notifications(Section):
-    """Whom the companion tells of scaling and of trouble. Without routes it tells nobody."""
+    """Notifications of scaling and of problems. Without routes none are sent."""
 
     cluster: str = ""
-    """What people call this cluster; `$cluster` in templates."""
+    """The name of this cluster; `$cluster` in templates."""
     routes: tuple[NotificationRoute, ...] = ()
-    """The places to tell people in."""
+    """The destinations."""
     queue: Annotated[int, Field(ge=1, le=10_000)] = 200
     """How many notifications may wait for a route; further ones are dropped, and counted."""
     mass_pull_out_percent: Percent = 30
@@ -113,18 +113,18 @@ class Production(Section):
     namespaces: tuple[str, ...] = ()
     """Names; `*` and `?` are wildcards."""
     label: str = ""
-    """A label by which a namespace says so, as `key=value`, or `key` for any value but `false`. It is read from the
-    namespace, which needs the component `companion-namespaces`."""
+    """A label that marks a production namespace, as `key=value`, or `key` for any value but `false`. Reading it from
+    the namespace needs the component `companion-namespaces`."""
 
 
 def label_faults(path: str, label: object) -> Iterator[Fault]:
-    """The fault of a label that no namespace can have: nothing would be production, and nobody told."""
+    """The fault of a label that no namespace can have: no namespace would count as production."""
     if isinstance(label, str) and label and not _LABEL.fullmatch(label):
         yield Fault(path, label, "is no label; write key=value, or key alone, without spaces")
 
 
 def route_faults(path: str, route: Mapping[str, Any]) -> Iterator[Fault]:
-    """The faults of one route as the file has it. URLs are not shown: they hold secrets."""
+    """The faults of one raw route. URLs are not shown: they hold secrets."""
     if bool(route.get("urlFile")) == bool(route.get("urls")):
         yield Fault(path, None, "needs exactly one of urlFile and urls; prefer the file")
     if route.get("namespaces", []) == []:

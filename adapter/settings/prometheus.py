@@ -53,11 +53,10 @@ class PrometheusServer(Section):
     headers: Mapping[str, str] = Field(default_factory=dict, repr=False)
     """Further request headers, such as `X-Scope-OrgID`."""
     header_files: Mapping[str, str] = Field(default_factory=dict)
-    """The same with values from files: names of headers with the file that holds the value of each; read again when it
-    changes. For values that are secrets."""
+    """Further headers whose values are secrets: the file of each header's value, read again when it changes."""
     max_answer_mib: Mebibytes = Field(default=32, alias="maxAnswerMiB")
-    """How large an answer may be, in MiB after unpacking; a series takes about 150 bytes. A larger one is an error, and
-    the last answer counts until it is too old."""
+    """The largest answer, in MiB after unpacking; a series takes about 150 bytes. A larger one is an error, and the
+    last answer counts until it is too old."""
 
     @property
     def access(self) -> Access:
@@ -80,7 +79,7 @@ class NamedQuery(Section):
     name: str
     """The metric's name: letters, digits, `_`, `-`, `.` and `:`. Not one of the adapter's own."""
     server: str
-    """The server that answers it, by name."""
+    """The name of the server that it runs on."""
     query: str = Field(min_length=1)
     """PromQL. `$namespace` and `$workload` stand for those of the policy that asks; a query without them is asked once
     for all policies, so keep the namespace and pod labels: `sum by (namespace, pod) (…)`."""
@@ -91,9 +90,9 @@ class NamedQuery(Section):
     pod_label: str = Field(default="pod", min_length=1)
     """The label that holds the pod's name (scope `Pods`)."""
     max_age_seconds: Seconds = 90
-    """A point older than this is no sample."""
+    """Points older than this do not count."""
     interval_seconds: Seconds = 15
-    """How often it is asked."""
+    """How often it runs."""
     window_seconds: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] | None = None
     """How far back its values reach from their time. Default: the longest range in `query`, plus its longest offset;
     the window of a recording rule cannot be seen there, so name it here. The load of a pod that left counts until
@@ -104,7 +103,8 @@ class PrometheusSettings(Section):
     """Any number of Prometheus servers, and the queries they answer."""
 
     inline_queries: bool = False
-    """Whether a policy may bring PromQL of its own. Whoever may write policies then reads all these servers hold."""
+    """Whether a policy may contain PromQL of its own. Anyone who may write policies can then read all data of these
+    servers."""
     servers: tuple[PrometheusServer, ...] = ()
     """The servers."""
     queries: tuple[NamedQuery, ...] = ()

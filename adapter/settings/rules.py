@@ -14,7 +14,7 @@ from adapter.settings.sources import AnswersSettings, ResourceMetricsSettings
 
 
 def spanning_faults(document: Mapping[str, Any]) -> Iterator[Fault]:
-    """The faults of the raw document that no single key shows. Wrongly typed parts are left to the types."""
+    """The faults of the raw document that span keys. Wrongly typed parts are left to pydantic."""
     yield from tls_faults(raw_section(document, "server", "tls"))
     yield from age_faults("resourceMetrics", raw_section(document, "resourceMetrics"), ResourceMetricsSettings)
     prometheus = raw_section(document, "prometheus")
@@ -39,7 +39,7 @@ def spanning_faults(document: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def _total_faults(document: Mapping[str, Any]) -> Iterator[Fault]:
-    """Limits of one answer that are more than all answers may have together."""
+    """The faults of limits of one answer that exceed the budget of all answers."""
     total = raw_section(document, "answers").get("maxTotalMiB", default_of(AnswersSettings, "max_total_mib"))
     resource_metrics = raw_section(document, "resourceMetrics")
     limits = [("resourceMetrics", resource_metrics, default_of(ResourceMetricsSettings, "max_answer_mib"))]

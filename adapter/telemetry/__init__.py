@@ -1,1 +1,1 @@
-"""What the adapter says of itself: metrics on a port of their own, and logs. Knows no room."""
+"""The adapter's own metrics, on a separate port, and its logs. Imports no other room."""

@@ -1,4 +1,4 @@
-"""Gauges whose series come from rows, written as Prometheus text straight away: no object per sample."""
+"""Gauges whose series come from rows, formatted directly as Prometheus text: no object per sample."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -6,32 +6,32 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 
-class Row(Protocol):
-    """What series are made of: `place` holds the values of the labels that all series of the row share."""
+class SeriesRow(Protocol):
+    """The source of series; `label_values` are the values of the labels that all series of the row share."""
 
     @property
-    def place(self) -> tuple[str, ...]: ...
+    def label_values(self) -> tuple[str, ...]: ...
 
 
-R = TypeVar("R", bound=Row)
+R = TypeVar("R", bound=SeriesRow)
 
-Values = Iterable[tuple[str, float | None]]
+LabelledValues = Iterable[tuple[str, float | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Family(Generic[R]):
-    """A gauge with the labels of the row's place and at most one of its own; `values` gives (own label, value)."""
+    """A gauge with the shared labels of its rows and at most one more; `values` returns (label value, value) pairs."""
 
-    place: tuple[str, ...]
+    shared_labels: tuple[str, ...]
     name: str
     help: str
     label: str
-    values: Callable[[R], Values]
+    values: Callable[[R], LabelledValues]
 
     @property
     def labels(self) -> tuple[str, ...]:
         """All label names."""
-        return (*self.place, self.label) if self.label else self.place
+        return (*self.shared_labels, self.label) if self.label else self.shared_labels
 
     @property
     def header(self) -> str:
@@ -39,10 +39,10 @@ class Family(Generic[R]):
         return f"# HELP {self.name} {self.help}\n# TYPE {self.name} gauge\n"
 
 
-def lines(families: Sequence[Family[R]], row: R) -> list[str]:
-    """The row's text, one piece a family in their order; pieces of all rows are joined family by family."""
-    names = families[0].place
-    place = ",".join(f'{name}="{_escaped(value)}"' for name, value in zip(names, row.place, strict=True))
+def format_row(families: Sequence[Family[R]], row: R) -> list[str]:
+    """The row's text, one piece per family in their order; the caller joins the pieces of all rows by family."""
+    names = families[0].shared_labels
+    place = ",".join(f'{name}="{_escaped(value)}"' for name, value in zip(names, row.label_values, strict=True))
     pieces = []
     for family in families:
         own = f",{family.label}=" if family.label else ""

@@ -1,4 +1,4 @@
-"""Structured logs on standard error: our events and those of libraries in one format, secrets left out."""
+"""Structured logs on standard error: our events and those of libraries in one format, without secrets."""
 
 import logging
 import re
@@ -18,7 +18,7 @@ Format = Literal["json", "console"]
 def configure(level: Level = "info", form: Format = "json", stream: TextIO | None = None) -> None:
     """Set up logging for the process; may be called again when the settings change.
 
-    Records of the standard library's loggers (aiohttp, asyncio, kubernetes) go the same way.
+    Records of standard-library loggers (aiohttp, asyncio, kubernetes) get the same format.
     """
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -46,7 +46,7 @@ def configure(level: Level = "info", form: Format = "json", stream: TextIO | Non
 
 
 def hide_secrets(_logger: Any, _method: str, event: EventDict) -> EventDict:
-    """A processor that blanks values whose key says that they are secret."""
+    """A structlog processor that hides values under keys that name a secret."""
     for key in event:
         if _SECRET.search(key):
             event[key] = _HIDDEN

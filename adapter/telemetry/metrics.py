@@ -1,34 +1,32 @@
-"""All metrics of the adapter, in a registry of its own. Names are for ever: `tests/recorded` has them all."""
+"""All metrics of the adapter, in a registry of its own. Released names never change: `tests/recorded` lists them."""
 
 import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
 
 from adapter.runtime.slices import Slices
-from adapter.telemetry import policies, registries
-from adapter.telemetry.families import Family, Row, lines
+from adapter.telemetry.families import Family, R, format_row
+from adapter.telemetry.rows import POLICY_FAMILIES, REGISTRY_FAMILIES, PolicyRow, RegistryRow
 
 _FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _SLOW = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
 class Metrics:
-    """The metric objects that the rooms write to; `policy_rows` and `registry_rows` are asked for rows at
-    each scrape.
+    """The metric objects that the rooms write to; each scrape calls `policy_rows` and `registry_rows`.
 
-    Rows are drawn from the iterable a few at a time, with the event loop let go in between: give it one that stays
-    valid while the world moves on (a generator over an immutable snapshot).
+    A scrape draws rows in slices and yields to the event loop in between, so the iterable must stay valid while state
+    changes (for example a generator over an immutable snapshot).
     """
 
     def __init__(
         self,
-        policy_rows: Callable[[], Iterable[policies.PolicyRow]] = tuple,
-        registry_rows: Callable[[], Iterable[registries.RegistryRow]] = tuple,
+        policy_rows: Callable[[], Iterable[PolicyRow]] = tuple,
+        registry_rows: Callable[[], Iterable[RegistryRow]] = tuple,
     ) -> None:
         self.registry = CollectorRegistry(auto_describe=True)
         self.policy_rows = policy_rows
@@ -109,27 +107,27 @@ class Metrics:
         self.settings_reloads = self._counter("settings_reloads_total", "Settings files that were read anew", "result")
 
     def forget_watch(self, resource: str) -> None:
-        """Take away the series of a resource that is no longer watched."""
+        """Remove the series of a resource that is no longer watched."""
         for metric in (self.watch_proof, self.watch_restarts, self.watch_objects, self.watch_silent):
             metric.remove_by_labels({"resource": resource})
 
     async def exposition(self) -> bytes:
-        """The whole exposition in Prometheus text format 0.0.4, made in slices of at most about 2 ms."""
+        """The exposition in Prometheus text format 0.0.4, rendered in slices of at most about 2 ms."""
         parts = []
         slices = Slices()
         for family in self.registry.collect():
-            parts.append(_text(family))
+            parts.append(_render_family(family))
             await slices.breathe()
-        parts += await _written(policies.FAMILIES, self.policy_rows(), slices)
-        parts += await _written(registries.FAMILIES, self.registry_rows(), slices)
+        parts += await _render_families(POLICY_FAMILIES, self.policy_rows(), slices)
+        parts += await _render_families(REGISTRY_FAMILIES, self.registry_rows(), slices)
         return b"".join(parts)
 
     def names(self) -> Iterator[tuple[str, str, tuple[str, ...], str]]:
         """(name, type, labels, help) of every metric of ours, the process collector's excluded; sorted by name."""
         yield from sorted(
             [
-                *((f.name, "gauge", f.labels, f.help) for f in policies.FAMILIES),
-                *((f.name, "gauge", f.labels, f.help) for f in registries.FAMILIES),
+                *((f.name, "gauge", f.labels, f.help) for f in POLICY_FAMILIES),
+                *((f.name, "gauge", f.labels, f.help) for f in REGISTRY_FAMILIES),
                 *(
                     (m._name + ("_total" if m._type == "counter" else ""), m._type, m._labelnames, m._documentation)  # noqa: SLF001  prometheus-client names them nowhere else before a first sample
                     for m in vars(self).values()
@@ -156,8 +154,8 @@ def package_version() -> str:
         return "unknown"
 
 
-class _One:
-    """What prometheus-client's writer reads: a registry of one family, without the `_created` series."""
+class _SingleFamily:
+    """A registry of one family for prometheus-client's writer, without the `_created` series."""
 
     def __init__(self, family: Metric) -> None:
         self._family = family
@@ -167,21 +165,18 @@ class _One:
         yield self._family
 
 
-def _text(family: Metric) -> bytes:
-    return generate_latest(_One(family))
+def _render_family(family: Metric) -> bytes:
+    return generate_latest(_SingleFamily(family))
 
 
-R = TypeVar("R", bound=Row)
-
-
-async def _written(families: Sequence[Family[R]], rows: Iterable[R], slices: Slices) -> list[bytes]:
+async def _render_families(families: Sequence[Family[R]], rows: Iterable[R], slices: Slices) -> list[bytes]:
     by_family: list[list[str]] = [[] for _ in families]
     for row in rows:
-        for pieces, piece in zip(by_family, lines(families, row), strict=True):
+        for pieces, piece in zip(by_family, format_row(families, row), strict=True):
             pieces.append(piece)
         await slices.breathe()
-    written = []
+    rendered = []
     for family, pieces in zip(families, by_family, strict=True):
-        written.append((family.header + "".join(pieces)).encode())
+        rendered.append((family.header + "".join(pieces)).encode())
         await slices.breathe()
-    return written
+    return rendered

@@ -1,4 +1,4 @@
-"""The telemetry port: `/metrics` for Prometheus and `/healthz`, plain HTTP, apart from the metrics API."""
+"""The telemetry port: `/metrics` for Prometheus and `/healthz`, in plain HTTP, separate from the metrics API."""
 
 import asyncio
 import gzip
@@ -11,28 +11,28 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
 from adapter.inbound import sockets
-from adapter.inbound.connections import Connections, Limits
+from adapter.inbound.connections import ConnectionLimits, InboundConnections
 from adapter.telemetry.metrics import Metrics
 
 _GZIP_LEVEL = 1
-"""The exposition shrinks tenfold at the lowest level already."""
-LIMITS = Limits(strangers=32)
-"""Nobody is known here: Prometheus and the kubelet come one or two at a time."""
+"""The lowest level already shrinks the exposition tenfold."""
+TELEMETRY_LIMITS = ConnectionLimits(unknown_clients=32)
+"""All clients are unknown here; Prometheus and the kubelet open one or two connections."""
 _GRACE_SECONDS = 5.0
-_REST = 3
-_READ = frozenset({"GET", "HEAD"})
+_REST_FACTOR = 3
+_READ_METHODS = frozenset({"GET", "HEAD"})
 
 
-class Telemetry:
-    """Answers requests of the telemetry port. One exposition is made at a time; who asks meanwhile gets the same one.
+class TelemetryHandler:
+    """Answers the telemetry port. One exposition is rendered at a time, and concurrent scrapes share it.
 
-    After each the event loop has a rest of three times as long, so that nobody can keep it busy by asking.
+    After each rendering the next one waits for three times its duration, so that scrapes cannot keep the loop busy.
     """
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._pages: dict[bool, asyncio.Task[bytes]] = {}
-        self._one = asyncio.Lock()
+        self._expositions: dict[bool, asyncio.Task[bytes]] = {}
+        self._rendering = asyncio.Lock()
         self._not_before = 0.0
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -40,38 +40,38 @@ class Telemetry:
         path = request.raw_path.partition("?")[0]
         if path not in {"/metrics", "/healthz"}:
             return _plain(HTTPStatus.NOT_FOUND)
-        if request.method not in _READ:
+        if request.method not in _READ_METHODS:
             return _plain(HTTPStatus.METHOD_NOT_ALLOWED)
         return await self._exposition(request) if path == "/metrics" else web.Response(text="ok")
 
     async def close(self) -> None:
-        """End the expositions under way."""
-        pages = list(self._pages.values())
-        for page in pages:
-            page.cancel()
-        await asyncio.gather(*pages, return_exceptions=True)
+        """Cancel the expositions in progress."""
+        expositions = list(self._expositions.values())
+        for exposition in expositions:
+            exposition.cancel()
+        await asyncio.gather(*expositions, return_exceptions=True)
 
     async def _exposition(self, request: web.BaseRequest) -> web.Response:
         headers = {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4, "Vary": "Accept-Encoding"}
         zipped = "gzip" in request.headers.get("Accept-Encoding", "")
         if zipped:
             headers["Content-Encoding"] = "gzip"
-        page = self._pages.get(zipped)
-        if page is None:
-            page = self._pages[zipped] = asyncio.create_task(self._page(zipped=zipped))
-            page.add_done_callback(lambda _: self._pages.pop(zipped))
-        return web.Response(body=await asyncio.shield(page), headers=headers)
+        exposition = self._expositions.get(zipped)
+        if exposition is None:
+            exposition = self._expositions[zipped] = asyncio.create_task(self._render(zipped=zipped))
+            exposition.add_done_callback(lambda _: self._expositions.pop(zipped))
+        return web.Response(body=await asyncio.shield(exposition), headers=headers)
 
-    async def _page(self, *, zipped: bool) -> bytes:
-        async with self._one:
+    async def _render(self, *, zipped: bool) -> bytes:
+        async with self._rendering:
             await asyncio.sleep(max(0.0, self._not_before - time.monotonic()))
             began = time.monotonic()
             try:
                 body = await self._metrics.exposition()
-                # zlib lets go of the interpreter, so that a thread keeps megabytes of it out of the event loop.
+                # zlib releases the GIL, so a thread keeps the compression of megabytes off the event loop.
                 return await asyncio.to_thread(gzip.compress, body, _GZIP_LEVEL) if zipped else body
             finally:
-                self._not_before = time.monotonic() + _REST * (time.monotonic() - began)
+                self._not_before = time.monotonic() + _REST_FACTOR * (time.monotonic() - began)
 
 
 def _plain(status: HTTPStatus) -> web.Response:
@@ -79,12 +79,14 @@ def _plain(status: HTTPStatus) -> web.Response:
 
 
 @asynccontextmanager
-async def serve(metrics: Metrics, address: str, port: int, limits: Limits = LIMITS) -> AsyncIterator[int]:
-    """Serve while the context lasts; gives the port (of use where 0 was asked for). Raises OSError if it is taken."""
-    listening = sockets.listening(address, port)
-    telemetry = Telemetry(metrics)
-    connections = Connections(telemetry, limits)
-    server = await sockets.take(listening, connections)
+async def listen(
+    metrics: Metrics, address: str, port: int, limits: ConnectionLimits = TELEMETRY_LIMITS
+) -> AsyncIterator[int]:
+    """Serve within the context; yields the port (useful with port 0). Raises OSError if the port is taken."""
+    listening = sockets.listening_socket(address, port)
+    telemetry = TelemetryHandler(metrics)
+    connections = InboundConnections(telemetry, limits)
+    server = await sockets.start_server(listening, connections)
     try:
         yield listening.getsockname()[1]
     finally:

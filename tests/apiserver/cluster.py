@@ -1,4 +1,4 @@
-"""A small API server of our own: the few objects that this room reads and writes, and every way it can fail."""
+"""A fake API server with the objects that the metrics API reads and writes, and with every kind of failure."""
 
 import asyncio
 import base64
@@ -11,7 +11,7 @@ from aiohttp import web
 
 CONFIG_MAP = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
 SECRETS = "/api/v1/namespaces/adapter/secrets"
-SECRET = f"{SECRETS}/effective-load-serving"
+SECRET = f"{SECRETS}/effective-load-tls"
 SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -21,7 +21,7 @@ Fault = int | asyncio.Event
 
 
 class Cluster:
-    """Objects by path with versions and conflicts, as the API server has them; reviews by rules given.
+    """Objects by path, with resource versions and conflicts as on a real API server; reviews by rules of the test.
 
     `faults` maps a path to what happens there: a status code, or an event that holds the answer back until it is set.
     """

@@ -5,7 +5,8 @@ import contextlib
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from http import HTTPStatus
+from typing import Any, NamedTuple
 
 import aiohttp
 import msgspec
@@ -15,13 +16,14 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from yarl import URL
 
-from adapter.apiserver.ports import Registries
 from adapter.apiserver.server import ApiServer, ServerOptions
 from adapter.apiserver.serving.certificate_manager import TlsOptions
 from adapter.kube.credentials import ClusterAccess
 from adapter.kube.errors import KubeError
+from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
 from adapter.load.spec import Scale
+from adapter.registries.manager import RegistryManager
 from adapter.snapshot import SnapshotStore
 from adapter.telemetry.metrics import Metrics
 from harness import snapshots
@@ -33,7 +35,7 @@ SERVICES = ("v1beta2.custom.metrics.k8s.io", "v1beta1.custom.metrics.k8s.io")
 
 @dataclass
 class Answer:
-    """A response, read."""
+    """A response with its body."""
 
     status: int
     headers: Mapping[str, str]
@@ -48,8 +50,8 @@ class Answer:
 
 
 @dataclass
-class StubScales:
-    """The live replica count, by path; an error where there is one."""
+class StubScales(ScaleReader):
+    """A scale reader with one replica count for all paths, or an error."""
 
     scale: Scale = field(default_factory=lambda: Scale(replicas=5, status_replicas=5))
     error: KubeError | None = None
@@ -67,7 +69,7 @@ def pem(authority: trustme.CA) -> str:
 
 
 class Clock:
-    """A clock that stands until it is moved."""
+    """A clock that a test moves."""
 
     def __init__(self, now: float) -> None:
         self.now = now
@@ -80,22 +82,22 @@ class Service:
     """The server under test, with clients."""
 
     def __init__(
-        self, cluster: Cluster, session: Session, options: ServerOptions, registries: Registries | None = None
+        self, cluster: Cluster, session: Session, options: ServerOptions, registries: RegistryManager | None = None
     ) -> None:
         self.cluster = cluster
         self.session = session
-        self.picture = SnapshotStore()
+        self.snapshot_store = SnapshotStore()
         self.scales = StubScales()
         self.metrics = Metrics()
         self.sentence: str | None = None
         self.wall = Clock(session.clock._wall())
         self.monotonic = Clock(1000.0)
         self.server = ApiServer(
-            picture=self.picture,
+            snapshots=self.snapshot_store,
             session=session,
             scales=self.scales,
-            stale=lambda _: self.sentence,
-            filling=lambda: "the Kubernetes caches are still being filled: pods",
+            stale_reason=lambda _: self.sentence,
+            unsynced_reason=lambda: "the Kubernetes caches are still being filled: pods",
             metrics=self.metrics,
             options=options,
             registries=registries,
@@ -123,7 +125,7 @@ class Service:
         return context
 
     def client(self, leaf: trustme.LeafCert | None) -> aiohttp.ClientSession:
-        """A keep-alive client that shows this certificate."""
+        """A keep-alive client with this certificate."""
         if id(leaf) not in self._clients:
             connector = aiohttp.TCPConnector(ssl=self.context(leaf))
             self._clients[id(leaf)] = aiohttp.ClientSession(connector=connector)
@@ -189,12 +191,14 @@ def options() -> ServerOptions:
     tls = TlsOptions(
         namespace="adapter",
         service="effective-load",
-        secret="effective-load-serving",
+        secret="effective-load-tls",
         api_services=SERVICES,
         round_seconds=0.05,
         poll_seconds=0.05,
     )
-    return ServerOptions(tls=tls, address="127.0.0.1", port=0, external=True, trust_seconds=0.05, grace_seconds=2)
+    return ServerOptions(
+        tls=tls, address="127.0.0.1", port=0, external=True, requestheader_seconds=0.05, grace_seconds=2
+    )
 
 
 @contextlib.asynccontextmanager
@@ -218,7 +222,55 @@ async def service(
     """A ready server with one policy, `shop/checkout`."""
     cluster.trust(pem(front_proxy))
     service = Service(cluster, session, options)
-    service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now())))
+    service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now())))
+    async with running(service):
+        await service.ready()
+        yield service
+
+
+class PushedRoster(NamedTuple):
+    """A document, and the service that its path named."""
+
+    registry: str
+    service: str
+    namespace: str
+    group: str
+    document: bytes
+
+
+class RosterReceiver:
+    """Stands in for the registries: accepts every roster, unless a test sets a `rejection`."""
+
+    def __init__(self) -> None:
+        self.pushed: list[PushedRoster] = []
+        self.rejection: tuple[HTTPStatus, str] | None = None
+
+    @property
+    def services(self) -> list[tuple[str, str, str, str]]:
+        """Registry, service, namespace and group of each roster."""
+        return [roster[:4] for roster in self.pushed]
+
+    async def tell(
+        self, registry: str, service: str, namespace: str, group: str, document: bytes
+    ) -> tuple[HTTPStatus, str] | None:
+        self.pushed.append(PushedRoster(registry, service, namespace, group, document))
+        return self.rejection
+
+
+@pytest.fixture
+async def rosters() -> RosterReceiver:
+    return RosterReceiver()
+
+
+@pytest.fixture
+async def roster_service(
+    cluster: Cluster, session: Session, options: ServerOptions, front_proxy: trustme.CA, rosters: RosterReceiver
+) -> AsyncIterator[Service]:
+    """A ready server that passes rosters to `rosters`; the token `good` is a platform's."""
+    cluster.trust(pem(front_proxy))
+    cluster.tokens["good"] = {"username": "system:serviceaccount:platform:teller", "groups": ["system:authenticated"]}
+    service = Service(cluster, session, options, rosters)
+    service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now())))
     async with running(service):
         await service.ready()
         yield service

@@ -1,4 +1,4 @@
-"""Sockets and TLS: what the aggregator's connections meet on the way to an answer."""
+"""Sockets, TLS and connections of the metrics API."""
 
 import asyncio
 import dataclasses
@@ -12,16 +12,16 @@ import pytest
 import trustme
 from aiohttp import web
 
-from adapter.apiserver.authentication.requestheader import NOBODY, Peer, Trust, read
+from adapter.apiserver.authentication.requestheader import NO_CERTIFICATE, AuthenticationConfig, Peer, parse_config_map
 from adapter.apiserver.server import ServerOptions
 from adapter.apiserver.serving import certificates
-from adapter.apiserver.serving.connections import Connections
+from adapter.apiserver.serving.connections import PeerConnections
 from adapter.apiserver.serving.tls import Listener, server_context
 from adapter.kube.session import Session
 from harness import snapshots
-from tests.apiserver.asking import POLICY
 from tests.apiserver.cluster import SECRET, Cluster
 from tests.apiserver.conftest import HPA, Service, as_user, pem, running
+from tests.apiserver.metric_requests import POLICY
 
 METRIC = f"{POLICY}/effective_cpu"
 REQUEST = f"GET {METRIC} HTTP/1.1\r\nHost: x\r\nX-Remote-User: {HPA}\r\n\r\n".encode()
@@ -44,7 +44,7 @@ async def test_an_answer_goes_out_in_one_write(
 ) -> None:
     reader, writer = await opened(service, proxy)
     await answered(reader, writer)
-    [connection] = [c for c in service.server._http.connections if c.peer.certificate]  # type: ignore[attr-defined]
+    [connection] = [c for c in service.server._connections.connections if c.peer.certificate]  # type: ignore[attr-defined]
     written: list[bytes] = []
     write = connection.transport.write  # type: ignore[union-attr]
 
@@ -57,7 +57,7 @@ async def test_an_answer_goes_out_in_one_write(
     [whole] = written
     assert whole.startswith(b"HTTP/1.1 200 OK\r\n")
     assert whole.endswith(b"}]}")
-    plain = connection.line.get_extra_info("socket")  # type: ignore[attr-defined]
+    plain = connection.raw_transport.get_extra_info("socket")  # type: ignore[attr-defined]
     assert plain.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     writer.close()
 
@@ -83,7 +83,7 @@ async def test_pipelined_requests_are_answered_in_order(service: Service, proxy:
     writer.close()
 
 
-async def test_a_connection_that_is_answered_401_is_closed_for_the_next_may_show_a_certificate(
+async def test_a_401_closes_the_connection_so_that_the_next_may_present_a_certificate(
     service: Service,
 ) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port, ssl=service.context())
@@ -94,7 +94,7 @@ async def test_a_connection_that_is_answered_401_is_closed_for_the_next_may_show
     writer.close()
 
 
-async def test_names_that_are_allowed_no_more_lose_their_word_on_standing_connections(
+async def test_a_name_removed_from_allowed_names_is_rejected_on_open_connections(
     service: Service, proxy: trustme.LeafCert, cluster: Cluster, front_proxy: trustme.CA
 ) -> None:
     reader, writer = await opened(service, proxy)
@@ -107,7 +107,7 @@ async def test_names_that_are_allowed_no_more_lose_their_word_on_standing_connec
     writer.close()
 
 
-async def test_a_user_that_is_no_text_is_a_401(service: Service, proxy: trustme.LeafCert) -> None:
+async def test_a_user_that_is_not_utf8_is_a_401(service: Service, proxy: trustme.LeafCert) -> None:
     reader, writer = await opened(service, proxy)
     request = f"GET {METRIC} HTTP/1.1\r\nHost: x\r\nX-Remote-User: ".encode() + b"\xff\xfe\r\n\r\n"
     assert (await answered(reader, writer, request)).startswith(b"HTTP/1.1 401")
@@ -130,7 +130,9 @@ async def test_only_http_1_1_is_offered(service: Service, proxy: trustme.LeafCer
     writer.close()
 
 
-async def test_plain_text_on_the_tls_port_hurts_nobody(service: Service, proxy: trustme.LeafCert) -> None:
+async def test_plain_http_on_the_tls_port_disturbs_no_other_connection(
+    service: Service, proxy: trustme.LeafCert
+) -> None:
     for _ in range(5):
         reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port)
         writer.write(REQUEST)
@@ -159,7 +161,7 @@ async def test_files_given_are_served_and_reloaded(
     cluster.trust(pem(front_proxy))
     tls = dataclasses.replace(options.tls, certificate=certificate, key=key)
     service = Service(cluster, session, dataclasses.replace(options, tls=tls))
-    service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now())))
+    service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now())))
     async with running(service):
         await service.ready()
         assert await shown(service, proxy) == first
@@ -183,23 +185,23 @@ async def shown(service: Service, leaf: trustme.LeafCert) -> bytes:
 
 
 @pytest.fixture
-async def protocols() -> AsyncIterator[Connections]:
+async def protocols() -> AsyncIterator[PeerConnections]:
     async def hello(_request: web.BaseRequest) -> web.StreamResponse:
         return web.Response(text="hello")
 
-    connections = Connections(hello, lambda _: "")
+    connections = PeerConnections(hello, lambda _: "")
     yield connections
     await connections.finish(1)
 
 
 @pytest.fixture(scope="module")
 def context() -> ssl.SSLContext:
-    return server_context(certificates.create(["localhost"], 1_700_000_000.0).serving, "")
+    return server_context(certificates.create_bundle(["localhost"], 1_700_000_000.0).serving, "")
 
 
 @pytest.mark.parametrize(("address", "reached"), [("127.0.0.1", "127.0.0.1"), ("", "127.0.0.1"), ("", "::1")])
 async def test_an_address_is_listened_on_and_no_address_means_all(
-    protocols: Connections, context: ssl.SSLContext, address: str, reached: str
+    protocols: PeerConnections, context: ssl.SSLContext, address: str, reached: str
 ) -> None:
     if reached == "::1" and not socket.has_dualstack_ipv6():
         pytest.skip("no IPv6 here")
@@ -216,7 +218,7 @@ async def test_an_address_is_listened_on_and_no_address_means_all(
 
 
 async def test_the_port_stays_through_changes_and_is_free_at_the_end(
-    protocols: Connections, context: ssl.SSLContext
+    protocols: PeerConnections, context: ssl.SSLContext
 ) -> None:
     listener = Listener("127.0.0.1", 0)
     await listener.serve(protocols, context, "a")
@@ -230,7 +232,7 @@ async def test_the_port_stays_through_changes_and_is_free_at_the_end(
 
 
 async def test_whenever_a_change_is_cancelled_no_socket_stays_open(
-    protocols: Connections, context: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+    protocols: PeerConnections, context: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[socket.socket] = []
     dup = socket.socket.dup
@@ -253,7 +255,7 @@ async def test_whenever_a_change_is_cancelled_no_socket_stays_open(
         assert [one.fileno() for one in opened] == [-1] * len(opened), f"cancelled after {turns} turns"
 
 
-async def test_a_port_that_is_taken_is_an_error_at_once(protocols: Connections, context: ssl.SSLContext) -> None:
+async def test_a_port_that_is_taken_is_an_error_at_once(protocols: PeerConnections, context: ssl.SSLContext) -> None:
     first, second = Listener("127.0.0.1", 0), Listener("127.0.0.1", 0)
     await first.serve(protocols, context, "")
     second._address = ("127.0.0.1", first.port)
@@ -265,12 +267,12 @@ async def test_a_port_that_is_taken_is_an_error_at_once(protocols: Connections, 
 # --- who a peer is
 
 
-def trust_in(*authorities: trustme.CA) -> Trust:
-    return read({"requestheader-client-ca-file": "".join(map(pem, authorities))})
+def trust_in(*authorities: trustme.CA) -> AuthenticationConfig:
+    return parse_config_map({"requestheader-client-ca-file": "".join(map(pem, authorities))})
 
 
 def peer_with(leaf: trustme.LeafCert) -> Peer:
-    return Peer(tuple(certificates.certificates(leaf.cert_chain_pems[0].bytes().decode())))
+    return Peer(tuple(certificates.load_certificates(leaf.cert_chain_pems[0].bytes().decode())))
 
 
 def end_of(peer: Peer) -> float:
@@ -285,7 +287,7 @@ def test_a_peer_is_verified_anew_under_another_bundle(front_proxy: trustme.CA, p
     assert peer.is_front_proxy(both, now)
     assert not peer.is_front_proxy(other, now)
     assert peer.is_front_proxy(both, now)
-    assert not peer.is_front_proxy(Trust(), now)
+    assert not peer.is_front_proxy(AuthenticationConfig(), now)
     assert not peer.is_front_proxy(old, now + 1)
 
 
@@ -295,15 +297,15 @@ def test_an_imposter_of_the_same_name_is_not_verified(front_proxy: trustme.CA) -
     assert not peer.is_front_proxy(trust_in(front_proxy), end_of(peer) - 1)
 
 
-def test_an_expired_authority_vouches_for_nobody() -> None:
+def test_an_expired_ca_verifies_no_peer() -> None:
     authority = trustme.CA()
     trust = trust_in(authority)
-    end = trust.roots[0].not_valid_after_utc
+    end = trust.requestheader_certificates[0].not_valid_after_utc
     late = authority.issue_cert("late.test", common_name="front-proxy-client", not_after=end + dt.timedelta(days=1))
     assert peer_with(late).is_front_proxy(trust, end.timestamp() - 1)
     assert not peer_with(late).is_front_proxy(trust, end.timestamp())
 
 
-def test_nobody_is_nobody(front_proxy: trustme.CA) -> None:
-    assert not NOBODY.is_front_proxy(trust_in(front_proxy), 0)
-    assert not NOBODY.is_front_proxy(Trust(), 0)
+def test_a_peer_without_a_certificate_is_not_the_front_proxy(front_proxy: trustme.CA) -> None:
+    assert not NO_CERTIFICATE.is_front_proxy(trust_in(front_proxy), 0)
+    assert not NO_CERTIFICATE.is_front_proxy(AuthenticationConfig(), 0)

@@ -1,4 +1,4 @@
-"""What can be found here: never nothing, one scope per parent, the same until names change."""
+"""Discovery documents: never empty, one scope per parent, unchanged until names change."""
 
 import json
 import weakref
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from adapter.apiserver.directory import Directory
-from adapter.apiserver.discovery import Discovery, Document
+from adapter.apiserver.discovery import Discovery, DiscoveryDocument
+from adapter.apiserver.snapshot_index import SnapshotIndex
 from adapter.snapshot import Snapshot
 from harness.snapshots import measured, metric, query, snapshot, view
 
@@ -16,13 +16,13 @@ AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryLi
 AGGREGATOR = f"{AGGREGATED.format('v2')},{AGGREGATED.format('v2beta1')}"
 
 
-def read(document: Document | None) -> Any:
+def read(document: DiscoveryDocument | None) -> Any:
     assert document is not None
     return json.loads(document.body)
 
 
 def names(picture: Snapshot, group: str = CUSTOM, version: str = "v1beta2") -> list[str]:
-    found = read(Discovery(external=True).resources(Directory(picture), group, version))
+    found = read(Discovery(external=True).resources(SnapshotIndex(picture), group, version))
     return [resource["name"] for resource in found["resources"]]
 
 
@@ -34,8 +34,8 @@ def names(picture: Snapshot, group: str = CUSTOM, version: str = "v1beta2") -> l
         (EXTERNAL, "v1beta1", "ExternalMetricValueList"),
     ],
 )
-def test_an_empty_picture_still_has_resources(group: str, version: str, kind: str) -> None:
-    found = read(Discovery(external=True).resources(Directory(Snapshot()), group, version))
+def test_an_empty_snapshot_still_lists_resources(group: str, version: str, kind: str) -> None:
+    found = read(Discovery(external=True).resources(SnapshotIndex(Snapshot()), group, version))
     assert found["kind"] == "APIResourceList"
     assert found["apiVersion"] == "v1"
     assert found["groupVersion"] == f"{group}/{version}"
@@ -75,7 +75,7 @@ def test_no_name_is_listed_twice() -> None:
 
 
 def test_what_is_not_served_is_not_found() -> None:
-    discovery, directory = Discovery(external=False), Directory(Snapshot())
+    discovery, directory = Discovery(external=False), SnapshotIndex(Snapshot())
     assert discovery.resources(directory, EXTERNAL, "v1beta1") is None
     assert discovery.resources(directory, CUSTOM, "v1") is None
     assert discovery.group(EXTERNAL) is None
@@ -90,8 +90,8 @@ def test_a_group_names_all_its_versions_the_preferred_one_first() -> None:
 
 
 @pytest.mark.parametrize("accept", ["", "*/*", "application/json", f"application/json,{AGGREGATOR}", "text/html;as=x"])
-def test_who_does_not_ask_for_the_aggregated_form_gets_the_legacy_one(accept: str) -> None:
-    document = Discovery(external=True).groups(Directory(Snapshot()), accept)
+def test_a_client_that_does_not_accept_the_aggregated_form_gets_the_legacy_one(accept: str) -> None:
+    document = Discovery(external=True).groups(SnapshotIndex(Snapshot()), accept)
     found = read(document)
     assert (found["kind"], found["apiVersion"], document.content_type) == ("APIGroupList", "v1", "application/json")
     assert [group["name"] for group in found["groups"]] == [CUSTOM, EXTERNAL]
@@ -102,7 +102,7 @@ def test_who_does_not_ask_for_the_aggregated_form_gets_the_legacy_one(accept: st
     [(AGGREGATOR, "v2"), (AGGREGATED.format("v2beta1"), "v2beta1"), (f"{AGGREGATED.format('v9')}, {AGGREGATOR}", "v2")],
 )
 def test_the_aggregated_form_says_what_it_is(accept: str, version: str) -> None:
-    document = Discovery(external=True).groups(Directory(Snapshot()), accept)
+    document = Discovery(external=True).groups(SnapshotIndex(Snapshot()), accept)
     assert document.content_type == AGGREGATED.format(version)
     assert read(document)["apiVersion"] == f"apidiscovery.k8s.io/{version}"
     assert read(document)["kind"] == "APIGroupDiscoveryList"
@@ -110,7 +110,7 @@ def test_the_aggregated_form_says_what_it_is(accept: str, version: str) -> None:
 
 def test_the_aggregated_form_says_the_same_as_the_legacy_lists() -> None:
     picture = snapshot(view(), queries=[query("requests")])
-    found = read(Discovery(external=True).groups(Directory(picture), AGGREGATOR))
+    found = read(Discovery(external=True).groups(SnapshotIndex(picture), AGGREGATOR))
     assert {group["metadata"]["name"] for group in found["items"]} == {CUSTOM, EXTERNAL}
     for group in found["items"]:
         assert group["versions"]
@@ -127,21 +127,21 @@ def test_the_aggregated_form_says_the_same_as_the_legacy_lists() -> None:
 
 def test_the_tag_stays_while_names_stay_and_changes_with_them() -> None:
     discovery = Discovery(external=True)
-    first = discovery.groups(Directory(snapshot(view())), AGGREGATOR)
-    again = discovery.groups(Directory(snapshot(view(assessments=[measured(usage=1)]))), AGGREGATOR)
-    other = discovery.groups(Directory(snapshot(view(metrics=[metric("mem")], assessments=[]))), AGGREGATOR)
+    first = discovery.groups(SnapshotIndex(snapshot(view())), AGGREGATOR)
+    again = discovery.groups(SnapshotIndex(snapshot(view(assessments=[measured(usage=1)]))), AGGREGATOR)
+    other = discovery.groups(SnapshotIndex(snapshot(view(metrics=[metric("mem")], assessments=[]))), AGGREGATOR)
     assert first.etag == again.etag != other.etag
     assert first.etag.startswith('"')
 
 
 def test_both_replicas_of_a_server_give_the_same_tag() -> None:
-    tags = {Discovery(external=True).groups(Directory(snapshot(view())), AGGREGATOR).etag for _ in range(2)}
+    tags = {Discovery(external=True).groups(SnapshotIndex(snapshot(view())), AGGREGATOR).etag for _ in range(2)}
     assert len(tags) == 1
 
 
 @pytest.mark.parametrize("ask", ["groups", "resources"])
-def test_a_picture_that_was_asked_about_can_go(ask: str) -> None:
-    discovery, directory = Discovery(external=True), Directory(snapshot(view()))
+def test_discovery_keeps_no_reference_to_a_snapshot(ask: str) -> None:
+    discovery, directory = Discovery(external=True), SnapshotIndex(snapshot(view()))
     if ask == "groups":
         discovery.groups(directory, AGGREGATOR)
     else:

@@ -1,6 +1,6 @@
 """Health endpoints."""
 
-from adapter.apiserver.health import LATE_SECONDS, Health, Heart, Probe, Report
+from adapter.apiserver.health import LATE_SECONDS, Health, Heartbeat, Probe, Report
 from tests.apiserver.conftest import Clock
 
 ILL = "the pods' watch is silent"
@@ -15,12 +15,12 @@ def text(found: Health, *segments: str, verbose: bool = False) -> tuple[bool, st
     return report.healthy, report.text
 
 
-def test_all_well_is_a_plain_ok() -> None:
+def test_healthy_is_a_plain_ok() -> None:
     for endpoint in ("livez", "readyz", "healthz"):
         assert text(health(), endpoint) == (True, "ok")
 
 
-def test_what_is_not_ready_says_why_and_lives_on() -> None:
+def test_a_failed_readiness_check_shows_its_reason_and_livez_passes() -> None:
     healthy, said = text(health(ILL), "readyz")
     assert not healthy
     assert said == f"[+]ping ok\n[-]caches failed: {ILL}\nreadyz check failed\n"
@@ -39,9 +39,9 @@ def test_a_single_check_can_be_asked_for() -> None:
     assert health().probe("/livez/caches") is None
 
 
-def test_a_heart_that_stands_still_is_noticed() -> None:
+def test_a_stalled_event_loop_fails_the_heartbeat() -> None:
     clock = Clock(100.0)
-    heart = Heart(clock)
+    heart = Heartbeat(clock)
     clock.now += LATE_SECONDS
     assert heart.check() is None
     clock.now += 1
@@ -62,7 +62,7 @@ def test_a_warning_is_shown_by_readyz_and_fails_nothing() -> None:
     assert health.report(("livez",), verbose=False) == Report(healthy=True, text="ok", public="ok")
 
 
-def test_what_fails_is_not_warned_of_besides() -> None:
+def test_a_failed_check_is_not_listed_as_a_warning_too() -> None:
     health = Health({}, {"watches": lambda: "no life"}, {"watches": lambda: "no life"})
     report = health.report(("readyz",), verbose=False)
     assert (report.healthy, report.text) == (False, "[-]watches failed: no life\nreadyz check failed\n")

@@ -1,4 +1,4 @@
-"""Who asks: the front proxy's certificate and headers, bearer tokens, and nobody else."""
+"""Authentication by the front proxy's certificate and headers, and by bearer tokens."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from adapter.apiserver.authentication.identity import Identity
 from adapter.apiserver.authentication.identity_headers import IdentityHeaders, RawHeaders
-from adapter.apiserver.authentication.requestheader import NO_TRUST, read
+from adapter.apiserver.authentication.requestheader import EMPTY_CONFIG, parse_config_map
 from adapter.apiserver.status import CertificateError
 from tests.apiserver.cluster import REVIEWS, TOKENS, Cluster
 from tests.apiserver.conftest import HPA, Answer, Service, as_user, pem
@@ -33,18 +33,18 @@ def raw(*pairs: tuple[str, str]) -> RawHeaders:
     return tuple((name.encode(), value.encode()) for name, value in pairs)
 
 
-def who(words: IdentityHeaders, *pairs: tuple[str, str]) -> Identity | None:
-    return words.identity(words.said(raw(*pairs)))
+def who(decoder: IdentityHeaders, *pairs: tuple[str, str]) -> Identity | None:
+    return decoder.identity(decoder.select(raw(*pairs)))
 
 
 @pytest.fixture(scope="module")
-def words(front_proxy: trustme.CA) -> IdentityHeaders:
-    return IdentityHeaders(read(config(front_proxy)))
+def decoder(front_proxy: trustme.CA) -> IdentityHeaders:
+    return IdentityHeaders(parse_config_map(config(front_proxy)))
 
 
-def test_the_identity_is_user_groups_and_extra(words: IdentityHeaders) -> None:
+def test_the_identity_is_user_groups_and_extra(decoder: IdentityHeaders) -> None:
     found = who(
-        words,
+        decoder,
         ("Accept", "*/*"),
         ("X-Remote-User", HPA),
         ("X-Remote-Group", "system:serviceaccounts"),
@@ -61,53 +61,55 @@ def test_the_identity_is_user_groups_and_extra(words: IdentityHeaders) -> None:
     )
 
 
-def test_the_callers_of_discovery_come_without_a_group_and_are_authenticated(words: IdentityHeaders) -> None:
-    found = who(words, ("X-Remote-User", "system:kube-aggregator"))
+def test_the_callers_of_discovery_come_without_a_group_and_are_authenticated(decoder: IdentityHeaders) -> None:
+    found = who(decoder, ("X-Remote-User", "system:kube-aggregator"))
     assert found == Identity("system:kube-aggregator", "", ("system:authenticated",))
 
 
-def test_a_group_is_not_added_twice(words: IdentityHeaders) -> None:
-    found = who(words, ("X-Remote-User", "u"), ("X-Remote-Group", "system:authenticated"))
+def test_a_group_is_not_added_twice(decoder: IdentityHeaders) -> None:
+    found = who(decoder, ("X-Remote-User", "u"), ("X-Remote-Group", "system:authenticated"))
     assert found is not None
     assert found.groups == ("system:authenticated",)
 
 
-def test_the_anonymous_stay_what_they_are(words: IdentityHeaders) -> None:
-    found = who(words, ("X-Remote-User", "system:anonymous"), ("X-Remote-Group", "system:unauthenticated"))
+def test_anonymous_users_are_not_put_into_the_authenticated_group(decoder: IdentityHeaders) -> None:
+    found = who(decoder, ("X-Remote-User", "system:anonymous"), ("X-Remote-Group", "system:unauthenticated"))
     assert found is not None
     assert found.groups == ("system:unauthenticated",)
 
 
-def test_names_compare_without_case_and_the_first_user_header_with_a_value_counts(words: IdentityHeaders) -> None:
-    assert who(words, ("x-user", "second"), ("X-REMOTE-USER", "first")) == Identity(
+def test_names_compare_without_case_and_the_first_user_header_with_a_value_counts(decoder: IdentityHeaders) -> None:
+    assert who(decoder, ("x-user", "second"), ("X-REMOTE-USER", "first")) == Identity(
         "first", "", ("system:authenticated",)
     )
-    found = who(words, ("X-User", "second"), ("X-Remote-User", ""))
+    found = who(decoder, ("X-User", "second"), ("X-Remote-User", ""))
     assert found is not None
     assert found.user == "second"
-    assert who(words, ("X-Remote-User", "")) is None
-    assert who(words, ("X-Remote-Group", "system:masters")) is None
+    assert who(decoder, ("X-Remote-User", "")) is None
+    assert who(decoder, ("X-Remote-Group", "system:masters")) is None
 
 
 def test_a_uid_is_taken_only_where_the_proxy_is_known_to_set_it(front_proxy: trustme.CA) -> None:
     pairs = (("X-Remote-User", "u"), ("X-Remote-Uid", "42"))
-    assert who(IdentityHeaders(read(config(front_proxy))), *pairs) == Identity("u", "", ("system:authenticated",))
-    told = IdentityHeaders(read(config(front_proxy, **{"requestheader-uid-headers": '["X-Remote-Uid"]'})))
+    assert who(IdentityHeaders(parse_config_map(config(front_proxy))), *pairs) == Identity(
+        "u", "", ("system:authenticated",)
+    )
+    told = IdentityHeaders(parse_config_map(config(front_proxy, **{"requestheader-uid-headers": '["X-Remote-Uid"]'})))
     assert who(told, *pairs) == Identity("u", "42", ("system:authenticated",))
 
 
 @given(st.lists(st.tuples(st.text(st.characters(codec="ascii")), st.text(st.characters(codec="utf-8"))), max_size=20))
-def test_no_header_whatever_makes_the_reading_fail(pairs: list[tuple[str, str]]) -> None:
-    words = IdentityHeaders(NO_TRUST)
-    assert words.identity(words.said(raw(*pairs))) is None
+def test_no_header_makes_the_decoder_fail(pairs: list[tuple[str, str]]) -> None:
+    decoder = IdentityHeaders(EMPTY_CONFIG)
+    assert decoder.identity(decoder.select(raw(*pairs))) is None
 
 
-def test_names_without_number_do_not_fill_the_memory(front_proxy: trustme.CA) -> None:
-    words = IdentityHeaders(read(config(front_proxy)))
+def test_any_number_of_header_names_keeps_the_caches_bounded(front_proxy: trustme.CA) -> None:
+    decoder = IdentityHeaders(parse_config_map(config(front_proxy)))
     for number in range(6000):
-        who(words, (f"X-Remote-Extra-{number}", "v"), ("X-Remote-User", f"u{number}"))
-    assert len(words._tells) <= 1024
-    assert len(words._identities) <= 4096
+        who(decoder, (f"X-Remote-Extra-{number}", "v"), ("X-Remote-User", f"u{number}"))
+    assert len(decoder._known_names) <= 1024
+    assert len(decoder._identities) <= 4096
 
 
 @pytest.mark.parametrize(
@@ -118,19 +120,19 @@ def test_names_without_number_do_not_fill_the_memory(front_proxy: trustme.CA) ->
         {"requestheader-username-headers": '{"a": 1}'},
     ],
 )
-def test_a_config_map_that_makes_no_sense_is_refused(front_proxy: trustme.CA, broken: dict[str, str]) -> None:
+def test_an_invalid_config_map_is_rejected(front_proxy: trustme.CA, broken: dict[str, str]) -> None:
     with pytest.raises(CertificateError):
-        read({**config(front_proxy), **broken})
+        parse_config_map({**config(front_proxy), **broken})
 
 
 def test_a_cluster_without_aggregation_has_no_front_proxy() -> None:
-    assert read({}) == NO_TRUST
+    assert parse_config_map({}) == EMPTY_CONFIG
 
 
 # --- over TLS
 
 
-async def test_the_front_proxys_word_is_taken(service: Service, proxy: trustme.LeafCert) -> None:
+async def test_identity_headers_of_the_front_proxy_are_accepted(service: Service, proxy: trustme.LeafCert) -> None:
     answer = await service.ask(METRIC, leaf=proxy, headers=as_user(HPA, "system:serviceaccounts"))
     assert answer.status == 200
     [(_, review)] = [found for found in service.cluster.bodies if found[0] == REVIEWS]
@@ -156,7 +158,7 @@ async def test_identity_headers_beside_a_good_token_are_a_401(service: Service) 
 
 
 @pytest.mark.parametrize("path", [METRIC, "/apis", "/version", "/nowhere", "/metrics"])
-async def test_nobody_is_answered_nothing_but_health(service: Service, path: str) -> None:
+async def test_unauthenticated_clients_get_health_only(service: Service, path: str) -> None:
     assert unauthorized(await service.ask(path))
     for health in ("/livez", "/readyz", "/healthz"):
         assert (await service.ask(health)).body == b"ok"
@@ -172,7 +174,7 @@ async def test_a_cluster_users_certificate_is_nobodys_whatever_its_name(
 
 
 async def handshake(service: Service, leaf: trustme.LeafCert) -> bytes:
-    """One request on a fresh connection; in TLS 1.3 the server's refusal arrives with the first read."""
+    """One request on a new connection; in TLS 1.3 the server's rejection arrives with the first read."""
     reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port, ssl=service.context(leaf))
     try:
         writer.write(f"GET {METRIC} HTTP/1.1\r\nHost: x\r\nX-Remote-User: system:admin\r\n\r\n".encode())
@@ -189,7 +191,7 @@ async def test_an_allowed_authority_with_another_name_is_a_401(service: Service,
     assert unauthorized(await service.ask(METRIC, leaf=other, headers=as_user()))
 
 
-async def test_where_no_name_is_listed_any_of_the_authority_counts(
+async def test_without_allowed_names_any_certificate_of_the_ca_is_the_front_proxys(
     service: Service, front_proxy: trustme.CA, cluster: Cluster
 ) -> None:
     other = front_proxy.issue_cert("other.test", common_name="somebody-else")
@@ -212,7 +214,7 @@ async def test_a_proxy_without_a_user_header_needs_a_token(service: Service, pro
 # --- tokens
 
 
-async def test_a_token_is_what_the_api_server_says_it_is(service: Service) -> None:
+async def test_a_token_has_the_identity_of_its_review(service: Service) -> None:
     service.cluster.tokens["good"] = {"username": "me", "uid": "7", "groups": ["g"], "extra": {"Scopes": ["a"]}}
     assert (await service.ask(METRIC, headers={"Authorization": "Bearer good"})).status == 200
     [(_, review)] = [found for found in service.cluster.bodies if found[0] == REVIEWS]
@@ -229,7 +231,7 @@ async def test_any_other_credential_is_a_401(service: Service, authorization: st
     assert unauthorized(await service.ask(METRIC, headers={"Authorization": authorization}))
 
 
-async def test_a_token_is_asked_about_once_in_ten_seconds(service: Service) -> None:
+async def test_a_token_is_reviewed_once_in_ten_seconds(service: Service) -> None:
     service.cluster.tokens["good"] = {"username": "me"}
     headers = {"Authorization": "Bearer good"}
     answers = await asyncio.gather(*(service.ask(METRIC, headers=headers) for _ in range(5)))
@@ -241,13 +243,13 @@ async def test_a_token_is_asked_about_once_in_ten_seconds(service: Service) -> N
     assert service.cluster.asked[f"POST {TOKENS}"] == 2
 
 
-async def test_a_refused_token_is_remembered_too(service: Service) -> None:
+async def test_a_rejected_token_is_cached_too(service: Service) -> None:
     for _ in range(3):
         assert unauthorized(await service.ask(METRIC, headers={"Authorization": "Bearer bad"}))
     assert service.cluster.asked[f"POST {TOKENS}"] == 1
 
 
-async def test_where_the_api_server_cannot_vouch_the_answer_is_a_503(service: Service) -> None:
+async def test_a_failed_token_review_is_a_503(service: Service) -> None:
     service.cluster.faults[TOKENS] = 500
     answer = await service.ask(METRIC, headers={"Authorization": "Bearer good"})
     assert (answer.status, "cannot be verified now" in answer.message) == (503, True)
@@ -266,7 +268,7 @@ async def test_no_token_is_ever_in_an_answer(service: Service) -> None:
 # --- rotation
 
 
-async def test_a_new_authority_is_taken_and_the_old_one_dropped_without_a_restart(
+async def test_a_new_ca_replaces_the_old_one_without_a_restart(
     service: Service, front_proxy: trustme.CA, proxy: trustme.LeafCert, cluster: Cluster
 ) -> None:
     fresh = trustme.CA()
@@ -304,13 +306,13 @@ async def refused(service: Service, leaf: trustme.LeafCert) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_an_established_connection_loses_its_word_with_its_authority(
+async def test_an_open_connection_loses_its_identity_with_its_ca(
     service: Service, proxy: trustme.LeafCert, cluster: Cluster
 ) -> None:
-    """Nothing is closed by hand here: the request itself is judged, on the very connection that was good before."""
+    """The connection stays open: the check of each request rejects it."""
     reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port, ssl=service.context(proxy))
     request = f"GET {METRIC} HTTP/1.1\r\nHost: x\r\nX-Remote-User: {HPA}\r\n\r\n".encode()
-    service.server._http.dismiss = lambda _: None  # type: ignore[method-assign,assignment]  # as if the sweep were late
+    service.server._connections.dismiss = lambda _: None  # type: ignore[method-assign,assignment]  # as if the sweep were late
     try:
         assert await exchange(reader, writer, request) == 200
         cluster.trust(pem(trustme.CA()))
@@ -330,7 +332,7 @@ async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, r
     return int(head.split()[1])
 
 
-async def test_idle_connections_of_a_dropped_authority_are_closed(
+async def test_idle_connections_of_a_removed_ca_are_closed(
     service: Service, proxy: trustme.LeafCert, cluster: Cluster
 ) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port, ssl=service.context(proxy))
@@ -342,7 +344,7 @@ async def test_idle_connections_of_a_dropped_authority_are_closed(
     writer.close()
 
 
-async def test_a_certificate_that_expires_on_a_standing_connection_counts_no_more(
+async def test_a_certificate_that_expires_on_an_open_connection_is_rejected(
     service: Service, front_proxy: trustme.CA
 ) -> None:
     import datetime as dt

@@ -1,4 +1,4 @@
-"""What is served by selector is what a look at everything finds, and costs no look at what is not selected."""
+"""Requests with selectors return what a full scan finds, at a cost that depends only on what they select."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,21 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.apiserver.provider import MetricsProvider
-from adapter.apiserver.routes import Kind, route
+from adapter.apiserver.request_info import RequestKind, parse_target
 from adapter.apiserver.status import StatusError
 from adapter.kube.selectors import parse_selector
 from adapter.load.pods import PodState
 from adapter.snapshot import Snapshot, SnapshotStore
 from adapter.usage.series import Series
 from harness.snapshots import NOW, measured, pod, query, reading, series, snapshot, view
-from tests.apiserver.asking import CUSTOM, EXTERNAL, ask
 from tests.apiserver.conftest import StubScales
+from tests.apiserver.metric_requests import CUSTOM, EXTERNAL, ask
 
 PODS = f"{CUSTOM}/pods/%2A"
 
 
 class Labels(dict[str, str]):
-    """Labels that count how often any of them was looked at."""
+    """Labels that count their reads."""
 
     looks = 0
 
@@ -59,14 +59,14 @@ def with_series(number: int) -> Snapshot:
 
 
 async def looks(picture: Snapshot, target: str, again: str) -> int:
-    """How often a label was looked at by the second request, after an assessment that changed nothing."""
+    """How often the second request read a label, after an assessment without changes."""
     held = SnapshotStore()
     held.swap(picture)
     answers = MetricsProvider(held, StubScales(), lambda _: None, lambda: "", lambda: NOW)
 
     async def one(text: str) -> list[Any]:
-        asked = route(text)
-        body = await (answers.external(asked) if asked.kind is Kind.EXTERNAL else answers.custom(asked))
+        asked = parse_target(text)
+        body = await (answers.external(asked) if asked.kind is RequestKind.EXTERNAL else answers.custom(asked))
         found: list[Any] = msgspec.json.decode(body)["items"]
         return found
 
@@ -86,7 +86,7 @@ async def looks(picture: Snapshot, target: str, again: str) -> int:
         (with_pods, f"{PODS}/effective_cpu?labelSelector=app%3Dweb-"),
     ],
 )
-async def test_a_request_looks_at_what_it_selects_however_much_else_there_is(
+async def test_the_cost_of_a_request_depends_only_on_what_it_selects(
     scene: Callable[[int], Snapshot], target: str
 ) -> None:
     few = await looks(scene(10), f"{target}1", f"{target}2")
@@ -108,7 +108,7 @@ found_series = st.tuples(st.sampled_from(["p0", "p1", "p2", None]), st.dictionar
 
 
 def plain(found: list[Any], pods: list[Any], chosen: str, wanted: str) -> list[tuple[str, str]] | str:
-    """A look at every series, then at every pod: what is served, or the pod that has two."""
+    """The expected answer by a scan of all series and pods, or the name of a pod with two series."""
     by_pod: dict[str, Any] = {}
     for each in found:
         name = each.labels.get("pod")
@@ -126,7 +126,7 @@ def _meant(each: Any, wanted: str) -> bool:
 
 
 @given(st.lists(found_series, max_size=6), st.lists(st.dictionaries(keys, some), max_size=3), selector, selector)
-async def test_a_query_on_pods_is_answered_as_by_a_look_at_every_series_and_pod(
+async def test_a_query_on_pods_is_answered_as_by_a_scan_of_all_series_and_pods(
     rows: list[tuple[str | None, dict[str, str], bool]], labels: list[dict[str, str]], chosen: str, wanted: str
 ) -> None:
     from urllib.parse import quote_plus
@@ -156,7 +156,7 @@ rows_of_policies = st.lists(
 
 
 @given(rows_of_policies, selector, st.integers(0, 3))
-async def test_a_policys_metric_on_pods_is_answered_as_by_a_look_at_every_policy(
+async def test_a_policys_metric_on_pods_is_answered_as_by_a_scan_of_all_policies(
     rows: list[list[tuple[dict[str, str], PodState]]], wanted: str, broken: int
 ) -> None:
     from urllib.parse import quote_plus

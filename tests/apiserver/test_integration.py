@@ -28,7 +28,7 @@ SERVICE = "effective-load"
 
 @pytest.fixture
 def registered(api_server: ControlPlane, api_namespace: str) -> Iterator[str]:
-    """APIServices that point at our Service and trust nobody yet; the namespace they are in."""
+    """APIServices that point at our Service, without a CA bundle yet; returns the namespace."""
     yield api_namespace
     for name in NAMES:
         api_server.client.delete(f"/apis/apiregistration.k8s.io/v1/apiservices/{name}")
@@ -47,13 +47,13 @@ async def service(
     tls = TlsOptions(
         namespace=registered,
         service="effective-load",
-        secret="effective-load-serving",
+        secret="effective-load-tls",
         api_services=NAMES,
         round_seconds=0.2,
     )
     service = Service(None, session, dataclasses.replace(options, tls=tls))  # type: ignore[arg-type]  # the real one
     pods = [snapshots.reading("p1", cpu=100)]
-    service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now(), pods=pods)))
+    service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now(), pods=pods)))
     async with running(service):
         await service.ready()
         await asyncio.to_thread(register, api_server.client, registered, service.server.port)
@@ -63,7 +63,7 @@ async def service(
 
 
 async def handshakes_ended() -> None:
-    """Wait for those of the aggregator that are under way, which would outlive the event loop."""
+    """Wait for the aggregator's handshakes in flight, which would outlive the event loop."""
     async with asyncio.timeout(60):
         while any("accept_connection" in repr(task.get_coro()) for task in asyncio.all_tasks()):  # noqa: ASYNC110  nobody tells
             await asyncio.sleep(0.01)
@@ -94,12 +94,12 @@ async def test_the_aggregator_trusts_the_authority_it_was_given_and_proxies_to_u
     assert answer.status == 200
     assert answer.json()["items"][0]["value"] == "1500m"
 
-    secret = api_server.client.get(f"/api/v1/namespaces/{registered}/secrets/effective-load-serving")
+    secret = api_server.client.get(f"/api/v1/namespaces/{registered}/secrets/effective-load-tls")
     for name in NAMES:
         spec = api_server.client.get(f"/apis/apiregistration.k8s.io/v1/apiservices/{name}")["spec"]
         assert spec["caBundle"] == secret["data"]["ca.crt"]
     pair = base64.b64decode(secret["data"]["tls.crt"]).decode()
-    assert certificates.dns_names(certificates.certificates(pair)[0])[0] == f"{SERVICE}.{registered}.svc"
+    assert certificates.dns_names(certificates.load_certificates(pair)[0])[0] == f"{SERVICE}.{registered}.svc"
 
 
 async def test_selectors_and_stars_survive_the_real_proxy(api_server: ControlPlane, service: Service) -> None:
@@ -111,7 +111,7 @@ async def test_selectors_and_stars_survive_the_real_proxy(api_server: ControlPla
     assert answer.status == 404
 
 
-async def test_our_sentence_reaches_the_caller(api_server: ControlPlane, service: Service) -> None:
+async def test_the_error_message_reaches_the_caller(api_server: ControlPlane, service: Service) -> None:
     await available(api_server)
     service.sentence = "the watch of pods has been silent for 95 s"
     answer = await get(api_server.client, METRIC)
@@ -135,7 +135,7 @@ async def test_the_aggregator_discovers_our_metrics(api_server: ControlPlane, se
 
 
 async def test_a_user_needs_the_right_that_the_api_server_knows_of(api_server: ControlPlane, service: Service) -> None:
-    """Asked directly, past the aggregator's own check."""
+    """A direct request, without the aggregator's own authorization."""
     aggregator = api_server.as_aggregator(service.server.port, "reader@example.com")
     refused = await get(aggregator, METRIC)
     assert refused.status == 403
@@ -156,7 +156,7 @@ RBAC = "rbac.authorization.k8s.io"
 
 @contextlib.contextmanager
 def granted(client: Client, subject: dict[str, Any]) -> Iterator[None]:
-    """Cluster-wide right to read our metrics; RBAC takes a moment to see it."""
+    """A cluster-wide right to read our metrics; RBAC takes a moment to apply it."""
     resource = "watermarkpolicies.effective-load.io/*"
     name = "reads-effective-load"
     role = {
@@ -236,7 +236,7 @@ async def test_identity_is_taken_from_the_front_proxy_alone(api_server: ControlP
 
 
 def user(api_server: ControlPlane, service: Service, name: str, *groups: str) -> Client:
-    """A client that shows a certificate of the cluster's own CA directly."""
+    """A client of ours with a certificate of the cluster's CA."""
     pair = api_server.pki.client(name, *groups)
     return api_server.anonymous(service.server.port, tls_context(None, pair.cert_file, pair.key_file))
 
@@ -250,11 +250,11 @@ async def test_a_cluster_users_certificate_is_that_users_whatever_its_name_and_h
     assert (await get(user(api_server, service, "jane", "system:masters"), METRIC)).status == 200
 
 
-async def test_reasons_are_for_those_whom_the_clusters_own_roles_have_monitor(
+async def test_kubernetes_monitoring_role_may_read_reasons(
     api_server: ControlPlane, service: Service, registered: str
 ) -> None:
-    """`system:public-info-viewer` lets everybody get `/readyz`, and no path below it."""
-    service.picture.swap(snapshots.snapshot(synced=False))
+    """`system:public-info-viewer` lets every user get `/readyz`, and no path below it."""
+    service.snapshot_store.swap(snapshots.snapshot(synced=False))
     token = await asyncio.to_thread(api_server.token, registered, "reader")
     tenant = api_server.anonymous(service.server.port, Authorization=f"Bearer {token}")
     for asking, is_told in (
@@ -269,7 +269,7 @@ async def test_reasons_are_for_those_whom_the_clusters_own_roles_have_monitor(
 
 async def test_a_second_replica_serves_the_same_certificate(service: Service, session: Session) -> None:
     other = Service(None, session, service.server._options)  # type: ignore[arg-type]
-    other.picture.swap(service.picture.current)
+    other.snapshot_store.swap(service.snapshot_store.current)
     async with running(other):
         await other.ready()
         assert other.server._certificates.current == service.server._certificates.current
@@ -279,7 +279,7 @@ async def test_a_secret_that_is_deleted_comes_back_and_the_aggregator_follows(
     api_server: ControlPlane, service: Service, registered: str
 ) -> None:
     await available(api_server)
-    path = f"/api/v1/namespaces/{registered}/secrets/effective-load-serving"
+    path = f"/api/v1/namespaces/{registered}/secrets/effective-load-tls"
     before = api_server.client.get(path)["data"]["ca.crt"]
     await asyncio.to_thread(api_server.client.delete, path)
     async with asyncio.timeout(60):

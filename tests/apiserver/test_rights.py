@@ -1,4 +1,4 @@
-"""Rights of the server's own that are missing on a real API server: who asks is told which, and what gives it."""
+"""A missing right to create reviews on a real API server: the answer names the right and its binding."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ PATH = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/watermarkpolicies
 
 @pytest.fixture
 def adapter(api_server: ControlPlane) -> Iterator[AdapterProcess]:
-    """A server with the rights of the manifests, but for those to ask for reviews."""
+    """A server with the rights of the manifests except those to create reviews."""
     install_crds(api_server)
     kubeconfig = account_kubeconfig(api_server)
     api_server.client.delete(BINDING)
@@ -25,7 +25,7 @@ def adapter(api_server: ControlPlane) -> Iterator[AdapterProcess]:
     api_server.watched.remove(process.component)
 
 
-def test_a_missing_right_to_ask_for_reviews_is_named_with_what_gives_it(
+def test_a_missing_right_to_create_reviews_is_reported_with_its_binding(
     api_server: ControlPlane, adapter: AdapterProcess
 ) -> None:
     proxy = api_server.as_aggregator(adapter.port, "bob", "system:authenticated")

@@ -1,4 +1,4 @@
-"""The server as the aggregator, the HPA and the kubelet meet it."""
+"""The server as seen by the aggregator, the HPA and the kubelet."""
 
 import asyncio
 import contextlib
@@ -14,9 +14,9 @@ import trustme
 from adapter.apiserver.server import ServerOptions
 from adapter.kube.session import Session
 from harness import snapshots
-from tests.apiserver.asking import CUSTOM, EXTERNAL, POLICY, TARGET
 from tests.apiserver.cluster import CONFIG_MAP, REVIEWS, SECRET, TOKENS, Cluster
 from tests.apiserver.conftest import HPA, Answer, Service, as_user, pem, running
+from tests.apiserver.metric_requests import CUSTOM, EXTERNAL, POLICY, TARGET
 
 KCM = {
     "Accept": "application/vnd.kubernetes.protobuf, */*",
@@ -53,7 +53,7 @@ async def test_the_external_answer_has_its_content_type_too(service: Service, pr
 
 async def test_a_star_that_comes_encoded_is_a_star(service: Service, proxy: trustme.LeafCert) -> None:
     view = snapshots.view(at=service.session.now(), pods=[snapshots.reading("p1", cpu=100)])
-    service.picture.swap(snapshots.snapshot(view))
+    service.snapshot_store.swap(snapshots.snapshot(view))
     target = f"{CUSTOM}/pods/%2A/effective_cpu?labelSelector=app%3Dweb%2Ctier+notin+%28b%29"
     answer = await hpa(service, target, proxy)
     assert [item["value"] for item in answer.json()["items"]] == ["100m"]
@@ -64,7 +64,7 @@ async def test_a_star_that_comes_encoded_is_a_star(service: Service, proxy: trus
 
 
 def refused(answer: Answer, code: int, reason: str) -> str:
-    """Check a Status in every part; gives its message."""
+    """Check every field of a Status; returns its message."""
     body = answer.json()
     assert answer.status == code
     assert answer.headers["Content-Type"] == "application/json"
@@ -106,13 +106,13 @@ async def test_a_decision_in_error_is_a_status_without_retry_after(service: Serv
         assert refused(await hpa(service, target, proxy), 503, "ServiceUnavailable") == service.sentence
 
 
-async def test_a_fault_of_our_own_is_a_status_that_tells_no_secrets(
+async def test_an_internal_error_is_a_status_without_details(
     service: Service, proxy: trustme.LeafCert, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken() -> str:
         raise RuntimeError("s3cr3t")
 
-    monkeypatch.setattr(service.server._authenticator._words, "said", lambda _: broken())
+    monkeypatch.setattr(service.server._authenticator._identity_headers, "select", lambda _: broken())
     answer = await hpa(service, EFFECTIVE, proxy)
     assert "s3cr3t" not in refused(answer, 500, "InternalError")
     assert (await service.ask("/livez")).status == 200
@@ -126,7 +126,7 @@ async def test_other_methods_are_not_allowed(service: Service, proxy: trustme.Le
         assert method in refused(answer, 405, "MethodNotAllowed")
 
 
-async def test_a_body_that_nobody_reads_spoils_nothing(service: Service, proxy: trustme.LeafCert) -> None:
+async def test_an_unread_body_does_not_affect_later_requests(service: Service, proxy: trustme.LeafCert) -> None:
     client = service.client(proxy)
     for _ in range(2):
         async with client.post(service.url + EFFECTIVE, headers=KCM, data=b"x" * 300_000) as response:
@@ -171,12 +171,12 @@ async def raw(service: Service, leaf: trustme.LeafCert | None, request: bytes) -
         writer.close()
 
 
-async def test_external_metrics_are_served_only_where_wanted(
+async def test_external_metrics_are_served_only_if_enabled(
     cluster: Cluster, session: Session, options: ServerOptions, front_proxy: trustme.CA, proxy: trustme.LeafCert
 ) -> None:
     cluster.trust(pem(front_proxy))
     service = Service(cluster, session, dataclasses.replace(options, external=False))
-    service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now())))
+    service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now())))
     async with running(service):
         await service.ready()
         assert (await hpa(service, EFFECTIVE, proxy)).status == 200
@@ -203,8 +203,8 @@ async def test_five_probes_at_once_that_never_read_are_all_answered(service: Ser
     assert service.cluster.reviews() == 0
 
 
-async def test_probes_are_answered_while_the_picture_is_empty(service: Service, proxy: trustme.LeafCert) -> None:
-    service.picture.swap(snapshots.snapshot(synced=False))
+async def test_probes_are_answered_while_the_snapshot_is_empty(service: Service, proxy: trustme.LeafCert) -> None:
+    service.snapshot_store.swap(snapshots.snapshot(synced=False))
     for version in (
         "custom.metrics.k8s.io/v1beta1",
         "custom.metrics.k8s.io/v1beta2",
@@ -229,7 +229,7 @@ async def test_the_aggregated_document_is_sent_once_for_its_tag(service: Service
     assert legacy.json()["kind"] == "APIGroupList"
 
 
-async def test_the_version_is_told(service: Service, proxy: trustme.LeafCert) -> None:
+async def test_the_version_is_served(service: Service, proxy: trustme.LeafCert) -> None:
     answer = (await hpa(service, "/version", proxy)).json()
     assert answer["gitVersion"].startswith("v")
 
@@ -252,14 +252,14 @@ async def test_a_server_that_knows_nothing_yet_lives_but_is_not_ready(
         assert (await service.ask(EFFECTIVE)).status == 503
 
 
-async def test_nobody_is_refused_before_the_front_proxy_is_known(
+async def test_no_request_is_a_401_before_the_front_proxy_is_known(
     cluster: Cluster, session: Session, options: ServerOptions, proxy: trustme.LeafCert, front_proxy: trustme.CA
 ) -> None:
-    """Until then no certificate is asked for, so the front proxy's own requests look like a stranger's."""
+    """Until then no certificate is requested, so the front proxy's requests look unauthenticated."""
     read = cluster.faults[CONFIG_MAP] = asyncio.Event()
     cluster.trust(pem(front_proxy))
     service = Service(cluster, session, options)
-    service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now())))
+    service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now())))
     async with running(service):
         answer = await hpa(service, EFFECTIVE, proxy)
         assert "has not been read yet" in refused(answer, 503, "ServiceUnavailable")
@@ -272,7 +272,7 @@ async def test_nobody_is_refused_before_the_front_proxy_is_known(
 
 
 @pytest.mark.parametrize("is_dismissed", [True, False], ids=["idle", "before it is dismissed"])
-async def test_a_connection_older_than_what_is_known_of_the_front_proxy_is_never_refused(
+async def test_a_connection_from_before_the_front_proxy_was_known_is_never_a_401(
     cluster: Cluster,
     session: Session,
     options: ServerOptions,
@@ -284,9 +284,9 @@ async def test_a_connection_older_than_what_is_known_of_the_front_proxy_is_never
     read = cluster.faults[CONFIG_MAP] = asyncio.Event()
     cluster.trust(pem(front_proxy))
     service = Service(cluster, session, options)
-    service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now())))
+    service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now())))
     if not is_dismissed:
-        monkeypatch.setattr(service.server, "_dismiss", lambda: None)
+        monkeypatch.setattr(service.server, "_dismiss_peers", lambda: None)
     async with running(service):
         assert (await service.ask("/livez", leaf=proxy)).status == 200  # with a handshake that asks for nothing
         read.set()
@@ -299,7 +299,7 @@ async def test_a_connection_older_than_what_is_known_of_the_front_proxy_is_never
 
 
 @pytest.mark.parametrize("path", [REVIEWS, TOKENS])
-async def test_a_right_that_is_missing_is_named_with_what_gives_it_until_it_is_there(
+async def test_a_missing_right_is_reported_with_its_binding_until_it_is_granted(
     service: Service, proxy: trustme.LeafCert, path: str
 ) -> None:
     service.cluster.tokens["good"] = {"username": "bob"}
@@ -323,23 +323,23 @@ async def test_a_right_that_is_missing_is_named_with_what_gives_it_until_it_is_t
     assert (await service.ask("/readyz")).body == b"ok"
 
 
-async def test_what_is_known_but_not_in_use_is_not_ready(service: Service, proxy: trustme.LeafCert) -> None:
-    """Connections made in between would go without the certificate that tells who they are."""
+async def test_a_certificate_that_is_not_in_use_yet_is_not_ready(service: Service, proxy: trustme.LeafCert) -> None:
+    """Connections opened in between would lack the client certificate."""
     server = service.server
-    assert server._served is not None
+    assert server._in_use is not None
     assert server._temporary is not None
-    pair, authority = server._served
+    pair, authority = server._in_use
     for not_yet in ((server._temporary, authority), (pair, "")):
-        server._served = not_yet
+        server._in_use = not_yet
         said = await service.ask("/readyz/tls", leaf=proxy, headers=as_user())
         assert (said.status, b"not in use yet" in said.body) == (500, True)
-    server._served = (pair, authority)
+    server._in_use = (pair, authority)
     assert (await service.ask("/readyz/tls")).body == b"ok"
 
 
 async def test_readiness_follows_the_caches(service: Service) -> None:
     assert (await service.ask("/readyz")).body == b"ok"
-    service.picture.swap(snapshots.snapshot(synced=False))
+    service.snapshot_store.swap(snapshots.snapshot(synced=False))
     assert (await service.ask("/readyz/caches")).status == 500
     assert (await service.ask("/livez?verbose")).body.startswith(b"[+]ping ok\n[+]event-loop ok\n")
 
@@ -396,10 +396,10 @@ async def test_no_connection_is_lost_while_certificates_change(service: Service,
     stop = asyncio.Event()
     asking = [asyncio.create_task(keep_asking(stop)) for _ in range(4)]
     for _ in range(20):
-        served = service.server._served
+        served = service.server._in_use
         service.cluster.objects.pop(SECRET, None)
         async with asyncio.timeout(30):
-            while service.server._served == served:  # noqa: ASYNC110
+            while service.server._in_use == served:  # noqa: ASYNC110
                 await asyncio.sleep(0.002)
     stop.set()
     assert sum(await asyncio.gather(*asking)) > 20
@@ -413,10 +413,10 @@ async def test_no_session_outlives_its_context(
     context = service.context(proxy)
     context.maximum_version = context.minimum_version = version
     session, _ = await asyncio.to_thread(connect, service.server.port, context, None)
-    served = service.server._served
+    served = service.server._in_use
     del service.cluster.objects[SECRET]
     async with asyncio.timeout(30):
-        while service.server._served == served:  # noqa: ASYNC110
+        while service.server._in_use == served:  # noqa: ASYNC110
             await asyncio.sleep(0.002)
     _, reused = await asyncio.to_thread(connect, service.server.port, context, session)
     assert not reused
@@ -425,14 +425,14 @@ async def test_no_session_outlives_its_context(
 def connect(
     port: int, context: ssl.SSLContext, session: ssl.SSLSession | None
 ) -> tuple[ssl.SSLSession | None, bool | None]:
-    """The session of a connection that is offered another one's, and whether that was taken up."""
+    """The TLS session of a connection that offers another one's, and whether it was resumed."""
     with socket.create_connection(("127.0.0.1", port)) as plain, context.wrap_socket(plain, session=session) as tls:
         tls.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
         assert tls.recv(100).startswith(b"HTTP/1.1 200")
         return tls.session, tls.session_reused
 
 
-async def test_what_is_no_http_is_answered_with_a_status(service: Service) -> None:
+async def test_a_request_that_is_not_http_is_answered_with_a_status(service: Service) -> None:
     answer = await raw(service, None, b"NONSENSE")
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith((b"HTTP/1.1 400", b"HTTP/1.0 400"))
@@ -466,12 +466,12 @@ async def test_clients_that_leave_early_are_not_logged(
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-async def test_what_is_under_way_is_finished_at_the_end_and_nothing_new_is_taken(
+async def test_shutdown_finishes_requests_in_flight_and_accepts_no_new_ones(
     cluster: Cluster, session: Session, options: ServerOptions, front_proxy: trustme.CA, proxy: trustme.LeafCert
 ) -> None:
     cluster.trust(pem(front_proxy))
     service = Service(cluster, session, dataclasses.replace(options, grace_seconds=30))
-    service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now())))
+    service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now())))
     task = asyncio.create_task(service.server.run())
     await service.server.started.wait()
     await service.ready()

@@ -1,4 +1,4 @@
-"""The first seconds of a real server: whoever asks too early is told to wait, never that there is nothing to be had."""
+"""The first seconds of a real server: early requests get a 503, never a 404."""
 
 import contextlib
 import threading
@@ -29,7 +29,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def shop(api_server: ControlPlane) -> Workloads:
-    """Policies with their HPAs and Deployments; nobody runs pods for them."""
+    """Policies with their HPAs and Deployments, without pods."""
     install_crds(api_server)
     api_server.client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "starts"}})
     made = Workloads(api_server, "starts")
@@ -56,7 +56,7 @@ def deployment(name: str) -> Object:
 
 @pytest.fixture
 def adapter(api_server: ControlPlane, shop: Workloads) -> Iterator[AdapterProcess]:
-    """A registered server that does not run yet."""
+    """A registered server that is not started yet."""
     process = AdapterProcess(api_server, SETTINGS, external=True, name="adapter-starts")
     process.register()
     yield process
@@ -65,7 +65,7 @@ def adapter(api_server: ControlPlane, shop: Workloads) -> Iterator[AdapterProces
 
 
 class Askers:
-    """One thread for each path, asking one request after the other from before the port opens."""
+    """One thread per path that sends requests in a row, from before the port opens."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Counter[tuple[int, str]]] = {}
@@ -106,7 +106,7 @@ def sentence(answer: Response) -> str:
 
 
 def paths() -> dict[str, str]:
-    """A policy's count, its target's, a listing by External metrics, a query: the last of them all, by name."""
+    """Requests for a policy's count, its target's, an External metric and a query; for the last of each by name."""
     custom = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/starts"
     external = "/apis/external.metrics.k8s.io/v1beta1/namespaces/starts"
     last = f"web-{POLICIES - 1}"
@@ -129,7 +129,7 @@ def started(adapter: AdapterProcess) -> Callable[[], bool]:
 
 
 @pytest.mark.parametrize("start", range(STARTS))
-def test_who_asks_from_the_first_moment_on_is_told_to_wait_and_then_answered(
+def test_requests_from_the_first_moment_on_get_503_and_then_answers(
     api_server: ControlPlane, adapter: AdapterProcess, start: int
 ) -> None:
     askers = Askers()

@@ -11,7 +11,7 @@ from adapter.apiserver.status import StatusError
 
 
 def read(error: StatusError) -> dict[str, object]:
-    found: dict[str, object] = json.loads(status.body(error))
+    found: dict[str, object] = json.loads(status.encode_status(error))
     return found
 
 

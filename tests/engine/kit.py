@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from adapter.apiserver.provider import MetricsProvider
-from adapter.apiserver.routes import route
+from adapter.apiserver.request_info import parse_target
 from adapter.apiserver.status import StatusError
 from adapter.engine import Engine
 from adapter.kube.scale import ScaleReader
@@ -93,7 +93,9 @@ class Stand:
         """What its HPA is answered: the count, or the sentence."""
         where = f"namespaces/{service.namespace}/watermarkpolicies.effective-load.io/{service.name}"
         try:
-            body = await self.answers.custom(route(f"/apis/custom.metrics.k8s.io/v1beta2/{where}/desired_replicas"))
+            body = await self.answers.custom(
+                parse_target(f"/apis/custom.metrics.k8s.io/v1beta2/{where}/desired_replicas")
+            )
         except StatusError as error:
             return error.message
         return str(msgspec.json.decode(body)["items"][0]["value"])

@@ -12,11 +12,11 @@ import pytest
 import trustme
 from hypothesis import strategies as st
 
-from adapter.apiserver.routes import route
+from adapter.apiserver.request_info import parse_target
 from adapter.kube import selectors
 from adapter.kube.selectors import SelectorError
-from tests.apiserver.asking import CUSTOM, EXTERNAL, PODS, POLICY
 from tests.apiserver.conftest import HPA, Service
+from tests.apiserver.metric_requests import CUSTOM, EXTERNAL, PODS, POLICY
 from tests.fuzz.kit import AS_LONG_AS_TOLD, STEP_SECONDS, TRIES, Longest, fuzz, fuzzed, in_a_step, steps, uncached
 from tests.fuzz.spoil import TEXTS
 
@@ -154,7 +154,7 @@ def check(client: Client, longest: Longest, request: bytes) -> None:
 
 def forget() -> None:
     """What was asked before is no quick answer now."""
-    for cached in (route, selectors.parse_selector):
+    for cached in (parse_target, selectors.parse_selector):
         getattr(cached, "cache_clear", lambda: None)()
 
 
@@ -214,9 +214,9 @@ async def test_values_in_every_header_and_pieces_in_every_target_are_answered(
 
 @fuzz(400, target=targets())
 def test_any_target_has_a_route_or_a_fault(target: str) -> None:
-    found = in_a_step(lambda: uncached(route)(target))
+    found = in_a_step(lambda: uncached(parse_target)(target))
     hash(found)
-    str(found.fault)
+    str(found.error)
     str(found.labels)
 
 

@@ -38,7 +38,7 @@ SETTINGS: dict[str, Any] = {
 def read(text: str) -> bool:
     """Whether the text is read; where not, faults say what to do."""
     try:
-        settings.parse(text)
+        settings.parse_settings(text)
     except SettingsError as error:
         faults, sentence = error.faults, str(error)
     else:
@@ -128,5 +128,5 @@ def test_a_secret_in_the_wrong_place_is_not_shown() -> None:
         "companion: {a: hush}\ncompanion: {notifications: {routes: [{urls: [hush]}]}}",
     ):
         with pytest.raises(SettingsError) as error:
-            settings.parse(text)
+            settings.parse_settings(text)
         assert "hush" not in str(error.value)

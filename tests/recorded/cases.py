@@ -14,7 +14,7 @@ from adapter.load.spec import Bounds
 from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.policy.linking import Neighbours
 from adapter.policy.watermark_policy import parse_policy
-from adapter.settings import CompanionSettings, parse
+from adapter.settings import CompanionSettings, parse_settings
 from adapter.snapshot import WATCH_SILENT, Problem
 from tests.companion.kit import situation
 from tests.evaluation import kit as assessor
@@ -26,8 +26,10 @@ _ROUTES = (
     "[{name: all, urls: ['json://localhost'], default: true, namespaces: ['*']},"
     " {name: theirs, urls: ['json://localhost'], namespaces: [bank]}]"
 )
-ALL: CompanionSettings = parse(f"companion: {{features: {_FEATURES}, notifications: {{routes: {_ROUTES}}}}}").companion
-NONE: CompanionSettings = parse("").companion
+ALL: CompanionSettings = parse_settings(
+    f"companion: {{features: {_FEATURES}, notifications: {{routes: {_ROUTES}}}}}"
+).companion
+NONE: CompanionSettings = parse_settings("").companion
 _BAND = {"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "1200m", "lowWatermark": "400m"}
 _REGISTRY = {"name": "nacos", "service": "com.shop.web"}
 _AIM = {"type": "AverageValue", "averageValue": "1"}

@@ -12,7 +12,7 @@ from adapter.load.pods import PodState
 from adapter.load.spec import Stance
 from adapter.policy import memory_json, status_memory
 from adapter.settings.notifications import FIELDS, Severity, Topic
-from adapter.telemetry.policies import MODES, VERDICTS
+from adapter.telemetry.rows import MODES, VERDICTS
 from tests.companion.kit import Leader
 from tests.recorded.cases import cases, problems
 from tests.recorded.shapes import shape

@@ -28,8 +28,8 @@ from adapter.telemetry import server as telemetry
 from adapter.telemetry.metrics import Metrics
 from harness import snapshots
 from tests.apiserver.cluster import REVIEWS, Cluster
-from tests.apiserver.conftest import SERVICES, Answer, Service, as_user, pem, running
-from tests.apiserver.test_platforms import DOCUMENT, Listener
+from tests.apiserver.conftest import SERVICES, Answer, RosterReceiver, Service, as_user, pem, running
+from tests.apiserver.test_roster_push import DOCUMENT
 from tests.manifests.rendering import MANIFESTS, documents
 from tests.recorded.shapes import shape
 
@@ -120,12 +120,14 @@ async def _service(authority: trustme.CA) -> AsyncIterator[Service]:
     tls = TlsOptions(
         namespace="adapter",
         service="effective-load",
-        secret="effective-load-serving",
+        secret="effective-load-tls",
         api_services=SERVICES,
         round_seconds=0.05,
         poll_seconds=0.05,
     )
-    options = ServerOptions(tls=tls, address="127.0.0.1", port=0, external=True, trust_seconds=0.05, grace_seconds=2)
+    options = ServerOptions(
+        tls=tls, address="127.0.0.1", port=0, external=True, requestheader_seconds=0.05, grace_seconds=2
+    )
     async with TestServer(app) as server:
         access = ClusterAccess(server=str(server.make_url("")).rstrip("/"))
 
@@ -133,8 +135,8 @@ async def _service(authority: trustme.CA) -> AsyncIterator[Service]:
             return access
 
         async with Session(load) as session:
-            service = Service(cluster, session, options, Listener())
-            service.picture.swap(_picture(session.now()))
+            service = Service(cluster, session, options, RosterReceiver())
+            service.snapshot_store.swap(_picture(session.now()))
             async with running(service):
                 await service.ready()
                 yield service
@@ -253,7 +255,7 @@ async def _labels(metrics: Metrics) -> list[str]:
 async def _telemetry() -> list[str]:
     """The paths of the telemetry port."""
     found = []
-    async with telemetry.serve(Metrics(), "127.0.0.1", 0) as port, aiohttp.ClientSession() as client:
+    async with telemetry.listen(Metrics(), "127.0.0.1", 0) as port, aiohttp.ClientSession() as client:
         for path in ("/metrics", "/healthz", "/nowhere"):
             async with client.get(f"http://127.0.0.1:{port}{path}") as answer:
                 found.append(f"telemetry GET {path} {answer.status} {answer.headers['Content-Type']}")
@@ -267,4 +269,4 @@ def _status_reasons() -> Iterator[str]:
             required = [p for p in inspect.signature(make).parameters.values() if p.default is p.empty]
             error = make(*("any" for _ in required))
             yield f"Status {int(error.code)} {error.reason}"
-            yield from (f"Status {line}" for line in shape(json.loads(status.body(error))))
+            yield from (f"Status {line}" for line in shape(json.loads(status.encode_status(error))))

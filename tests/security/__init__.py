@@ -1,1 +1,1 @@
-"""Attacks as regression tests: one module for each thing that has to hold."""
+"""Attacks as regression tests: one module per defence."""

@@ -67,12 +67,12 @@ def rss(what: str = "VmRSS") -> int:
 
 
 def forget_peak() -> None:
-    """Have the peak count from here."""
+    """Reset the peak of the memory use."""
     Path("/proc/self/clear_refs").write_text("5")
 
 
 class LongestStep:
-    """Remembers the event loop's longest step, in seconds of this thread's processor time."""
+    """Records the event loop's longest step, in seconds of this thread's processor time."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

@@ -17,7 +17,7 @@ CLIENT, SERVER = ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUT
 
 @dataclass
 class Holder:
-    """A certificate with its key and those above it. An authority issues others."""
+    """A certificate with its key and its chain. A CA issues others."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
@@ -33,7 +33,7 @@ class Holder:
         return self.certificate.fingerprint(hashes.SHA256()).hex()
 
     def configure_cert(self, context: ssl.SSLContext) -> None:
-        """Show this certificate and those above it, as `trustme.LeafCert` does."""
+        """Present this certificate and its chain, as `trustme.LeafCert` does."""
         assert self.folder is not None
         file = self.folder / f"{self.certificate.serial_number}.pem"
         key = self.key.private_bytes(
@@ -64,7 +64,7 @@ class Holder:
 
 
 def root(folder: Path, name: str = "kubernetes", key: ec.EllipticCurvePrivateKey | None = None) -> Holder:
-    """An authority of its own, without key identifiers, as managed clouds have them."""
+    """A root CA without key identifiers, as managed clouds have them."""
     key = key or ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     return Holder(_signed(subject, key, subject, key, dt.datetime.now(dt.UTC) + 60 * _DAY, True, ()), key, (), folder)

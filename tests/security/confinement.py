@@ -20,14 +20,14 @@ OWN = "fieldManager=effective-load-companion"
 
 
 class Confined(NamedTuple):
-    """The admin's client, and the companion's, which may do everything as far as RBAC goes."""
+    """The admin's client and the companion's; RBAC allows the companion everything."""
 
     admin: Client
     companion: Client
     namespace: str
 
     def refusal(self, path: str, body: Any, kind: str = "merge", *, dry: bool = False) -> str:
-        """What an admission policy says against a patch of the companion's; empty where none says anything."""
+        """The message with which an admission policy rejects a patch of the companion; empty if admitted."""
         try:
             self.companion.patch(f"{path}?{OWN}{'&dryRun=All' if dry else ''}", body, kind)
         except ApiError as error:
@@ -35,7 +35,7 @@ class Confined(NamedTuple):
         return ""
 
     def ask(self, method: str, path: str, body: Any = None) -> Response:
-        """Any request of the companion's, as it is answered."""
+        """The answer to any request of the companion."""
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         payload = None if body is None else json.dumps(body).encode()
         return self.companion.raw(path, {"Content-Type": kind}, method=method, body=payload)
@@ -43,7 +43,7 @@ class Confined(NamedTuple):
 
 @contextmanager
 def confined(cluster: ControlPlane) -> Iterator[Confined]:
-    """The companion with the rights of all its components, their policies in force, and every right besides."""
+    """The companion with every right, and the admission policies of all its components."""
     companion_kubeconfig(cluster, FEATURES)
     everything = may_do_everything(USER)
     cluster.client.apply(everything)
@@ -70,7 +70,7 @@ def may_do_everything(user: str) -> Object:
 
 
 def wait_in_force(cluster: Confined) -> None:
-    """Policies come into force a moment after they are written, as the right does."""
+    """Wait until policies and rights take effect, a moment after they are written."""
     labels = {"metadata": {"labels": {"probe": "1"}}}
     for make, tail, change in ((pod, "", labels), (hpa, "", labels), (deployment, "/scale", {"spec": {"replicas": 0}})):
         path = cluster.admin.path(cluster.admin.create(make(cluster.namespace, "probe"))) + tail
@@ -116,5 +116,5 @@ def deployment(namespace: str, name: str) -> Object:
 
 
 def named(value: object) -> str:
-    """A parameter's part of a test's name."""
+    """The id of a test parameter."""
     return value if isinstance(value, str) else "-"

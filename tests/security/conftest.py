@@ -1,5 +1,25 @@
-"""The real server on loopback, with its stand-in for the cluster, as the room of the API server has it."""
+"""The fixtures of the metrics API's tests: the real server on loopback with a fake cluster."""
 
-from tests.apiserver.conftest import client_authority, cluster, front_proxy, options, proxy, service, session
+from tests.apiserver.conftest import (
+    client_authority,
+    cluster,
+    front_proxy,
+    options,
+    proxy,
+    roster_service,
+    rosters,
+    service,
+    session,
+)
 
-__all__ = ["client_authority", "cluster", "front_proxy", "options", "proxy", "service", "session"]
+__all__ = [
+    "client_authority",
+    "cluster",
+    "front_proxy",
+    "options",
+    "proxy",
+    "roster_service",
+    "rosters",
+    "service",
+    "session",
+]

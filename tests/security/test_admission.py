@@ -1,4 +1,4 @@
-"""The right to patch pods is wider than what the companion writes; an admission policy holds its account to that."""
+"""The right to patch pods is wider than what the companion writes; an admission policy restricts it."""
 
 import secrets
 from collections.abc import Callable, Iterator
@@ -52,7 +52,7 @@ def own(item: Object) -> dict[str, str]:
 # --- pods ---
 
 
-def test_the_companion_marks_a_pod_and_takes_its_mark_back(cluster: Confined, a_pod: str) -> None:
+def test_the_companion_marks_a_pod_and_removes_its_mark(cluster: Confined, a_pod: str) -> None:
     assert own(applied(cluster, a_pod, MARKED)) == MARKED
     assert own(applied(cluster, a_pod, MARKED)) == MARKED
     found = applied(cluster, a_pod, {})
@@ -68,7 +68,7 @@ def test_a_pod_without_any_annotation_is_marked_too(cluster: Confined) -> None:
     assert "annotations" not in applied(cluster, path, {})["metadata"]
 
 
-def test_a_mark_whose_cost_somebody_overwrote_is_taken_off_and_the_cost_stays(cluster: Confined, a_pod: str) -> None:
+def test_a_mark_is_removed_and_a_cost_changed_by_others_stays(cluster: Confined, a_pod: str) -> None:
     applied(cluster, a_pod, MARKED)
     cluster.admin.patch(a_pod, costs({COST: "9"}))
     assert own(applied(cluster, a_pod, {})) == {COST: "9"}
@@ -101,7 +101,7 @@ FOREIGN: list[tuple[str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("what", "body", "kind"), FOREIGN, ids=named)
-def test_whatever_else_of_a_pod_it_patches_is_refused_and_named(
+def test_any_other_patch_of_a_pod_is_rejected_with_the_field(
     cluster: Confined, a_pod: str, what: str, body: Any, kind: str
 ) -> None:
     before = cluster.admin.get(a_pod)
@@ -131,7 +131,7 @@ def test_whatever_else_of_a_pod_it_patches_is_refused_and_named(
     indirect=["a_pod"],
     ids=str,
 )
-def test_a_cost_is_set_where_there_is_none_and_only_its_own_is_taken_back(
+def test_a_cost_is_set_only_where_there_is_none_and_only_its_own_is_removed(
     cluster: Confined, a_pod: str, notes: dict[str, str | None]
 ) -> None:
     before = own(cluster.admin.get(a_pod))
@@ -141,7 +141,7 @@ def test_a_cost_is_set_where_there_is_none_and_only_its_own_is_taken_back(
 
 
 @pytest.mark.parametrize("a_pod", [{COST: "7"}, {COST: LOWEST}, {}], indirect=True, ids=str)
-def test_a_mark_is_not_put_beside_a_cost_of_somebody_elses(cluster: Confined, a_pod: str) -> None:
+def test_a_pod_with_a_cost_of_others_is_not_marked(cluster: Confined, a_pod: str) -> None:
     assert "only together with the cost" in cluster.refusal(a_pod, costs({MARK: "true"}))
 
 
@@ -164,7 +164,7 @@ def test_a_mark_is_not_put_beside_a_cost_of_somebody_elses(cluster: Confined, a_
         (lambda path: ("POST", path.rpartition("/")[0], pod(path.split("/")[4], "new")), "CREATE of pods"),
     ],
 )
-def test_no_other_request_for_pods_is_taken_even_with_every_right(
+def test_no_other_request_for_pods_is_admitted_even_with_every_right(
     cluster: Confined, a_pod: str, request_of: Callable[[str], tuple[str, str, Any]], says: str
 ) -> None:
     before = cluster.admin.get(a_pod)
@@ -188,12 +188,12 @@ def bound(path: str) -> Object:
 # --- who is meant ---
 
 
-def test_others_are_not_touched(cluster: Confined, a_pod: str) -> None:
+def test_other_users_are_not_restricted(cluster: Confined, a_pod: str) -> None:
     cluster.admin.patch(a_pod, {"metadata": {"labels": {"app": "x"}, "annotations": {COST: "3", MARK: "x"}}})
     cluster.admin.delete(a_pod, grace=0, wait=5)
 
 
-def test_with_the_rights_of_the_manifests_it_is_the_policy_that_refuses_labels_and_rbac_the_rest(
+def test_with_the_manifests_rights_the_policy_rejects_labels_and_rbac_the_rest(
     api_server: ControlPlane,
 ) -> None:
     namespace = f"rights-{secrets.token_hex(3)}"
@@ -211,7 +211,7 @@ def test_with_the_rights_of_the_manifests_it_is_the_policy_that_refuses_labels_a
 
 
 @pytest.mark.e2e
-def test_kubernetes_type_check_has_nothing_to_say_about_the_policies(control_plane: ControlPlane) -> None:
+def test_kubernetes_type_check_has_no_warnings_about_the_policies(control_plane: ControlPlane) -> None:
     companion_kubeconfig(control_plane, FEATURES)
     for feature in FEATURES:
         name = f"effective-load-companion-{feature}{USER.rpartition('effective-load-companion')[2]}"
@@ -220,7 +220,7 @@ def test_kubernetes_type_check_has_nothing_to_say_about_the_policies(control_pla
         assert found["status"]["typeChecking"].get("expressionWarnings", []) == []
 
 
-def test_each_policy_means_the_account_of_the_bindings_beside_it_and_fails_closed() -> None:
+def test_each_policy_names_the_account_of_its_bindings_and_fails_closed() -> None:
     for feature in FEATURES:
         folder = MANIFESTS / "components" / f"companion-{feature}"
         found = {

@@ -76,7 +76,7 @@ REST: list[tuple[str, Any]] = [
 
 @pytest.mark.parametrize(("what", "body"), REST, ids=named)
 @pytest.mark.parametrize("version", ["v1", "v2"])
-def test_whatever_else_of_an_hpa_it_patches_is_refused_and_named(
+def test_any_other_patch_of_an_hpa_is_rejected_with_the_field(
     cluster: Confined, an_hpa: str, what: str, body: Any, version: str
 ) -> None:
     if version == "v1" and ({"metrics", "behavior"} & body.get("spec", {}).keys()):
@@ -108,7 +108,7 @@ def test_metrics_that_an_old_version_carries_in_an_annotation_are_refused(cluste
         ("PATCH", "/status", {"status": {"desiredReplicas": 9}}, "UPDATE of horizontalpodautoscalers/status"),
     ],
 )
-def test_no_other_request_for_hpas_is_taken_even_with_every_right(
+def test_no_other_request_for_hpas_is_admitted_even_with_every_right(
     cluster: Confined, an_hpa: str, method: str, tail: str, body: Any, says: str
 ) -> None:
     answer = cluster.ask(method, an_hpa + tail, body)
@@ -116,7 +116,7 @@ def test_no_other_request_for_hpas_is_taken_even_with_every_right(
     assert cluster.admin.find(an_hpa) is not None
 
 
-def test_no_hpa_is_made_even_with_every_right(cluster: Confined) -> None:
+def test_no_hpa_is_created_even_with_every_right(cluster: Confined) -> None:
     with pytest.raises(ApiError, match="this is CREATE of horizontalpodautoscalers"):
         cluster.companion.create(hpa(cluster.namespace, "new"))
 
@@ -151,20 +151,20 @@ def test_the_companion_raises_a_count(cluster: Confined, a_scale: str) -> None:
 
 
 @pytest.mark.parametrize("count", [2, 0])
-def test_a_count_is_never_lowered_by_it(cluster: Confined, a_scale: str, count: int) -> None:
+def test_the_companion_never_lowers_a_count(cluster: Confined, a_scale: str, count: int) -> None:
     with pytest.raises(ApiError, match=f"this goes from 3 to {count}") as refused:
         cluster.companion.put(a_scale, cluster.companion.get(a_scale) | {"spec": {"replicas": count}})
     assert refused.value.status == 403
     assert cluster.admin.get(a_scale)["spec"] == {"replicas": 3}
 
 
-def test_what_was_scaled_to_0_stays_there(cluster: Confined, a_scale: str) -> None:
+def test_a_target_scaled_to_0_stays_at_0(cluster: Confined, a_scale: str) -> None:
     cluster.admin.patch(a_scale, {"spec": {"replicas": 0}})
     with pytest.raises(ApiError, match="this goes from 0 to 4"):
         cluster.companion.patch(a_scale, {"spec": {"replicas": 4}})
 
 
-def test_others_are_not_touched(cluster: Confined, an_hpa: str, a_scale: str) -> None:
+def test_other_users_are_not_restricted(cluster: Confined, an_hpa: str, a_scale: str) -> None:
     cluster.admin.patch(an_hpa, {"spec": {"minReplicas": 1}})
     cluster.admin.patch(a_scale, {"spec": {"replicas": 0}})
     cluster.admin.delete(an_hpa, wait=5)

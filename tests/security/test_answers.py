@@ -1,4 +1,4 @@
-"""Answers of sources: bounded one by one and together, counted unpacked while they come, decoded in short steps."""
+"""Answers of sources: limited each and together, counted uncompressed as they arrive, decoded in short steps."""
 
 import asyncio
 import gzip
@@ -24,7 +24,7 @@ from adapter.runtime.outbound import Access, Client, SourceUnreachable
 from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import WrongAnswer, WrongRegistryAnswer
 from adapter.settings import ResourceMetricsSettings as Options
-from adapter.settings import SettingsError, parse
+from adapter.settings import SettingsError, parse_settings
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.prometheus_api import PrometheusClient, Sample, read_samples
 from adapter.usage.resource_metrics import ResourceMetrics
@@ -57,7 +57,7 @@ async def session_to(handler: Handler) -> AsyncIterator[Session]:
 
 
 async def cost(*arguments: str) -> dict[str, Any]:
-    """What a large answer costs a process of its own."""
+    """The cost of a large answer in a separate process."""
     command = (sys.executable, "-m", "tests.security.answer_cost", *arguments)
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     out, _ = await process.communicate()
@@ -88,7 +88,7 @@ class TestPieces:
             b"<html>" + b" " * (3 * MIB),
         ],
     )
-    async def test_what_cannot_be_cut_is_refused_before_it_is_decoded(self, body: bytes) -> None:
+    async def test_an_answer_that_cannot_be_split_is_rejected_before_it_is_decoded(self, body: bytes) -> None:
         with pytest.raises(WrongAnswer, match="more than 1 MiB"):
             await read_samples(Body(body), [].append, Slices())
 
@@ -127,7 +127,7 @@ class TestPrometheus:
         assert "larger than maxAnswerMiB of Prometheus server main (1): ask for less, or raise that limit" in said
 
     async def test_a_packed_bomb_is_counted_unpacked_and_while_it_arrives(self) -> None:
-        """64 MiB in 64 KiB: it must not be unpacked first and judged then."""
+        """64 MiB in 64 KiB: the limit must apply while it is decompressed."""
         bomb = gzip.compress(b" " * (64 * MIB))
         budget = AnswerBudget()
 
@@ -144,7 +144,7 @@ class TestPrometheus:
 
 class TestResourceMetrics:
     async def test_an_answer_over_its_limit_is_an_error_and_the_last_one_stays(self) -> None:
-        """The answers of metrics.k8s.io were read without any bound."""
+        """The answers of metrics.k8s.io were read without a limit."""
         small = b'{"items":[{"metadata":{"name":"web-1"},"timestamp":"2026-01-01T12:00:00Z","containers":[]}]}'
         bodies = [small, b'{"items":[]}' + b" " * (2 * MIB)]
 
@@ -167,7 +167,7 @@ class TestResourceMetrics:
 
 
 class TestBudget:
-    async def test_so_much_and_no_more_is_in_memory_at_once_over_all_sources(self) -> None:
+    async def test_the_budget_bounds_the_answers_of_all_sources_together(self) -> None:
         budget = AnswerBudget(4 * MIB)
         gate, most = asyncio.Event(), 0
 
@@ -214,7 +214,7 @@ class TestBudget:
             await asyncio.gather(*waiting, return_exceptions=True)
         assert budget.taken == 0
 
-    async def test_who_asked_first_is_served_first_however_much_it_wants(self) -> None:
+    async def test_waiting_answers_are_served_in_order_whatever_their_size(self) -> None:
         budget = AnswerBudget(4)
         served: list[str] = []
 
@@ -234,7 +234,7 @@ class TestBudget:
         small.cancel()
         await asyncio.gather(small, return_exceptions=True)
 
-    async def test_a_hung_answer_gives_its_memory_back_at_its_deadline_and_who_waited_says_for_what(self) -> None:
+    async def test_a_hung_answer_frees_its_memory_at_its_deadline_and_a_waiting_one_names_the_cause(self) -> None:
         budget = AnswerBudget(MIB)
         over = asyncio.Event()
 
@@ -283,8 +283,8 @@ class TestRegistryReader:
         with pytest.raises(WrongRegistryAnswer, match="chunks of less than"):
             self.feed(b"1\r\nx\r\n" * 10_000)
 
-    def test_chunks_are_judged_by_their_sum_before_they_come(self) -> None:
-        with pytest.raises(WrongAnswer, match=r"larger than maxAnswerMiB of registry main \(1\)"):
+    def test_chunk_sizes_are_summed_before_the_chunks_arrive(self) -> None:
+        with pytest.raises(WrongRegistryAnswer, match=r"larger than maxAnswerMiB of registry main \(1\)"):
             self.feed(b"80000\r\n" + b"x" * 0x80000 + b"\r\n80001\r\n")
 
 
@@ -315,10 +315,8 @@ class TestApiServer:
             with pytest.raises(TooLarge, match="a line of the answer"):
                 await anext(lines)
 
-    async def test_a_page_of_objects_that_somebody_made_large_is_asked_for_in_shorter_pages(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Whoever may write policies may write large ones: that must cost neither memory nor the list."""
+    async def test_a_page_of_large_objects_is_requested_in_shorter_pages(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A user who may write policies may write large ones: they must not break the list."""
         monkeypatch.setattr(reflector_module, "LARGEST_PAGE", 100_000)
         limits: list[int] = []
 
@@ -347,10 +345,10 @@ class TestApiServer:
 
 def test_no_answer_may_be_larger_than_all_of_them_together() -> None:
     with pytest.raises(SettingsError, match=r"resourceMetrics\.maxAnswerMiB: 64: must not be more than answers\.max"):
-        parse("answers: {maxTotalMiB: 32}\nresourceMetrics: {maxAnswerMiB: 64}")
+        parse_settings("answers: {maxTotalMiB: 32}\nresourceMetrics: {maxAnswerMiB: 64}")
 
 
 @pytest.mark.parametrize("value", ["0", "2000", "1.5", "'8'"])
-def test_a_limit_that_is_none_is_refused(value: str) -> None:
+def test_an_invalid_limit_is_rejected(value: str) -> None:
     with pytest.raises(SettingsError, match="maxAnswerMiB"):
-        parse(f"resourceMetrics: {{maxAnswerMiB: {value}}}")
+        parse_settings(f"resourceMetrics: {{maxAnswerMiB: {value}}}")

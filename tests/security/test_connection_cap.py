@@ -1,4 +1,4 @@
-"""Strangers share a bounded number of connections and little of the event loop; whoever is known, or new, gets in."""
+"""Unknown clients share a limited number of connections and little of the event loop."""
 
 import asyncio
 import dataclasses
@@ -13,19 +13,19 @@ import pytest
 import trustme
 
 from adapter.apiserver.server import ServerOptions
-from adapter.inbound.connections import LIMITS, Limits
-from adapter.inbound.fairness import Crowd, FairQueue
+from adapter.inbound.connections import DEFAULT_LIMITS, ConnectionLimits
+from adapter.inbound.fairness import EvictingPool, FairQueue
 from adapter.kube.session import Session
 from adapter.telemetry.metrics import Metrics
-from adapter.telemetry.policies import PolicyRow
-from adapter.telemetry.server import serve
+from adapter.telemetry.rows import PolicyRow
+from adapter.telemetry.server import listen
 from harness import snapshots
-from tests.apiserver.asking import POLICY
 from tests.apiserver.cluster import TOKENS, Cluster
 from tests.apiserver.conftest import HPA, Service, pem, running
-from tests.security.wires import Wire, asked, connected, drop, is_ended, opened
+from tests.apiserver.metric_requests import POLICY
+from tests.security.connections import Streams, asked, connected, drop, is_ended, opened
 
-FEW = Limits(strangers=8, newcomers=8)
+FEW = ConnectionLimits(unknown_clients=8, handshakes=8)
 OTHER = "127.0.0.2"
 METRIC = f"{POLICY}/effective_cpu"
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -38,18 +38,18 @@ MIB = 1 << 20
 async def strict(
     cluster: Cluster, session: Session, options: ServerOptions, front_proxy: trustme.CA
 ) -> AsyncIterator[Service]:
-    """A server that has room for few strangers."""
+    """A server with room for few unknown clients."""
     cluster.trust(pem(front_proxy))
     cluster.tokens["good"] = {"username": "token-user"}
     service = Service(cluster, session, dataclasses.replace(options, limits=FEW))
-    service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now())))
+    service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now())))
     async with running(service):
         await service.ready()
         yield service
 
 
-async def strangers(service: Service, number: int) -> list[Wire]:
-    """Connections of strangers that have been served once, one after the other."""
+async def strangers(service: Service, number: int) -> list[Streams]:
+    """Connections of unknown clients, each served once, in order."""
     wires = []
     for _ in range(number):
         wires.append(await opened(service))
@@ -57,19 +57,19 @@ async def strangers(service: Service, number: int) -> list[Wire]:
     return wires
 
 
-async def test_one_stranger_too_many_costs_the_oldest_that_is_idle(strict: Service) -> None:
-    wires = await strangers(strict, FEW.strangers)
+async def test_beyond_the_limit_the_oldest_idle_unknown_client_is_closed(strict: Service) -> None:
+    wires = await strangers(strict, FEW.unknown_clients)
     assert (await asked(wires[0], HEALTH)).split()[1] == b"200"  # and is the youngest now
     wires += await strangers(strict, 1)
     assert await is_ended(wires[1])
-    for index in (0, 2, FEW.strangers):
+    for index in (0, 2, FEW.unknown_clients):
         assert (await asked(wires[index], HEALTH)).split()[1] == b"200"
     drop(*wires)
 
 
-async def test_the_front_proxy_is_spared_however_many_strangers_come(strict: Service, proxy: trustme.LeafCert) -> None:
-    proxies = [await opened(strict, proxy) for _ in range(2 * FEW.strangers)]
-    wires = await strangers(strict, 3 * FEW.strangers)
+async def test_the_front_proxy_is_never_closed_for_unknown_clients(strict: Service, proxy: trustme.LeafCert) -> None:
+    proxies = [await opened(strict, proxy) for _ in range(2 * FEW.unknown_clients)]
+    wires = await strangers(strict, 3 * FEW.unknown_clients)
     for wire in proxies:
         assert (await asked(wire, REQUEST)).split()[1] == b"200"
     new = await opened(strict, proxy)
@@ -77,29 +77,29 @@ async def test_the_front_proxy_is_spared_however_many_strangers_come(strict: Ser
     drop(*proxies, *wires, new)
 
 
-async def test_a_stranger_that_waits_for_its_answer_is_spared_while_others_are_idle(strict: Service) -> None:
+async def test_a_client_that_waits_for_its_answer_is_kept_while_others_are_idle(strict: Service) -> None:
     held = asyncio.Event()
     strict.cluster.faults[TOKENS] = held
     waiting = await opened(strict)
     answered = asyncio.create_task(asked(waiting, TOKEN))
     await strict.cluster.until(lambda: strict.cluster.asked[f"POST {TOKENS}"] > 0)
-    wires = await strangers(strict, 2 * FEW.strangers)
+    wires = await strangers(strict, 2 * FEW.unknown_clients)
     held.set()
     assert (await answered).split()[1] == b"200"
     drop(waiting, *wires)
 
 
-async def test_an_address_with_many_connections_costs_the_others_none(strict: Service) -> None:
+async def test_an_address_with_many_connections_closes_only_its_own(strict: Service) -> None:
     kubelet = await opened(strict, source=OTHER)
     assert (await asked(kubelet, HEALTH)).split()[1] == b"200"
-    wires = await strangers(strict, 3 * FEW.strangers)
+    wires = await strangers(strict, 3 * FEW.unknown_clients)
     assert (await asked(kubelet, HEALTH)).split()[1] == b"200"
     drop(kubelet, *wires)
 
 
-async def test_handshakes_that_go_no_further_keep_nobody_out(strict: Service, proxy: trustme.LeafCert) -> None:
-    begun = [await connected(strict.server.port) for _ in range(3 * FEW.newcomers)]
-    for wire in begun[-FEW.newcomers :]:
+async def test_stalled_handshakes_keep_no_client_out(strict: Service, proxy: trustme.LeafCert) -> None:
+    begun = [await connected(strict.server.port) for _ in range(3 * FEW.handshakes)]
+    for wire in begun[-FEW.handshakes :]:
         wire[1].write(b"\x16\x03\x01\x02\x00\x01")
     for leaf in (None, proxy):
         wire = await opened(strict, leaf)
@@ -109,7 +109,7 @@ async def test_handshakes_that_go_no_further_keep_nobody_out(strict: Service, pr
     drop(*begun)
 
 
-async def test_a_thousand_silent_connections_cost_little_memory_and_keep_nobody_out(
+async def test_a_thousand_silent_connections_take_little_memory_and_keep_no_client_out(
     service: Service, proxy: trustme.LeafCert
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -132,19 +132,19 @@ async def test_a_thousand_silent_connections_cost_little_memory_and_keep_nobody_
 
 
 async def test_the_telemetry_port_has_a_cap_of_its_own() -> None:
-    async with serve(Metrics(), "127.0.0.1", 0, FEW) as port:
+    async with listen(Metrics(), "127.0.0.1", 0, FEW) as port:
         prometheus = await connected(port, source=OTHER)
         assert (await asked(prometheus, HEALTH)).split()[1] == b"200"
-        wires = [await connected(port) for _ in range(3 * FEW.strangers)]
+        wires = [await connected(port) for _ in range(3 * FEW.unknown_clients)]
         assert (await asked(wires[-1], HEALTH)).split()[1] == b"200"
         assert (await asked(prometheus, HEALTH)).split()[1] == b"200"
         assert await is_ended(wires[0])
         drop(prometheus, *wires)
 
 
-def test_there_is_room_for_more_than_who_should_come() -> None:
-    assert LIMITS.strangers >= 128
-    assert LIMITS.newcomers >= 64
+def test_the_limits_exceed_the_expected_connections() -> None:
+    assert DEFAULT_LIMITS.unknown_clients >= 128
+    assert DEFAULT_LIMITS.handshakes >= 64
 
 
 # --- turns
@@ -155,7 +155,7 @@ async def turns(number: int) -> None:
         await asyncio.sleep(0)
 
 
-async def test_addresses_go_in_rotation_one_step_a_turn() -> None:
+async def test_the_queue_rotates_between_addresses() -> None:
     queue, done = FairQueue(clock=lambda: 0.0), list[str]()
 
     def step(name: str) -> Callable[[], None]:
@@ -171,8 +171,8 @@ async def test_addresses_go_in_rotation_one_step_a_turn() -> None:
     await queue.wait("again")
 
 
-async def test_a_step_that_fails_stops_nobody_elses() -> None:
-    """The error is for the log; a queue that stood still would keep out the kubelet until the process is restarted."""
+async def test_a_step_that_raises_does_not_stop_the_queue() -> None:
+    """The error is logged; a queue that stopped would keep out the kubelet until a restart."""
     queue, errors, done = FairQueue(clock=lambda: 0.0), list[object](), list[str]()
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context["exception"]))
     failure = ValueError("made to fail")
@@ -189,7 +189,7 @@ async def test_a_step_that_fails_stops_nobody_elses() -> None:
     assert done == ["other", "one"]
 
 
-async def test_strangers_leave_most_of_the_loop_to_others() -> None:
+async def test_the_queue_leaves_most_of_the_loop_to_others() -> None:
     queue, spent = FairQueue(), 0.0
 
     def work() -> None:
@@ -207,8 +207,8 @@ async def test_strangers_leave_most_of_the_loop_to_others() -> None:
     queue._steps.clear()
 
 
-async def test_a_member_too_many_costs_the_largest_address_its_oldest() -> None:
-    crowd: Crowd[tuple[str, int]] = Crowd(4, lambda member: member[0])
+async def test_a_full_pool_evicts_the_oldest_of_the_largest_address() -> None:
+    crowd: EvictingPool[tuple[str, int]] = EvictingPool(4, lambda member: member[0])
     assert [crowd.add(("a", index)) for index in range(3)] == [None, None, None]
     assert crowd.add(("b", 0)) is None
     assert crowd.add(("b", 1)) == ("a", 0)
@@ -227,7 +227,7 @@ async def test_scrapes_at_once_share_one_exposition() -> None:
         made += 1
         return [PolicyRow(namespace="shop", policy=f"p{made}", desired=3)]
 
-    async with serve(Metrics(rows), "127.0.0.1", 0) as port:
+    async with listen(Metrics(rows), "127.0.0.1", 0) as port:
         wires = [await connected(port) for _ in range(20)]
         scrape = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
         answers = await asyncio.gather(*(asked(wire, scrape) for wire in wires))

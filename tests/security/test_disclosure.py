@@ -1,4 +1,4 @@
-"""What a source says, and where it stands, is for operators: policies and strangers learn the kind of fault alone."""
+"""Texts and addresses of sources are for operators: policies and clients see only the kind of fault."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ from adapter.registries.roster import ServiceKey
 from adapter.runtime.fair_slots import Claim
 from adapter.runtime.source_errors import SourceError, without_user
 from adapter.settings import ResourceMetricsSettings as Options
-from adapter.settings import SettingsError, parse
+from adapter.settings import SettingsError, parse_settings
 from adapter.settings.registries import Registry
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.prometheus import Prometheus
@@ -65,7 +65,7 @@ class TestPrometheus:
             (302, INSIDE, "a redirect"),
         ],
     )
-    async def test_its_words_and_address_are_in_the_log_and_not_with_the_policy(
+    async def test_a_sources_text_and_address_are_in_the_log_and_not_in_the_policy(
         self, status: int, body: str, kind: str
     ) -> None:
         async with FakePrometheus() as fake:
@@ -110,7 +110,7 @@ class TestPrometheus:
 class TestRegistries:
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize(("status", "body"), [(503, INSIDE), (200, f"<html>{INSIDE}"), (401, INSIDE), (302, "")])
-    async def test_a_policy_learns_the_kind_of_fault_and_check_the_address(
+    async def test_a_policy_shows_the_kind_of_fault_and_check_shows_the_address(
         self, kind: str, status: int, body: str
     ) -> None:
         async with answering(status, body) as url:
@@ -143,7 +143,7 @@ class TestRegistries:
 
 
 class TestApiServer:
-    async def test_what_an_aggregated_server_says_stays_out_of_samples_errors(self) -> None:
+    async def test_the_text_of_an_aggregated_server_is_not_in_errors_of_samples(self) -> None:
         status = {"kind": "Status", "code": 503, "reason": "ServiceUnavailable", "message": f"dial tcp {INSIDE}"}
         async with answering(503, json.dumps(status)) as url:
 
@@ -167,7 +167,7 @@ class TestApiServer:
         assert is_public(caught.value.public)
 
     @pytest.mark.parametrize("reason", [INSIDE, "", "a" * 100])
-    def test_a_reason_that_is_no_word_is_not_repeated(self, reason: str) -> None:
+    def test_a_reason_that_is_not_one_word_is_not_repeated(self, reason: str) -> None:
         error = error_from_answer(502, json.dumps({"kind": "Status", "reason": reason, "message": INSIDE}).encode())
         assert isinstance(error, ApiStatusError)
         assert error.public in {"HTTP 502", "502 ServerError"}
@@ -183,7 +183,7 @@ class TestUsersInAddresses:
             ("http://host/a@b", "http://host/a@b"),
         ],
     )
-    def test_no_error_shows_them(self, text: str, shown: str) -> None:
+    def test_no_error_shows_credentials_of_an_address(self, text: str, shown: str) -> None:
         assert without_user(text) == shown
         assert str(SourceError(text)) == shown
 
@@ -194,7 +194,7 @@ class TestUsersInAddresses:
         "document",
         ["prometheus: {{servers: [{{name: a, url: '{}'}}]}}", "registries: [{{type: HTTP, name: a, url: '{}'}}]"],
     )
-    def test_no_fault_of_the_settings_shows_them(self, document: str, url: str) -> None:
+    def test_no_fault_of_the_settings_shows_credentials_of_an_address(self, document: str, url: str) -> None:
         with pytest.raises(SettingsError) as caught:
-            parse(document.format(url))
+            parse_settings(document.format(url))
         assert "hush" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""What a TLS handshake may cost: it is the dearest thing that a stranger can ask for."""
+"""The cost of a TLS handshake, the most expensive request of an unauthenticated client."""
 
 import asyncio
 import datetime as dt
@@ -12,10 +12,10 @@ import trustme
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from adapter.apiserver.serving.handshakes import TlsConnection
-from adapter.inbound.connections import Connection
+from adapter.inbound.connections import InboundConnection
 from tests.apiserver.conftest import Service
 from tests.security.certs import Holder, root
-from tests.security.wires import PATIENCE, asked, drop, opened
+from tests.security.connections import PATIENCE, asked, drop, opened
 
 P256 = 0x0017
 DEARER = {
@@ -38,7 +38,7 @@ def _extension(number: int, content: bytes) -> bytes:
 
 
 def hello(group: int) -> bytes:
-    """A ClientHello of TLS 1.3 with this group alone, and no share of it: a server that agrees asks for one."""
+    """A ClientHello of TLS 1.3 with this group only and no key share; a server that supports the group requests one."""
     extensions = b"".join(
         (
             _extension(43, b"\x02\x03\x04"),  # supported_versions
@@ -53,7 +53,7 @@ def hello(group: int) -> bytes:
 
 
 async def is_agreed_to(service: Service, group: int) -> bool:
-    """Whether the server goes on with a handshake by this group, instead of ending the connection."""
+    """Whether the server continues a handshake with this group."""
     reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port)
     writer.write(hello(group))
     async with asyncio.timeout(PATIENCE):
@@ -62,18 +62,18 @@ async def is_agreed_to(service: Service, group: int) -> bool:
     return first == HANDSHAKE
 
 
-async def test_the_group_that_every_client_has_is_agreed_to(service: Service) -> None:
+async def test_every_client_agrees_on_the_one_key_exchange_group(service: Service) -> None:
     assert await is_agreed_to(service, P256)
 
 
 @pytest.mark.parametrize("group", DEARER.values(), ids=DEARER)
-async def test_no_client_chooses_a_dearer_key_exchange(service: Service, group: int) -> None:
-    """With ffdhe8192 one handshake, of a stranger who computes nothing, took 120 ms of the event loop."""
+async def test_no_client_can_choose_a_more_expensive_key_exchange(service: Service, group: int) -> None:
+    """One handshake with ffdhe8192 took 120 ms of the event loop, at no cost for the client."""
     assert not await is_agreed_to(service, group)
 
 
 def chain_of(folder: Path, number: int) -> Holder:
-    """A certificate below so many others, none of which anybody trusts."""
+    """A certificate below this many untrusted ones."""
     holder = root(folder, key=ec.generate_private_key(ec.SECP256R1()))
     until = dt.datetime.now(dt.UTC) + dt.timedelta(days=1)
     for index in range(number - 1):
@@ -83,7 +83,7 @@ def chain_of(folder: Path, number: int) -> Holder:
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[tuple[TlsConnection, int]]:
-    """How many bytes came in at once, and on which connection."""
+    """The bytes of each read, with their connection."""
     found: list[tuple[TlsConnection, int]] = []
     updated = TlsConnection.buffer_updated
 
@@ -98,7 +98,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[tuple[TlsConnection, int]]:
 async def test_hundreds_of_certificates_are_not_read(
     service: Service, tmp_path: Path, read: list[tuple[TlsConnection, int]]
 ) -> None:
-    """280 of them took 39 ms of the event loop in one step before they were refused."""
+    """280 of them took 39 ms of the event loop in one step before they were rejected."""
     context = service.context(chain_of(tmp_path, 280))  # type: ignore[arg-type]
     with suppress(OSError):
         reader, _ = await asyncio.open_connection("127.0.0.1", service.server.port, ssl=context)
@@ -110,10 +110,10 @@ async def test_hundreds_of_certificates_are_not_read(
 LONG = b"GET /healthz HTTP/1.1\r\nHost: x\r\nA: " + 60_000 * b"a" + b"\r\n\r\n"
 
 
-async def test_strangers_are_read_in_small_pieces_and_the_front_proxy_is_not(
+async def test_unknown_clients_are_read_in_small_pieces_and_the_front_proxy_is_not(
     service: Service, proxy: trustme.LeafCert, read: list[tuple[TlsConnection, int]]
 ) -> None:
-    """600 records that each ask for new keys fit in 16 KiB: they took 11 ms of the event loop in one step."""
+    """600 key-update records fit in 16 KiB; they took 11 ms of the event loop in one step."""
     for leaf, most in ((None, 2 * 1024), (proxy, 16 * 1024)):
         read.clear()
         wire = await opened(service, leaf)
@@ -122,18 +122,18 @@ async def test_strangers_are_read_in_small_pieces_and_the_front_proxy_is_not(
         drop(wire)
 
 
-async def test_nothing_is_read_from_a_stranger_who_takes_nothing(
+async def test_nothing_is_read_from_an_unknown_client_that_does_not_read(
     service: Service, read: list[tuple[TlsConnection, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each request for new keys is answered by a record, and these were kept without a bound."""
+    """Each key update is answered by a record, and these were buffered without a limit."""
     taken: list[int] = []
-    received = Connection.data_received
+    received = InboundConnection.data_received
 
-    def seen(one: Connection, data: bytes) -> None:
+    def seen(one: InboundConnection, data: bytes) -> None:
         taken.append(len(data))
         received(one, data)
 
-    monkeypatch.setattr(Connection, "data_received", seen)
+    monkeypatch.setattr(InboundConnection, "data_received", seen)
     wire = await opened(service)
     assert b" 200 " in await asked(wire, HEALTH)
     taken.clear()

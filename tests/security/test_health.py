@@ -1,4 +1,4 @@
-"""Anybody may ask whether the server is well; why it is not is for those with the right to know, and for the log."""
+"""Every client may ask whether the server is healthy; reasons require a right, and go to the log."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ async def ill(service: Service) -> AsyncIterator[Service]:
     """A server that is not ready, with a reason."""
     service.cluster.tokens.update(reader={"username": "reader"}, other={"username": "other"})
     service.cluster.may = lambda spec: spec["user"] == "reader"
-    service.picture.swap(snapshots.snapshot(synced=False))
+    service.snapshot_store.swap(snapshots.snapshot(synced=False))
     return service
 
 
@@ -29,7 +29,7 @@ def bearer(token: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("target", ["/readyz", "/readyz?verbose", "/readyz/caches", "/readyz/caches?verbose=1"])
-async def test_a_stranger_learns_what_fails_and_not_why(ill: Service, target: str) -> None:
+async def test_unauthenticated_clients_see_failed_checks_without_reasons(ill: Service, target: str) -> None:
     answer = await ill.ask(target)
     assert answer.status == 500
     assert b"[-]caches failed: reason withheld\n" in answer.body
@@ -38,7 +38,7 @@ async def test_a_stranger_learns_what_fails_and_not_why(ill: Service, target: st
 
 
 @pytest.mark.parametrize("target", ["/readyz", "/readyz?verbose", "/readyz/caches"])
-async def test_who_may_read_reasons_does(ill: Service, proxy: trustme.LeafCert, target: str) -> None:
+async def test_users_with_the_right_see_reasons(ill: Service, proxy: trustme.LeafCert, target: str) -> None:
     for leaf, headers in ((None, bearer("reader")), (proxy, as_user("reader"))):
         answer = await ill.ask(target, leaf=leaf, headers=headers)
         assert (answer.status, f"[-]caches failed: {REASON}\n".encode() in answer.body) == (500, True)
@@ -52,19 +52,19 @@ async def test_who_may_read_reasons_does(ill: Service, proxy: trustme.LeafCert, 
     [bearer("other"), bearer("unknown"), as_user("reader"), {"Authorization": "Basic eA=="}],
     ids=["no right", "a bad token", "headers alone", "another scheme"],
 )
-async def test_who_may_not_is_answered_as_a_stranger(ill: Service, headers: dict[str, str]) -> None:
+async def test_users_without_the_right_see_no_reasons(ill: Service, headers: dict[str, str]) -> None:
     answer = await ill.ask("/readyz?verbose", headers=headers)
     assert (answer.status, REASON.encode() in answer.body) == (500, False)
 
 
-async def test_who_cannot_be_found_out_about_is_answered_as_a_stranger(ill: Service) -> None:
+async def test_a_failed_review_shows_no_reasons(ill: Service) -> None:
     for path in (TOKENS, REVIEWS):
         ill.cluster.faults[path] = 500
         answer = await ill.ask("/readyz?verbose", headers=bearer("reader"))
         assert (answer.status, REASON.encode() in answer.body) == (500, False)
 
 
-async def test_a_warning_is_withheld_as_a_reason_is(service: Service, proxy: trustme.LeafCert) -> None:
+async def test_the_text_of_a_warning_is_withheld_too(service: Service, proxy: trustme.LeafCert) -> None:
     service.cluster.faults[REVIEWS] = 403
     assert (await service.ask("/version", leaf=proxy, headers=as_user())).status == 503
     stranger = await service.ask("/readyz?verbose")
@@ -76,12 +76,12 @@ async def test_a_warning_is_withheld_as_a_reason_is(service: Service, proxy: tru
 @pytest.mark.parametrize(
     "target", ["/livez/nope", "/livez/ping/more", "/livez/", "/livez?", "/livez?a=b", "//livez", "/livez/caches"]
 )
-async def test_only_the_paths_that_there_are_are_for_strangers(service: Service, target: str) -> None:
+async def test_only_existing_health_paths_need_no_authentication(service: Service, target: str) -> None:
     answer = await service.ask(target)
     assert answer.status == (200 if target in {"/livez/", "/livez?", "/livez?a=b"} else 401)
 
 
-async def test_only_reading_is_health(service: Service) -> None:
+async def test_only_get_and_head_are_health_requests(service: Service) -> None:
     assert (await service.ask("/livez", method="HEAD")).status == 200
     for method in ("POST", "PUT", "DELETE", "OPTIONS"):
         assert (await service.ask("/livez", method=method)).status == 401
@@ -95,7 +95,7 @@ async def test_a_probe_is_answered_at_once_while_the_api_server_hangs(ill: Servi
         assert (await ill.ask("/livez")).status == 200
 
 
-def test_what_fails_is_logged_once_a_minute_and_when_it_fails_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_check_is_logged_once_a_minute_and_when_it_fails_again(capsys: pytest.CaptureFixture[str]) -> None:
     clock, why = Clock(0.0), [REASON]
     health = Health({}, {"caches": lambda: why[0]}, {"caches": lambda: WARNING}, clock=clock)
 

@@ -1,4 +1,4 @@
-"""Texts that once crashed their reader, or held the event loop: what fuzzing found, each plainly (see `tests/fuzz`)."""
+"""Texts that crashed their parser or blocked the event loop: findings of fuzzing, one by one (see `tests/fuzz`)."""
 
 import asyncio
 import json
@@ -59,7 +59,7 @@ def test_json_that_is_nested_deep_or_no_utf8_is_an_error_of_the_decoder(token: s
 
 @pytest.mark.parametrize("token", ["deep lists", "deep mappings", "lists as deep as calls may be"])
 async def test_an_object_that_is_nested_deep_leaves_the_watch_of_all_others_as_it_is(token: str) -> None:
-    """Whoever may write an object of a kind that is scaled, and keeps unknown fields, could end the process."""
+    """A user who may write such an object could end the process."""
     listed = {"metadata": {"resourceVersion": "7"}, "items": [rollout("listed", 7, more=mark(token))]}
     async with FakeApi() as api, Session(api.load) as session:
         decode = target_decoder("a.io/v1", "Rollout", BUILT_IN)
@@ -180,14 +180,14 @@ def test_a_rule_of_dubbo_nested_deep_does_not_end_the_process() -> None:
         assert "nested more than" in warning
 
 
-def test_a_rule_of_dubbo_whose_aliases_grow_without_end_is_told_of() -> None:
+def test_a_rule_of_dubbo_whose_aliases_grow_without_end_is_reported() -> None:
     rows = [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 30)]
     body = "\n".join(["a0: &a0 [x]", *rows, "configs: [{parameters: {weight: *a29}}]"])
     [warning] = parse_configurator("shop.configurators", body.encode()).warnings
     assert "aliases counted" in warning
 
 
-def test_a_rule_of_dubbo_that_pairs_thousands_of_applications_and_services_is_told_of() -> None:
+def test_a_rule_of_dubbo_that_pairs_thousands_of_applications_and_services_is_reported() -> None:
     entry = {"side": "provider", "parameters": {"disabled": True}, "applications": ["a"] * 100, "type": "general"}
     rule = {"key": "shop", "scope": "service", "configs": [entry] * 20}
     [warning] = parse_configurator("shop.configurators", json.dumps(rule).encode()).warnings
@@ -213,15 +213,15 @@ def test_http_with_numbers_or_chunks_without_end_is_refused(answer: bytes) -> No
 @pytest.mark.parametrize(
     "content", ["[" * 100_000, "- " * 10_000, "? [a]\n: 1", "a: &a {b: *a}", "a: 2001-99-99", "!!int x"]
 )
-def test_settings_that_their_reader_broke_on_are_refused(content: str) -> None:
+def test_settings_that_crashed_their_parser_are_rejected(content: str) -> None:
     with pytest.raises(SettingsError) as error:
-        settings.parse(content)
+        settings.parse_settings(content)
     assert str(error.value)
 
 
 def test_a_repeated_section_of_the_settings_does_not_show_the_secrets_in_it() -> None:
     with pytest.raises(SettingsError) as error:
-        settings.parse("companion: {}\ncompanion: {notifications: {routes: [{name: a, urls: [hush]}]}}")
+        settings.parse_settings("companion: {}\ncompanion: {notifications: {routes: [{name: a, urls: [hush]}]}}")
     assert "hush" not in str(error.value)
 
 
@@ -229,7 +229,7 @@ def test_a_repeated_section_of_the_settings_does_not_show_the_secrets_in_it() ->
     "selector", ["a" + " " * 60_000, " " * 60_000, "a in (b" + "\t" * 60_000, "a," + "\n " * 30_000]
 )
 def test_a_selector_that_ends_in_much_white_space_takes_no_time(selector: str) -> None:
-    """60 KB of it held the loop for 45 s; the status of any scaled object may hold such a selector."""
+    """60 KB of it blocked the loop for 45 s; the status of any scaled object may hold such a selector."""
     in_a_step(lambda: selectors.canonical(selector))
 
 

@@ -1,4 +1,4 @@
-"""Identity headers: who may send them, how they are read, and that no cache takes one identity for another."""
+"""Identity headers: who may send them, how they are decoded, and that no cache confuses identities."""
 
 import asyncio
 import datetime as dt
@@ -8,7 +8,7 @@ import trustme
 
 from tests.apiserver.cluster import REVIEWS, Cluster
 from tests.apiserver.conftest import Service, as_user, pem
-from tests.security.wire import METRIC, as_proxy, exchanged, head, statuses
+from tests.security.raw_requests import METRIC, as_proxy, exchanged, head, statuses
 
 CLOSE = "Connection: close"
 
@@ -34,7 +34,7 @@ def asked_about(service: Service) -> list[dict[str, object]]:
         "X-SSL-Client-CN: front-proxy-client",
     ],
 )
-async def test_no_header_makes_a_stranger_somebody(service: Service, field: str) -> None:
+async def test_no_header_authenticates_an_unknown_client(service: Service, field: str) -> None:
     assert set(await statuses(service, None, head(METRIC, field, CLOSE))) <= {400, 401}
     assert asked_about(service) == []
 
@@ -60,9 +60,7 @@ async def test_a_comma_joins_no_groups(service: Service, proxy: trustme.LeafCert
 
 
 @pytest.mark.parametrize("field", ["Impersonate-User: system:admin", "Impersonate-Group: system:masters"])
-async def test_impersonation_is_the_api_servers_affair_and_changes_nobody(
-    service: Service, proxy: trustme.LeafCert, field: str
-) -> None:
+async def test_impersonation_headers_are_ignored(service: Service, proxy: trustme.LeafCert, field: str) -> None:
     service.cluster.tokens["good"] = {"username": "bob"}
     assert await statuses(service, proxy, head(METRIC, *as_proxy(field, CLOSE))) == [200]
     assert await statuses(service, None, head(METRIC, "Authorization: Bearer good", field, CLOSE)) == [200]
@@ -70,16 +68,14 @@ async def test_impersonation_is_the_api_servers_affair_and_changes_nobody(
     assert {tuple(spec["groups"]) for spec in asked_about(service)} == {("system:authenticated",)}
 
 
-async def test_what_one_request_said_is_forgotten_with_the_next_on_its_connection(
+async def test_an_identity_does_not_carry_over_to_the_next_request_of_its_connection(
     service: Service, proxy: trustme.LeafCert
 ) -> None:
     admin = head(METRIC, *as_proxy("X-Remote-Group: system:masters", user="admin"))
     assert await statuses(service, proxy, admin + head(METRIC)) == [200, 401]
 
 
-async def test_a_certificate_that_nobody_knows_or_that_is_expired_gets_no_answer(
-    service: Service, front_proxy: trustme.CA
-) -> None:
+async def test_an_unknown_or_expired_certificate_gets_no_answer(service: Service, front_proxy: trustme.CA) -> None:
     past = dt.datetime.now(dt.UTC) - dt.timedelta(days=1)
     for leaf in (
         trustme.CA().issue_cert("x.test", common_name="front-proxy-client"),
@@ -114,7 +110,7 @@ async def test_a_certificate_that_claims_the_authoritys_name_is_refused(
         (as_user("bob"), as_user("BOB")),
     ],
 )
-async def test_a_right_of_one_identity_is_not_given_to_one_like_it(
+async def test_a_right_is_not_given_to_a_similar_identity(
     service: Service, proxy: trustme.LeafCert, allowed: dict[str, str], other: dict[str, str]
 ) -> None:
     assert (await service.ask(METRIC, leaf=proxy, headers=allowed)).status == 200
@@ -135,14 +131,14 @@ async def test_a_token_and_a_proxied_user_of_the_same_name_are_reviewed_apart(
     assert (await service.ask(METRIC, headers={"Authorization": "Bearer good"})).status == 403
 
 
-async def test_tokens_that_are_alike_are_verified_each(service: Service) -> None:
+async def test_similar_tokens_are_reviewed_separately(service: Service) -> None:
     service.cluster.tokens["good"] = {"username": "bob"}
     assert (await service.ask(METRIC, headers={"Authorization": "Bearer good"})).status == 200
     for token in ("goo", "good1", "Good", "good good", "good\tx", '"good"'):
         assert (await service.ask(METRIC, headers={"Authorization": f"Bearer {token}"})).status == 401
 
 
-async def test_a_right_to_one_object_is_none_to_another_asked_for_at_the_same_time(
+async def test_concurrent_requests_for_two_objects_are_authorized_separately(
     service: Service, proxy: trustme.LeafCert, cluster: Cluster
 ) -> None:
     cluster.may = lambda spec: spec["resourceAttributes"]["name"] == "checkout"
@@ -153,7 +149,7 @@ async def test_a_right_to_one_object_is_none_to_another_asked_for_at_the_same_ti
     assert [answer.status for answer in answers] == [200, 403, 403, 403, 403]
 
 
-async def test_another_trust_forgets_what_headers_meant(
+async def test_a_new_configuration_drops_cached_identities(
     service: Service, proxy: trustme.LeafCert, cluster: Cluster, front_proxy: trustme.CA
 ) -> None:
     assert (await service.ask(METRIC, leaf=proxy, headers=as_user("bob"))).status == 200

@@ -1,4 +1,4 @@
-"""A namespace's user may write objects of 1.5 MB: what is kept of them, and how long they take to read, is bounded."""
+"""A namespace's user may write objects of 1.5 MB: the memory and time that they take are limited."""
 
 import json
 import time
@@ -41,7 +41,7 @@ LARGE: dict[str, Callable[[int], bytes]] = {
 
 
 @pytest.mark.parametrize("make", LARGE.values(), ids=LARGE.keys())
-def test_pods_of_a_megabyte_leave_less_than_that_in_memory_and_those_that_are_gone_nothing(
+def test_pods_of_a_megabyte_take_little_memory_and_deleted_ones_none(
     make: Callable[[int], bytes],
 ) -> None:
     decode = PodDecoder()
@@ -67,7 +67,7 @@ def test_the_labels_of_one_pod_that_change_again_and_again_fill_no_memory() -> N
         tracemalloc.stop()
 
 
-def test_a_pod_with_as_much_as_anybody_writes_is_read_whole() -> None:
+def test_a_pod_of_realistic_size_is_read_completely() -> None:
     labels = {f"example.com/label-{number}": "value" * 10 for number in range(300)}
     ports = [{"containerPort": number, "protocol": "UDP"} for number in range(1, 1001)]
     found = PodDecoder()(pod(0, labels=labels, containers=[container(n, ports=ports) for n in range(100)]))
@@ -75,7 +75,7 @@ def test_a_pod_with_as_much_as_anybody_writes_is_read_whole() -> None:
     assert [len(one.ports) for one in found.containers] == [1000] * 100
 
 
-def test_of_an_hpa_with_a_metrics_selector_of_a_megabyte_nothing_of_that_is_kept() -> None:
+def test_a_metrics_selector_of_a_megabyte_is_not_kept() -> None:
     """100 of them were 0.8 GB."""
     labels = {f"k{number}": "v" for number in range(60_000)}
     metric = {"name": "desired_replicas", "selector": {"matchLabels": labels}}
@@ -114,7 +114,7 @@ def test_a_workload_with_a_selector_of_a_megabyte_is_read_in_the_time_that_its_j
     assert min(spent) < 0.1
 
 
-def test_of_a_workload_with_labels_of_a_megabyte_none_are_kept() -> None:
+def test_workload_labels_of_a_megabyte_are_not_kept() -> None:
     decode = target_decoder("apps/v1", "Deployment", BUILT_IN)
     head = {"labels": {f"k{number}": "v" for number in range(60_000)}}
     found = decode(target({"matchLabels": {"app": "web"}}, **head))
@@ -122,8 +122,8 @@ def test_of_a_workload_with_labels_of_a_megabyte_none_are_kept() -> None:
     assert found.scale is not None
 
 
-def test_each_pod_is_held_against_a_few_requirements_only() -> None:
-    """256 of them took 0.13 s of event loop for 1,000 pods, at each look."""
+def test_each_pod_is_matched_against_a_few_requirements_only() -> None:
+    """256 of them took 0.13 s of the event loop for 1,000 pods, at each evaluation."""
     stand = Stand()
     most = ",".join(["app=web", *(f"!k{number}" for number in range(MOST_REQUIREMENTS - 1))])
     stand.inputs.found = deployment(5, most)

@@ -1,4 +1,4 @@
-"""Who reaches whom where the component network-policies is applied: the example overlay, with a cluster's addresses."""
+"""Allowed connections with the component network-policies: the example overlay, with a cluster's addresses."""
 
 import copy
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from adapter.settings import parse
+from adapter.settings import parse_settings
 from harness.control_plane import ControlPlane
 from tests import checks
 from tests.manifests.network import PLACEHOLDER, Peer, allows, network_faults
@@ -76,19 +76,19 @@ def test_only_the_control_plane_reaches_6443_and_only_monitoring_reaches_8080(
     ],
     ids=str,
 )
-def test_they_reach_what_the_settings_name_and_nothing_else(
+def test_pods_reach_the_servers_of_the_settings_and_nothing_else(
     policies: list[Object], pod: dict[str, str], peer: Peer, ports: set[int]
 ) -> None:
     tried = (22, 53, 80, 443, 6443, 8500, 9090, 10250)
     assert {port for port in tried if allows(policies, pod, "egress", peer, port)} == ports
 
 
-def test_dns_is_asked_by_udp_and_tcp(policies: list[Object]) -> None:
+def test_dns_is_allowed_over_udp_and_tcp(policies: list[Object]) -> None:
     assert all(allows(policies, SERVER, "egress", DNS, 53, protocol=one) for one in ("UDP", "TCP"))
     assert not allows(policies, SERVER, "egress", TENANT, 53, protocol="UDP")
 
 
-def test_the_component_alone_lets_nobody_in_to_the_metrics_api(tmp_path: Path) -> None:
+def test_the_component_alone_admits_no_client_to_the_metrics_api(tmp_path: Path) -> None:
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump({"components": [str(COMPONENT)]}))
     closed = render(tmp_path)
     for peer in (API_SERVER, PROMETHEUS, TENANT, OUTSIDE):
@@ -103,7 +103,7 @@ def blocks(policy: Object) -> list[dict[str, Any]]:
     return [peer["ipBlock"] for peer in peers if "ipBlock" in peer]
 
 
-def test_a_place_that_the_settings_name_and_no_policy_opens_is_found() -> None:
+def test_a_server_of_the_settings_without_a_rule_is_reported() -> None:
     objects = {identity(item): copy.deepcopy(item) for item in render(EXAMPLE)}
     registry = """
 registries:
@@ -113,7 +113,7 @@ registries:
 - {name: d, type: Consul, servers: ['http://10.9.8.7:8500']}
 prometheus: {servers: [{name: main, url: 'http://prometheus.monitoring:9090'}]}
 """
-    said = {one for one in network_faults(objects, parse(registry)) if "lets effective-load reach" in one}
+    said = {one for one in network_faults(objects, parse_settings(registry)) if "lets effective-load reach" in one}
     named = [one.partition("reach ")[2].partition(",")[0] for one in sorted(said)]
     assert named == [
         "10.9.8.7:8500",
@@ -124,7 +124,7 @@ prometheus: {servers: [{name: main, url: 'http://prometheus.monitoring:9090'}]}
     ]
 
 
-def test_addresses_that_were_left_as_they_are_in_the_component_are_found() -> None:
+def test_placeholder_addresses_of_the_component_are_reported() -> None:
     objects = {identity(item): item for item in render(EXAMPLE)}
     objects |= {identity(item): item for item in checks.documents(COMPONENT / "control-plane.yaml")}
     said = list(checks.wiring_faults(objects))

@@ -1,11 +1,11 @@
-"""A route tells of those namespaces only that it names, and no tenant makes it tell without end or silences others."""
+"""A route notifies only about the namespaces that it names; no tenant can flood it or suppress others."""
 
 from typing import Any
 
 import pytest
 
 from adapter.companion.state import Notice
-from adapter.settings import SettingsError, parse
+from adapter.settings import SettingsError, parse_settings
 from adapter.settings.notifications import NotificationRoute, RateLimit, Severity, Topic
 from adapter.snapshot import Key
 from tests.companion.telling import Sent, Stand, notice, notifying, telling
@@ -23,7 +23,7 @@ def routes(route: str) -> str:
 @pytest.mark.parametrize("route", ["", ", default: true", ", namespaces: []"])
 def test_a_route_without_namespaces_is_one_fault_that_says_what_to_write(route: str) -> None:
     with pytest.raises(SettingsError) as refused:
-        parse(routes(route))
+        parse_settings(routes(route))
     [fault] = refused.value.faults
     assert str(fault) == (
         "companion.notifications.routes[0].namespaces: names nobody; list the namespaces whose policies it is told of, "
@@ -36,17 +36,17 @@ def test_a_route_without_namespaces_is_one_fault_that_says_what_to_write(route: 
     [("['*']", {"shop", "prod-a"}), ("[shop]", {"shop"}), ("[prod-*]", {"prod-a"}), ("['?hop']", {"shop"})],
 )
 def test_a_route_serves_the_namespaces_that_it_names(namespaces: str, serves: set[str]) -> None:
-    [route] = parse(routes(f", namespaces: {namespaces}")).companion.notifications.routes
+    [route] = parse_settings(routes(f", namespaces: {namespaces}")).companion.notifications.routes
     assert {name for name in ("shop", "prod-a", "") if route.serves(name)} - {""} == serves
 
 
 def test_a_name_that_is_empty_is_a_fault() -> None:
     with pytest.raises(SettingsError, match=r"routes\[0\].namespaces\[0\].*may not be empty"):
-        parse(routes(", namespaces: ['']"))
+        parse_settings(routes(", namespaces: ['']"))
 
 
 @pytest.mark.parametrize("changes", [{"default": True}, {"default": False}])
-async def test_a_route_that_names_no_namespace_tells_nobody(stand: Stand, changes: dict[str, bool]) -> None:
+async def test_a_route_that_names_no_namespace_sends_nothing(stand: Stand, changes: dict[str, bool]) -> None:
     sent = Sent()
     async with notifying(stand, sent) as notifier:
         nobody = NotificationRoute(name="team", urls=("json://team",), **changes)
@@ -74,7 +74,7 @@ def critical(number: int, **changes: Any) -> Notice:
     return notice(number, topic=Topic.MASS_PULL_OUT, severity=Severity.CRITICAL, text=text, **changes)
 
 
-async def test_critical_ones_have_a_limit_and_the_next_one_says_how_many_were_held_back(
+async def test_critical_notices_have_a_limit_and_the_next_one_counts_those_held_back(
     stand: Stand, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sent = Sent()
@@ -97,7 +97,7 @@ async def test_critical_ones_have_a_limit_and_the_next_one_says_how_many_were_he
     assert said.count("held=3") == 1
 
 
-async def test_the_critical_ones_of_one_namespace_silence_no_other(stand: Stand) -> None:
+async def test_critical_notices_of_one_namespace_suppress_no_others(stand: Stand) -> None:
     sent = Sent()
     async with notifying(stand, sent) as notifier:
         stand.route("json://a")
@@ -109,7 +109,7 @@ async def test_the_critical_ones_of_one_namespace_silence_no_other(stand: Stand)
     assert sum("shop/web" in title for _, title, *_ in sent.all) == 1
 
 
-async def test_a_hundred_policies_that_turn_critical_at_once_are_all_told(stand: Stand) -> None:
+async def test_a_hundred_policies_that_turn_critical_at_once_are_all_notified(stand: Stand) -> None:
     sent = Sent()
     async with notifying(stand, sent) as notifier:
         stand.route("json://a")
@@ -119,7 +119,7 @@ async def test_a_hundred_policies_that_turn_critical_at_once_are_all_told(stand:
     assert stand.count("limited") == 0
 
 
-async def test_all_namespaces_together_have_six_hundred_an_hour(stand: Stand) -> None:
+async def test_all_namespaces_together_send_at_most_six_hundred_an_hour(stand: Stand) -> None:
     sent = Sent()
     async with notifying(stand, sent) as notifier:
         stand.route("json://a", queue=1000)

@@ -1,10 +1,10 @@
-"""Request targets that mean one thing here and another one to whoever authorized them."""
+"""Request targets that could be parsed differently for authorization and for the answer."""
 
 import pytest
 import trustme
 
 from tests.apiserver.conftest import Service
-from tests.security.wire import METRIC, as_proxy, exchanged, head, reviewed, statuses
+from tests.security.raw_requests import METRIC, as_proxy, exchanged, head, reviewed, statuses
 
 CLOSE = "Connection: close"
 METRIC_OF_SHOP = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop"
@@ -30,12 +30,12 @@ TWISTED = [
 
 
 @pytest.mark.parametrize("target", TWISTED)
-async def test_a_twisted_path_reaches_nothing_without_being_known(service: Service, target: str) -> None:
+async def test_a_manipulated_path_reaches_nothing_without_authentication(service: Service, target: str) -> None:
     assert await statuses(service, None, head(target, CLOSE)) == [401]
 
 
 @pytest.mark.parametrize("target", TWISTED)
-async def test_a_twisted_path_reaches_nothing_for_a_user_who_may_do_everything(
+async def test_a_manipulated_path_reaches_nothing_with_every_right(
     service: Service, proxy: trustme.LeafCert, target: str
 ) -> None:
     assert await statuses(service, proxy, head(target, *as_proxy(CLOSE))) in ([400], [404])
@@ -64,7 +64,7 @@ async def test_a_target_that_is_no_path_is_refused(
 
 
 @pytest.mark.parametrize("method", ["OPTIONS", "TRACE", "CONNECT", "POST", "PUT", "PATCH", "DELETE", "PROPFIND"])
-async def test_no_other_method_tells_a_stranger_anything(service: Service, method: str) -> None:
+async def test_no_other_method_answers_an_unauthenticated_client(service: Service, method: str) -> None:
     for target in (METRIC, "/livez", "/readyz?verbose"):
         found = await exchanged(service, None, head(target, CLOSE, method=method))
         assert found[9:12] in {b"401", b"400"}
@@ -72,7 +72,7 @@ async def test_no_other_method_tells_a_stranger_anything(service: Service, metho
 
 
 async def test_what_is_authorized_is_what_is_answered(service: Service, proxy: trustme.LeafCert) -> None:
-    """Escapes are read once, before the right is asked for: the namespace that is reviewed is the one that is read."""
+    """Escapes are decoded once, before authorization: the reviewed namespace is the one that is read."""
     service.cluster.may = lambda spec: spec.get("resourceAttributes", {}).get("namespace") == "shop"
     escaped = METRIC.replace("/shop/", "/%73hop/")
     assert await statuses(service, proxy, head(escaped, *as_proxy(CLOSE))) == [200]
@@ -80,13 +80,13 @@ async def test_what_is_authorized_is_what_is_answered(service: Service, proxy: t
     assert [one["namespace"] for one in reviewed(service)] == ["shop", "%73hop"]
 
 
-async def test_the_host_that_a_request_names_counts_for_nothing(service: Service, proxy: trustme.LeafCert) -> None:
+async def test_the_host_header_is_ignored(service: Service, proxy: trustme.LeafCert) -> None:
     sent = head(METRIC, *as_proxy(CLOSE)).replace(b"Host: x", b"Host: evil.example")
     assert await statuses(service, proxy, sent) == [200]
 
 
 @pytest.mark.parametrize("name", ["X-Original-URL", "X-Rewrite-URL", "X-Forwarded-Prefix", "X-HTTP-Method-Override"])
-async def test_no_header_changes_what_is_asked_for(service: Service, proxy: trustme.LeafCert, name: str) -> None:
+async def test_no_header_changes_the_requested_path(service: Service, proxy: trustme.LeafCert, name: str) -> None:
     service.cluster.may = lambda spec: "nonResourceAttributes" not in spec
     for value in ("/livez", "/version", "PUT"):
         assert await statuses(service, None, head(METRIC, f"{name}: {value}", CLOSE)) == [401]

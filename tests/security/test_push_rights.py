@@ -1,39 +1,24 @@
 """A right to push a roster covers registry, namespace, group and service, and no spelling of a path gets around it."""
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from http import HTTPStatus
 from urllib.parse import quote
 
 import pytest
-import trustme
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from adapter.apiserver.routes import Kind, Route, route
-from adapter.apiserver.server import ServerOptions
-from adapter.kube.session import Session
-from harness import snapshots
+from adapter.apiserver.request_info import RequestInfo, RequestKind, parse_target
 from tests.apiserver.cluster import REVIEWS, Cluster, Object
-from tests.apiserver.conftest import Answer, Service, pem, running
+from tests.apiserver.conftest import Answer, RosterReceiver, Service
 
-USER = "system:serviceaccount:platform:teller"
 DOCUMENT = json.dumps({"complete": True, "instances": [], "ttlSeconds": 60})
-Told = tuple[str, str, str, str]
-
-
-class Listener:
-    """Takes every roster, and notes whose it is: registry, service, namespace, group."""
-
-    def __init__(self) -> None:
-        self.told: list[Told] = []
-
-    async def push(self, registry: str, service: str, namespace: str, group: str, _document: bytes) -> None:
-        self.told.append((registry, service, namespace, group))
+ServiceName = tuple[str, str, str, str]
 
 
 def grants(*urls: str) -> Callable[[Object], bool]:
-    """RBAC with these nonResourceURLs and the verb `put`: equal, or below one that ends with `*`."""
+    """RBAC with these nonResourceURLs and the verb `put`: equal, or a prefix that ends with `*`."""
 
     def may(spec: Object) -> bool:
         asked = spec.get("nonResourceAttributes", {})
@@ -46,22 +31,8 @@ def grants(*urls: str) -> Callable[[Object], bool]:
 
 
 @pytest.fixture
-async def listener() -> Listener:
-    return Listener()
-
-
-@pytest.fixture
-async def service(
-    cluster: Cluster, session: Session, options: ServerOptions, front_proxy: trustme.CA, listener: Listener
-) -> AsyncIterator[Service]:
-    """A ready server that hands rosters to `listener`; the token `good` is a platform's."""
-    cluster.trust(pem(front_proxy))
-    cluster.tokens["good"] = {"username": USER, "groups": []}
-    service = Service(cluster, session, options, listener)
-    service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now())))
-    async with running(service):
-        await service.ready()
-        yield service
+def service(roster_service: Service) -> Service:
+    return roster_service
 
 
 async def put(service: Service, target: str) -> Answer:
@@ -72,7 +43,7 @@ PROD = "/registries/own/namespaces/prod"
 
 
 @pytest.mark.parametrize(
-    ("granted", "target", "told"),
+    ("granted", "target", "expected"),
     [
         (f"{PROD}/groups/a/services/order", f"{PROD}/groups/a/services/order", ("own", "order", "prod", "a")),
         (f"{PROD}/*", f"{PROD}/services/order", ("own", "order", "prod", "")),
@@ -84,12 +55,12 @@ PROD = "/registries/own/namespaces/prod"
         (f"{PROD}/services/p:com.shop.Order:1.0", f"{PROD}/services/p%3Acom.shop.Order%3A1.0", None),
     ],
 )
-async def test_who_has_the_right_tells(
-    service: Service, cluster: Cluster, listener: Listener, granted: str, target: str, told: Told | None
+async def test_a_right_to_the_path_allows_the_push(
+    service: Service, cluster: Cluster, rosters: RosterReceiver, granted: str, target: str, expected: ServiceName | None
 ) -> None:
     cluster.may = grants(granted)
     assert (await put(service, target)).status == 204
-    assert listener.told == [told or ("own", "p:com.shop.Order:1.0", "prod", "")]
+    assert rosters.services == [expected or ("own", "p:com.shop.Order:1.0", "prod", "")]
 
 
 @pytest.mark.parametrize(
@@ -110,13 +81,13 @@ async def test_who_has_the_right_tells(
         f"{PROD}/groups/A/services/order",
     ],
 )
-async def test_a_right_for_one_service_is_none_for_another(
-    service: Service, cluster: Cluster, listener: Listener, target: str
+async def test_a_right_for_one_service_does_not_cover_another(
+    service: Service, cluster: Cluster, rosters: RosterReceiver, target: str
 ) -> None:
     cluster.may = grants(f"{PROD}/groups/a/services/order")
     answer = await put(service, target)
     assert (answer.status, "cannot put path" in answer.message) == (403, True)
-    assert listener.told == []
+    assert rosters.services == []
 
 
 @pytest.mark.parametrize(
@@ -129,11 +100,11 @@ async def test_a_right_for_one_service_is_none_for_another(
     ],
 )
 async def test_a_right_for_all_of_a_namespace_ends_with_the_namespace(
-    service: Service, cluster: Cluster, listener: Listener, target: str
+    service: Service, cluster: Cluster, rosters: RosterReceiver, target: str
 ) -> None:
     cluster.may = grants(f"{PROD}/*")
     assert (await put(service, target)).status == 403
-    assert listener.told == []
+    assert rosters.services == []
 
 
 @pytest.mark.parametrize(
@@ -154,25 +125,27 @@ async def test_a_right_for_all_of_a_namespace_ends_with_the_namespace(
         ("/registries//services/order", 404),
     ],
 )
-async def test_a_path_that_names_no_service_is_refused_even_where_the_right_is_for_everything(
-    service: Service, listener: Listener, target: str, code: int
+async def test_a_path_without_a_service_is_rejected_even_with_every_right(
+    service: Service, rosters: RosterReceiver, target: str, code: int
 ) -> None:
     answer = await put(service, target)
-    assert (answer.status, listener.told) == (code, [])
+    assert (answer.status, rosters.services) == (code, [])
 
 
 @pytest.mark.parametrize("target", ["/registries/own/order?namespace=prod", "/registries/own/order"])
-async def test_the_former_path_says_which_one_it_is_now(service: Service, listener: Listener, target: str) -> None:
+async def test_the_former_path_is_answered_with_the_current_one(
+    service: Service, rosters: RosterReceiver, target: str
+) -> None:
     answer = await put(service, target)
     assert (answer.status, answer.json()["reason"]) == (HTTPStatus.NOT_FOUND, "NotFound")
     assert "/registries/REGISTRY/namespaces/NAMESPACE/groups/GROUP/services/SERVICE" in answer.message
-    assert listener.told == []
+    assert rosters.services == []
 
 
-def test_bytes_that_are_no_text_name_no_service() -> None:
-    found = route("/registries/own/services/\udcff")  # as aiohttp hands on a byte that is no UTF-8
-    assert found.fault is not None
-    assert found.fault.code == 400
+def test_a_path_that_is_not_utf8_is_rejected() -> None:
+    found = parse_target("/registries/own/services/\udcff")  # as aiohttp hands on a byte that is no UTF-8
+    assert found.error is not None
+    assert found.error.code == 400
 
 
 async def test_a_wildcard_in_a_name_is_no_wildcard_in_a_rule(service: Service, cluster: Cluster) -> None:
@@ -186,30 +159,30 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=1
 )
 
 
-def asked(registry: str, namespace: str, group: str, service: str, *, safe: str = "") -> Route:
-    """The route of a client that encodes all but `safe`."""
+def asked(registry: str, namespace: str, group: str, service: str, *, safe: str = "") -> RequestInfo:
+    """The parsed target of a client that encodes all characters but `safe`."""
     words = {"namespaces": namespace, "groups": group, "services": service}
     below = "".join(f"/{word}/{quote(name, safe=safe)}" for word, name in words.items() if name)
-    return route(f"/registries/{quote(registry, safe=safe)}{below}")
+    return parse_target(f"/registries/{quote(registry, safe=safe)}{below}")
 
 
 TARGETS = st.tuples(NAMES, NAMES | st.just(""), NAMES | st.just(""), NAMES)
 
 
 @given(TARGETS, TARGETS)
-def test_no_two_targets_share_an_authorized_path(one: Told, other: Told) -> None:
+def test_no_two_targets_share_an_authorized_path(one: ServiceName, other: ServiceName) -> None:
     assume(not {".", ".."} & {*one, *other})
     assume(one != other)
     found = [asked(*one), asked(*other)]
-    assert [each.fault for each in found] == [None, None]
+    assert [each.error for each in found] == [None, None]
     assert found[0].attributes.path != found[1].attributes.path
 
 
 @given(TARGETS)
-def test_the_authorized_path_is_one_however_the_target_is_spelled(names: Told) -> None:
+def test_all_spellings_of_a_target_have_one_authorized_path(names: ServiceName) -> None:
     assume(not {".", ".."} & set(names))
     plain, encoded = asked(*names, safe="!$&'()*+,;=:@"), asked(*names)
-    assert encoded.kind is Kind.REGISTRY
+    assert encoded.kind is RequestKind.REGISTRY
     assert (encoded.resource, encoded.namespace, encoded.registry_group, encoded.name) == names
     assert plain.attributes == encoded.attributes
-    assert route(encoded.attributes.path).attributes == encoded.attributes
+    assert parse_target(encoded.attributes.path).attributes == encoded.attributes

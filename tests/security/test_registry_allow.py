@@ -1,4 +1,4 @@
-"""`registries[].allow` and the bound on services: what a namespace may not read is not asked for, none starves."""
+"""`registries[].allow` and the limit on services: forbidden services are not queried, and no namespace starves."""
 
 import asyncio
 from collections.abc import Iterable
@@ -165,7 +165,7 @@ def test_places_are_the_same_in_whatever_order_the_claims_come() -> None:
     assert {item.service for _, item in kept} == {"web", "api", "s0", "s1", "s2", "s3"}
 
 
-def test_what_two_namespaces_name_is_one_place() -> None:
+def test_a_service_named_by_two_namespaces_takes_one_place() -> None:
     claims = [*named("shop", "web", "api"), *named("cart", "web", "api")]
     assert {item.service for _, item in grant_slots(claims, 2, 2)} == {"web", "api"}
 

@@ -1,4 +1,4 @@
-"""Where an image comes from: a base whose digest is recorded, packages with hashes, extras where they are asked for."""
+"""The origin of an image: a base with a recorded digest, packages with hashes, extras on request."""
 
 import asyncio
 import os
@@ -36,7 +36,7 @@ DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def instructions(text: str = DOCKERFILE) -> list[tuple[str, str]]:
-    """The Dockerfile's instructions, in order: (word, rest), continued lines joined, without comments."""
+    """The Dockerfile's instructions in order: (instruction, arguments), continued lines joined, without comments."""
     lines = "\n".join(line for line in text.splitlines() if not line.startswith("#")).replace("\\\n", " ")
     return [(word, rest) for line in lines.splitlines() if line for word, _, rest in [line.partition(" ")]]
 
@@ -58,7 +58,7 @@ def locked(name: str) -> dict[str, str]:
 
 
 def closure(wanted: list[str]) -> set[str]:
-    """Distributions and all that they require, as far as that is installed here by the development lock."""
+    """Distributions and their requirements, as far as the development lock installs them."""
     todo, found = [Requirement(one) for one in wanted], set[str]()
     while todo:
         one = todo.pop()
@@ -159,7 +159,7 @@ def test_its_extras_are_those_of_the_package_and_each_can_be_left_out() -> None:
 
 @pytest.fixture
 def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Takes a package away from this process, with our modules that need it."""
+    """Makes a package, and our modules that import it, unavailable in this process."""
 
     def take(package: str) -> None:
         known = dict(sys.modules)

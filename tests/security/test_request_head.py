@@ -1,4 +1,4 @@
-"""A request's head is bounded as a whole while it arrives: nobody fills the memory with lines that never end."""
+"""A request head is limited while it arrives, so that endless lines do not fill the memory."""
 
 import asyncio
 import gc
@@ -13,12 +13,12 @@ from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMessage
 from aiohttp.http_parser import HttpRequestParser
 
-from adapter.inbound.connections import Connections, Limits
+from adapter.inbound.connections import ConnectionLimits, InboundConnections
 from adapter.inbound.parser import HEAD_BYTES, BoundedParser, HeadTooLargeError
 from adapter.telemetry.metrics import Metrics
-from adapter.telemetry.server import serve
-from tests.apiserver.asking import POLICY
+from adapter.telemetry.server import listen
 from tests.apiserver.conftest import HPA, Service
+from tests.apiserver.metric_requests import POLICY
 
 METRIC = f"{POLICY}/effective_cpu"
 START = f"GET {METRIC} HTTP/1.1\r\nHost: x\r\nX-Remote-User: {HPA}\r\n".encode()
@@ -29,7 +29,7 @@ Wire = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 def padded(start: bytes, size: int) -> bytes:
-    """A whole head of this size, of lines that are each far from their own bound."""
+    """A head of this size, of lines far below their own limit."""
     lines, room = [start], size - len(start) - 2
     while room:
         length = room if room < 40_000 else 20_000
@@ -52,7 +52,7 @@ async def answer(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
 
 @contextmanager
 def memory() -> Iterator[Callable[[], int]]:
-    """How many bytes Python has taken since the beginning."""
+    """The bytes that Python has allocated since the start."""
     gc.collect()
     tracemalloc.start()
     try:
@@ -100,7 +100,7 @@ async def test_one_line_too_long_and_too_many_of_them_are_a_431_too(service: Ser
     writer.close()
 
 
-async def test_heads_that_strangers_never_finish_take_little_memory_together(
+async def test_unfinished_heads_of_unknown_clients_take_little_memory(
     service: Service, proxy: trustme.LeafCert
 ) -> None:
     fields = b"".join(b"a%d:b\r\n" % index for index in range(2000))
@@ -136,7 +136,7 @@ async def nothing(_: web.BaseRequest) -> web.StreamResponse:
 
 
 def fed(bounded: BoundedParser, data: bytes, size: int) -> int:
-    """Feeds in pieces of this size; how many requests came out."""
+    """Feed pieces of this size; returns the number of parsed requests."""
     return sum(len(bounded.feed_data(data[at : at + size])[0]) for at in range(0, len(data), size))
 
 
@@ -186,7 +186,7 @@ async def test_after_a_refusal_nothing_more_is_parsed() -> None:
 
 @asynccontextmanager
 async def listening(handle: Callable[[web.BaseRequest], object], **limits: float) -> AsyncIterator[int]:
-    connections = Connections(handle, Limits(**limits))  # type: ignore[arg-type]
+    connections = InboundConnections(handle, ConnectionLimits(**limits))  # type: ignore[arg-type]
     server = await asyncio.get_running_loop().create_server(connections, "127.0.0.1", 0)
     yield server.sockets[0].getsockname()[1]
     server.close()
@@ -226,7 +226,7 @@ async def test_requests_of_a_client_that_reads_no_answer_are_not_read_either() -
 
 
 async def test_the_telemetry_port_bounds_heads_likewise() -> None:
-    async with serve(Metrics(), "127.0.0.1", 0) as port:
+    async with listen(Metrics(), "127.0.0.1", 0) as port:
         for size, code in ((HEAD_BYTES, b"200"), (HEAD_BYTES + 1, b"431")):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(padded(b"GET /healthz HTTP/1.1\r\nHost: x\r\n", size))

@@ -1,4 +1,4 @@
-"""Reviews under way are bounded, and nobody's questions or tokens hold up those of others."""
+"""Concurrent reviews are limited, and no user's requests or tokens delay others'."""
 
 import asyncio
 import contextlib
@@ -14,24 +14,23 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from adapter.apiserver.authentication import authenticator as authentication
 from adapter.apiserver.authentication.authenticator import Authenticator
 from adapter.apiserver.authentication.identity import Identity
-from adapter.apiserver.authentication.requestheader import NOBODY
-from adapter.apiserver.authorization.authorizer import Authorizer
+from adapter.apiserver.authentication.requestheader import NO_CERTIFICATE
+from adapter.apiserver.authorization.authorizer import MAX_KEY_SIZE, MAX_REVIEWS, Authorizer
 from adapter.apiserver.authorization.fair_gate import FairGate
-from adapter.apiserver.authorization.rulings import LARGEST, MOST
-from adapter.apiserver.routes import Attributes
+from adapter.apiserver.request_info import Attributes
 from adapter.apiserver.status import StatusError
 from adapter.telemetry.metrics import Metrics
-from tests.apiserver.asking import TARGET
 from tests.apiserver.cluster import TOKENS, Cluster
 from tests.apiserver.conftest import HPA, Clock, Service, as_user
-from tests.security.reviewing import Reviewer, begun, cancelled, ended
+from tests.apiserver.metric_requests import TARGET
+from tests.security.review_api import Reviewer, begun, cancelled, ended
 
 CONTROLLER = Identity(HPA, "", ("system:serviceaccounts", "system:authenticated"))
 QUESTION = Attributes("get", "custom.metrics.k8s.io", "v1beta2", "watermarkpolicies", "desired_replicas", "web", "shop")
 
 
 def tenant(account: str = "flood", namespace: str = "tenant", **extra: str) -> Identity:
-    """A service account, of a token with these extras."""
+    """The identity of a service account's token with these extras."""
     told = tuple((key, (value,)) for key, value in extra.items())
     return Identity(f"system:serviceaccount:{namespace}:{account}", "", ("system:authenticated",), told)
 
@@ -68,7 +67,7 @@ def is_tenants(spec: Any) -> bool:
 # --- SubjectAccessReviews ---
 
 
-async def test_one_user_has_eight_reviews_under_way_and_the_hpa_gets_its_own_at_once(
+async def test_one_user_has_eight_reviews_in_flight_and_the_hpa_does_not_wait(
     authorizer: Authorizer, reviewer: Reviewer
 ) -> None:
     reviewer.slow = is_tenants
@@ -89,7 +88,7 @@ async def test_accounts_and_tokens_of_one_namespace_share_its_bound(authorizer: 
     await cancelled(*flood)
 
 
-async def test_all_users_together_have_thirty_two_and_those_who_wait_take_turns(
+async def test_all_users_together_have_thirty_two_reviews_in_flight_and_wait_in_turns(
     authorizer: Authorizer, reviewer: Reviewer
 ) -> None:
     reviewer.slow = is_tenants
@@ -107,7 +106,7 @@ async def test_all_users_together_have_thirty_two_and_those_who_wait_take_turns(
     await ended(*flood)
 
 
-async def test_who_asks_for_more_than_can_wait_is_refused_at_once(authorizer: Authorizer, reviewer: Reviewer) -> None:
+async def test_a_request_beyond_the_queue_is_a_429_at_once(authorizer: Authorizer, reviewer: Reviewer) -> None:
     reviewer.slow = is_tenants
     flood = [asking(authorizer, tenant(), question(number)) for number in range(300)]
     await begun(*flood)
@@ -118,7 +117,7 @@ async def test_who_asks_for_more_than_can_wait_is_refused_at_once(authorizer: Au
     assert (await ended(*flood)).count(None) == 8 + 256
 
 
-async def test_who_waits_too_long_for_a_turn_is_told_so(reviewer: Reviewer, clock: Clock) -> None:
+async def test_a_request_that_waits_too_long_for_a_slot_is_a_503(reviewer: Reviewer, clock: Clock) -> None:
     reviewer.slow = is_tenants
     authorizer = Authorizer(reviewer.client, Metrics(), clock, deadline=0.05)
     flood = [asking(authorizer, tenant(), question(number)) for number in range(9)]
@@ -130,12 +129,12 @@ async def test_who_waits_too_long_for_a_turn_is_told_so(reviewer: Reviewer, cloc
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-async def test_rulings_on_ever_new_questions_push_out_no_other_users(
+async def test_results_of_ever_new_requests_evict_no_other_users(
     authorizer: Authorizer, reviewer: Reviewer, clock: Clock, allowed: bool
 ) -> None:
     await authorizer.check(CONTROLLER, QUESTION)
     reviewer.allows = lambda spec: allowed or not is_tenants(spec)
-    for number in range(MOST + 1):
+    for number in range(MAX_REVIEWS + 1):
         with contextlib.suppress(StatusError):
             await authorizer.check(tenant(), question(number))
     clock.now += 61
@@ -144,14 +143,14 @@ async def test_rulings_on_ever_new_questions_push_out_no_other_users(
     assert reviewer.by_user()[HPA] == 1
 
 
-async def test_a_question_of_thousands_of_characters_is_not_kept(authorizer: Authorizer, reviewer: Reviewer) -> None:
-    for attributes in [question(1)._replace(subresource="m" * LARGEST), Attributes(path="/" + "a" * LARGEST)]:
+async def test_a_review_of_thousands_of_characters_is_not_cached(authorizer: Authorizer, reviewer: Reviewer) -> None:
+    for attributes in [question(1)._replace(subresource="m" * MAX_KEY_SIZE), Attributes(path="/" + "a" * MAX_KEY_SIZE)]:
         for _ in range(2):
             await authorizer.check(tenant(), attributes)
     assert len(reviewer.asked) == 4
 
 
-async def test_renewals_of_one_users_rulings_hold_up_no_other_users(
+async def test_renewals_of_one_user_delay_no_other_users(
     authorizer: Authorizer, reviewer: Reviewer, clock: Clock
 ) -> None:
     for number in range(100):
@@ -169,11 +168,11 @@ async def test_renewals_of_one_users_rulings_hold_up_no_other_users(
 # --- the gate ---
 
 
-async def test_who_gives_up_waiting_leaves_no_place_taken() -> None:
+async def test_a_cancelled_waiter_leaves_no_slot_taken() -> None:
     gate, entered = FairGate(2, 1, 10), []
 
     async def visit(name: str, leave: asyncio.Event) -> None:
-        async with gate.turn("one", 30):
+        async with gate.slot("one", 30):
             entered.append(name)
             await leave.wait()
 
@@ -186,15 +185,15 @@ async def test_who_gives_up_waiting_leaves_no_place_taken() -> None:
     assert entered == ["a", "c"]
     last.set()
     await ended(*tasks)
-    async with asyncio.timeout(5), gate.turn("one", 5), gate.turn("other", 5):
+    async with asyncio.timeout(5), gate.slot("one", 5), gate.slot("other", 5):
         pass
 
 
-async def test_a_place_that_comes_free_as_its_waiter_is_cancelled_is_passed_on() -> None:
+async def test_a_slot_granted_to_a_cancelled_waiter_is_passed_on() -> None:
     gate, leave = FairGate(1, 1, 10), asyncio.Event()
 
     async def visit() -> None:
-        async with gate.turn("one", 30):
+        async with gate.slot("one", 30):
             await leave.wait()
 
     first = asyncio.create_task(visit())
@@ -205,7 +204,7 @@ async def test_a_place_that_comes_free_as_its_waiter_is_cancelled_is_passed_on()
     await asyncio.sleep(0)
     waiting.cancel()
     await ended(first, waiting)
-    async with asyncio.timeout(5), gate.turn("other", 5):
+    async with asyncio.timeout(5), gate.slot("other", 5):
         pass
 
 
@@ -224,10 +223,10 @@ def bearer(authorization: str) -> CIMultiDictProxy[str]:
 
 
 def showing(authenticator: Authenticator, token: str, address: str) -> "asyncio.Task[Identity]":
-    return asyncio.create_task(authenticator.by_token(bearer(f"Bearer {token}"), (), NOBODY, address))
+    return asyncio.create_task(authenticator.by_token(bearer(f"Bearer {token}"), (), NO_CERTIFICATE, address))
 
 
-async def test_invented_tokens_of_one_address_hold_up_no_other_clients(
+async def test_invented_tokens_of_one_address_delay_no_other_clients(
     authenticator: Authenticator, reviewer: Reviewer
 ) -> None:
     reviewer.slow = lambda spec: spec["token"].startswith("junk")
@@ -243,14 +242,12 @@ async def test_invented_tokens_of_one_address_hold_up_no_other_clients(
     assert {error.code for error in await ended(*flood)} == {401, 429}
 
 
-async def test_invented_tokens_push_out_no_token_that_is_believed(
-    authenticator: Authenticator, reviewer: Reviewer
-) -> None:
-    await authenticator.by_token(bearer("Bearer good"), (), NOBODY, "10.0.0.7")
+async def test_invented_tokens_evict_no_valid_token(authenticator: Authenticator, reviewer: Reviewer) -> None:
+    await authenticator.by_token(bearer("Bearer good"), (), NO_CERTIFICATE, "10.0.0.7")
     for number in range(1100):
         with pytest.raises(StatusError):
-            await authenticator.by_token(bearer(f"Bearer junk{number}"), (), NOBODY, "10.0.0.66")
-    await authenticator.by_token(bearer("Bearer good"), (), NOBODY, "10.0.0.7")
+            await authenticator.by_token(bearer(f"Bearer junk{number}"), (), NO_CERTIFICATE, "10.0.0.66")
+    await authenticator.by_token(bearer("Bearer good"), (), NO_CERTIFICATE, "10.0.0.7")
     assert [spec["token"] for spec in reviewer.asked].count("good") == 1
 
 
@@ -258,7 +255,7 @@ async def test_invented_tokens_push_out_no_token_that_is_believed(
 
 
 class SlowCluster(Cluster):
-    """Takes its time with invented tokens."""
+    """Reviews invented tokens slowly."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -286,7 +283,7 @@ async def status(client: aiohttp.ClientSession, token: str) -> int:
         return answer.status
 
 
-async def test_while_a_stranger_sends_invented_tokens_others_are_answered(
+async def test_invented_tokens_of_one_client_do_not_stop_others(
     service: Service, proxy: trustme.LeafCert, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(authentication, "_DEADLINE", 60.0)  # no review of the flood ends by itself

@@ -1,4 +1,4 @@
-"""`scaleTargetRef` of an HPA is data: no value of it becomes another path, and invented kinds cost next to nothing."""
+"""`scaleTargetRef` of an HPA is data: no value becomes another path, and invented kinds cost next to nothing."""
 
 import asyncio
 from collections.abc import Iterable
@@ -20,14 +20,14 @@ THING = Service("cart", "thing", "widgets", "cpu")
 
 
 def refer(stand: Stand, service: Service, api_version: str, kind: str, name: str = "") -> None:
-    """Have a service's HPA name something else."""
+    """Change the target reference of a service's HPA."""
     hpa = stand.cluster.objects["horizontalpodautoscalers"][f"{service.namespace}/{service.name}"]
     reference = {"apiVersion": api_version, "kind": kind, "name": name or service.name}
     stand.cluster.put("horizontalpodautoscalers", {**hpa, "spec": {**hpa["spec"], "scaleTargetRef": reference}})
 
 
 def invent(stand: Stand, namespace: str, kinds: Iterable[tuple[str, str]]) -> list[Service]:
-    """Policies whose HPAs name kinds of which there are none; the first is the oldest."""
+    """Policies whose HPAs name kinds that do not exist; the first is the oldest."""
     found = []
     for number, (api_version, kind) in enumerate(kinds):
         service = Service(namespace, f"odd{number}", "deployments", "cpu")
@@ -63,7 +63,7 @@ ADMITTED = [
 
 
 @pytest.mark.parametrize(("api_version", "kind", "name", "says"), ADMITTED)
-async def test_a_reference_that_names_no_kind_or_object_asks_nothing_and_its_own_policy_says_why(
+async def test_an_invalid_reference_causes_no_request_and_its_policy_says_why(
     api_version: str, kind: str, name: str, says: str
 ) -> None:
     async with standing() as stand:
@@ -122,7 +122,7 @@ async def test_three_hundred_invented_kinds_leave_a_few_tasks_and_hardly_a_reque
             assert await stand.answer(WEB) == await stand.answer(THING) == DESIRED
 
 
-async def test_invented_kinds_that_nobody_names_any_more_leave_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_invented_kinds_that_no_policy_names_any_more_leave_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "Backoff", lambda: Backoff(lambda _, bound: min(bound, 0.2)))
     async with standing() as stand:
         stand.add(WEB)
@@ -145,7 +145,7 @@ async def test_invented_kinds_that_nobody_names_any_more_leave_nothing(monkeypat
             assert await stand.answer(WEB) == DESIRED
 
 
-async def test_a_definition_that_appears_is_found_also_where_its_kind_was_looked_for_in_vain(
+async def test_a_crd_that_appears_later_is_found_after_failed_lookups(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(targets, "Backoff", lambda: Backoff(lambda _, bound: min(bound, 0.05)))
@@ -199,6 +199,6 @@ def test_no_segment_becomes_another_path(segment: str) -> None:
     ("segment", "encoded"),
     [("a?b", "a%3Fb"), ("a#b", "a%23b"), ("a b", "a%20b"), ("a\r\nb", "a%0D%0Ab"), ("é", "%C3%A9")],
 )
-def test_what_is_special_in_a_url_is_encoded(segment: str, encoded: str) -> None:
+def test_special_characters_of_urls_are_encoded(segment: str, encoded: str) -> None:
     assert path("apis", segment) == f"/apis/{encoded}"
     assert URL(f"https://server:6443{path('apis', segment)}").raw_path_qs == f"/apis/{encoded}"

@@ -1,4 +1,4 @@
-"""References to scale targets on the real API server: what it admits, what is asked for, kinds that come later."""
+"""References to scale targets on the real API server: admission, requests, and kinds defined later."""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ METRIC = {
 
 
 class Recording(Session):
-    """A session that writes down the paths that it asks for."""
+    """A session that records the paths of its requests."""
 
     asked: list[str]
 
@@ -64,7 +64,7 @@ class Engines:
         self.asked = session.asked
 
     async def until(self, namespace: str, name: str, says: str) -> str:
-        """Wait until a policy's problem has these words."""
+        """Wait until a policy's problem contains this text."""
         message = ""
         async with asyncio.timeout(90):
             while says not in message or not message:
@@ -120,7 +120,7 @@ def test_some_references_the_api_server_refuses_itself(
         create(api_server, api_namespace, "odd", api_version, kind)
 
 
-async def test_what_it_admits_asks_nothing_and_each_policy_says_what_is_wrong(
+async def test_invalid_references_that_it_admits_cause_no_request_and_each_policy_says_why(
     api_server: ControlPlane, api_namespace: str, engines: Engines
 ) -> None:
     space = api_namespace

@@ -1,4 +1,4 @@
-"""Selectors come from whoever writes a workload or sends a request: what they may cost is bounded."""
+"""Selectors come from workloads and requests of any user: their cost is limited."""
 
 import contextlib
 import time
@@ -16,8 +16,8 @@ from adapter.kube.selectors import (
     SelectorError,
     parse_selector,
 )
-from tests.apiserver.asking import CUSTOM
 from tests.apiserver.conftest import Service, as_user
+from tests.apiserver.metric_requests import CUSTOM
 
 
 def requirements(number: int) -> str:
@@ -35,7 +35,7 @@ def spread(number: int) -> str:
 @pytest.mark.parametrize(
     "text", [requirements(MOST_REQUIREMENTS), values(MOST_SELECTOR_VALUES), spread(256), "k" + " " * 16_000]
 )
-def test_what_is_within_the_bounds_is_read(text: str) -> None:
+def test_a_selector_within_the_limits_is_parsed(text: str) -> None:
     assert parse_selector(text).requirements
 
 
@@ -51,7 +51,7 @@ def test_what_is_within_the_bounds_is_read(text: str) -> None:
         ("k=" + "v" * LONGEST_SELECTOR, "at most 16384"),
     ],
 )
-def test_what_is_beyond_them_is_refused_in_a_sentence(text: str, says: str) -> None:
+def test_a_selector_beyond_the_limits_is_rejected_with_a_message(text: str, says: str) -> None:
     with pytest.raises(SelectorError, match=says) as error:
         parse_selector(text)
     assert len(str(error.value)) < 400
@@ -74,7 +74,7 @@ WORST = {
 
 @pytest.mark.parametrize("text", WORST.values(), ids=WORST.keys())
 def test_the_worst_selector_holds_the_event_loop_up_for_less_than_ten_milliseconds(text: str) -> None:
-    """White space in the end took 3 s: each blank was begun with anew."""
+    """Trailing white space took 3 s, by quadratic matching."""
     assert len(text) <= LONGEST_SELECTOR
     found = []
     for number in range(1, 4):
@@ -85,7 +85,7 @@ def test_the_worst_selector_holds_the_event_loop_up_for_less_than_ten_millisecon
     assert min(found) < 0.01
 
 
-def test_only_small_selectors_are_kept() -> None:
+def test_only_small_selectors_are_cached() -> None:
     before = selectors._kept.cache_info().misses
     for text in (requirements(200), values(200), f"k={'v' * 60},{'k' * 60}" + ",a" * 20, "k" + " " * 600):
         parse_selector(text)

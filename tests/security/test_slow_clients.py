@@ -1,4 +1,4 @@
-"""Nobody holds a connection for ever: each thing a client may take its time with has a limit."""
+"""Time limits: no client can hold a connection forever."""
 
 import asyncio
 import dataclasses
@@ -17,22 +17,22 @@ from adapter.inbound.connections import (
     HEAD_SECONDS,
     IDLE_SECONDS,
     STALL_SECONDS,
-    Connection,
-    Connections,
-    Limits,
+    ConnectionLimits,
+    InboundConnection,
+    InboundConnections,
 )
 from adapter.kube.session import Session
 from adapter.telemetry.metrics import Metrics
-from adapter.telemetry.server import serve
+from adapter.telemetry.server import listen
 from harness import snapshots
-from tests.apiserver.asking import POLICY
 from tests.apiserver.cluster import Cluster
 from tests.apiserver.conftest import HPA, Service, pem, running
-from tests.security.wires import PATIENCE, asked, connected, drop, is_ended, opened, within
+from tests.apiserver.metric_requests import POLICY
+from tests.security.connections import PATIENCE, asked, connected, drop, is_ended, opened, within
 
 SHORT = 0.3
 LONG = 3600.0
-PATIENT = Limits(
+PATIENT = ConnectionLimits(
     handshake_seconds=LONG,
     head_seconds=LONG,
     idle_seconds=LONG,
@@ -47,18 +47,18 @@ BODY = b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"
 
 
 @pytest.fixture
-def limits() -> Limits:
-    """Everything patient; a test makes one limit short."""
+def limits() -> ConnectionLimits:
+    """Long limits; each test shortens one."""
     return PATIENT
 
 
 @pytest.fixture
 async def strict(
-    cluster: Cluster, session: Session, options: ServerOptions, front_proxy: trustme.CA, limits: Limits
+    cluster: Cluster, session: Session, options: ServerOptions, front_proxy: trustme.CA, limits: ConnectionLimits
 ) -> AsyncIterator[Service]:
     cluster.trust(pem(front_proxy))
     service = Service(cluster, session, dataclasses.replace(options, limits=limits))
-    service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now())))
+    service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now())))
     async with running(service):
         await service.ready()
         yield service
@@ -112,7 +112,7 @@ async def test_a_head_that_comes_byte_by_byte_is_given_up_however_late_in_the_co
 
 
 @limited(head_seconds=SHORT)
-async def test_a_connection_that_is_asked_now_and_then_stays(strict: Service, proxy: trustme.LeafCert) -> None:
+async def test_a_connection_in_occasional_use_stays_open(strict: Service, proxy: trustme.LeafCert) -> None:
     wire = await opened(strict, proxy)
     for _ in range(3):
         assert (await asked(wire, REQUEST)).split()[1] == b"200"
@@ -122,7 +122,7 @@ async def test_a_connection_that_is_asked_now_and_then_stays(strict: Service, pr
 
 
 @limited(idle_seconds=SHORT)
-async def test_a_connection_that_is_not_used_any_more_is_closed(strict: Service, proxy: trustme.LeafCert) -> None:
+async def test_an_idle_connection_is_closed(strict: Service, proxy: trustme.LeafCert) -> None:
     for leaf in (None, proxy):
         wire = await opened(strict, leaf)
         assert (await asked(wire, HEALTH)).split()[1] == b"200"
@@ -131,11 +131,11 @@ async def test_a_connection_that_is_not_used_any_more_is_closed(strict: Service,
 
 
 @limited(body_seconds=SHORT)
-async def test_a_body_that_does_not_come_is_given_up(limits: Limits) -> None:
+async def test_a_body_that_does_not_come_is_given_up(limits: ConnectionLimits) -> None:
     async def read(request: web.BaseRequest) -> web.StreamResponse:
         return web.Response(text=str(len(await request.read())))
 
-    connections = Connections(read, limits)
+    connections = InboundConnections(read, limits)
     server = await asyncio.get_running_loop().create_server(connections, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     whole, half = await connected(port), await connected(port)
@@ -148,7 +148,7 @@ async def test_a_body_that_does_not_come_is_given_up(limits: Limits) -> None:
     await connections.finish(1)
 
 
-async def test_a_strangers_body_is_not_read(strict: Service) -> None:
+async def test_the_body_of_an_unauthenticated_request_is_not_read(strict: Service) -> None:
     wire = await opened(strict)
     wire[1].write(b"PUT /registries/platform/order?namespace=prod HTTP/1.1\r\nHost: x\r\nContent-Length: 900\r\n\r\n")
     assert (await within(wire[0].readuntil(b"\r\n\r\n"))).split()[1] == b"401"
@@ -156,11 +156,11 @@ async def test_a_strangers_body_is_not_read(strict: Service) -> None:
 
 
 @limited(stall_seconds=SHORT)
-async def test_an_answer_that_nobody_reads_is_given_up(limits: Limits) -> None:
+async def test_an_answer_that_the_client_does_not_read_is_abandoned(limits: ConnectionLimits) -> None:
     async def large(_: web.BaseRequest) -> web.StreamResponse:
         return web.Response(body=bytes(32 << 20))
 
-    connections = Connections(large, limits)
+    connections = InboundConnections(large, limits)
     server = await asyncio.get_running_loop().create_server(connections, "127.0.0.1", 0)
     reader, writer = await connected(server.sockets[0].getsockname()[1])
     writer.transport.pause_reading()
@@ -177,11 +177,11 @@ async def test_an_answer_that_nobody_reads_is_given_up(limits: Limits) -> None:
 
 @pytest.mark.parametrize("is_known", [False, True])
 @pytest.mark.parametrize("half", [False, True])
-async def test_who_hangs_up_before_the_answers_writes_nothing_into_the_log(
+async def test_a_client_that_disconnects_before_the_answers_is_not_logged(
     service: Service, proxy: trustme.LeafCert, caplog: pytest.LogCaptureFixture, is_known: bool, half: bool
 ) -> None:
-    """Each answer that could not go out any more was a line: a hundred of them for one packet."""
-    before = set(service.server._http.connections)
+    """Each answer that could not be sent was logged: a hundred lines for one packet."""
+    before = set(service.server._connections.connections)
     wire = await opened(service, proxy if is_known else None)
     wire[1].write(100 * b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
     await within(wire[0].readexactly(1))
@@ -190,33 +190,33 @@ async def test_who_hangs_up_before_the_answers_writes_nothing_into_the_log(
     else:
         wire[1].close()
     async with asyncio.timeout(PATIENCE):
-        while set(service.server._http.connections) - before:  # noqa: ASYNC110 - until the last answer is given up
+        while set(service.server._connections.connections) - before:  # noqa: ASYNC110 - until the last answer is given up
             await asyncio.sleep(0.01)
     assert [record for record in caplog.records if record.name == "asyncio"] == []
     drop(wire)
 
 
-async def test_who_hangs_up_while_the_connection_is_closed_does_not_keep_it_from_being_ended(service: Service) -> None:
-    before = set(service.server._http.connections)
+async def test_a_client_that_disconnects_during_the_close_does_not_keep_the_connection(service: Service) -> None:
+    before = set(service.server._connections.connections)
     wire = await opened(service)
     assert await asked(wire, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-    (connection,) = set(service.server._http.connections) - before
-    assert isinstance(connection, Connection)
-    assert connection.line is not None
-    connection.line.pause_reading()  # so that the client's agreement does not come
-    connection.line.close()
+    (connection,) = set(service.server._connections.connections) - before
+    assert isinstance(connection, InboundConnection)
+    assert connection.raw_transport is not None
+    connection.raw_transport.pause_reading()  # so that the client's agreement does not come
+    connection.raw_transport.close()
     connection.eof_received()
     connection.abort()
     assert await is_ended(wire)
     async with asyncio.timeout(PATIENCE):
-        while connection in service.server._http.connections:  # noqa: ASYNC110 - told in a later turn
+        while connection in service.server._connections.connections:  # noqa: ASYNC110 - told in a later turn
             await asyncio.sleep(0)
     drop(wire)
 
 
 async def test_the_telemetry_port_has_the_same_limits() -> None:
     limits = dataclasses.replace(PATIENT, head_seconds=SHORT, idle_seconds=SHORT)
-    async with serve(Metrics(), "127.0.0.1", 0, limits) as port:
+    async with listen(Metrics(), "127.0.0.1", 0, limits) as port:
         silent, used, slow = await connected(port), await connected(port), await connected(port)
         assert (await asked(used, HEALTH)).split()[1] == b"200"
         slow[1].write(HEALTH[:-3])

@@ -8,7 +8,7 @@ import pytest
 import trustme
 
 from tests.apiserver.conftest import Service
-from tests.security.wire import METRIC, as_proxy, exchanged, head, reviewed, statuses
+from tests.security.raw_requests import METRIC, as_proxy, exchanged, head, reviewed, statuses
 
 HIDDEN = head("/version", *as_proxy("Connection: close", user="hidden"))
 
@@ -72,7 +72,7 @@ async def test_a_body_is_never_taken_for_the_next_request(
 
 
 async def test_what_follows_a_refused_request_is_not_answered(service: Service) -> None:
-    """A stranger's connection ends with the first refusal, whatever it has sent besides."""
+    """An unknown client's connection ends with the first rejection, whatever else it has sent."""
     sent = head(METRIC, "Connection: keep-alive") + head("/livez") * 5
     assert await statuses(service, None, sent) == [401]
 
@@ -96,7 +96,7 @@ async def test_no_connection_is_upgraded(service: Service, proxy: trustme.LeafCe
         assert b" 101 " not in found
 
 
-async def test_a_body_is_not_waited_for_because_it_is_announced(service: Service) -> None:
-    """A stranger is answered 401 although the body has not come."""
+async def test_an_announced_body_is_not_waited_for(service: Service) -> None:
+    """The 401 does not wait for the body."""
     found = await exchanged(service, None, head(METRIC, "Content-Length: 100000", "Expect: 100-continue", method="PUT"))
     assert b" 401 " in found

@@ -1,4 +1,4 @@
-"""Headers of a source from files: read anew when they change, and never a value in an error."""
+"""Headers of a source from files: reloaded when they change, and no value in an error."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from adapter.runtime.outbound import LARGEST_SECRET, Access, credentials
 from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import SourceUnreachable
-from adapter.settings import SettingsError, parse
+from adapter.settings import SettingsError, parse_settings
 from adapter.settings.registries import HttpRegistry
 from adapter.usage.prometheus_api import PrometheusClient
 from tests.usage.fakes import FakePrometheus
@@ -18,7 +18,7 @@ PLATFORM = "registries: [{type: HTTP, name: own, url: 'http://platform', %s}]"
 
 
 def settings_with(template: str, keys: str) -> None:
-    parse(template % keys)
+    parse_settings(template % keys)
 
 
 class TestFiles:
@@ -37,7 +37,7 @@ class TestFiles:
             sent = [(one.headers["X-Scope-OrgID"], one.headers["X-More"]) for one in fake.requests]
         assert sent == [("tenant-a", "b"), ("tenant-b", "b")]
 
-    def test_the_http_registry_has_them_too(self, tmp_path: Path) -> None:
+    def test_the_http_registry_sends_headers_too(self, tmp_path: Path) -> None:
         file = tmp_path / "key"
         file.write_text("hush\n")
         settings = HttpRegistry(type="HTTP", name="own", url="http://platform", header_files={"X-Api-Key": str(file)})
@@ -103,12 +103,12 @@ class TestSettings:
         assert "secret" not in str(caught.value)
 
     @pytest.mark.parametrize("template", [SERVER, PLATFORM], ids=["Prometheus", "HTTP registry"])
-    def test_good_ones_are_taken(self, template: str) -> None:
+    def test_valid_headers_are_accepted(self, template: str) -> None:
         settings_with(template, "headers: {X-A: b}, headerFiles: {X-Scope-OrgID: /etc/tenant/id}")
 
 
 @pytest.mark.parametrize("headers", [{"X-Api-Key": "/etc/key"}])
-def test_the_files_names_are_no_secret_but_what_stands_in_headers_is(headers: Mapping[str, str]) -> None:
+def test_file_names_are_shown_and_header_values_are_not(headers: Mapping[str, str]) -> None:
     settings = HttpRegistry(
         type="HTTP", name="own", url="http://platform", header_files=headers, headers={"X-Other": "hush"}
     )

@@ -1,4 +1,4 @@
-"""The threat model names a test for each line, and has a line for each module of attacks."""
+"""The threat model names a test in each line, and has a line for each module of attacks."""
 
 from pathlib import Path
 

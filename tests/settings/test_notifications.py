@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapter.settings import SettingsError, parse
+from adapter.settings import SettingsError, parse_settings
 from adapter.settings.notifications import Severity, Topic
 
 
@@ -13,7 +13,7 @@ def route(**changes: object) -> str:
 
 
 def test_a_route_is_read() -> None:
-    (found,) = parse(
+    (found,) = parse_settings(
         route(urls=None, urlFile="/f", events="[scaled, atMaximum]", severities="[critical]", default="true")
     ).companion.notifications.routes
     assert (found.url_file, found.urls, found.default) == ("/f", (), True)
@@ -37,19 +37,19 @@ def test_a_route_is_read() -> None:
 )
 def test_what_is_wrong_is_named(text: str, says: str) -> None:
     with pytest.raises(SettingsError) as refused:
-        parse(text)
+        parse_settings(text)
     assert says in str(refused.value)
 
 
 @pytest.mark.parametrize("label", ["stage=production", "production", "shop.test/stage=live", "stage="])
 def test_a_label_of_production_is_one_that_a_namespace_can_have(label: str) -> None:
-    assert parse(f"companion: {{production: {{label: '{label}'}}}}").companion.production.label == label
+    assert parse_settings(f"companion: {{production: {{label: '{label}'}}}}").companion.production.label == label
 
 
 @pytest.mark.parametrize("label", ["stage = production", "stage==production", "=production", "stage: live", "a/b/c"])
 def test_a_label_of_production_that_no_namespace_can_have_is_a_fault(label: str) -> None:
     with pytest.raises(SettingsError) as refused:
-        parse(f"companion: {{production: {{label: '{label}'}}}}")
+        parse_settings(f"companion: {{production: {{label: '{label}'}}}}")
     assert "companion.production.label" in str(refused.value)
     assert label in str(refused.value)
     assert "write key=value, or key alone" in str(refused.value)
@@ -60,10 +60,10 @@ def test_a_label_of_production_that_no_namespace_can_have_is_a_fault(label: str)
 )
 def test_an_address_is_not_shown(text: str) -> None:
     with pytest.raises(SettingsError) as refused:
-        parse(text)
+        parse_settings(text)
     assert "urls" in str(refused.value)
     assert "hush" not in str(refused.value)
 
 
 def test_settings_do_not_show_addresses_in_logs() -> None:
-    assert "hush" not in repr(parse(route(urls="['slack://hush']")))
+    assert "hush" not in repr(parse_settings(route(urls="['slack://hush']")))

@@ -2,19 +2,19 @@
 
 import pytest
 
-from adapter.settings import SettingsError, parse
+from adapter.settings import SettingsError, parse_settings
 from adapter.settings.registries import ConsulRegistry, HttpRegistry, NacosRegistry, ZooKeeperRegistry
 
 
 def faults(*registries: str) -> dict[str, str]:
     """Path → advice of the faults in a list of registries."""
     with pytest.raises(SettingsError) as caught:
-        parse(f"registries: [{', '.join(registries)}]")
+        parse_settings(f"registries: [{', '.join(registries)}]")
     return {fault.path: fault.advice for fault in caught.value.faults}
 
 
 def test_each_type_has_a_section_of_its_own() -> None:
-    read = parse(
+    read = parse_settings(
         """
 registries:
 - {name: prod, type: Nacos, servers: ["http://nacos:8848/nacos"], username: adapter, passwordFile: /etc/pw}
@@ -102,5 +102,7 @@ def test_two_registries_of_one_name_are_a_fault() -> None:
 
 def test_a_secret_in_the_wrong_place_is_not_shown() -> None:
     with pytest.raises(SettingsError) as caught:
-        parse("registries: [{name: a, type: Consul, servers: ['http://c'], token: s3cret, headers: {X: s3cret}}]")
+        parse_settings(
+            "registries: [{name: a, type: Consul, servers: ['http://c'], token: s3cret, headers: {X: s3cret}}]"
+        )
     assert "s3cret" not in str(caught.value)

@@ -13,10 +13,10 @@ from adapter.settings import (
     ServerSettings,
     Settings,
     SettingsError,
-    load,
+    load_settings,
     needs_restart,
     own_namespace,
-    parse,
+    parse_settings,
     server,
 )
 from tests.reference import field_docs, sections_of
@@ -25,7 +25,7 @@ from tests.reference import field_docs, sections_of
 def faults(text: str) -> dict[str, str]:
     """Path → advice of the faults in a settings text."""
     with pytest.raises(SettingsError) as caught:
-        parse(text)
+        parse_settings(text)
     return {fault.path: fault.advice for fault in caught.value.faults}
 
 
@@ -37,7 +37,7 @@ def prometheus(server: str = "", query: str = "") -> str:
 
 @pytest.mark.parametrize("text", ["", "\n", "# nothing\n", "{}", "server: {}\nprometheus: {}\n"])
 def test_every_key_is_optional(text: str) -> None:
-    assert parse(text) == Settings()
+    assert parse_settings(text) == Settings()
 
 
 def test_the_defaults_are_those_of_the_specification() -> None:
@@ -82,7 +82,7 @@ prometheus:
 """,
         encoding="utf-8",
     )
-    read = load(file)
+    read = load_settings(file)
     assert (read.server.tls.namespace, read.server.tls.inject_ca_bundle) == ("infra", False)
     assert read.kubernetes.namespaces == ("shop", "pay")
     assert read.resource_metrics.max_age_seconds == 45.5
@@ -182,18 +182,18 @@ def test_an_address_without_scheme_or_host_is_refused(url: str) -> None:
 )
 def test_a_secret_in_the_wrong_place_is_not_repeated(text: str) -> None:
     with pytest.raises(SettingsError) as caught:
-        parse(text)
+        parse_settings(text)
     assert "hunter2" not in str(caught.value)
 
 
 def test_header_values_are_not_shown() -> None:
-    read = parse(prometheus("headers: {Authorization: hunter2}"))
+    read = parse_settings(prometheus("headers: {Authorization: hunter2}"))
     assert "hunter2" not in repr(read)
 
 
 def test_a_missing_file_is_a_fault_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"absent\.yaml.*No such file"):
-        load(tmp_path / "absent.yaml")
+        load_settings(tmp_path / "absent.yaml")
 
 
 def test_the_own_namespace_is_the_environments_else_the_accounts_else_a_name(
@@ -204,10 +204,10 @@ def test_the_own_namespace_is_the_environments_else_the_accounts_else_a_name(
     monkeypatch.delenv("POD_NAMESPACE", raising=False)
     assert own_namespace() == Settings().server.tls.namespace == "effective-load"
     account.write_text("from-account\n", encoding="utf-8")
-    assert parse("server: {port: 1}").server.tls.namespace == "from-account"
+    assert parse_settings("server: {port: 1}").server.tls.namespace == "from-account"
     monkeypatch.setenv("POD_NAMESPACE", "from-pod")
-    assert parse("server: {tls: {}}").server.tls.namespace == "from-pod"
-    assert parse("server: {tls: {namespace: said}}").server.tls.namespace == "said"
+    assert parse_settings("server: {tls: {}}").server.tls.namespace == "from-pod"
+    assert parse_settings("server: {tls: {namespace: said}}").server.tls.namespace == "said"
 
 
 def test_settings_do_not_change() -> None:
@@ -217,7 +217,7 @@ def test_settings_do_not_change() -> None:
 
 def test_only_keys_that_are_read_at_the_start_need_a_restart() -> None:
     before = Settings()
-    after = parse("""
+    after = parse_settings("""
 server: {port: 1, tls: {secret: other}}
 telemetry: {port: 2}
 kubernetes: {namespaces: [a]}
@@ -268,7 +268,7 @@ documents = st.recursive(
 @given(documents)
 def test_nothing_but_a_settings_error_comes_of_nonsense(document: object) -> None:
     try:
-        read = parse(yaml.safe_dump(document, allow_unicode=True))
+        read = parse_settings(yaml.safe_dump(document, allow_unicode=True))
     except SettingsError as error:
         assert all(fault.advice for fault in error.faults)  # noqa: PT017  either outcome is right
     else:

@@ -14,7 +14,7 @@ from adapter.telemetry import logs
 
 @pytest.fixture
 def stream() -> Iterator[io.StringIO]:
-    """Where logs go in a test; everything is put back afterwards."""
+    """The stream of logs in a test; logging is restored afterwards."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield io.StringIO()
@@ -43,7 +43,7 @@ def test_records_of_libraries_look_the_same(stream: io.StringIO) -> None:
     assert (line["event"], line["level"], line["logger"]) == ("took 3 seconds", "warning", "asyncio")
 
 
-def test_an_exception_is_told_with_its_traceback_on_the_same_line(stream: io.StringIO) -> None:
+def test_an_exception_is_logged_with_its_traceback_on_the_same_line(stream: io.StringIO) -> None:
     logs.configure("info", "json", stream)
     try:
         int("broken")
@@ -54,7 +54,7 @@ def test_an_exception_is_told_with_its_traceback_on_the_same_line(stream: io.Str
     assert "Traceback" in line["exception"]
 
 
-def test_what_is_below_the_level_is_not_written_and_the_level_can_change(stream: io.StringIO) -> None:
+def test_events_below_the_level_are_not_logged_and_the_level_can_change(stream: io.StringIO) -> None:
     logs.configure("warning", "json", stream)
     logger = structlog.get_logger("a")
     logger.info("first")

@@ -1,8 +1,9 @@
-"""The adapter's own metrics: rows that become series, a scrape that lets go of the loop."""
+"""The adapter's own metrics: series from rows, and scrapes that yield to the loop."""
 
 import asyncio
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -16,8 +17,7 @@ from adapter.load.spec import Stance
 from adapter.runtime.slices import Slices
 from adapter.telemetry import metrics as module
 from adapter.telemetry.metrics import Metrics
-from adapter.telemetry.policies import FAMILIES, MODES, VERDICTS, MetricRow, PolicyRow
-from adapter.telemetry.registries import RegistryRow
+from adapter.telemetry.rows import MODES, POLICY_FAMILIES, VERDICTS, MetricRow, PolicyRow, RegistryRow
 
 _ROWS = ("effective_load_registry_instances", "effective_load_registry_roster_age_seconds")
 
@@ -50,7 +50,7 @@ async def samples(metrics: Metrics) -> list[Sample]:
 
 
 def of(found: list[Sample], name: str) -> dict[str, float]:
-    """Own label (the last one; empty where there is none) → value, of one policy metric."""
+    """Values of one policy metric by its own label (empty if it has none)."""
     rows = [sample for sample in found if sample.name == f"effective_load_policy_{name}"]
     return {next((v for k, v in row.labels.items() if k not in {"namespace", "policy"}), ""): row.value for row in rows}
 
@@ -116,7 +116,7 @@ async def test_a_registrys_service_becomes_its_series() -> None:
     assert labels == {"registry": "nacos", "registry_namespace": "prod", "group": "BLUE", "service": "web"}
 
 
-async def test_what_is_not_known_has_no_series() -> None:
+async def test_missing_values_have_no_series() -> None:
     found = await samples(Metrics(lambda: [PolicyRow(namespace="a", policy="b", error="HpaMissing")]))
     policy = [sample for sample in found if sample.name.startswith("effective_load_policy")]
     assert [(sample.name, sample.labels["reason"]) for sample in policy] == [
@@ -127,17 +127,17 @@ async def test_what_is_not_known_has_no_series() -> None:
 async def test_each_family_is_written_once_however_many_policies_there_are() -> None:
     rows = [PolicyRow(namespace="a", policy=f"p{i}", desired=i, current=i) for i in range(50)]
     text = (await Metrics(lambda: rows).exposition()).decode()
-    for family in FAMILIES:
+    for family in POLICY_FAMILIES:
         assert text.count(f"# TYPE {family.name} gauge") == 1
     found = await samples(Metrics(lambda: rows))
     assert [s.value for s in found if s.name == "effective_load_policy_desired_replicas"] == list(range(50))
 
 
-def test_modes_are_those_of_the_arithmetic() -> None:
+def test_modes_are_those_of_the_load_package() -> None:
     assert {stance.value for stance in Stance} == set(MODES)
 
 
-def test_verdicts_are_those_of_the_arithmetic() -> None:
+def test_verdicts_are_those_of_the_load_package() -> None:
     assert {verdict.value for verdict in Verdict} == set(VERDICTS)
 
 
@@ -151,8 +151,8 @@ def test_any_label_and_any_number_survive_the_text_format(label: str, value: flo
     assert [*found] == [label] or len(label.splitlines()) > 1 or label != label.strip()
 
 
-async def test_rows_are_drawn_a_few_at_a_time_with_the_loop_let_go_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "Slices", lambda: Slices(0.0))
+async def test_rendering_yields_to_the_loop_between_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "Slices", partial(Slices, 0.0))
     drawn = 0
 
     def rows() -> Iterator[PolicyRow]:

@@ -8,15 +8,15 @@ import pytest
 from blockbuster import blockbuster_ctx
 
 from adapter.telemetry.metrics import Metrics
-from adapter.telemetry.policies import PolicyRow
-from adapter.telemetry.server import serve
+from adapter.telemetry.rows import PolicyRow
+from adapter.telemetry.server import listen
 
 ROWS = [PolicyRow(namespace="shop", policy=f"p{i}", desired=3) for i in range(20)]
 LOOPBACK = "127.0.0.1"
 
 
 async def test_metrics_are_served_as_prometheus_text() -> None:
-    async with serve(Metrics(lambda: ROWS), LOOPBACK, 0) as port, aiohttp.ClientSession() as client:
+    async with listen(Metrics(lambda: ROWS), LOOPBACK, 0) as port, aiohttp.ClientSession() as client:
         async with client.get(f"http://{LOOPBACK}:{port}/metrics", headers={"Accept-Encoding": "identity"}) as answer:
             text = await answer.text()
         assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
@@ -25,7 +25,7 @@ async def test_metrics_are_served_as_prometheus_text() -> None:
 
 async def test_a_scraper_that_takes_gzip_gets_the_same_shorter() -> None:
     async with (
-        serve(Metrics(lambda: ROWS), LOOPBACK, 0) as port,
+        listen(Metrics(lambda: ROWS), LOOPBACK, 0) as port,
         aiohttp.ClientSession(auto_decompress=False) as client,
         client.get(f"http://{LOOPBACK}:{port}/metrics", headers={"Accept-Encoding": "gzip;q=1.0"}) as answer,
     ):
@@ -37,7 +37,7 @@ async def test_a_scraper_that_takes_gzip_gets_the_same_shorter() -> None:
 
 
 async def test_healthz_says_ok_and_other_paths_do_not_exist() -> None:
-    async with serve(Metrics(), LOOPBACK, 0) as port, aiohttp.ClientSession() as client:
+    async with listen(Metrics(), LOOPBACK, 0) as port, aiohttp.ClientSession() as client:
         async with client.get(f"http://{LOOPBACK}:{port}/healthz") as answer:
             assert (answer.status, await answer.text()) == (200, "ok")
         async with client.get(f"http://{LOOPBACK}:{port}/apis") as answer:
@@ -45,9 +45,9 @@ async def test_healthz_says_ok_and_other_paths_do_not_exist() -> None:
 
 
 async def test_the_port_is_free_again_afterwards() -> None:
-    async with serve(Metrics(), LOOPBACK, 0) as port:
+    async with listen(Metrics(), LOOPBACK, 0) as port:
         pass
-    async with serve(Metrics(), LOOPBACK, port) as again:
+    async with listen(Metrics(), LOOPBACK, port) as again:
         assert again == port
 
 
@@ -56,7 +56,7 @@ async def test_a_taken_port_is_an_error_at_the_start() -> None:
         taken.bind((LOOPBACK, 0))
         taken.listen()
         with pytest.raises(OSError, match="in use"):
-            async with serve(Metrics(), LOOPBACK, taken.getsockname()[1]):
+            async with listen(Metrics(), LOOPBACK, taken.getsockname()[1]):
                 pass
 
 
@@ -65,7 +65,7 @@ async def test_without_an_address_every_interface_is_served() -> None:
         probe.bind((LOOPBACK, 0))
         free = probe.getsockname()[1]
     async with (
-        serve(Metrics(), "", free) as port,
+        listen(Metrics(), "", free) as port,
         aiohttp.ClientSession() as client,
         client.get(f"http://{LOOPBACK}:{port}/healthz") as answer,
     ):
@@ -74,7 +74,7 @@ async def test_without_an_address_every_interface_is_served() -> None:
 
 async def test_a_scrape_does_nothing_that_blocks_the_loop_but_read_its_own_process_facts() -> None:
     metrics = Metrics(lambda: ROWS)
-    async with serve(metrics, LOOPBACK, 0) as port, aiohttp.ClientSession() as client:
+    async with listen(metrics, LOOPBACK, 0) as port, aiohttp.ClientSession() as client:
         with blockbuster_ctx() as blocking:
             # prometheus-client reads /proc/self here: memory, not a disk.
             for name in ("io.BufferedReader.read", "io.TextIOWrapper.read", "os.listdir", "os.sysconf"):

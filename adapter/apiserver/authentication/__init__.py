@@ -1,1 +1,1 @@
-"""Who sends a request: front-proxy headers, client certificates and tokens."""
+"""Authentication: front-proxy headers, client certificates and bearer tokens."""

@@ -1,4 +1,4 @@
-"""Who asks."""
+"""The identity of a request's sender."""
 
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ _ACCOUNTS = "system:serviceaccount:"
 
 
 class Identity(NamedTuple):
-    """A user as authentication found it. `extra` is sorted by key; keys are lower case."""
+    """An authenticated user. `extra` is sorted by key; keys are lower case."""
 
     user: str
     uid: str = ""
@@ -19,31 +19,31 @@ class Identity(NamedTuple):
 
     @property
     def is_master(self) -> bool:
-        """Whether the user may do everything, without being looked up."""
+        """Whether the user may do everything without a SubjectAccessReview."""
         return MASTERS in self.groups
 
     @property
-    def share(self) -> str:
-        """Whose requests its requests compete with first: those of the user, and of a namespace's service accounts.
+    def flow(self) -> str:
+        """The key by which requests share limits: the user, or the namespace of a service account.
 
-        Whoever may create service accounts or tokens in a namespace has any number of identities there.
+        A namespace's service accounts share one flow, because their number is unbounded: a tenant may create more.
         """
         return self.user.rpartition(":")[0] if self.user.startswith(_ACCOUNTS) else self.user
 
     @property
     def size(self) -> int:
-        """How many characters it has."""
+        """Characters of all fields together."""
         extra = sum(len(key) + sum(map(len, values)) for key, values in self.extra)
         return len(self.user) + len(self.uid) + sum(map(len, self.groups)) + extra
 
     def review(self) -> dict[str, Any]:
-        """The user's part of a SubjectAccessReview's spec."""
+        """The user's fields of a SubjectAccessReview's spec."""
         extra = {key: list(values) for key, values in self.extra}
         return {"user": self.user, "uid": self.uid, "groups": list(self.groups), "extra": extra}
 
 
 def identify(user: str, uid: str, groups: tuple[str, ...], extra: tuple[tuple[str, tuple[str, ...]], ...]) -> Identity:
-    """The identity, in the group of the authenticated unless it says itself that it is not."""
+    """Build an identity; adds group system:authenticated unless the user is anonymous or system:unauthenticated."""
     if user != ANONYMOUS and AUTHENTICATED not in groups and UNAUTHENTICATED not in groups:
         groups = (*groups, AUTHENTICATED)
     return Identity(user, uid, groups, extra)

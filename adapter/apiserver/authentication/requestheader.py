@@ -1,7 +1,8 @@
-"""Which client certificates are the front proxy's and which are users', and which headers identities come in.
+"""The cluster's authentication configuration, and the identity of a TLS peer under it.
 
-Two bundles of authorities count, each for its own: certificates of the requestheader authority may be the front
-proxy's, those of the client CA are cluster users'. A user's that says `front-proxy-client` is a user's of that name.
+Two CA bundles count, each for its own purpose: a certificate of the requestheader CA may be the front proxy's, one of
+the client CA is a cluster user's. A user certificate with the common name `front-proxy-client` is that user, not the
+front proxy.
 """
 
 import asyncio
@@ -22,74 +23,76 @@ from adapter.apiserver.status import CertificateError
 
 CONFIG_MAP = "extension-apiserver-authentication"
 CONFIG_NAMESPACE = "kube-system"
-_USUAL_PREFIX = "x-remote-"
+_DEFAULT_PREFIX = "x-remote-"
 _CREDENTIAL = "authentication.kubernetes.io/credential-id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trust:
-    """The front proxy and the client CA, as `extension-apiserver-authentication` describes them.
+class AuthenticationConfig:
+    """The front proxy and the client CA, as ConfigMap `extension-apiserver-authentication` describes them.
 
-    `authority` is the front proxy's PEM bundle (empty: there is no front proxy), `allowed` the common names that count
-    (none listed: any; the empty name is a name). Headers' names are lower case; one that is not configured is not read,
-    for then the proxy does not clear it either. `client_authority` is the PEM bundle of users' certificates (empty:
-    none count), `client_fault` why it cannot be read.
+    `requestheader_ca` is the front proxy's PEM bundle (empty: there is no front proxy), `allowed_names` the common
+    names it may have (empty set: any; the empty name is a name). Header names are lower case. Headers that are not
+    configured are not read, because the front proxy does not remove a client's own copy of them. `client_ca` is the
+    PEM bundle of users' certificates (empty: no user certificate is valid), `client_ca_error` why it cannot be read.
     """
 
-    authority: str = ""
-    allowed: frozenset[str] = frozenset()
+    requestheader_ca: str = ""
+    allowed_names: frozenset[str] = frozenset()
     user_headers: tuple[str, ...] = ()
     group_headers: tuple[str, ...] = ()
     uid_headers: tuple[str, ...] = ()
     extra_prefixes: tuple[str, ...] = ()
-    client_authority: str = ""
-    client_fault: str = ""
-    roots: tuple[x509.Certificate, ...] = field(default=(), compare=False, repr=False)
-    client_roots: tuple[x509.Certificate, ...] = field(default=(), compare=False, repr=False)
+    client_ca: str = ""
+    client_ca_error: str = ""
+    requestheader_certificates: tuple[x509.Certificate, ...] = field(default=(), compare=False, repr=False)
+    client_ca_certificates: tuple[x509.Certificate, ...] = field(default=(), compare=False, repr=False)
 
     @property
-    def bundle(self) -> str:
-        """The PEM bundle of all authorities that a handshake verifies clients against; empty: it asks for none."""
-        return "\n".join(filter(None, (self.authority, self.client_authority)))
+    def ca_bundle(self) -> str:
+        """The PEM bundle that a handshake verifies client certificates against; empty: it requests none."""
+        return "\n".join(filter(None, (self.requestheader_ca, self.client_ca)))
 
     def is_identity_header(self, name: str) -> bool:
-        """Whether a header (lower case) tells an identity, which only the front proxy may."""
+        """Whether a header (lower case) carries an identity, which only the front proxy may send."""
         plain = (*self.user_headers, *self.group_headers, *self.uid_headers)
-        return name in plain or name.startswith((_USUAL_PREFIX, *self.extra_prefixes))
+        return name in plain or name.startswith((_DEFAULT_PREFIX, *self.extra_prefixes))
 
 
-NO_TRUST = Trust()
+EMPTY_CONFIG = AuthenticationConfig()
 
 
-def read(data: Mapping[str, str]) -> Trust:
-    """The ConfigMap's data as trust. Raises CertificateError where the front proxy's part cannot be read; what is known
-    then stays. A client CA that cannot be read takes away users' certificates only, and `client_fault` says so.
+def parse_config_map(data: Mapping[str, str]) -> AuthenticationConfig:
+    """Parse the ConfigMap's data.
+
+    Raises CertificateError if the front proxy's part is invalid; the caller then keeps the configuration it has. An
+    invalid client CA only disables user certificates, and `client_ca_error` says why.
     """
-    users, fault = _clients(data.get("client-ca-file", "").strip())
-    authority = data.get("requestheader-client-ca-file", "").strip()
-    clients = Trust(client_authority=_pem(users), client_fault=fault, client_roots=users)
-    if not authority:
+    users, error = _load_client_ca(data.get("client-ca-file", "").strip())
+    requestheader_ca = data.get("requestheader-client-ca-file", "").strip()
+    clients = AuthenticationConfig(client_ca=_pem(users), client_ca_error=error, client_ca_certificates=users)
+    if not requestheader_ca:
         return clients
     return replace(
         clients,
-        authority=authority,
-        allowed=frozenset(_names(data, "requestheader-allowed-names")),
-        user_headers=_headers(data, "requestheader-username-headers"),
-        group_headers=_headers(data, "requestheader-group-headers"),
-        uid_headers=_headers(data, "requestheader-uid-headers"),
-        extra_prefixes=_headers(data, "requestheader-extra-headers-prefix"),
-        roots=_roots(authority, "requestheader-client-ca-file"),
+        requestheader_ca=requestheader_ca,
+        allowed_names=frozenset(_string_list(data, "requestheader-allowed-names")),
+        user_headers=_header_names(data, "requestheader-username-headers"),
+        group_headers=_header_names(data, "requestheader-group-headers"),
+        uid_headers=_header_names(data, "requestheader-uid-headers"),
+        extra_prefixes=_header_names(data, "requestheader-extra-headers-prefix"),
+        requestheader_certificates=_load_bundle(requestheader_ca, "requestheader-client-ca-file"),
     )
 
 
-def _clients(bundle: str) -> tuple[tuple[x509.Certificate, ...], str]:
+def _load_client_ca(bundle: str) -> tuple[tuple[x509.Certificate, ...], str]:
     try:
-        return (_roots(bundle, "client-ca-file") if bundle else ()), ""
+        return (_load_bundle(bundle, "client-ca-file") if bundle else ()), ""
     except CertificateError as error:
         return (), str(error)
 
 
-def _roots(bundle: str, key: str) -> tuple[x509.Certificate, ...]:
+def _load_bundle(bundle: str, key: str) -> tuple[x509.Certificate, ...]:
     try:
         return tuple(x509.load_pem_x509_certificates(bundle.encode()))
     except ValueError as error:
@@ -100,7 +103,7 @@ def _pem(roots: tuple[x509.Certificate, ...]) -> str:
     return "".join(root.public_bytes(serialization.Encoding.PEM).decode() for root in roots)
 
 
-def _names(data: Mapping[str, str], key: str) -> list[str]:
+def _string_list(data: Mapping[str, str], key: str) -> list[str]:
     text = data.get(key, "").strip()
     if not text:
         return []
@@ -110,67 +113,67 @@ def _names(data: Mapping[str, str], key: str) -> list[str]:
         raise CertificateError(f"{key} is no JSON list of names: {error}") from None
 
 
-def _headers(data: Mapping[str, str], key: str) -> tuple[str, ...]:
-    return tuple(name.lower() for name in _names(data, key) if name)
+def _header_names(data: Mapping[str, str], key: str) -> tuple[str, ...]:
+    return tuple(name.lower() for name in _string_list(data, key) if name)
 
 
 @dataclass(slots=True)
 class Peer:
-    """The client at the other end of a connection, as its certificate tells.
+    """The client of a connection, identified by its certificate.
 
-    `chain` is what the handshake verified: the client's certificate, those that vouch for it, and an authority of
-    either bundle; empty where it showed none. `asked`: whether the handshake requested a certificate at all; before
-    the authorities are known it cannot.
+    `chain` is the chain that the handshake verified: the client's certificate, intermediates, and a CA of either
+    bundle; empty if the client presented none. `certificate_requested`: whether the handshake requested a certificate;
+    it cannot before the CAs have been read.
     """
 
     chain: tuple[x509.Certificate, ...] = ()
-    asked: bool = True
+    certificate_requested: bool = True
     common_name: str = field(init=False, default="")
     _user: Identity | None = field(init=False, default=None, repr=False)
-    _vouched: dict[str, float] = field(init=False, default_factory=dict, repr=False)
+    _valid_until_by_bundle: dict[str, float] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if self.chain:
-            self.common_name = next(iter([*_texts(self.chain[0], NameOID.COMMON_NAME)][-1:]), "")
+            self.common_name = next(iter([*_subject_values(self.chain[0], NameOID.COMMON_NAME)][-1:]), "")
             self._user = _user(self.chain[0], self.common_name)
 
     @property
     def certificate(self) -> x509.Certificate | None:
-        """The client's own certificate, None where it showed none."""
+        """The client's own certificate, None if it presented none."""
         return self.chain[0] if self.chain else None
 
-    def is_front_proxy(self, trust: Trust, now: float) -> bool:
-        """Whether this is the front proxy under the trust of this moment (`now`: this machine's clock).
+    def is_front_proxy(self, config: AuthenticationConfig, now: float) -> bool:
+        """Whether this is the front proxy under the current configuration (`now`: this machine's clock).
 
-        A connection lives long: a certificate may expire and its authority be dropped after the handshake.
+        Checked at every request: a certificate may expire, or its CA be removed, while the connection lives.
         """
-        if trust.allowed and self.common_name not in trust.allowed:
+        if config.allowed_names and self.common_name not in config.allowed_names:
             return False
-        return self._is_vouched_for(trust.authority, trust.roots, now)
+        return self._is_issued_under(config.requestheader_ca, config.requestheader_certificates, now)
 
-    def user(self, trust: Trust, now: float) -> Identity | None:
-        """The cluster user whose certificate this is under the trust of this moment, None where it is nobody's."""
-        vouched = self._user is not None and self._is_vouched_for(trust.client_authority, trust.client_roots, now)
-        return self._user if vouched else None
+    def client_identity(self, config: AuthenticationConfig, now: float) -> Identity | None:
+        """The cluster user of this certificate under the current configuration, None if it is not a user's."""
+        valid = self._user is not None and self._is_issued_under(config.client_ca, config.client_ca_certificates, now)
+        return self._user if valid else None
 
-    def _is_vouched_for(self, bundle: str, roots: tuple[x509.Certificate, ...], now: float) -> bool:
+    def _is_issued_under(self, bundle: str, roots: tuple[x509.Certificate, ...], now: float) -> bool:
         if not self.chain or not bundle:
             return False
-        until = self._vouched.get(bundle)
+        until = self._valid_until_by_bundle.get(bundle)
         if until is None:
-            if len(self._vouched) >= _MOST_BUNDLES:
-                self._vouched.clear()
-            until = self._vouched[bundle] = max(_vouched_until(self.chain, roots), default=0.0)
+            if len(self._valid_until_by_bundle) >= _MAX_BUNDLES:
+                self._valid_until_by_bundle.clear()
+            until = self._valid_until_by_bundle[bundle] = max(_expiries(self.chain, roots), default=0.0)
         return now < until
 
 
-_MOST_BUNDLES = 4
+_MAX_BUNDLES = 4
 
 
-def _vouched_until(chain: tuple[x509.Certificate, ...], roots: tuple[x509.Certificate, ...]) -> Iterator[float]:
-    """For each way from the first certificate to one of these authorities: when the first on this way expires.
+def _expiries(chain: tuple[x509.Certificate, ...], roots: tuple[x509.Certificate, ...]) -> Iterator[float]:
+    """For each path from the leaf to one of these CAs: when the first certificate on the path expires.
 
-    The handshake has verified the chain itself (signatures, use as a client, lengths); here only the authority is new.
+    The handshake has verified the chain itself (signatures, client usage, path length); only the CA may have changed.
     """
     until = math.inf
     for certificate in chain:
@@ -199,48 +202,48 @@ def _is_authority(root: x509.Certificate) -> bool:
         return False
 
 
-def _texts(certificate: x509.Certificate, oid: x509.ObjectIdentifier) -> Iterator[str]:
+def _subject_values(certificate: x509.Certificate, oid: x509.ObjectIdentifier) -> Iterator[str]:
     for attribute in certificate.subject.get_attributes_for_oid(oid):
         if isinstance(attribute.value, str):
             yield attribute.value
 
 
 def _user(certificate: x509.Certificate, name: str) -> Identity | None:
-    """The user as the API server names it: the common name, and each organization a group. None without a name."""
+    """The user as kube-apiserver reads it: common name as user, organizations as groups. None without a common name."""
     if not name:
         return None
-    groups = tuple(_texts(certificate, NameOID.ORGANIZATION_NAME))
+    groups = tuple(_subject_values(certificate, NameOID.ORGANIZATION_NAME))
     return identify(
         name, "", groups, ((_CREDENTIAL, (f"X509SHA256={certificate.fingerprint(hashes.SHA256()).hex()}",)),)
     )
 
 
-NOBODY = Peer()
-UNASKED = Peer(asked=False)
+NO_CERTIFICATE = Peer()
+CERTIFICATE_NOT_REQUESTED = Peer(certificate_requested=False)
 
 
 def peer_of(transport: asyncio.BaseTransport, authority_of: Callable[[ssl.SSLContext], str]) -> Peer:
-    """The peer of a connection; NOBODY where it is plain or showed no certificate, UNASKED where none was requested.
+    """The peer of a connection, NO_CERTIFICATE for plain TCP and for clients without a certificate.
 
-    `authority_of` tells which bundle a TLS context verifies against.
+    CERTIFICATE_NOT_REQUESTED if the TLS context requested none; `authority_of` returns the CA bundle of a context.
     """
     tls, context = transport.get_extra_info("ssl_object"), transport.get_extra_info("sslcontext")
     if not isinstance(tls, ssl.SSLObject) or not isinstance(context, ssl.SSLContext):
-        return NOBODY
+        return NO_CERTIFICATE
     der = tls.getpeercert(binary_form=True)
     if der is None:
-        return NOBODY if authority_of(context) else UNASKED
+        return NO_CERTIFICATE if authority_of(context) else CERTIFICATE_NOT_REQUESTED
     try:
-        return Peer(tuple(map(x509.load_der_x509_certificate, _verified(tls) or [der])))
+        return Peer(tuple(map(x509.load_der_x509_certificate, _verified_chain(tls) or [der])))
     except ValueError:
-        return NOBODY
+        return NO_CERTIFICATE
 
 
-def _verified(tls: ssl.SSLObject) -> list[bytes]:
-    """The chain that the handshake verified, as DER; empty where the session was taken up from an earlier handshake."""
+def _verified_chain(tls: ssl.SSLObject) -> list[bytes]:
+    """The chain that the handshake verified, as DER; empty if the TLS session was resumed."""
     if sys.version_info >= (3, 13):
         return tls.get_verified_chain()
-    # The same, before it had a public name.
+    # The private name of the same method before Python 3.13.
     chain = tls._sslobj.get_verified_chain() or []  # type: ignore[attr-defined]  # noqa: SLF001
     return [certificate.public_bytes(_DER) for certificate in chain]
 

@@ -1,1 +1,1 @@
-"""Whether the sender may: SubjectAccessReviews and what is remembered of them."""
+"""Authorization: SubjectAccessReviews and their cache."""

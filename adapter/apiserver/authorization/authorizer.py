@@ -1,20 +1,20 @@
-"""Delegated authorization: SubjectAccessReviews, remembered by everything they ask about.
+"""Delegated authorization: SubjectAccessReviews, cached by identity and attributes.
 
-An allow is taken as fresh for a minute; then, for four minutes more, it is still given while the next review is under
-way, so that a slow API server stalls no HPA. A deny is remembered for ten seconds, and nothing is allowed on failure.
-Reviews under way are bounded, for each user and in all, so that nobody's questions hold up those of others.
+An allow is fresh for a minute; for four more minutes it is still used while a renewal runs in the background, so that
+a slow API server stalls no HPA. A deny is cached for ten seconds. A failed review allows nothing. Concurrent reviews
+are bounded per user and in total, so that one user's requests cannot delay another's.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from adapter.apiserver.authentication.identity import Identity
 from adapter.apiserver.authorization.fair_gate import FairGate
-from adapter.apiserver.authorization.rulings import Question, Ruling, Rulings
-from adapter.apiserver.reviews import Reviews
-from adapter.apiserver.routes import Attributes
+from adapter.apiserver.request_info import Attributes
+from adapter.apiserver.reviews import ReviewClient
 from adapter.apiserver.status import StatusError, unauthorized, unavailable
 from adapter.kube.api import SUBJECT_ACCESS_REVIEWS
 from adapter.kube.errors import KubeError
@@ -24,12 +24,69 @@ from adapter.telemetry.metrics import Metrics
 _REVIEWS = SUBJECT_ACCESS_REVIEWS.collection()
 _FRESH_SECONDS = 60.0
 _DEADLINE = 3.0
-_AT_ONCE = 32
-_AT_ONCE_OF_ONE = 8
-_RENEWALS_AT_ONCE = 8  # all that were allowed together grow old together, and nobody waits for them
-_RENEWALS_OF_ONE = 4
-_RENEWAL_WAITS = 30.0
-_WAITING_OF_ONE = 256
+_MAX_REVIEWS_IN_FLIGHT = 32
+_MAX_REVIEWS_PER_USER = 8
+_MAX_RENEWALS = 8  # results cached together expire together; nothing waits for renewals, so few run at once
+_MAX_RENEWALS_PER_USER = 4
+_RENEWAL_QUEUE_SECONDS = 30.0
+_MAX_WAITING_PER_USER = 256
+
+ALLOW_SECONDS = 300.0
+DENY_SECONDS = 10.0
+MAX_REVIEWS = 16384
+"""Cached reviews of all users; an HPA needs one for each of its metrics."""
+MAX_KEY_SIZE = 8192
+"""Characters of identity and attributes; larger ones are not cached."""
+
+ReviewKey = tuple[Identity, Attributes]
+
+
+class ReviewResult(NamedTuple):
+    """The API server's answer to one review, and when it was given (monotonic)."""
+
+    allowed: bool
+    reason: str
+    at: float
+
+
+class ReviewCache:
+    """Review results by identity and attributes; `now` is monotonic.
+
+    When full, the flow with the most entries loses its oldest, so that a user with ever new requests evicts only their
+    own results.
+    """
+
+    def __init__(self, now: Callable[[], float], max_reviews: int = MAX_REVIEWS) -> None:
+        self._now = now
+        self._max_reviews = max_reviews
+        self._results: dict[ReviewKey, ReviewResult] = {}
+        self._flows: dict[str, OrderedDict[ReviewKey, None]] = {}
+
+    def get(self, key: ReviewKey) -> ReviewResult | None:
+        """The cached result, None if there is none or it has expired."""
+        result = self._results.get(key)
+        if result is None or self._now() - result.at > (ALLOW_SECONDS if result.allowed else DENY_SECONDS):
+            return None
+        return result
+
+    def put(self, key: ReviewKey, result: ReviewResult) -> None:
+        """Cache a result, unless its key is too large."""
+        identity, attributes = key
+        if identity.size + sum(map(len, attributes)) > MAX_KEY_SIZE:
+            return
+        self._results[key] = result
+        flow = self._flows.setdefault(identity.flow, OrderedDict())
+        flow[key] = None
+        flow.move_to_end(key)
+        if len(self._results) > self._max_reviews:
+            self._evict_one()
+
+    def _evict_one(self) -> None:
+        name = max(self._flows, key=lambda one: len(self._flows[one]))
+        key, _ = self._flows[name].popitem(last=False)
+        del self._results[key]
+        if not self._flows[name]:
+            del self._flows[name]
 
 
 class _ReviewStatus(msgspec.Struct):
@@ -43,61 +100,61 @@ class _Review(msgspec.Struct):
 
 
 class Authorizer:
-    """Asks whether an identity may do what it asks for. `monotonic` ages what is remembered."""
+    """Authorizes requests by SubjectAccessReview. `monotonic` ages cached results."""
 
     def __init__(
-        self, reviews: Reviews, metrics: Metrics, monotonic: Callable[[], float], *, deadline: float = _DEADLINE
+        self, reviews: ReviewClient, metrics: Metrics, monotonic: Callable[[], float], *, deadline: float = _DEADLINE
     ) -> None:
         self._client = reviews
         self._now = monotonic
         self._deadline = deadline
-        self._reviews = metrics.authorization_reviews
-        self._rulings = Rulings(monotonic)
-        self._flights: SingleFlight[Question, Ruling] = SingleFlight()
-        self._renewals: SingleFlight[Question, Ruling] = SingleFlight()
-        self._gate = FairGate(_AT_ONCE, _AT_ONCE_OF_ONE, _WAITING_OF_ONE)
-        self._renewal_gate = FairGate(_RENEWALS_AT_ONCE, _RENEWALS_OF_ONE, _WAITING_OF_ONE)
+        self._review_results = metrics.authorization_reviews
+        self._cache = ReviewCache(monotonic)
+        self._reviews_in_flight: SingleFlight[ReviewKey, ReviewResult] = SingleFlight()
+        self._renewals: SingleFlight[ReviewKey, ReviewResult] = SingleFlight()
+        self._gate = FairGate(_MAX_REVIEWS_IN_FLIGHT, _MAX_REVIEWS_PER_USER, _MAX_WAITING_PER_USER)
+        self._renewal_gate = FairGate(_MAX_RENEWALS, _MAX_RENEWALS_PER_USER, _MAX_WAITING_PER_USER)
 
     async def check(self, identity: Identity, attributes: Attributes) -> None:
-        """Return where the identity may.
+        """Return if the identity is allowed.
 
-        Raises StatusError: 403 where not, 503 where nobody can say, 429 where too many of the same user wait already.
+        Raises StatusError: 403 if it is not, 503 if the review fails, 429 if too many reviews of this user wait.
         """
         if identity.is_master:
             return
-        question = (identity, attributes)
-        ruling = self._rulings.get(question)
-        if ruling is None:
-            ruling = await self._flights.join(question, lambda: self._review(question, self._gate, self._deadline))
-        elif ruling.allowed and self._now() - ruling.at > _FRESH_SECONDS:
-            self._renewals.begin(question, lambda: self._review(question, self._renewal_gate, _RENEWAL_WAITS))
-        if not ruling.allowed:
-            raise forbidden(identity, attributes, ruling.reason)
+        key = (identity, attributes)
+        result = self._cache.get(key)
+        if result is None:
+            result = await self._reviews_in_flight.join(key, lambda: self._review(key, self._gate, self._deadline))
+        elif result.allowed and self._now() - result.at > _FRESH_SECONDS:
+            self._renewals.begin(key, lambda: self._review(key, self._renewal_gate, _RENEWAL_QUEUE_SECONDS))
+        if not result.allowed:
+            raise forbidden(identity, attributes, result.reason)
 
     async def close(self) -> None:
-        """End the reviews under way."""
-        await self._flights.close()
+        """Cancel the reviews in flight."""
+        await self._reviews_in_flight.close()
         await self._renewals.close()
 
-    async def _review(self, question: Question, gate: FairGate, patience: float) -> Ruling:
-        """Ask the API server, after so many seconds in the queue at most."""
-        identity, attributes = question
+    async def _review(self, key: ReviewKey, gate: FairGate, queue_timeout: float) -> ReviewResult:
+        """Review and cache; waits `queue_timeout` seconds at most for a slot of the gate."""
+        identity, attributes = key
         try:
             body = msgspec.json.encode(_spec(identity, attributes))
         except UnicodeEncodeError:
             raise unauthorized("the identity is not UTF-8") from None
         try:
-            async with gate.turn(identity.share, patience):
+            async with gate.slot(identity.flow, queue_timeout):
                 answer = await self._client.create(_REVIEWS, body, self._deadline)
             status = msgspec.json.decode(answer, type=_Review).status
         except (KubeError, msgspec.MsgspecError) as error:
-            self._reviews.labels("error").inc()
-            raise unavailable(f"nobody can say whether {identity.user!r} may: {_public(error)}") from error
+            self._review_results.labels("error").inc()
+            raise unavailable(f"cannot authorize {identity.user!r}: {_public(error)}") from error
         allowed = status.allowed and not status.denied
-        self._reviews.labels("allowed" if allowed else "denied").inc()
-        ruling = Ruling(allowed, status.reason, self._now())
-        self._rulings.put(question, ruling)
-        return ruling
+        self._review_results.labels("allowed" if allowed else "denied").inc()
+        result = ReviewResult(allowed, status.reason, self._now())
+        self._cache.put(key, result)
+        return result
 
 
 def _spec(identity: Identity, attributes: Attributes) -> dict[str, Any]:
@@ -118,7 +175,7 @@ def _spec(identity: Identity, attributes: Attributes) -> dict[str, Any]:
 
 
 def forbidden(identity: Identity, attributes: Attributes, reason: str) -> StatusError:
-    """403 in the words of the Go servers."""
+    """403 with the message of the Go servers."""
     tail = f": {reason}" if reason else ""
     if attributes.path:
         return StatusError(
@@ -141,5 +198,5 @@ def forbidden(identity: Identity, attributes: Attributes, reason: str) -> Status
 
 
 def _public(error: KubeError | msgspec.MsgspecError) -> str:
-    """What a stranger may know of it: no addresses, and no words of another server."""
+    """The error without addresses and without text of another server, as a client may read it."""
     return error.public if isinstance(error, KubeError) else "the API server's answer cannot be read"

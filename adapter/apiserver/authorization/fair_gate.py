@@ -1,4 +1,4 @@
-"""Bounds the reviews under way, so that one client's requests cannot hold up another's."""
+"""Bounds concurrent reviews, so that one client's requests cannot delay another's."""
 
 import asyncio
 import contextlib
@@ -9,78 +9,78 @@ from adapter.apiserver.status import too_many, unavailable
 
 
 class FairGate:
-    """Admits `total` at once, `per_share` of them of one share; shares that wait take turns.
+    """Admits `total` holders at once and `per_flow` of one flow; flows that wait take turns.
 
-    A share is whatever has one claim to be served: a user, a namespace, an address. Of one share `waiting` may wait.
+    A flow (as in API Priority and Fairness) is a user, a namespace or an address. At most `waiting` of a flow wait.
     """
 
-    def __init__(self, total: int, per_share: int, waiting: int) -> None:
+    def __init__(self, total: int, per_flow: int, waiting: int) -> None:
         self._total = total
-        self._per_share = per_share
-        self._most_waiting = waiting
+        self._per_flow = per_flow
+        self._max_waiting = waiting
         self._admitted: Counter[str] = Counter()
         self._queues: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
-        """Who waits, first come first served within a share; the share that was served last stands last."""
+        """Waiters by flow: first in, first out within a flow; the flow served last is at the end."""
 
     @contextlib.asynccontextmanager
-    async def turn(self, share: str, seconds: float) -> AsyncIterator[None]:
-        """A place among those under way, for which it waits so long at most.
+    async def slot(self, flow: str, seconds: float) -> AsyncIterator[None]:
+        """Hold a slot, after waiting `seconds` at most.
 
-        Raises StatusError: 429 at once where too many of this share wait already, 503 where no place came free in time.
+        Raises StatusError: 429 at once if too many of this flow wait, 503 if no slot was freed in time.
         """
-        await self._enter(share, seconds)
+        await self._enter(flow, seconds)
         try:
             yield
         finally:
-            self._leave(share)
+            self._leave(flow)
 
-    async def _enter(self, share: str, seconds: float) -> None:
-        if self._admitted[share] < self._per_share and self._admitted.total() < self._total:
-            self._admitted[share] += 1
+    async def _enter(self, flow: str, seconds: float) -> None:
+        if self._admitted[flow] < self._per_flow and self._admitted.total() < self._total:
+            self._admitted[flow] += 1
             return
-        queue = self._queues.setdefault(share, deque())
-        if len(queue) >= self._most_waiting:
-            raise too_many(f"{len(queue)} requests of {share} wait for reviews already; ask again later")
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        queue.append(place)
+        queue = self._queues.setdefault(flow, deque())
+        if len(queue) >= self._max_waiting:
+            raise too_many(f"{len(queue)} requests of {flow} wait for reviews already; ask again later")
+        slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue.append(slot)
         try:
             async with asyncio.timeout(seconds):
-                await place
+                await slot
         except BaseException as error:
-            self._give_up(share, place)
+            self._abandon(flow, slot)
             if isinstance(error, TimeoutError):
                 raise unavailable(f"other reviews took all of {seconds:g} s") from None
             raise
 
-    def _give_up(self, share: str, place: asyncio.Future[None]) -> None:
-        """Leave the queue, or the place that came free in the same moment."""
-        if place.done() and not place.cancelled():
-            self._leave(share)
+    def _abandon(self, flow: str, slot: asyncio.Future[None]) -> None:
+        """Leave the queue, or free the slot that was granted in the same moment."""
+        if slot.done() and not slot.cancelled():
+            self._leave(flow)
             return
-        queue = self._queues.get(share)
-        if queue is not None and place in queue:
-            queue.remove(place)
+        queue = self._queues.get(flow)
+        if queue is not None and slot in queue:
+            queue.remove(slot)
             if not queue:
-                del self._queues[share]
+                del self._queues[flow]
 
-    def _leave(self, share: str) -> None:
-        self._admitted[share] -= 1
-        if not self._admitted[share]:
-            del self._admitted[share]
+    def _leave(self, flow: str) -> None:
+        self._admitted[flow] -= 1
+        if not self._admitted[flow]:
+            del self._admitted[flow]
         self._admit()
 
     def _admit(self) -> None:
-        """Give the places that are free to the shares in turn."""
+        """Grant free slots to the waiting flows in turn."""
         while self._admitted.total() < self._total:
-            share = next((one for one in self._queues if self._admitted[one] < self._per_share), None)
-            if share is None:
+            flow = next((one for one in self._queues if self._admitted[one] < self._per_flow), None)
+            if flow is None:
                 return
-            queue = self._queues[share]
-            place = queue.popleft()
+            queue = self._queues[flow]
+            slot = queue.popleft()
             if queue:
-                self._queues.move_to_end(share)
+                self._queues.move_to_end(flow)
             else:
-                del self._queues[share]
-            if not place.done():
-                self._admitted[share] += 1
-                place.set_result(None)
+                del self._queues[flow]
+            if not slot.done():
+                self._admitted[flow] += 1
+                slot.set_result(None)

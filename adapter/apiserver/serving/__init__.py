@@ -1,1 +1,1 @@
-"""The serving certificate, its renewal, and the TLS listener."""
+"""Serving certificate and its renewal, TLS listener, connections."""

@@ -1,4 +1,4 @@
-"""Tells the aggregator which authority to trust: `spec.caBundle` of our own APIServices."""
+"""Writes the serving CA to `spec.caBundle` of our APIServices, by which the aggregator trusts us."""
 
 import base64
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 import msgspec
 import structlog
 
-from adapter.apiserver.ports import Api
 from adapter.kube.api import API_SERVICES, MERGE_PATCH
 from adapter.kube.errors import NotFound
 from adapter.kube.objects import ObjectMeta
+from adapter.kube.session import Session
 
 _log = structlog.get_logger(__name__)
 _DEADLINE = 5.0
-_OTHERS = (
+_CERT_MANAGER_ANNOTATIONS = (
     "cert-manager.io/inject-ca-from",
     "cert-manager.io/inject-ca-from-secret",
     "cert-manager.io/inject-apiserver-ca",
@@ -37,30 +37,32 @@ class _ApiService(msgspec.Struct):
 
 
 class CaBundlePublisher:
-    """Keeps the bundle in the APIServices named, where they point at our Service and nobody else keeps it."""
+    """Keeps the CA bundle in the named APIServices that point at our Service, unless cert-manager manages it."""
 
-    def __init__(self, api: Api, names: tuple[str, ...], namespace: str, service: str) -> None:
+    def __init__(self, api: Session, names: tuple[str, ...], namespace: str, service: str) -> None:
         self._api = api
         self._names = names
         self._service = _Service(namespace, service)
         self._left_alone: set[str] = set()
 
-    async def announce(self, bundle: str) -> None:
-        """Write the PEM bundle where it differs. Raises KubeError; what is not installed is passed over."""
+    async def publish(self, bundle: str) -> None:
+        """Write the PEM bundle where it differs; APIServices that do not exist are skipped. Raises KubeError."""
         encoded = base64.b64encode(bundle.encode()).decode()
         for name in self._names:
             try:
                 body = await self._api.get(API_SERVICES.path("", name), timeout=_DEADLINE)
             except NotFound:
                 continue
-            found = msgspec.json.decode(body, type=_ApiService)
-            if self._is_ours(name, found) and (found.spec.ca_bundle != encoded or found.spec.insecure_skip_tls_verify):
-                await self._write(name, found, encoded)
+            api_service = msgspec.json.decode(body, type=_ApiService)
+            if self._is_ours(name, api_service) and (
+                api_service.spec.ca_bundle != encoded or api_service.spec.insecure_skip_tls_verify
+            ):
+                await self._write(name, api_service, encoded)
 
-    def _is_ours(self, name: str, found: _ApiService) -> bool:
-        if found.spec.service != self._service:
+    def _is_ours(self, name: str, api_service: _ApiService) -> bool:
+        if api_service.spec.service != self._service:
             reason = "it points at another Service"
-        elif any(key in _OTHERS for key in found.metadata.annotations or {}):
+        elif any(key in _CERT_MANAGER_ANNOTATIONS for key in api_service.metadata.annotations or {}):
             reason = "cert-manager keeps its caBundle"
         else:
             self._left_alone.discard(name)
@@ -70,11 +72,11 @@ class CaBundlePublisher:
             _log.info("apiservice_left_alone", apiservice=name, reason=reason)
         return False
 
-    async def _write(self, name: str, found: _ApiService, encoded: str) -> None:
+    async def _write(self, name: str, api_service: _ApiService, encoded: str) -> None:
         spec: dict[str, Any] = {"caBundle": encoded}
-        if found.spec.insecure_skip_tls_verify:  # the two exclude each other
+        if api_service.spec.insecure_skip_tls_verify:  # the two exclude each other
             spec["insecureSkipTLSVerify"] = None
-        patch = {"metadata": {"resourceVersion": found.metadata.resource_version}, "spec": spec}
+        patch = {"metadata": {"resourceVersion": api_service.metadata.resource_version}, "spec": spec}
         await self._api.request(
             "PATCH",
             API_SERVICES.path("", name),

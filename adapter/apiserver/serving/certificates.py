@@ -1,7 +1,7 @@
-"""Our own authority and serving certificate: made, judged and renewed. Pure but for the random numbers of keys.
+"""Creates, validates and renews our own CA and serving certificate. Pure except for the random keys.
 
-Times are epoch seconds. A certificate is renewed when two thirds of its life are over. A new authority is announced
-beside the old one first; the serving certificate follows once the announcement has been made.
+Times are epoch seconds. A certificate is renewed after two thirds of its lifetime. A new CA is published beside the old
+one first; it signs the serving certificate only after that.
 """
 
 import datetime as dt
@@ -19,7 +19,7 @@ from adapter.apiserver.status import CertificateError
 DAY = 86400.0
 AUTHORITY_LIFE = 10 * 365 * DAY
 LEAF_LIFE = 90 * DAY
-_BACKDATED = 3600.0  # clocks differ
+_BACKDATED = 3600.0  # clients' clocks differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,87 +32,87 @@ class KeyPair:
     @property
     def leaf(self) -> x509.Certificate:
         """The first certificate. Raises CertificateError."""
-        return certificates(self.certificate)[0]
+        return load_certificates(self.certificate)[0]
 
     @property
     def expires_at(self) -> float:
-        """When the first certificate expires."""
+        """Expiry of the first certificate."""
         return self.leaf.not_valid_after_utc.timestamp()
 
 
 @dataclass(frozen=True, slots=True)
-class Stock:
-    """Everything the Secret holds: the serving pair, the announced authorities (newest first), the newest one's key."""
+class CertificateBundle:
+    """The Secret's content: the serving pair, the published CA certificates (newest first), and the newest CA's key."""
 
     serving: KeyPair
-    authorities: str
-    authority_key: str
+    ca_certificates: str
+    ca_key: str
 
     @property
     def is_current(self) -> bool:
-        """Whether the serving certificate comes from the newest authority."""
-        return _is_issued(self.serving.leaf, certificates(self.authorities)[0])
+        """Whether the newest CA issued the serving certificate."""
+        return _is_issued(self.serving.leaf, load_certificates(self.ca_certificates)[0])
 
     @property
-    def authority_expires_at(self) -> float:
-        """When the newest authority expires."""
-        return certificates(self.authorities)[0].not_valid_after_utc.timestamp()
+    def ca_expires_at(self) -> float:
+        """Expiry of the newest CA."""
+        return load_certificates(self.ca_certificates)[0].not_valid_after_utc.timestamp()
 
 
-def certificates(pem: str) -> list[x509.Certificate]:
-    """The certificates of a PEM text, at least one. Raises CertificateError."""
+def load_certificates(pem: str) -> list[x509.Certificate]:
+    """Parse the certificates of a PEM text, at least one. Raises CertificateError."""
     try:
         return x509.load_pem_x509_certificates(pem.encode())
     except ValueError as error:
         raise CertificateError(f"no certificate can be read: {error}") from None
 
 
-def check(pair: KeyPair) -> KeyPair:
-    """The pair, if its key belongs to its certificate. Raises CertificateError."""
+def verify_pair(pair: KeyPair) -> KeyPair:
+    """Return the pair if its key fits its certificate. Raises CertificateError."""
     if _public(_private(pair.key)) != _public_of(pair.leaf):
         raise CertificateError("the private key does not belong to the certificate")
     return pair
 
 
-def create(names: Iterable[str], now: float) -> Stock:
-    """A new authority, and a serving certificate from it for these DNS names (the first is the subject)."""
+def create_bundle(names: Iterable[str], now: float) -> CertificateBundle:
+    """A new CA, and a serving certificate issued by it for these DNS names (the first is the subject)."""
     key = ec.generate_private_key(ec.SECP256R1())
     authority = _authority(key, now)
-    return Stock(_leaf(authority, key, list(names), now), _pem(authority), _key_pem(key))
+    return CertificateBundle(_leaf(authority, key, list(names), now), _pem(authority), _key_pem(key))
 
 
-def judged(stock: Stock, now: float) -> Stock:
-    """The stock, if it can be served at all. Raises CertificateError with the reason."""
-    check(stock.serving)
-    known = certificates(stock.authorities)
-    if _public(_private(stock.authority_key)) != _public_of(known[0]):
-        raise CertificateError("the authority's key does not belong to its certificate")
-    if not any(_is_issued(stock.serving.leaf, authority) for authority in known):
-        raise CertificateError("the serving certificate comes from none of the authorities")
+def validated(bundle: CertificateBundle, now: float) -> CertificateBundle:
+    """Return the bundle if it can be served. Raises CertificateError with the reason."""
+    verify_pair(bundle.serving)
+    known = load_certificates(bundle.ca_certificates)
+    if _public(_private(bundle.ca_key)) != _public_of(known[0]):
+        raise CertificateError("the CA's key does not belong to its certificate")
+    if not any(_is_issued(bundle.serving.leaf, authority) for authority in known):
+        raise CertificateError("none of the CA certificates issued the serving certificate")
     if not _is_valid(known[0], now):
-        raise CertificateError("the authority has expired")
-    return stock
+        raise CertificateError("the CA has expired")
+    return bundle
 
 
-def with_new_authority(stock: Stock, now: float) -> Stock:
-    """The stock, with a new authority announced beside the old one if that one is due; expired ones are dropped."""
-    known = [authority for authority in certificates(stock.authorities) if _is_valid(authority, now)]
+def with_new_authority(bundle: CertificateBundle, now: float) -> CertificateBundle:
+    """The bundle without expired CAs, and with a new CA beside the old one if that is due for renewal."""
+    known = [authority for authority in load_certificates(bundle.ca_certificates) if _is_valid(authority, now)]
     if known and not _is_due(known[0], now):
         kept = "".join(map(_pem, known))
-        return stock if kept == stock.authorities else replace(stock, authorities=kept)
+        return bundle if kept == bundle.ca_certificates else replace(bundle, ca_certificates=kept)
     key = ec.generate_private_key(ec.SECP256R1())
     fresh = _authority(key, now)
-    return replace(stock, authorities="".join(map(_pem, [fresh, *known])), authority_key=_key_pem(key))
+    return replace(bundle, ca_certificates="".join(map(_pem, [fresh, *known])), ca_key=_key_pem(key))
 
 
-def with_new_leaf(stock: Stock, names: Iterable[str], now: float) -> Stock:
-    """The stock with a new serving certificate from the newest authority, if the one it has is due or does not fit."""
+def with_new_leaf(bundle: CertificateBundle, names: Iterable[str], now: float) -> CertificateBundle:
+    """The bundle with a new serving certificate from the newest CA, if the present one is due or does not fit."""
     wanted = list(names)
-    leaf = stock.serving.leaf
-    if not _is_due(leaf, now) and stock.is_current and set(wanted) <= set(dns_names(leaf)):
-        return stock
-    authority = certificates(stock.authorities)[0]
-    return replace(stock, serving=_leaf(authority, _private(stock.authority_key), wanted, now))
+    leaf = bundle.serving.leaf
+    if not _is_due(leaf, now) and bundle.is_current and set(wanted) <= set(dns_names(leaf)):
+        return bundle
+    authority = load_certificates(bundle.ca_certificates)[0]
+    return replace(bundle, serving=_leaf(authority, _private(bundle.ca_key), wanted, now))
 
 
 def dns_names(certificate: x509.Certificate) -> list[str]:
@@ -125,7 +125,7 @@ def dns_names(certificate: x509.Certificate) -> list[str]:
 
 
 def _authority(key: ec.EllipticCurvePrivateKey, now: float) -> x509.Certificate:
-    # Each authority has a name of its own, so that a chain is never tried with another one's key.
+    # Each CA has its own subject, so that no client verifies a chain against another CA's key.
     subject = _name(f"effective-load-ca@{int(now)}")
     usage = x509.KeyUsage(
         digital_signature=True,
@@ -191,7 +191,7 @@ def _private(pem: str) -> ec.EllipticCurvePrivateKey:
         key = serialization.load_pem_private_key(pem.encode(), password=None)
     except (ValueError, TypeError) as error:
         raise CertificateError(f"the private key cannot be read: {error}") from None
-    return key  # type: ignore[return-value]  # of a foreign pair it may be RSA, of which only the public half is asked
+    return key  # type: ignore[return-value]  # a given pair may be RSA; only its public key is used
 
 
 def _public(key: ec.EllipticCurvePrivateKey) -> bytes:
@@ -199,7 +199,7 @@ def _public(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _public_of(certificate: x509.Certificate) -> bytes:
-    return _spki(certificate.public_key())  # type: ignore[arg-type]  # any kind of key has this form
+    return _spki(certificate.public_key())  # type: ignore[arg-type]  # every kind of key has this encoding
 
 
 def _spki(public: ec.EllipticCurvePublicKey) -> bytes:

@@ -1,10 +1,10 @@
-"""TLS connections whose handshakes are bounded: how many are under way, how long they take, and what they hold.
+"""TLS connections with bounded handshakes: their number, duration, memory and use of the event loop.
 
-asyncio gives every TLS connection a buffer of 256 KiB from the first moment, and does every handshake at once. A
-handshake is the dearest thing that a stranger can ask for (half a millisecond of the event loop), so each of its steps
-waits for its turn. OpenSSL reads all certificates that a client shows, 100 KB of them, before it refuses them, and
-derives keys anew as often as a client says so in 27 bytes; so strangers are read in small pieces, their handshakes up
-to a bound, and nothing from one that takes nothing.
+asyncio allocates a buffer of 256 KiB for every new TLS connection and runs every handshake at once. A handshake is the
+most expensive request of an unauthenticated client (half a millisecond of the event loop), so each of its steps waits
+in the fair queue. OpenSSL reads up to 100 KB of client certificates before it rejects them, and derives new keys for
+every 27-byte key update. So data of unknown clients is read in small pieces, a handshake up to a bound, and nothing
+from a client that does not read its answers.
 """
 
 import asyncio
@@ -12,82 +12,84 @@ import ssl
 from asyncio.sslproto import SSLProtocol
 from functools import partial
 
-from adapter.inbound.connections import Connections, address_of
-from adapter.inbound.fairness import Crowd
+from adapter.inbound.connections import InboundConnections, address_of
+from adapter.inbound.fairness import EvictingPool
 
 _SHUTDOWN_SECONDS = 2.0
 _BUFFER_BYTES = 16 * 1024  # a TLS record
 _STEP_BYTES = 2 * 1024
 HANDSHAKE_BYTES = 8 * 1024
-"""A handshake that takes more from its client is ended; a certificate with 200 groups and an authority fit in."""
+"""Largest input of a handshake; a certificate with 200 groups and an intermediate CA fit in."""
 
 
 class TlsConnection(SSLProtocol):
-    """asyncio's TLS with bounds, between a socket and an HTTP connection; `settled` once the handshake is over."""
+    """asyncio's TLS protocol with bounds, below one HTTP connection; `settled` is set when the handshake ends."""
 
     max_size = _STEP_BYTES
 
-    def __init__(self, connections: Connections, newcomers: "Crowd[TlsConnection]", context: ssl.SSLContext) -> None:
+    def __init__(
+        self, connections: InboundConnections, handshakes: "EvictingPool[TlsConnection]", context: ssl.SSLContext
+    ) -> None:
         self._http = connections()
         super().__init__(
             asyncio.get_running_loop(),
             self._http,
             context,
-            None,  # type: ignore[arg-type]  # nobody waits for the handshake
+            None,  # type: ignore[arg-type]  # no future waits for the handshake
             server_side=True,
             ssl_handshake_timeout=connections.limits.handshake_seconds,  # type: ignore[arg-type]  # typeshed: int
             ssl_shutdown_timeout=_SHUTDOWN_SECONDS,
         )
         self.address = ""
-        self._line: asyncio.Transport | None = None
+        self._socket_transport: asyncio.Transport | None = None
         self._queue = connections.queue
-        self._newcomers = newcomers
+        self._handshakes = handshakes
         self._received = 0
         self._postponed = 0
         self.settled = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin the handshake, as one of not too many."""
+        """Start the handshake; beyond the limit, abandon the oldest of the largest address."""
         assert isinstance(transport, asyncio.Transport)
-        self._line = transport
+        self._socket_transport = transport
         self.address = address_of(transport)
         transport.set_write_buffer_limits(high=_BUFFER_BYTES)
-        victim = self._newcomers.add(self)
+        victim = self._handshakes.add(self)
         if victim is not None:
             victim.abandon()
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._leave()
+        self._settle()
         super().connection_lost(exc)
 
     def eof_received(self) -> bool | None:  # type: ignore[override]  # typeshed: None; asyncio: whether it stays open
-        """Let the HTTP connection end also where asyncio would tell it later, because it does not read now."""
+        """Pass EOF to the HTTP connection at once; asyncio would delay it while reading is paused."""
         stays = super().eof_received()
-        if self._http.line is not None:
+        if self._http.raw_transport is not None:
             self._http.eof_received()
         return stays
 
-    def _leave(self) -> None:
-        self._newcomers.discard(self)
+    def _settle(self) -> None:
+        self._handshakes.discard(self)
         self.settled.set()
 
     def abandon(self) -> None:
-        """End a handshake that others need the room of."""
-        self._leave()
-        if self._line is not None:
-            self._line.abort()
+        """Abort the connection to free its place."""
+        self._settle()
+        if self._socket_transport is not None:
+            self._socket_transport.abort()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Read what a known client sends at once; a stranger's handshake and records in their turn."""
-        if self._http.known or self._line is None:
+        """Decrypt a known client's data at once; handshakes and data of unknown clients wait in the fair queue."""
+        if self._http.known or self._socket_transport is None:
             super().buffer_updated(nbytes)
             return
-        self._line.pause_reading()  # so that the buffer is left alone
-        self._queue.put(self.address, partial(self._step, self._line, nbytes))
+        self._socket_transport.pause_reading()  # so that asyncio does not overwrite the buffer
+        self._queue.put(self.address, partial(self._step, self._socket_transport, nbytes))
 
-    def _step(self, line: asyncio.Transport, received: int) -> None:
-        if line.is_closing():
+    def _step(self, transport: asyncio.Transport, received: int) -> None:
+        if transport.is_closing():
             return
         if self._ssl_writing_paused:  # type: ignore[attr-defined]  # typeshed leaves it out
             self._postponed = received
@@ -96,15 +98,15 @@ class TlsConnection(SSLProtocol):
             self.abandon()
             return
         self._received += received
-        line.resume_reading()
+        transport.resume_reading()
         super().buffer_updated(received)
-        if self._http.line is not None:
-            self._leave()
+        if self._http.raw_transport is not None:
+            self._settle()
         if self._http.known:
-            self.max_size = _BUFFER_BYTES  # type: ignore[misc]  # what asyncio reads is up to each connection
+            self.max_size = _BUFFER_BYTES  # type: ignore[misc]  # asyncio reads this per connection
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._postponed and self._line is not None:
+        if self._postponed and self._socket_transport is not None:
             received, self._postponed = self._postponed, 0
-            self._queue.put(self.address, partial(self._step, self._line, received))
+            self._queue.put(self.address, partial(self._step, self._socket_transport, received))

@@ -1,16 +1,16 @@
-"""Where our own certificate lives: one Secret, made by whoever comes first, adopted by all others."""
+"""Stores our own certificates in one Secret; the first replica creates it and all others use it."""
 
 import base64
 import binascii
 
 import msgspec
 
-from adapter.apiserver.ports import Api
-from adapter.apiserver.serving.certificates import KeyPair, Stock
+from adapter.apiserver.serving.certificates import CertificateBundle, KeyPair
 from adapter.apiserver.status import CertificateError
 from adapter.kube.api import JSON, MERGE_PATCH, SECRETS
 from adapter.kube.errors import Forbidden, NotFound
 from adapter.kube.objects import ObjectMeta
+from adapter.kube.session import Session
 
 _DEADLINE = 5.0
 _FIELDS = ("tls.crt", "tls.key", "ca.crt", "ca.key")
@@ -22,31 +22,31 @@ class _Secret(msgspec.Struct):
 
 
 class SecretStore:
-    """Reads and writes the Secret. It raises KubeErrors, a lost race is a Conflict."""
+    """Reads and writes the Secret. Raises KubeError; a lost race is a Conflict."""
 
-    def __init__(self, api: Api, namespace: str, name: str) -> None:
+    def __init__(self, api: Session, namespace: str, name: str) -> None:
         self._api = api
         self._collection = SECRETS.collection(namespace)
         self._path = SECRETS.path(namespace, name)
         self._metadata = {"name": name, "namespace": namespace}
 
-    async def read(self) -> tuple[_Secret | None, Stock | None]:
-        """The Secret as a handle for `write`, and what it holds; None for what is not there or cannot be read."""
+    async def read(self) -> tuple[_Secret | None, CertificateBundle | None]:
+        """The Secret as a handle for `write`, and its certificates; None for a Secret or content that is missing."""
         try:
             body = await self._api.get(self._path, timeout=_DEADLINE)
         except NotFound:
             return None, None
         secret = msgspec.json.decode(body, type=_Secret)
         try:
-            return secret, _stock(secret.data or {})
+            return secret, _parse(secret.data or {})
         except CertificateError:
             return secret, None
 
-    async def write(self, before: _Secret | None, stock: Stock) -> None:
-        """Write what was read before, changed. Raises Conflict where somebody else wrote meanwhile.
+    async def write(self, before: _Secret | None, bundle: CertificateBundle) -> None:
+        """Replace the content read before. Raises Conflict if another replica has written since.
 
-        Raises CertificateError where the Secret is gone and may not be created: the manifests bring it, and by our own
-        rights, which are for that one name, it cannot be made anew.
+        Raises CertificateError if the Secret was deleted: the manifests create it, and our rights, which are for that
+        one name, do not include creating it again.
         """
         if before is None:
             secret = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": self._metadata}
@@ -54,7 +54,7 @@ class SecretStore:
         else:  # a merge patch keeps the type and the labels that a manifest gave it
             secret = {"metadata": {"resourceVersion": before.metadata.resource_version}}
             method, path, content_type = "PATCH", self._path, MERGE_PATCH
-        body = msgspec.json.encode({**secret, "data": _data(stock)})
+        body = msgspec.json.encode({**secret, "data": _encode(bundle)})
         try:
             await self._api.request(method, path, body=body, content_type=content_type, timeout=_DEADLINE)
         except Forbidden:
@@ -69,15 +69,15 @@ class SecretStore:
         )
 
 
-def _data(stock: Stock) -> dict[str, str]:
-    texts = (stock.serving.certificate, stock.serving.key, stock.authorities, stock.authority_key)
+def _encode(bundle: CertificateBundle) -> dict[str, str]:
+    texts = (bundle.serving.certificate, bundle.serving.key, bundle.ca_certificates, bundle.ca_key)
     return {name: base64.b64encode(text.encode()).decode() for name, text in zip(_FIELDS, texts, strict=True)}
 
 
-def _stock(data: dict[str, str]) -> Stock:
+def _parse(data: dict[str, str]) -> CertificateBundle:
     try:
         texts = [base64.b64decode(data[name], validate=True).decode() for name in _FIELDS]
     except (KeyError, binascii.Error, UnicodeDecodeError) as error:
         raise CertificateError(f"the Secret lacks a part: {error}") from None
-    certificate, key, authorities, authority_key = texts
-    return Stock(KeyPair(certificate, key), authorities, authority_key)
+    certificate, key, ca_certificates, ca_key = texts
+    return CertificateBundle(KeyPair(certificate, key), ca_certificates, ca_key)

@@ -1,4 +1,4 @@
-"""What is served on policies and on what they scale."""
+"""Object metrics on policies and their scale targets."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -13,7 +13,8 @@ from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, Scale
 from adapter.snapshot import PolicyView, Problem, Snapshot
 from harness.snapshots import NOW, SCALE_PATH, measured, metric, reading, snapshot, view
-from tests.apiserver.asking import (
+from tests.apiserver.conftest import StubScales
+from tests.apiserver.metric_requests import (
     CUSTOM,
     CUSTOM_V1BETA1,
     EVERY_POLICY,
@@ -26,7 +27,6 @@ from tests.apiserver.asking import (
     items,
     value,
 )
-from tests.apiserver.conftest import StubScales
 
 
 def shop() -> Snapshot:
@@ -44,7 +44,7 @@ def shop() -> Snapshot:
     ("metric", "expected"),
     [("effective_pods", "2"), ("pulled_out_pods", "1"), ("effective_cpu", "1500m"), ("raw_cpu", "1")],
 )
-async def test_a_figure_is_served_on_the_policy_and_on_its_target(path: str, metric: str, expected: str) -> None:
+async def test_a_metric_is_served_on_the_policy_and_on_its_target(path: str, metric: str, expected: str) -> None:
     assert await value(shop(), f"{path}/{metric}") == expected
 
 
@@ -65,7 +65,7 @@ async def test_the_described_object_is_the_one_asked_for() -> None:
     }
 
 
-async def test_a_figure_carries_the_time_and_window_of_its_samples() -> None:
+async def test_a_metric_carries_the_time_and_window_of_its_samples() -> None:
     [found] = await items(shop(), f"{POLICY}/effective_cpu")
     assert (found["timestamp"], found["windowSeconds"]) == ("2027-01-15T07:59:48Z", 30)
 
@@ -194,7 +194,7 @@ async def test_nothing_is_answered_before_the_caches_are_filled() -> None:
 
 
 def announced(name: str = "checkout") -> PolicyView:
-    """A policy as it is known before anybody looked at it: nobody knows what it scales."""
+    """A policy before its first evaluation: its target is not known."""
     return replace(view(name, assessed=False), target=None, target_resource="", pending=True)
 
 
@@ -208,18 +208,18 @@ def announced(name: str = "checkout") -> PolicyView:
         f"{PODS}/effective_cpu",
     ],
 )
-async def test_a_policy_that_exists_and_was_not_looked_at_yet_is_a_503_and_never_unknown(path: str) -> None:
+async def test_a_policy_that_was_not_evaluated_yet_is_a_503_and_never_a_404(path: str) -> None:
     error = await refused(snapshot(announced()), path)
     assert (error.code, error.message) == (503, "WatermarkPolicy shop/checkout has not been assessed yet")
 
 
-async def test_no_target_is_without_a_policy_until_every_policy_of_its_namespace_was_looked_at() -> None:
+async def test_an_unknown_target_is_a_503_until_every_policy_of_its_namespace_was_evaluated() -> None:
     path = f"{CUSTOM}/deployments.apps/other/desired_replicas"
     assert (await refused(snapshot(view(), announced("new")), path)).code == 503
     assert (await refused(snapshot(view(), view("new", target="new")), path)).code == 404
 
 
-async def test_a_target_that_cannot_be_found_is_answered_what_its_policy_says_and_no_other_is() -> None:
+async def test_a_missing_target_is_answered_with_the_problem_of_its_policy() -> None:
     unlisted = Problem(503, "ServiceUnavailable", "deployments.apps have not been listed yet")
     lost = replace(view(problem=unlisted, assessed=False), target=None, target_resource="", target_name="web")
     error = await refused(snapshot(lost), f"{TARGET}/desired_replicas")
@@ -304,15 +304,15 @@ async def test_a_listing_of_counts_reads_every_scale() -> None:
     assert len(scales.reads) == 2
 
 
-async def test_a_swapped_picture_is_answered_from_at_once() -> None:
+async def test_a_new_snapshot_is_served_at_once() -> None:
     from adapter.apiserver.provider import MetricsProvider
-    from adapter.apiserver.routes import route
+    from adapter.apiserver.request_info import parse_target
     from adapter.snapshot import SnapshotStore
 
     picture = SnapshotStore()
     picture.swap(shop())
     answers = MetricsProvider(picture, StubScales(), lambda _: None, lambda: FILLING, lambda: NOW)
-    before = await answers.custom(route(f"{POLICY}/effective_cpu"))
+    before = await answers.custom(parse_target(f"{POLICY}/effective_cpu"))
     picture.swap(snapshot(view(assessments=[measured(usage=2)])))
-    after = await answers.custom(route(f"{POLICY}/effective_cpu"))
+    after = await answers.custom(parse_target(f"{POLICY}/effective_cpu"))
     assert (b'"1500m"' in before, b'"2m"' in after) == (True, True)

@@ -10,8 +10,8 @@ from adapter.apiserver.status import StatusError
 from adapter.kube.selectors import parse_selector
 from adapter.snapshot import Problem, Snapshot
 from harness.snapshots import NOW, measured, query, series, snapshot, view
-from tests.apiserver.asking import EXTERNAL, ask, items, value
 from tests.apiserver.conftest import StubScales
+from tests.apiserver.metric_requests import EXTERNAL, ask, items, value
 
 
 async def refused(picture: Snapshot, target: str, **more: object) -> StatusError:
@@ -33,7 +33,7 @@ async def test_one_selected_policy_gives_its_count(selector: str) -> None:
     assert (found["metricName"], found["metricLabels"], found["value"]) == ("desired_replicas", {"policy": "b"}, "7")
 
 
-async def test_of_several_policies_no_count_is_given_for_the_hpa_would_add_them_up() -> None:
+async def test_several_selected_policies_are_a_400_because_the_hpa_would_add_up_their_counts() -> None:
     error = await refused(two(), f"{EXTERNAL}/desired_replicas")
     assert (error.code, "a, b" in error.message, "add up" in error.message) == (400, True, True)
 
@@ -49,7 +49,7 @@ async def test_a_policy_of_another_namespace_is_never_selected() -> None:
     assert (await refused(picture, f"{EXTERNAL}/desired_replicas?labelSelector=policy%3Db")).code == 404
 
 
-async def test_figures_are_served_with_policy_and_metric_as_labels() -> None:
+async def test_metrics_have_policy_and_metric_as_labels() -> None:
     found = await items(two(), f"{EXTERNAL}/effective_cpu?labelSelector=policy%3Db")
     assert [(item["metricLabels"], item["value"]) for item in found] == [({"policy": "b", "metric": "cpu"}, "250m")]
     assert len(await items(two(), f"{EXTERNAL}/effective_pods")) == 2
@@ -61,7 +61,7 @@ async def test_one_policy_in_error_fails_a_sum() -> None:
     assert error.message == "HPA c does not exist"
 
 
-async def test_a_figure_of_nobody_selected_is_a_404() -> None:
+async def test_a_selector_that_selects_no_policy_is_a_404() -> None:
     assert (await refused(two(), f"{EXTERNAL}/effective_cpu?labelSelector=policy%3Dc")).code == 404
 
 
@@ -97,7 +97,7 @@ async def test_a_query_by_pod_is_served_too() -> None:
     assert await value(picture, f"{EXTERNAL}/requests") == "100m"
 
 
-async def test_a_stale_series_that_counts_is_a_503_for_the_sum_would_lack_it() -> None:
+async def test_a_stale_series_that_counts_is_a_503_because_the_sum_would_lack_it() -> None:
     picture = depth(series(100, queue="x"), series(2500, queue="y", at=NOW - 91))
     error = await refused(picture, f"{EXTERNAL}/depth")
     assert (error.code, "91 s ago" in error.message) == (503, True)
@@ -125,8 +125,8 @@ async def test_a_query_without_an_answer_or_with_an_old_one_is_a_503_that_says_w
     assert (error.code, says in error.message) == (503, True)
 
 
-async def test_a_poll_that_failed_takes_nothing_away_before_the_samples_are_too_old() -> None:
-    """As for policies: samples count until they are too old, and then the error is the sentence."""
+async def test_a_failed_poll_changes_nothing_until_the_samples_are_too_old() -> None:
+    """As for policies: samples count until they are too old; then the poll's error is answered."""
     failed = "Prometheus main: no answer within 10 s"
     assert await value(depth(series(100, queue="x"), error=failed), f"{EXTERNAL}/depth") == "100m"
     error = await refused(depth(series(100, queue="x", at=NOW - 91), error=failed), f"{EXTERNAL}/depth")
@@ -151,7 +151,7 @@ clauses: st.SearchStrategy[Callable[[dict[str, str]], bool] | str] = st.one_of(
     st.lists(st.dictionaries(keys, some), min_size=1, max_size=6),
     st.lists(clauses, min_size=1, max_size=3).map(lambda found: ",".join(map(str, found))),
 )
-async def test_whatever_the_selector_exactly_the_series_it_selects_are_served(
+async def test_any_selector_serves_exactly_the_series_that_it_selects(
     labels: list[dict[str, str]], selector: str
 ) -> None:
     from urllib.parse import quote_plus

@@ -1,11 +1,11 @@
-"""The front proxy's ConfigMap, followed."""
+"""Polling the ConfigMap of the front proxy."""
 
 import asyncio
 
 import pytest
 import trustme
 
-from adapter.apiserver.authentication.requestheader import Trust
+from adapter.apiserver.authentication.requestheader import AuthenticationConfig
 from adapter.apiserver.authentication.requestheader_watch import RequestheaderWatch
 from adapter.apiserver.status import CertificateError
 from adapter.kube.errors import NotFound
@@ -16,10 +16,10 @@ from tests.apiserver.conftest import pem
 
 
 class Follower:
-    """A watch with what it handed on, stopped after some pauses."""
+    """A watch that records what it applies, and stops after some pauses."""
 
     def __init__(self, session: Session) -> None:
-        self.applied: list[Trust] = []
+        self.applied: list[AuthenticationConfig] = []
         self.slept: list[float] = []
         self.enough = 0
         self.done = asyncio.Event()
@@ -47,29 +47,29 @@ def follower(session: Session) -> Follower:
     return Follower(session)
 
 
-async def test_what_is_read_is_handed_on_once(follower: Follower, cluster: Cluster, front_proxy: trustme.CA) -> None:
+async def test_a_configuration_is_applied_once(follower: Follower, cluster: Cluster, front_proxy: trustme.CA) -> None:
     cluster.trust(pem(front_proxy))
     assert "has not been read" in (follower.watch.check() or "")
     await follower.follow(3)
     [trust] = follower.applied
-    assert (trust.allowed, trust.user_headers) == (frozenset({"front-proxy-client"}), ("x-remote-user",))
+    assert (trust.allowed_names, trust.user_headers) == (frozenset({"front-proxy-client"}), ("x-remote-user",))
     assert trust.extra_prefixes == ("x-remote-extra-",)
     assert follower.watch.check() is None
     assert follower.slept == [5, 5, 5]
 
 
-async def test_every_change_is_handed_on(follower: Follower, cluster: Cluster, front_proxy: trustme.CA) -> None:
+async def test_every_change_is_applied(follower: Follower, cluster: Cluster, front_proxy: trustme.CA) -> None:
     cluster.trust(pem(front_proxy))
     await follower.follow(1)
     cluster.trust(pem(front_proxy), allowed=["other"])
     await follower.follow(1)
     cluster.trust(pem(trustme.CA()), allowed=["other"])
     await follower.follow(1)
-    assert [sorted(trust.allowed) for trust in follower.applied] == [["front-proxy-client"], ["other"], ["other"]]
-    assert len({trust.authority for trust in follower.applied}) == 2
+    assert [sorted(trust.allowed_names) for trust in follower.applied] == [["front-proxy-client"], ["other"], ["other"]]
+    assert len({trust.requestheader_ca for trust in follower.applied}) == 2
 
 
-async def test_a_change_of_anything_else_in_it_is_none(
+async def test_other_changes_of_the_config_map_are_ignored(
     follower: Follower, cluster: Cluster, front_proxy: trustme.CA
 ) -> None:
     cluster.trust(pem(front_proxy))
@@ -79,7 +79,7 @@ async def test_a_change_of_anything_else_in_it_is_none(
     assert len(follower.applied) == 1
 
 
-async def test_while_it_cannot_be_read_it_is_tried_soon_and_then_less_often(
+async def test_a_failed_read_is_retried_with_backoff(
     follower: Follower, cluster: Cluster, front_proxy: trustme.CA
 ) -> None:
     cluster.faults[CONFIG_MAP] = 403
@@ -95,17 +95,17 @@ async def test_while_it_cannot_be_read_it_is_tried_soon_and_then_less_often(
     assert follower.watch.check() is None
 
 
-async def test_what_is_known_stays_while_it_cannot_be_read(
+async def test_the_configuration_stays_while_reading_fails(
     follower: Follower, cluster: Cluster, front_proxy: trustme.CA
 ) -> None:
     cluster.trust(pem(front_proxy))
     await follower.follow(1)
     del cluster.objects[CONFIG_MAP]
     with pytest.raises(NotFound):
-        await follower.watch.look()
+        await follower.watch.read_once()
     cluster.put(CONFIG_MAP, {"data": {"requestheader-client-ca-file": "x"}})
     with pytest.raises(CertificateError):
-        await follower.watch.look()
+        await follower.watch.read_once()
     assert len(follower.applied) == 1
     assert follower.watch.check() is None
 
@@ -115,7 +115,7 @@ async def test_a_cluster_without_a_front_proxy_is_known_as_such(
     follower: Follower, cluster: Cluster, data: dict[str, str] | None
 ) -> None:
     cluster.put(CONFIG_MAP, {"data": data})
-    await follower.watch.look()
+    await follower.watch.read_once()
     [trust] = follower.applied
-    assert trust.authority == ""
+    assert trust.requestheader_ca == ""
     assert follower.watch.check() is None

@@ -1,4 +1,4 @@
-"""Which certificate is whose: the front proxy's by authority and name, a cluster user's by the client CA."""
+"""Client certificates: the front proxy's by CA and name, a cluster user's by the client CA."""
 
 import asyncio
 import contextlib
@@ -12,22 +12,22 @@ import msgspec
 import pytest
 import trustme
 
-from adapter.apiserver.authentication.requestheader import Peer, Trust, read
+from adapter.apiserver.authentication.requestheader import AuthenticationConfig, Peer, parse_config_map
 from tests.apiserver.cluster import REVIEWS, Cluster
 from tests.apiserver.conftest import HPA, Service, as_user, pem
 from tests.security.certs import CLIENT, SERVER, Holder, root
-from tests.security.wire import METRIC, as_proxy, exchanged, head
+from tests.security.raw_requests import METRIC, as_proxy, exchanged, head
 
 CLOSE = "Connection: close"
 
 
 def leaf(holder: Holder) -> trustme.LeafCert:
-    """The same to the clients of the kit, which only have it configure a context."""
+    """A certificate for the clients of the kit, which only call `configure_cert`."""
     return cast("trustme.LeafCert", holder)
 
 
-def trust(authority: Holder, **more: str) -> Trust:
-    return read({"requestheader-client-ca-file": authority.pem, **more})
+def trust(authority: Holder, **more: str) -> AuthenticationConfig:
+    return parse_config_map({"requestheader-client-ca-file": authority.pem, **more})
 
 
 @pytest.fixture
@@ -49,8 +49,8 @@ async def following(service: Service, bundle: str) -> None:
     async with asyncio.timeout(30):
         while True:
             server = service.server
-            known, served = server._authenticator.trust, server._served
-            if known.client_authority == bundle and served is not None and served[1] == known.bundle:
+            known, served = server._authenticator.config, server._in_use
+            if known.client_ca == bundle and served is not None and served[1] == known.ca_bundle:
                 return
             await asyncio.sleep(0.005)
 
@@ -60,7 +60,7 @@ def asked_about(service: Service) -> list[dict[str, Any]]:
 
 
 async def answered(service: Service, holder: Holder, *fields: str) -> bytes:
-    """The code of a request with this certificate; empty where the handshake failed."""
+    """The status code of a request with this certificate; empty if the handshake failed."""
     return (await exchanged(service, leaf(holder), head(METRIC, CLOSE, *fields)))[9:12]
 
 
@@ -82,20 +82,20 @@ async def answered(service: Service, holder: Holder, *fields: str) -> bytes:
         ('["front-proxy-client"]', "Front-Proxy-Client", False),
     ],
 )
-def test_names_count_as_go_reads_them(authority: Holder, names: str | None, name: str, counts: bool) -> None:
+def test_allowed_names_match_as_in_go(authority: Holder, names: str | None, name: str, counts: bool) -> None:
     """An empty list allows any name, an empty name in it only the empty one."""
     more = {} if names is None else {"requestheader-allowed-names": names}
     peer = Peer((authority.issue(name, ["o"]).certificate,))
     assert peer.is_front_proxy(trust(authority, **more), dt.datetime.now(dt.UTC).timestamp()) is counts
 
 
-async def test_a_list_with_an_empty_name_opens_the_door_to_nobody(
+async def test_an_empty_allowed_name_admits_no_other_name(
     service: Service, cluster: Cluster, front_proxy: trustme.CA
 ) -> None:
     other = front_proxy.issue_cert("other.test", common_name="somebody-else")
     cluster.trust(pem(front_proxy), allowed=[""])
     async with asyncio.timeout(30):
-        while service.server._authenticator.trust.allowed != {""}:  # noqa: ASYNC110
+        while service.server._authenticator.config.allowed_names != {""}:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
     assert (await service.ask(METRIC, leaf=other, headers=as_user())).status == 401
 
@@ -113,7 +113,7 @@ async def test_a_certificate_of_the_client_ca_is_its_user(service: Service, user
 
 @pytest.mark.parametrize("name", ["jane", "front-proxy-client"])
 async def test_a_users_certificate_never_counts_as_the_front_proxys(service: Service, users: Holder, name: str) -> None:
-    """Its identity headers are ignored, whatever its name."""
+    """Its identity headers are ignored, whatever its common name."""
     assert (
         await answered(service, users.issue(name), *as_proxy("X-Remote-Group: system:masters", user="admin")) == b"200"
     )
@@ -132,11 +132,11 @@ async def test_the_right_of_a_user_is_reviewed_and_refused(service: Service, use
     assert await answered(service, users.issue("jane")) == b"403"
 
 
-async def test_a_certificate_without_a_name_is_nobodys(service: Service, users: Holder) -> None:
+async def test_a_certificate_without_a_common_name_identifies_no_user(service: Service, users: Holder) -> None:
     assert await answered(service, users.issue("", ["system:masters"])) == b"401"
 
 
-async def test_a_certificate_beside_a_token_goes_first(service: Service, users: Holder) -> None:
+async def test_a_certificate_takes_precedence_over_a_token(service: Service, users: Holder) -> None:
     service.cluster.tokens["good"] = {"username": "bob"}
     assert await answered(service, users.issue("jane"), "Authorization: Bearer good") == b"200"
     assert await answered(service, users.issue(""), "Authorization: Bearer good") == b"200"
@@ -149,11 +149,11 @@ async def test_a_certificate_beside_a_token_goes_first(service: Service, users: 
 async def test_only_a_certificate_for_clients_counts(
     service: Service, users: Holder, uses: tuple[Any, ...], is_taken: bool
 ) -> None:
-    """A server's certificate of the same authority is stolen more easily; one that names no use has all."""
+    """A server certificate of the same CA is easier to steal; one without extended key usage has all usages."""
     assert await answered(service, users.issue("jane", uses=uses)) == (b"200" if is_taken else b"")
 
 
-async def test_a_certificate_by_an_intermediate_counts_where_the_client_shows_it(
+async def test_a_certificate_of_an_intermediate_is_valid_if_the_client_sends_the_chain(
     service: Service, users: Holder
 ) -> None:
     between = users.issue("between", authority=True)
@@ -163,16 +163,14 @@ async def test_a_certificate_by_an_intermediate_counts_where_the_client_shows_it
     assert await answered(service, holder) == b""
 
 
-async def test_a_user_is_no_authority(service: Service, users: Holder) -> None:
+async def test_a_user_certificate_cannot_issue_others(service: Service, users: Holder) -> None:
     jane = users.issue("jane")
     forged = jane.issue("system:admin", ["system:masters"])
     forged.above = (jane.certificate,)
     assert await answered(service, forged) == b""
 
 
-async def test_a_certificate_that_expires_on_a_standing_connection_counts_no_more(
-    service: Service, users: Holder
-) -> None:
+async def test_a_certificate_that_expires_on_an_open_connection_is_rejected(service: Service, users: Holder) -> None:
     end = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
     holder = leaf(users.issue("jane", until=end))
     assert (await service.ask(METRIC, leaf=holder)).status == 200
@@ -180,7 +178,7 @@ async def test_a_certificate_that_expires_on_a_standing_connection_counts_no_mor
     assert (await service.ask(METRIC, leaf=holder)).status == 401
 
 
-async def test_an_intermediate_that_expires_takes_its_users_along(service: Service, users: Holder) -> None:
+async def test_an_expired_intermediate_invalidates_its_users(service: Service, users: Holder) -> None:
     end = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
     holder = leaf(users.issue("between", authority=True, until=end).issue("jane"))
     assert (await service.ask(METRIC, leaf=holder)).status == 200
@@ -189,7 +187,7 @@ async def test_an_intermediate_that_expires_takes_its_users_along(service: Servi
 
 
 @pytest.mark.parametrize("is_dismissed", [True, False], ids=["idle", "before it is dismissed"])
-async def test_a_client_ca_that_is_dropped_takes_its_users_along_on_standing_connections(
+async def test_a_removed_client_ca_invalidates_its_users_on_open_connections(
     service: Service,
     users: Holder,
     cluster: Cluster,
@@ -199,7 +197,7 @@ async def test_a_client_ca_that_is_dropped_takes_its_users_along_on_standing_con
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if not is_dismissed:
-        monkeypatch.setattr(service.server, "_dismiss", lambda: None)
+        monkeypatch.setattr(service.server, "_dismiss_peers", lambda: None)
     shown = service.context(leaf(users.issue("jane")))
     reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port, ssl=shown)
     writer.write(head(METRIC))
@@ -230,7 +228,7 @@ async def test_a_ca_that_is_renewed_with_its_key_keeps_its_users(
 # --- both bundles
 
 
-async def test_one_authority_in_both_bundles_is_told_apart_by_names_and_headers(
+async def test_with_one_ca_in_both_bundles_names_and_headers_decide(
     service: Service, cluster: Cluster, tmp_path: Path
 ) -> None:
     """In Go's order: the front proxy where its name is allowed and it names a user, else the certificate's user."""
@@ -244,7 +242,7 @@ async def test_one_authority_in_both_bundles_is_told_apart_by_names_and_headers(
     assert [spec["user"] for spec in asked_about(service)] == [HPA, "front-proxy-client", "jane"]
 
 
-async def test_a_client_ca_alone_lets_users_in_and_no_front_proxy(
+async def test_a_client_ca_alone_admits_users_and_no_front_proxy(
     service: Service, cluster: Cluster, tmp_path: Path
 ) -> None:
     one = root(tmp_path)
@@ -254,7 +252,7 @@ async def test_a_client_ca_alone_lets_users_in_and_no_front_proxy(
     assert [spec["user"] for spec in asked_about(service)] == ["front-proxy-client"]
 
 
-async def test_a_client_ca_that_makes_no_sense_takes_users_away_and_leaves_the_front_proxy(
+async def test_an_invalid_client_ca_disables_users_and_not_the_front_proxy(
     service: Service, users: Holder, cluster: Cluster, front_proxy: trustme.CA, proxy: trustme.LeafCert
 ) -> None:
     cluster.trust(pem(front_proxy), **{"client-ca-file": "no certificate"})
@@ -265,32 +263,34 @@ async def test_a_client_ca_that_makes_no_sense_takes_users_away_and_leaves_the_f
         "effective_load_errors_total", {"reason": "authentication_config"}
     )
     assert found
-    assert "client-ca-file holds no certificates" in service.server._authenticator.trust.client_fault
+    assert "client-ca-file holds no certificates" in service.server._authenticator.config.client_ca_error
 
 
 def test_bundles_with_text_between_their_certificates_are_read(authority: Holder, tmp_path: Path) -> None:
     other = root(tmp_path, "other")
     bundle = f"# ours\n{authority.pem}\n\nand another\n{other.pem}"
-    found = read({"client-ca-file": bundle, "requestheader-allowed-names": msgspec.json.encode(["x"]).decode()})
-    assert (len(found.client_roots), found.authority, found.allowed) == (2, "", frozenset())
+    found = parse_config_map(
+        {"client-ca-file": bundle, "requestheader-allowed-names": msgspec.json.encode(["x"]).decode()}
+    )
+    assert (len(found.client_ca_certificates), found.requestheader_ca, found.allowed_names) == (2, "", frozenset())
     now = dt.datetime.now(dt.UTC).timestamp()
     for holder in (authority, other):
-        assert Peer((holder.issue("jane").certificate,)).user(found, now) is not None
+        assert Peer((holder.issue("jane").certificate,)).client_identity(found, now) is not None
 
 
-def test_an_authority_that_may_issue_nothing_vouches_for_nobody(authority: Holder) -> None:
-    """A certificate in the bundle that is no authority's is itself alone."""
+def test_a_certificate_in_the_bundle_that_is_not_a_ca_verifies_only_itself(authority: Holder) -> None:
+    """Such a certificate is trusted itself, and issues nothing."""
     jane = authority.issue("jane")
-    found = read({"client-ca-file": jane.pem})
+    found = parse_config_map({"client-ca-file": jane.pem})
     now = dt.datetime.now(dt.UTC).timestamp()
-    assert Peer((jane.certificate,)).user(found, now) is not None
-    assert Peer((jane.issue("admin").certificate,)).user(found, now) is None
+    assert Peer((jane.certificate,)).client_identity(found, now) is not None
+    assert Peer((jane.issue("admin").certificate,)).client_identity(found, now) is None
 
 
-async def test_a_session_that_is_taken_up_again_is_judged_by_its_certificate(
+async def test_a_resumed_session_is_checked_by_its_certificate(
     service: Service, users: Holder, cluster: Cluster, front_proxy: trustme.CA
 ) -> None:
-    """TLS 1.2 takes sessions up within one context: without a handshake that verifies a chain."""
+    """TLS 1.2 resumes sessions within one context, without verifying a chain again."""
     context = service.context(leaf(users.issue("jane")))
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     port = service.server.port
@@ -306,7 +306,7 @@ async def test_a_session_that_is_taken_up_again_is_judged_by_its_certificate(
 def connected(
     port: int, context: ssl.SSLContext, session: ssl.SSLSession | None
 ) -> tuple[ssl.SSLSession | None, bool | None, bytes]:
-    """A connection's session, whether that was taken up from another one, and the code of a request on it."""
+    """A connection's TLS session, whether it was resumed, and the status code of a request on it."""
     with socket.create_connection(("127.0.0.1", port)) as plain, context.wrap_socket(plain, session=session) as tls:
         tls.sendall(head(METRIC, CLOSE))
         return tls.session, tls.session_reused, tls.recv(100)[9:12]

@@ -1,4 +1,4 @@
-"""May they? Reviews by the whole question, remembered, and never an allow on failure."""
+"""Authorization: reviews by identity and attributes, their cache, and no allow on failure."""
 
 import asyncio
 
@@ -7,8 +7,8 @@ import trustme
 
 from adapter.apiserver.authentication.identity import Identity
 from adapter.apiserver.authorization.authorizer import Authorizer, forbidden
-from adapter.apiserver.reviews import Reviews
-from adapter.apiserver.routes import Attributes, route
+from adapter.apiserver.request_info import Attributes, parse_target
+from adapter.apiserver.reviews import ReviewClient
 from adapter.apiserver.status import StatusError
 from adapter.kube.session import Session
 from adapter.telemetry.metrics import Metrics
@@ -32,7 +32,7 @@ def metrics() -> Metrics:
 
 @pytest.fixture
 async def authorizer(session: Session, clock: Clock, metrics: Metrics) -> Authorizer:
-    return Authorizer(Reviews(session), metrics, clock)
+    return Authorizer(ReviewClient(session), metrics, clock)
 
 
 async def refusal(authorizer: Authorizer, identity: Identity = USER, attributes: Attributes = PODS) -> StatusError:
@@ -63,7 +63,7 @@ async def refusal(authorizer: Authorizer, identity: Identity = USER, attributes:
 async def test_a_review_asks_about_the_resource(
     authorizer: Authorizer, cluster: Cluster, target: str, expected: tuple[str, ...]
 ) -> None:
-    await authorizer.check(USER, route(target).attributes)
+    await authorizer.check(USER, parse_target(target).attributes)
     [(path, review)] = cluster.bodies
     assert (path, review["kind"], review["apiVersion"]) == (REVIEWS, "SubjectAccessReview", "authorization.k8s.io/v1")
     names = ("verb", "group", "version", "resource", "subresource", "name", "namespace")
@@ -73,7 +73,7 @@ async def test_a_review_asks_about_the_resource(
 
 @pytest.mark.parametrize("path", ["/apis", "/apis/custom.metrics.k8s.io", BASE, "/openapi/v2", "/version", "/nowhere"])
 async def test_a_review_of_discovery_asks_about_the_path(authorizer: Authorizer, cluster: Cluster, path: str) -> None:
-    await authorizer.check(USER, route(path).attributes)
+    await authorizer.check(USER, parse_target(path).attributes)
     [(_, review)] = cluster.bodies
     assert review["spec"]["nonResourceAttributes"] == {"verb": "get", "path": path}
     assert "resourceAttributes" not in review["spec"]
@@ -90,7 +90,7 @@ async def test_a_review_carries_the_whole_identity(authorizer: Authorizer, clust
     )
 
 
-async def test_masters_are_not_asked_about(authorizer: Authorizer, cluster: Cluster) -> None:
+async def test_system_masters_need_no_review(authorizer: Authorizer, cluster: Cluster) -> None:
     cluster.may = lambda _: False
     await authorizer.check(Identity("admin", "", ("system:masters",)), PODS)
     assert cluster.reviews() == 0
@@ -103,7 +103,7 @@ async def test_an_allow_is_fresh_for_a_minute(authorizer: Authorizer, cluster: C
     assert cluster.reviews() == 1
 
 
-async def test_any_other_question_is_asked_anew(authorizer: Authorizer, cluster: Cluster) -> None:
+async def test_any_other_attributes_are_reviewed(authorizer: Authorizer, cluster: Cluster) -> None:
     await authorizer.check(USER, PODS)
     others = [
         (USER._replace(user="v"), PODS),
@@ -123,7 +123,7 @@ async def test_any_other_question_is_asked_anew(authorizer: Authorizer, cluster:
         assert cluster.reviews() == count
 
 
-async def test_a_deny_is_remembered_for_ten_seconds(authorizer: Authorizer, cluster: Cluster, clock: Clock) -> None:
+async def test_a_deny_is_cached_for_ten_seconds(authorizer: Authorizer, cluster: Cluster, clock: Clock) -> None:
     cluster.may = lambda _: False
     assert (await refusal(authorizer)).code == 403
     clock.now += 9
@@ -134,7 +134,7 @@ async def test_a_deny_is_remembered_for_ten_seconds(authorizer: Authorizer, clus
     await authorizer.check(USER, PODS)
 
 
-async def test_an_old_allow_is_given_while_a_slow_api_server_is_asked_again(
+async def test_an_old_allow_is_used_while_its_renewal_runs(
     authorizer: Authorizer, cluster: Cluster, clock: Clock
 ) -> None:
     await authorizer.check(USER, PODS)
@@ -155,7 +155,7 @@ async def settled(authorizer: Authorizer) -> None:
     await asyncio.gather(*authorizer._renewals._flights.values(), return_exceptions=True)
 
 
-async def test_allows_that_grow_old_together_are_renewed_a_few_at_a_time_and_hold_up_no_new_question(
+async def test_allows_that_expire_together_are_renewed_a_few_at_a_time_and_delay_no_new_review(
     authorizer: Authorizer, cluster: Cluster, clock: Clock
 ) -> None:
     known = [PODS._replace(name=f"p{number}") for number in range(30)]
@@ -187,9 +187,7 @@ async def test_a_right_that_was_taken_away_is_gone_with_the_next_review(
     assert (await refusal(authorizer)).code == 403
 
 
-async def test_an_allow_of_five_minutes_ago_is_worth_nothing(
-    authorizer: Authorizer, cluster: Cluster, clock: Clock
-) -> None:
+async def test_an_allow_expires_after_five_minutes(authorizer: Authorizer, cluster: Cluster, clock: Clock) -> None:
     await authorizer.check(USER, PODS)
     cluster.faults[REVIEWS] = 500
     clock.now += 299
@@ -199,7 +197,7 @@ async def test_an_allow_of_five_minutes_ago_is_worth_nothing(
     assert (await refusal(authorizer)).code == 503
 
 
-async def test_a_deny_is_never_given_stale_nor_turned_into_an_allow_by_failure(
+async def test_a_deny_is_never_used_stale_and_a_failed_review_allows_nothing(
     authorizer: Authorizer, cluster: Cluster, clock: Clock
 ) -> None:
     cluster.may = lambda _: False
@@ -210,23 +208,21 @@ async def test_a_deny_is_never_given_stale_nor_turned_into_an_allow_by_failure(
     assert (error.code, error.reason, "made to fail" in error.message) == (503, "ServiceUnavailable", False)
 
 
-async def test_a_failure_is_not_remembered(authorizer: Authorizer, cluster: Cluster) -> None:
+async def test_a_failed_review_is_not_cached(authorizer: Authorizer, cluster: Cluster) -> None:
     cluster.faults[REVIEWS] = 429
     assert (await refusal(authorizer)).code == 503
     del cluster.faults[REVIEWS]
     await authorizer.check(USER, PODS)
 
 
-async def test_a_hanging_api_server_is_given_up_on(
-    session: Session, cluster: Cluster, clock: Clock, metrics: Metrics
-) -> None:
+async def test_a_review_has_a_deadline(session: Session, cluster: Cluster, clock: Clock, metrics: Metrics) -> None:
     cluster.faults[REVIEWS] = hold = asyncio.Event()
-    error = await refusal(Authorizer(Reviews(session), metrics, clock, deadline=0.05))
+    error = await refusal(Authorizer(ReviewClient(session), metrics, clock, deadline=0.05))
     assert (error.code, "0.05 s" in error.message) == (503, True)
     hold.set()
 
 
-async def test_who_asks_the_same_at_once_shares_one_review(authorizer: Authorizer, cluster: Cluster) -> None:
+async def test_concurrent_identical_requests_share_one_review(authorizer: Authorizer, cluster: Cluster) -> None:
     cluster.faults[REVIEWS] = hold = asyncio.Event()
     asking = [asyncio.create_task(authorizer.check(USER, PODS)) for _ in range(20)]
     await cluster.waiting.wait()
@@ -235,7 +231,7 @@ async def test_who_asks_the_same_at_once_shares_one_review(authorizer: Authorize
     assert cluster.reviews() == 1
 
 
-async def test_an_identity_that_is_no_text_is_a_401(authorizer: Authorizer) -> None:
+async def test_an_identity_that_is_not_utf8_is_a_401(authorizer: Authorizer) -> None:
     assert (await refusal(authorizer, USER._replace(user="\udcff"))).code == 401
 
 
@@ -278,7 +274,7 @@ async def test_reviews_are_counted_by_result(authorizer: Authorizer, cluster: Cl
         (Attributes(path="/apis"), 'forbidden: User "u" cannot get path "/apis": no rule'),
     ],
 )
-def test_a_refusal_speaks_as_the_go_servers_do(attributes: Attributes, message: str) -> None:
+def test_a_403_has_the_message_of_the_go_servers(attributes: Attributes, message: str) -> None:
     error = forbidden(USER, attributes, "no rule")
     assert (error.code, error.reason, error.message) == (403, "Forbidden", message)
 

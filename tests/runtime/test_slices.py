@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import gc
+import weakref
 
-from adapter.runtime.slices import Slices, turn
+from adapter.runtime.slices import Slices, freeze_live_objects, turn
 
 
 class Passes:
@@ -81,3 +83,21 @@ async def test_the_next_slice_begins_after_the_others_ran() -> None:
 def test_every_loop_has_turns_of_its_own() -> None:
     asyncio.run(turn())
     asyncio.run(turn())
+
+
+class TestFreezing:
+    def test_live_objects_are_exempt_from_full_collections_and_still_freed_by_reference_count(self) -> None:
+        class Node:
+            pass
+
+        kept, dropped = Node(), Node()
+        gone = weakref.ref(dropped)
+        before = gc.get_freeze_count()
+        freeze_live_objects()
+        try:
+            assert gc.get_freeze_count() > before
+            assert not any(one is kept for one in gc.get_objects())
+            del dropped
+            assert gone() is None
+        finally:
+            gc.unfreeze()

@@ -1,4 +1,4 @@
-"""The serving certificate kept: one Secret for all replicas, its authority in the APIServices, or given files."""
+"""The certificate manager: one Secret for all replicas, its CA in the APIServices, or given files."""
 
 import asyncio
 import dataclasses
@@ -18,13 +18,11 @@ from adapter.telemetry.metrics import Metrics
 from tests.apiserver.cluster import SECRET, SECRETS, SERVICES, Cluster
 
 V2, V1 = "v1beta2.custom.metrics.k8s.io", "v1beta1.custom.metrics.k8s.io"
-OPTIONS = TlsOptions(
-    namespace="adapter", service="effective-load", secret="effective-load-serving", api_services=(V2, V1)
-)
+OPTIONS = TlsOptions(namespace="adapter", service="effective-load", secret="effective-load-tls", api_services=(V2, V1))
 
 
 class Replica:
-    """A manager with what it published."""
+    """A manager that records what it publishes."""
 
     def __init__(self, session: Session, options: TlsOptions = OPTIONS) -> None:
         self.published: list[KeyPair] = []
@@ -40,7 +38,7 @@ class Replica:
         await asyncio.sleep(0)
 
     async def run(self, rounds: int) -> None:
-        """Let it run for so many rounds."""
+        """Run for a number of rounds."""
         self.rounds = rounds
         task = asyncio.create_task(self.manager.run())
         async with asyncio.timeout(30):
@@ -61,12 +59,10 @@ def later(session: Session, seconds: float) -> None:
     session.now = lambda: shown  # type: ignore[method-assign]
 
 
-async def test_the_first_replica_makes_the_secret_and_announces_its_authority(
-    replica: Replica, cluster: Cluster
-) -> None:
+async def test_the_first_replica_creates_the_secret_and_publishes_its_ca(replica: Replica, cluster: Cluster) -> None:
     cluster.register(V2)
     cluster.register(V1)
-    await replica.manager.keep()
+    await replica.manager.sync_secret()
     [pair] = replica.published
     assert pair.certificate == cluster.secret("tls.crt")
     assert pair.key == cluster.secret("tls.key")
@@ -75,32 +71,34 @@ async def test_the_first_replica_makes_the_secret_and_announces_its_authority(
     assert cs.dns_names(pair.leaf)[0] == "effective-load.adapter.svc"
 
 
-async def test_the_second_replica_adopts_what_it_finds(session: Session, cluster: Cluster) -> None:
+async def test_the_second_replica_uses_the_existing_secret(session: Session, cluster: Cluster) -> None:
     first, second = Replica(session), Replica(session)
-    await first.manager.keep()
-    await second.manager.keep()
+    await first.manager.sync_secret()
+    await second.manager.sync_secret()
     assert first.published == second.published
     assert cluster.asked[f"POST {SECRETS}"] == 1
 
 
 async def test_replicas_that_start_together_end_with_one_certificate(session: Session, cluster: Cluster) -> None:
     replicas = [Replica(session) for _ in range(5)]
-    await asyncio.gather(*(each.manager.keep() for each in replicas))
+    await asyncio.gather(*(each.manager.sync_secret() for each in replicas))
     assert {each.published[-1].certificate for each in replicas} == {cluster.secret("tls.crt")}
 
 
-async def test_a_lost_race_is_an_adoption(session: Session, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_after_a_conflict_a_replica_uses_the_other_replicas_content(
+    session: Session, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     winner, loser = Replica(session), Replica(session)
     read = loser.manager._store.read
 
     async def slow() -> object:
         found = await read()
         if not winner.published:
-            await winner.manager.keep()
+            await winner.manager.sync_secret()
         return found
 
     monkeypatch.setattr(loser.manager._store, "read", slow)
-    await loser.manager.keep()
+    await loser.manager.sync_secret()
     assert loser.published == winner.published
     assert cluster.asked[f"POST {SECRETS}"] == 2
 
@@ -109,30 +107,28 @@ async def test_an_empty_secret_from_a_manifest_is_filled_and_keeps_its_type_and_
     replica: Replica, cluster: Cluster
 ) -> None:
     cluster.put(SECRET, {"type": "Opaque", "metadata": {"labels": {"app": "x"}}})
-    await replica.manager.keep()
+    await replica.manager.sync_secret()
     found = cluster.objects[SECRET]
     assert (found["type"], found["metadata"]["labels"]) == ("Opaque", {"app": "x"})
     assert cluster.secret("tls.crt") == replica.published[0].certificate
 
 
 @pytest.mark.parametrize("broken", [{"tls.crt": "!!"}, {"tls.crt": "AAAA"}, {"ca.key": "AAAA"}, {"tls.key": "/w=="}])
-async def test_a_secret_that_makes_no_sense_is_made_anew(
-    replica: Replica, cluster: Cluster, broken: dict[str, str]
-) -> None:
-    await replica.manager.keep()
+async def test_an_invalid_secret_is_replaced(replica: Replica, cluster: Cluster, broken: dict[str, str]) -> None:
+    await replica.manager.sync_secret()
     cluster.objects[SECRET]["data"].update(broken)
-    await replica.manager.keep()
+    await replica.manager.sync_secret()
     assert len(replica.published) == 2
     assert cluster.secret("tls.crt") == replica.published[1].certificate
 
 
 GONE = (
-    "Secret effective-load-serving of namespace adapter, which keeps the serving certificate, does not exist, and the "
+    "Secret effective-load-tls of namespace adapter, which keeps the serving certificate, does not exist, and the "
     "server may not create it: apply the manifests again"
 )
 
 
-async def test_a_deleted_secret_is_said_to_come_back_with_the_manifests_and_what_is_served_stays(
+async def test_a_deleted_secret_is_reported_with_the_remedy_and_the_certificate_in_use_stays(
     replica: Replica, cluster: Cluster
 ) -> None:
     await replica.run(rounds=1)
@@ -148,9 +144,7 @@ async def test_a_deleted_secret_is_said_to_come_back_with_the_manifests_and_what
     assert cluster.secret("tls.crt") == replica.published[-1].certificate
 
 
-async def test_a_server_that_starts_without_the_secret_says_so_where_it_is_asked_why_it_is_not_ready(
-    replica: Replica, cluster: Cluster
-) -> None:
+async def test_a_server_without_the_secret_says_so_in_its_readiness_check(replica: Replica, cluster: Cluster) -> None:
     assert replica.manager.check() == "there is no serving certificate yet"
     cluster.faults[SECRETS] = 403
     await replica.run(rounds=1)
@@ -160,7 +154,7 @@ async def test_a_server_that_starts_without_the_secret_says_so_where_it_is_asked
 async def test_nothing_is_written_while_nothing_is_due(replica: Replica, cluster: Cluster) -> None:
     cluster.register(V2)
     for _ in range(3):
-        await replica.manager.keep()
+        await replica.manager.sync_secret()
     assert cluster.asked[f"PATCH {SECRET}"] == 0
     assert cluster.asked[f"PATCH {SERVICES}/{V2}"] == 1
     assert len(replica.published) == 1
@@ -170,9 +164,9 @@ async def test_a_certificate_past_two_thirds_of_its_life_is_renewed_and_publishe
     replica: Replica, cluster: Cluster, session: Session
 ) -> None:
     cluster.register(V2)
-    await replica.manager.keep()
+    await replica.manager.sync_secret()
     later(session, 61 * DAY)
-    await replica.manager.keep()
+    await replica.manager.sync_secret()
     old, new = replica.published
     assert new.expires_at > old.expires_at
     assert cluster.secret("tls.crt") == new.certificate
@@ -182,45 +176,45 @@ async def test_a_certificate_past_two_thirds_of_its_life_is_renewed_and_publishe
 async def test_an_expired_certificate_is_replaced_by_the_replica_that_wakes_up(
     replica: Replica, cluster: Cluster, session: Session
 ) -> None:
-    await replica.manager.keep()
+    await replica.manager.sync_secret()
     later(session, 100 * DAY)
     woken = Replica(session)
-    await woken.manager.keep()
+    await woken.manager.sync_secret()
     assert woken.published[-1].expires_at > session.now()
     assert cluster.secret("tls.crt") == woken.published[-1].certificate
 
 
-async def test_a_new_authority_is_in_the_bundle_beside_the_old_one_before_it_signs(
+async def test_a_new_ca_is_in_the_bundle_beside_the_old_one_before_it_signs(
     replica: Replica, cluster: Cluster, session: Session
 ) -> None:
     cluster.register(V2)
     cluster.register(V1)
-    await replica.manager.keep()
+    await replica.manager.sync_secret()
     old = cluster.bundle(V2)
     later(session, 2500 * DAY)
     cluster.faults[f"{SERVICES}/{V1}"] = 500
     with pytest.raises(KubeError):
-        await replica.manager.keep()
+        await replica.manager.sync_secret()
     assert old in cluster.bundle(V2)
-    assert len(cs.certificates(cluster.bundle(V2))) == 2
-    [authority] = cs.certificates(old)
+    assert len(cs.load_certificates(cluster.bundle(V2))) == 2
+    [authority] = cs.load_certificates(old)
     replica.published[-1].leaf.verify_directly_issued_by(authority)
 
     del cluster.faults[f"{SERVICES}/{V1}"]
-    await replica.manager.keep()
-    fresh = cs.certificates(cluster.bundle(V1))[0]
+    await replica.manager.sync_secret()
+    fresh = cs.load_certificates(cluster.bundle(V1))[0]
     replica.published[-1].leaf.verify_directly_issued_by(fresh)
     assert cluster.bundle(V1) == cluster.bundle(V2)
 
 
-async def test_an_authority_that_is_known_goes_on_signing_while_api_services_cannot_be_written(
+async def test_a_published_ca_goes_on_signing_while_api_services_cannot_be_written(
     replica: Replica, cluster: Cluster, session: Session
 ) -> None:
-    await replica.manager.keep()
+    await replica.manager.sync_secret()
     later(session, 61 * DAY)
     cluster.faults[f"{SERVICES}/{V2}"] = 403
     with pytest.raises(Forbidden):
-        await replica.manager.keep()
+        await replica.manager.sync_secret()
     assert len(replica.published) == 2
 
 
@@ -232,38 +226,38 @@ async def test_an_api_service_that_cert_manager_keeps_is_left_alone(
     replica: Replica, cluster: Cluster, annotation: str
 ) -> None:
     cluster.register(V2, annotations={annotation: "ns/name"})
-    await replica.manager.keep()
+    await replica.manager.sync_secret()
     assert cluster.bundle(V2) == ""
 
 
-async def test_an_api_service_of_somebody_else_is_left_alone(replica: Replica, cluster: Cluster) -> None:
+async def test_an_api_service_of_another_service_is_left_alone(replica: Replica, cluster: Cluster) -> None:
     cluster.register(V2, service="prometheus-adapter", caBundle="b3RoZXI=")
-    await replica.manager.keep()
+    await replica.manager.sync_secret()
     assert cluster.bundle(V2) == "other"
 
 
 async def test_a_local_api_service_is_left_alone(replica: Replica, cluster: Cluster) -> None:
     cluster.put(f"{SERVICES}/{V2}", {"spec": {"group": "x"}})
-    await replica.manager.keep()
+    await replica.manager.sync_secret()
     assert "caBundle" not in cluster.objects[f"{SERVICES}/{V2}"]["spec"]
 
 
-async def test_a_bundle_that_somebody_changed_is_put_right(replica: Replica, cluster: Cluster) -> None:
+async def test_a_ca_bundle_changed_by_others_is_restored(replica: Replica, cluster: Cluster) -> None:
     cluster.register(V2, caBundle="b3RoZXI=")
-    await replica.manager.keep()
+    await replica.manager.sync_secret()
     assert cluster.bundle(V2) == cluster.secret("ca.crt")
 
 
-async def test_skipping_verification_ends_where_a_bundle_is_given(replica: Replica, cluster: Cluster) -> None:
+async def test_writing_the_ca_bundle_removes_insecure_skip_tls_verify(replica: Replica, cluster: Cluster) -> None:
     cluster.register(V2, insecureSkipTLSVerify=True, groupPriorityMinimum=100)
-    await replica.manager.keep()
+    await replica.manager.sync_secret()
     spec = cluster.objects[f"{SERVICES}/{V2}"]["spec"]
     assert "insecureSkipTLSVerify" not in spec
     assert spec["groupPriorityMinimum"] == 100
 
 
 async def test_api_services_that_are_not_installed_are_no_error(replica: Replica) -> None:
-    await replica.manager.keep()
+    await replica.manager.sync_secret()
     assert replica.manager.check() is None
 
 
@@ -280,14 +274,14 @@ async def test_an_api_service_changed_meanwhile_is_a_conflict_not_an_overwrite(
 
     monkeypatch.setattr(session, "request", raced)
     with pytest.raises(Conflict):
-        await replica.manager.keep()
+        await replica.manager.sync_secret()
     assert cluster.bundle(V2) == "other"
 
 
 # --- running
 
 
-async def test_failures_are_counted_and_tried_again_ever_later_and_nothing_served_is_lost(
+async def test_failures_are_counted_and_retried_with_backoff_and_the_certificate_in_use_stays(
     replica: Replica, cluster: Cluster
 ) -> None:
     cluster.faults[SECRET] = 500
@@ -304,7 +298,7 @@ async def test_failures_are_counted_and_tried_again_ever_later_and_nothing_serve
 
 
 @pytest.mark.parametrize("fault", [401, 403, 409, 422, 429, 500, 503])
-async def test_no_answer_of_the_api_server_ends_the_keeping(replica: Replica, cluster: Cluster, fault: int) -> None:
+async def test_no_answer_of_the_api_server_ends_the_manager(replica: Replica, cluster: Cluster, fault: int) -> None:
     cluster.faults[SECRETS] = fault
     await replica.run(rounds=2)
     del cluster.faults[SECRETS]
@@ -312,8 +306,8 @@ async def test_no_answer_of_the_api_server_ends_the_keeping(replica: Replica, cl
     assert len(replica.published) == 1
 
 
-async def test_the_moments_of_expiry_are_exposed(replica: Replica) -> None:
-    await replica.manager.keep()
+async def test_expiry_times_are_exposed_as_metrics(replica: Replica) -> None:
+    await replica.manager.sync_secret()
     found = {
         name: replica.metrics.registry.get_sample_value(
             "effective_load_certificate_expiry_timestamp_seconds", {"certificate": name}
@@ -331,19 +325,17 @@ async def test_the_moments_of_expiry_are_exposed(replica: Replica) -> None:
 class Files:
     certificate: Path
     key: Path
-    authority: Path
 
     def write(self, authority: trustme.CA) -> KeyPair:
         leaf = authority.issue_cert("effective-load.adapter.svc")
         self.key.write_bytes(leaf.private_key_pem.bytes())
         self.certificate.write_bytes(leaf.cert_chain_pems[0].bytes())
-        self.authority.write_bytes(authority.cert_pem.bytes())
         return KeyPair(self.certificate.read_text(), self.key.read_text())
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> Files:
-    return Files(tmp_path / "tls.crt", tmp_path / "tls.key", tmp_path / "ca.crt")
+    return Files(tmp_path / "tls.crt", tmp_path / "tls.key")
 
 
 @pytest.fixture
@@ -362,24 +354,24 @@ async def test_given_files_are_served_and_no_secret_is_touched(given: Replica, f
 
 async def test_changed_files_are_published(given: Replica, files: Files) -> None:
     first = files.write(trustme.CA())
-    await given.manager.look()
+    await given.manager.sync_files()
     second = files.write(trustme.CA())
-    await given.manager.look()
+    await given.manager.sync_files()
     assert given.published == [first, second]
 
 
 async def test_a_key_that_is_one_step_behind_its_certificate_is_waited_for(given: Replica, files: Files) -> None:
     first = files.write(trustme.CA())
-    await given.manager.look()
+    await given.manager.sync_files()
     old_key = files.key.read_bytes()
     second = files.write(trustme.CA())
     new_key = files.key.read_bytes()
     files.key.write_bytes(old_key)
     with pytest.raises(CertificateError):
-        await given.manager.look()
+        await given.manager.sync_files()
     assert given.manager.current == first
     files.key.write_bytes(new_key)
-    await given.manager.look()
+    await given.manager.sync_files()
     assert given.manager.current == second
 
 
@@ -392,16 +384,3 @@ async def test_files_that_are_broken_or_gone_change_nothing(given: Replica, file
     files.key.unlink()
     await given.run(rounds=3)
     assert given.published == [pair]
-
-
-async def test_the_authority_of_given_files_is_announced_where_it_is_given(
-    session: Session, files: Files, cluster: Cluster
-) -> None:
-    cluster.register(V2)
-    files.write(trustme.CA())
-    replica = Replica(
-        session,
-        dataclasses.replace(OPTIONS, certificate=files.certificate, key=files.key, authority=files.authority),
-    )
-    await replica.manager.look()
-    assert cluster.bundle(V2) == files.authority.read_text()

@@ -1,4 +1,4 @@
-"""The snapshot, ordered for requests: policies by namespace, and the names of all metrics there are."""
+"""Indexes a snapshot for requests: policies by namespace, names of all metrics."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -6,25 +6,25 @@ from functools import cached_property
 from adapter.snapshot import Key, PolicyView, Snapshot
 
 
-class Directory:
-    """What one snapshot holds, by what requests ask for. Built lazily, thrown away with its snapshot."""
+class SnapshotIndex:
+    """Indexes of one snapshot, built on first use."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
 
     @cached_property
     def _by_namespace(self) -> Mapping[str, tuple[PolicyView, ...]]:
-        found: dict[str, list[PolicyView]] = {}
+        by_namespace: dict[str, list[PolicyView]] = {}
         for key, view in sorted(self.snapshot.policies.items()):
-            found.setdefault(key.namespace, []).append(view)
-        return {namespace: tuple(views) for namespace, views in found.items()}
+            by_namespace.setdefault(key.namespace, []).append(view)
+        return {namespace: tuple(views) for namespace, views in by_namespace.items()}
 
     def policies(self, namespace: str) -> tuple[PolicyView, ...]:
         """The namespace's policies, by name."""
         return self._by_namespace.get(namespace, ())
 
     def policy(self, namespace: str, name: str) -> PolicyView | None:
-        """The policy of that name."""
+        """The policy of that name, None if there is none."""
         return self.snapshot.policies.get(Key(namespace, name))
 
     @cached_property

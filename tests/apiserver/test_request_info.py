@@ -1,4 +1,4 @@
-"""What a request line means: paths, encodings, selectors, and the right it takes."""
+"""Request targets: paths, encodings, selectors, and the attributes to authorize."""
 
 from urllib.parse import quote, urlencode
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.apiserver.routes import Attributes, Kind, route
+from adapter.apiserver.request_info import Attributes, RequestKind, parse_target
 from adapter.kube.selectors import LabelSelector, Operator, Requirement
 
 BASE = "/apis/custom.metrics.k8s.io/v1beta2"
@@ -41,17 +41,17 @@ selectors = st.builds(lambda found: LabelSelector(tuple(sorted(found))), st.sets
     [
         (
             f"{BASE}/namespaces/default/pods/%2A/eff?labelSelector=app%3Dweb%2Ctier.example.com%2Fx%3Da",
-            Kind.PODS,
+            RequestKind.PODS,
             Attributes("get", "custom.metrics.k8s.io", "v1beta2", "pods", "eff", "*", "default"),
         ),
         (
             f"{BASE}/namespaces/default/services/web/objm",
-            Kind.TARGET,
+            RequestKind.TARGET,
             Attributes("get", "custom.metrics.k8s.io", "v1beta2", "services", "objm", "web", "default"),
         ),
         (
             f"{BASE}/namespaces/shop/watermarkpolicies.effective-load.io/checkout/desired_replicas",
-            Kind.POLICY,
+            RequestKind.POLICY,
             Attributes(
                 "get",
                 "custom.metrics.k8s.io",
@@ -64,58 +64,58 @@ selectors = st.builds(lambda found: LabelSelector(tuple(sorted(found))), st.sets
         ),
         (
             f"{BASE}/namespaces/default/metrics/nsm",
-            Kind.TARGET,
+            RequestKind.TARGET,
             Attributes("get", "custom.metrics.k8s.io", "v1beta2", "metrics", "", "nsm", "default"),
         ),
         (
             f"{BASE}/nodes/n1/load",
-            Kind.TARGET,
+            RequestKind.TARGET,
             Attributes("get", "custom.metrics.k8s.io", "v1beta2", "nodes", "load", "n1", ""),
         ),
         (
             f"{EXTERNAL}/namespaces/default/soa_effective_load?labelSelector=app%3Dweb%2Cservice%3Dcom.foo.Bar",
-            Kind.EXTERNAL,
+            RequestKind.EXTERNAL,
             Attributes("list", "external.metrics.k8s.io", "v1beta1", "soa_effective_load", "", "", "default"),
         ),
-        ("/apis", Kind.GROUPS, Attributes(path="/apis")),
-        ("/apis/", Kind.GROUPS, Attributes(path="/apis")),
-        ("/apis/custom.metrics.k8s.io", Kind.GROUP, Attributes(path="/apis/custom.metrics.k8s.io")),
-        (f"{BASE}?timeout=32s", Kind.RESOURCES, Attributes(path=BASE)),
-        ("/openapi/v3", Kind.OPENAPI, Attributes(path="/openapi/v3")),
-        ("/version", Kind.VERSION, Attributes(path="/version")),
-        ("/livez/ping?verbose", Kind.HEALTH, Attributes(path="/livez/ping")),
-        ("/", Kind.OTHER, Attributes(path="/")),
+        ("/apis", RequestKind.GROUPS, Attributes(path="/apis")),
+        ("/apis/", RequestKind.GROUPS, Attributes(path="/apis")),
+        ("/apis/custom.metrics.k8s.io", RequestKind.GROUP, Attributes(path="/apis/custom.metrics.k8s.io")),
+        (f"{BASE}?timeout=32s", RequestKind.RESOURCES, Attributes(path=BASE)),
+        ("/openapi/v3", RequestKind.OPENAPI, Attributes(path="/openapi/v3")),
+        ("/version", RequestKind.VERSION, Attributes(path="/version")),
+        ("/livez/ping?verbose", RequestKind.HEALTH, Attributes(path="/livez/ping")),
+        ("/", RequestKind.OTHER, Attributes(path="/")),
     ],
 )
-def test_a_target_tells_what_is_asked_and_the_right_it_takes(target: str, kind: Kind, attributes: Attributes) -> None:
-    found = route(target)
-    assert (found.kind, found.attributes, found.fault) == (kind, attributes, None)
+def test_a_target_yields_its_kind_and_attributes(target: str, kind: RequestKind, attributes: Attributes) -> None:
+    found = parse_target(target)
+    assert (found.kind, found.attributes, found.error) == (kind, attributes, None)
 
 
 def test_a_namespace_metric_keeps_its_name() -> None:
-    assert route(f"{BASE}/namespaces/default/metrics/nsm").metric == "nsm"
+    assert parse_target(f"{BASE}/namespaces/default/metrics/nsm").metric == "nsm"
 
 
 def test_an_external_metric_is_the_resource_of_its_route() -> None:
-    found = route(f"{EXTERNAL}/namespaces/default/depth")
+    found = parse_target(f"{EXTERNAL}/namespaces/default/depth")
     assert (found.metric, found.namespace, found.name) == ("depth", "default", "")
 
 
 def test_a_plus_in_a_query_is_a_space() -> None:
-    found = route(f"{BASE}/namespaces/d/pods/%2A/eff?metricLabelSelector=k+in+%28x1%2Cy1%29%2Czone%3Da")
+    found = parse_target(f"{BASE}/namespaces/d/pods/%2A/eff?metricLabelSelector=k+in+%28x1%2Cy1%29%2Czone%3Da")
     assert found.series is not None
     assert found.series.matches({"k": "y1", "zone": "a"})
     assert not found.series.matches({"k": "z1", "zone": "a"})
 
 
 def test_a_plus_in_a_path_is_a_plus() -> None:
-    assert route(f"{BASE}/namespaces/d/pods/%2A/a+b").metric == "a+b"
+    assert parse_target(f"{BASE}/namespaces/d/pods/%2A/a+b").metric == "a+b"
 
 
 @pytest.mark.parametrize("query", ["", "?labelSelector=", "?labelSelector=&metricLabelSelector="])
 def test_an_absent_or_empty_selector_selects_everything(query: str) -> None:
-    found = route(f"{BASE}/namespaces/d/pods/%2A/eff{query}")
-    assert (found.labels, found.series, found.fault) == (None, None, None)
+    found = parse_target(f"{BASE}/namespaces/d/pods/%2A/eff{query}")
+    assert (found.labels, found.series, found.error) == (None, None, None)
 
 
 @given(st.lists(metric_names, min_size=3, max_size=3), selectors, selectors)
@@ -125,17 +125,17 @@ def test_any_names_and_selectors_survive_the_encoding_of_the_aggregator(
     namespace, name, metric = parts
     path = "/".join(quote(part, safe="") for part in ("namespaces", namespace, "pods", name, metric))
     query = urlencode({"labelSelector": str(labels), "metricLabelSelector": str(series)})
-    found = route(f"{BASE}/{path}?{query}")
-    assert found.fault is None
+    found = parse_target(f"{BASE}/{path}?{query}")
+    assert found.error is None
     assert (found.namespace, found.name, found.metric) == (namespace, name, metric)
     assert (found.labels, found.series) == (labels, series)
 
 
 @given(st.text(st.characters(codec="utf-8")))
-def test_no_target_whatever_makes_the_parser_fail(text: str) -> None:
+def test_no_target_makes_the_parser_fail(text: str) -> None:
     for target in (text, f"/{text}", f"{BASE}/{text}", f"{BASE}/namespaces/d/pods/p/m?{text}"):
-        found = route(target)
-        assert found.fault is None or found.fault.code in {400, 405}
+        found = parse_target(target)
+        assert found.error is None or found.error.code in {400, 405}
         assert found.attributes.path or found.attributes.resource
 
 
@@ -161,19 +161,19 @@ def test_no_target_whatever_makes_the_parser_fail(text: str) -> None:
         (f"{BASE}/namespaces/d/pods/%2A/eff?watch=true", 405, "watch"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_sentence(target: str, code: int, says: str) -> None:
-    fault = route(target).fault
+def test_an_invalid_target_has_an_error_message(target: str, code: int, says: str) -> None:
+    fault = parse_target(target).error
     assert fault is not None
     assert fault.code == code
     assert says in fault.message
 
 
 def test_a_bad_selector_still_needs_the_right_to_the_metric() -> None:
-    found = route(f"{BASE}/namespaces/d/pods/%2A/eff?labelSelector=a+b")
+    found = parse_target(f"{BASE}/namespaces/d/pods/%2A/eff?labelSelector=a+b")
     assert found.attributes.resource == "pods"
 
 
 def test_a_health_path_cannot_be_smuggled_into_another() -> None:
-    assert route("/livez/../apis").kind is not Kind.HEALTH
-    assert route("/livez%2f..%2fapis").kind is not Kind.HEALTH
-    assert route("/livez/a/b").kind is not Kind.HEALTH
+    assert parse_target("/livez/../apis").kind is not RequestKind.HEALTH
+    assert parse_target("/livez%2f..%2fapis").kind is not RequestKind.HEALTH
+    assert parse_target("/livez/a/b").kind is not RequestKind.HEALTH

@@ -1,104 +1,10 @@
-"""The API server's clock, slices, single flights."""
+"""One request at a time per key."""
 
 import asyncio
-import email.utils
-import gc
-import weakref
 
 import pytest
 
-from adapter.kube.session import ServerClock
 from adapter.runtime.single_flight import SingleFlight
-from adapter.runtime.slices import freeze_live_objects
-
-
-class Hands:
-    """A clock to turn by hand."""
-
-    def __init__(self, monotonic: float = 100.0, wall: float = 1_000_000.0) -> None:
-        self.monotonic = monotonic
-        self.wall = wall
-
-    def clock(self) -> ServerClock:
-        return ServerClock(lambda: self.monotonic, lambda: self.wall)
-
-    def pass_(self, seconds: float) -> None:
-        self.monotonic += seconds
-        self.wall += seconds
-
-
-def date(seconds: float) -> str:
-    return email.utils.formatdate(seconds, usegmt=True)
-
-
-class TestServerClock:
-    def test_until_the_server_was_heard_this_machine_s_clock_counts(self) -> None:
-        hands = Hands()
-        clock = hands.clock()
-        hands.pass_(7)
-        assert clock.now() == 1_000_007
-        assert clock.skew == 0.0
-
-    def test_it_follows_the_server_s_clock_and_runs_on_between_answers(self) -> None:
-        hands = Hands()
-        clock = hands.clock()
-        clock.observe(date(2_000_000))
-        hands.pass_(10)
-        assert clock.now() == 2_000_010.5  # a header is half a second behind on average
-
-    def test_the_skew_says_how_far_this_machine_is_ahead(self) -> None:
-        hands = Hands()
-        clock = hands.clock()
-        clock.observe(date(1_000_000 - 60))
-        assert clock.skew == 59.5
-
-    def test_this_machine_s_clock_may_be_set_without_effect(self) -> None:
-        hands = Hands()
-        clock = hands.clock()
-        clock.observe(date(2_000_000))
-        hands.wall += 86_400
-        assert clock.now() == 2_000_000.5
-
-    def test_one_wrong_header_among_many_does_not_move_it(self) -> None:
-        hands = Hands()
-        clock = hands.clock()
-        for second in range(9):
-            clock.observe(date(2_000_000 + second) if second != 4 else date(5_000_000))
-            hands.pass_(1)
-        assert abs(clock.now() - 2_000_009.5) < 0.001
-
-    def test_a_server_whose_clock_was_set_is_followed_once_most_answers_agree(self) -> None:
-        hands = Hands()
-        clock = hands.clock()
-        for _ in range(15):
-            clock.observe(date(2_000_000))
-        for _ in range(8):
-            clock.observe(date(3_000_000))
-        assert clock.now() == 3_000_000.5
-
-    @pytest.mark.parametrize("header", ["", "yesterday", "Sat, 99 Nov 2026 00:00:00 GMT"])
-    def test_an_unreadable_header_is_passed_over(self, header: str) -> None:
-        clock = Hands().clock()
-        clock.observe(header)
-        assert clock.now() == 1_000_000
-
-
-class TestSparing:
-    def test_what_lives_is_spared_full_passes_and_freed_as_ever(self) -> None:
-        class Node:
-            pass
-
-        kept, dropped = Node(), Node()
-        gone = weakref.ref(dropped)
-        before = gc.get_freeze_count()
-        freeze_live_objects()
-        try:
-            assert gc.get_freeze_count() > before
-            assert not any(one is kept for one in gc.get_objects())
-            del dropped
-            assert gone() is None
-        finally:
-            gc.unfreeze()
 
 
 class Question:

@@ -1,4 +1,4 @@
-"""What is served on pods: own values, stand-ins for pods that are out, and the settings' queries."""
+"""Pods metrics: measured values, values for pulled-out pods, and the settings' queries."""
 
 import math
 from fractions import Fraction
@@ -25,7 +25,7 @@ from harness.snapshots import (
     snapshot,
     view,
 )
-from tests.apiserver.asking import CUSTOM, PODS, ask, items
+from tests.apiserver.metric_requests import CUSTOM, PODS, ask, items
 
 OUT = PodState.PULLED_OUT
 
@@ -213,7 +213,7 @@ async def test_a_query_without_an_answer_or_with_an_old_one_is_a_503_that_says_w
     assert (error.code, says in error.message) == (503, True)
 
 
-async def test_a_poll_that_failed_takes_nothing_away_before_the_points_are_too_old() -> None:
+async def test_a_failed_poll_changes_nothing_until_the_points_are_too_old() -> None:
     failed = "Prometheus main: connection refused"
     picture = asked(series(100, pod="p1"), series(5, at=NOW - 91, pod="p2"), error=failed)
     assert await values(picture, f"{PODS}/requests") == {"p1": "100m"}

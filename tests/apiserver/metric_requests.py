@@ -1,11 +1,11 @@
-"""Ask the picture without a network: a target goes in, JSON or a StatusError comes out."""
+"""Metric requests without a network: a target in, JSON or a StatusError out."""
 
 from typing import Any
 
 import msgspec
 
 from adapter.apiserver.provider import MetricsProvider
-from adapter.apiserver.routes import Kind, route
+from adapter.apiserver.request_info import RequestKind, parse_target
 from adapter.load.assessment import Assessment, Decision, Verdict
 from adapter.load.metric_value import shape
 from adapter.load.spec import Bounds, Scale
@@ -24,7 +24,7 @@ PODS = f"{CUSTOM}/pods/%2A"
 
 
 def seven(_assessment: Assessment, scale: Scale, _bounds: Bounds, _now: float) -> Decision:
-    """Decides for seven pods, whatever the load."""
+    """Decides for seven pods, whatever the assessment."""
     return Decision(
         desired=7,
         served=shape(7, scale.status_replicas),
@@ -49,9 +49,9 @@ async def ask(
     answers = MetricsProvider(
         picture, scales or StubScales(), lambda _: stale, lambda: FILLING, lambda: now, decide=decide
     )
-    asked = route(target)
-    assert asked.fault is None, asked.fault
-    body = await (answers.external(asked) if asked.kind is Kind.EXTERNAL else answers.custom(asked))
+    asked = parse_target(target)
+    assert asked.error is None, asked.error
+    body = await (answers.external(asked) if asked.kind is RequestKind.EXTERNAL else answers.custom(asked))
     return msgspec.json.decode(body)
 
 

@@ -1,4 +1,4 @@
-"""An API server that reviews, and may be slow about what a test says."""
+"""A fake API server for reviews, which a test can slow down."""
 
 import asyncio
 import contextlib
@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from adapter.apiserver.reviews import Reviews
+from adapter.apiserver.reviews import ReviewClient
 from adapter.kube.errors import Unreachable
 from adapter.kube.session import ApiResponse
 
 
 class Reviewer:
-    """Allows everything, unless told otherwise, and knows the tokens that begin with `good`.
+    """Allows everything unless a test changes that, and accepts tokens that begin with `good`.
 
     Reviews of which `slow` is true wait for `go`.
     """
@@ -30,11 +30,11 @@ class Reviewer:
         self._changed = asyncio.Condition()
 
     @property
-    def client(self) -> Reviews:
-        return Reviews(self)
+    def client(self) -> ReviewClient:
+        return ReviewClient(self)
 
     def by_user(self) -> Counter[str]:
-        """How many reviews were asked for each user."""
+        """The number of reviews per user."""
         return Counter(spec.get("user", "") for spec in self.asked)
 
     def now(self) -> float:
@@ -72,14 +72,14 @@ class Reviewer:
 
 
 async def begun(*tasks: "asyncio.Task[Any]") -> None:
-    """Let tasks run as far as they get without an answer from outside."""
+    """Let tasks run until they wait for an answer."""
     for _ in range(20):
         await asyncio.sleep(0)
     assert tasks
 
 
 async def ended(*tasks: "asyncio.Task[Any]") -> list[Any]:
-    """Results of tasks, errors among them, within a time that a hang exceeds."""
+    """Results and errors of the tasks, within a time limit."""
     async with asyncio.timeout(30):
         return await asyncio.gather(*tasks, return_exceptions=True)
 

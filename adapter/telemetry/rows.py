@@ -1,19 +1,20 @@
-"""The series of each policy."""
+"""The rows behind the series of each policy and of each service of a registry, and their gauge families."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from adapter.telemetry.families import Family, Values
+from adapter.telemetry.families import Family, LabelledValues
 
-PLACE = ("namespace", "policy")
+POLICY_LABELS = ("namespace", "policy")
+REGISTRY_LABELS = ("registry", "registry_namespace", "group", "service")
 VERDICTS = ("Above", "Inside", "Below", "Error")
 MODES = ("Active", "Observe", "Paused", "Held")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricRow:
-    """One metric of a policy, in the metric's own unit (cores, bytes, a ratio); None where there is no value."""
+    """One metric of a policy, in the metric's unit (cores, bytes, a ratio); None: no value."""
 
     name: str
     effective: float | None = None
@@ -25,11 +26,10 @@ class MetricRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRow:
-    """A policy as its series show it.
+    """The values of a policy's series.
 
-    `swallowed` is None where the HPA has no tolerance that could swallow anything. `decision_age` is in seconds.
-    `held_by` is empty where no stage held the count, `error` (a reason in one word) where there is none. `pods` is by
-    state, `conditions` by name.
+    `swallowed` is None if the HPA has no tolerance. `decision_age` is in seconds. `held_by` is empty if no stage
+    changed the count, `error` (a reason in one word) if there is none. `pods` is by state, `conditions` by name.
     """
 
     namespace: str
@@ -47,27 +47,46 @@ class PolicyRow:
     conditions: Mapping[str, bool] = field(default_factory=dict)
 
     @property
-    def place(self) -> tuple[str, ...]:
-        """The values of the labels in `PLACE`."""
+    def label_values(self) -> tuple[str, ...]:
+        """The values of POLICY_LABELS."""
         return self.namespace, self.policy
 
 
-def _of_metrics(pick: Callable[[MetricRow], float | None]) -> Callable[[PolicyRow], Values]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryRow:
+    """The values of a registry service's series: `age` of the last valid answer (seconds), instances by state."""
+
+    registry: str
+    registry_namespace: str
+    group: str
+    service: str
+    age: float | None = None
+    instances: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def label_values(self) -> tuple[str, ...]:
+        """The values of REGISTRY_LABELS."""
+        return self.registry, self.registry_namespace, self.group, self.service
+
+
+def _of_metrics(pick: Callable[[MetricRow], float | None]) -> Callable[[PolicyRow], LabelledValues]:
     return lambda row: [(metric.name, pick(metric)) for metric in row.metrics]
 
 
-def _one(pick: Callable[[PolicyRow], float | None]) -> Callable[[PolicyRow], Values]:
+def _one(pick: Callable[[PolicyRow], float | None]) -> Callable[[PolicyRow], LabelledValues]:
     return lambda row: (("", pick(row)),)
 
 
-def _flag(pick: Callable[[PolicyRow], str]) -> Callable[[PolicyRow], Values]:
+def _flag(pick: Callable[[PolicyRow], str]) -> Callable[[PolicyRow], LabelledValues]:
     return lambda row: ((pick(row), 1.0),) if pick(row) else ()
 
 
 _P = "effective_load_policy_"
-_family = partial(Family, PLACE)
+_R = "effective_load_registry_"
+_family = partial(Family, POLICY_LABELS)
+_registry_family = partial(Family, REGISTRY_LABELS)
 
-FAMILIES: tuple[Family[PolicyRow], ...] = (
+POLICY_FAMILIES: tuple[Family[PolicyRow], ...] = (
     _family(
         f"{_P}effective",
         "Usage of the pods that serve, in the metric's unit",
@@ -113,4 +132,19 @@ FAMILIES: tuple[Family[PolicyRow], ...] = (
         lambda r: [(name, float(value)) for name, value in r.conditions.items()],
     ),
     _family(f"{_P}error", "1 for the reason the policy has no answer", "reason", _flag(lambda r: r.error)),
+)
+
+REGISTRY_FAMILIES: tuple[Family[RegistryRow], ...] = (
+    _registry_family(
+        f"{_R}roster_age_seconds",
+        "Time since the registry last gave a valid answer about the service",
+        "",
+        lambda row: (("", row.age),),
+    ),
+    _registry_family(
+        f"{_R}instances",
+        "Instances in the last valid answer by what they say of themselves: in, out, unhealthy",
+        "state",
+        lambda row: row.instances.items(),
+    ),
 )

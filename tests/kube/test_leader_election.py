@@ -253,7 +253,7 @@ def test_a_right_that_lacks_is_complained_of_once() -> None:
     structlog.reset_defaults()
     with capture_logs() as logs:
         run(scenario())
-    assert [entry["error"] for entry in logs if entry["event"] == "the lease cannot be asked for"] == [
+    assert [entry["error"] for entry in logs if entry["event"] == "the lease cannot be requested"] == [
         "403 Forbidden: may not POST"
     ]
 

@@ -8,16 +8,16 @@ import trustme
 
 from tests.apiserver.conftest import Service
 
-Wire = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 PATIENCE = 30
 
 
-async def opened(service: Service, leaf: trustme.LeafCert | None = None, *, source: str = "127.0.0.1") -> Wire:
+async def opened(service: Service, leaf: trustme.LeafCert | None = None, *, source: str = "127.0.0.1") -> Streams:
     """A TLS connection to the API port."""
     return await connected(service.server.port, service.context(leaf), source=source)
 
 
-async def connected(port: int, context: ssl.SSLContext | None = None, *, source: str = "127.0.0.1") -> Wire:
+async def connected(port: int, context: ssl.SSLContext | None = None, *, source: str = "127.0.0.1") -> Streams:
     """A connection from this address; plain without a context."""
     return await asyncio.open_connection(
         "127.0.0.1",
@@ -30,7 +30,7 @@ async def connected(port: int, context: ssl.SSLContext | None = None, *, source:
 
 
 async def within(awaitable: Awaitable[bytes]) -> bytes:
-    """What comes, before the test gives up; nothing where the connection was reset."""
+    """The awaited bytes within a time limit; empty if the connection was reset."""
     async with asyncio.timeout(PATIENCE):
         try:
             return await awaitable
@@ -38,8 +38,8 @@ async def within(awaitable: Awaitable[bytes]) -> bytes:
             return b""
 
 
-async def asked(wire: Wire, request: bytes) -> bytes:
-    """The head of the answer; empty where the connection was ended instead."""
+async def asked(wire: Streams, request: bytes) -> bytes:
+    """The head of the answer; empty if the connection was closed instead."""
     reader, writer = wire
     writer.write(request)
     try:
@@ -51,11 +51,11 @@ async def asked(wire: Wire, request: bytes) -> bytes:
     return head
 
 
-async def is_ended(wire: Wire) -> bool:
+async def is_ended(wire: Streams) -> bool:
     """Waits until the other end closes the connection."""
     return await within(wire[0].read()) == b""
 
 
-def drop(*wires: Wire) -> None:
+def drop(*wires: Streams) -> None:
     for _, writer in wires:
         writer.transport.abort()

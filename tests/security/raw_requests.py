@@ -1,4 +1,4 @@
-"""Requests byte by byte, as no client library would send them."""
+"""Raw requests that no client library would send."""
 
 import asyncio
 import re
@@ -6,15 +6,15 @@ from collections.abc import Iterable
 
 import trustme
 
-from tests.apiserver.asking import POLICY
 from tests.apiserver.conftest import Service
+from tests.apiserver.metric_requests import POLICY
 
 METRIC = f"{POLICY}/effective_cpu"
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) [A-Za-z -]+\r\n")  # it follows the body before it without a break
 
 
 def head(target: str, *fields: str, method: str = "GET", version: str = "HTTP/1.1") -> bytes:
-    """A request's head; each field as it goes out."""
+    """A request head with exactly these fields."""
     return "\r\n".join([f"{method} {target} {version}", "Host: x", *fields, "", ""]).encode("latin-1")
 
 
@@ -24,7 +24,7 @@ def as_proxy(*fields: str, user: str = "bob") -> tuple[str, ...]:
 
 
 async def exchanged(service: Service, leaf: trustme.LeafCert | None, sent: bytes) -> bytes:
-    """All that comes back on a connection of its own until the server has closed it, or has been still for a while."""
+    """All bytes received on a new connection until the server closes it or is silent for a while."""
     reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port, ssl=service.context(leaf))
     found = b""
     try:
@@ -40,10 +40,10 @@ async def exchanged(service: Service, leaf: trustme.LeafCert | None, sent: bytes
 
 
 async def statuses(service: Service, leaf: trustme.LeafCert | None, sent: bytes) -> list[int]:
-    """The codes of all answers on one connection, of which the last request has to end it."""
+    """The status codes of all answers on one connection, which the last request has to end."""
     return [int(code) for code in _STATUS.findall(await exchanged(service, leaf, sent))]
 
 
 def reviewed(service: Service, kind: str = "resourceAttributes") -> Iterable[dict[str, str]]:
-    """What the API server was asked whether it is allowed."""
+    """The attributes of all SubjectAccessReviews."""
     return [body["spec"][kind] for path, body in service.cluster.bodies if kind in body.get("spec", {})]

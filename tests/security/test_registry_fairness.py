@@ -1,4 +1,4 @@
-"""A namespace whose services the registry answers slowly, or never, keeps no other namespace's services waiting."""
+"""A namespace whose services the registry answers slowly or never does not delay other namespaces."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ FOLLOWED = dict.fromkeys(OURS, "shop") | dict.fromkeys(THEIRS, "evil")
 
 
 class Registry:
-    """Answers our services at once, theirs after so many seconds; remembers when it was asked about which."""
+    """Answers our services at once and theirs after a delay; records the time of each query."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -69,7 +69,7 @@ async def following(seconds: float, kind: str = "HTTP") -> AsyncIterator[tuple[R
 
 
 @pytest.mark.parametrize(("kind", "seconds"), [("HTTP", 0.45), ("HTTP", 20.0), ("Polaris", 3.0)])
-async def test_the_others_are_asked_about_once_in_an_interval(kind: str, seconds: float) -> None:
+async def test_other_services_are_polled_once_per_interval(kind: str, seconds: float) -> None:
     async with following(seconds, kind) as (registry, _, rosters):
         await asyncio.sleep(6 * INTERVAL)
         now = asyncio.get_running_loop().time()
@@ -81,7 +81,7 @@ async def test_the_others_are_asked_about_once_in_an_interval(kind: str, seconds
             assert found.error is None
 
 
-async def test_a_new_service_of_another_namespace_is_asked_about_soon() -> None:
+async def test_a_new_service_of_another_namespace_is_polled_soon() -> None:
     async with following(3.0) as (registry, source, rosters):
         await asyncio.sleep(INTERVAL)
         rosters.follow({**FOLLOWED, ServiceKey("own", "new"): "cart"})

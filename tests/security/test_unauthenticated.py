@@ -1,4 +1,4 @@
-"""Whoever shows no credentials is told so, and nothing else of the request is read, matched or kept."""
+"""Requests without credentials get a 401, and nothing of them is parsed or cached."""
 
 import asyncio
 import statistics
@@ -13,21 +13,21 @@ import trustme
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from adapter.apiserver import handler as handler_module
-from adapter.apiserver import routes
+from adapter.apiserver import request_info
 from adapter.apiserver.handler import Handler
-from adapter.apiserver.routes import route
+from adapter.apiserver.request_info import parse_target
 from adapter.kube import selectors
-from tests.apiserver.asking import CUSTOM
 from tests.apiserver.cluster import TOKENS
 from tests.apiserver.conftest import Answer, Service, as_user
-from tests.security.wire import METRIC
+from tests.apiserver.metric_requests import CUSTOM
+from tests.security.raw_requests import METRIC
 
 PODS = f"{CUSTOM}/pods/%2A/effective_cpu"
 LONG = 60_000
 
 
 def many(number: int) -> str:
-    """A selector that no other number gives, as long as a request line may be."""
+    """A selector unique to this number, as long as a request line may be."""
     return ",".join(f"l{number}-{index}" for index in range(LONG // 8))[:LONG]
 
 
@@ -44,7 +44,7 @@ TARGETS = {
 
 @dataclass
 class Request:
-    """As much of a request as the handler looks at."""
+    """The parts of a request that the handler reads."""
 
     raw_path: str
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -62,17 +62,17 @@ class Request:
 
 @pytest.fixture
 def handler(service: Service) -> Handler:
-    """The server's own, without a network before it."""
-    handle: Any = service.server._http.request_handler
+    """The server's handler, called without a network."""
+    handle: Any = service.server._connections.request_handler
     [found] = [cell.cell_contents for cell in handle.__closure__ if isinstance(cell.cell_contents, Handler)]
     return found
 
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What of targets was taken apart."""
+    """The targets and selectors that were parsed."""
     found: list[str] = []
-    segments, reader = routes._segments, selectors._Reader.__init__
+    segments, reader = request_info._segments, selectors._Reader.__init__
 
     def spied_path(path: str) -> tuple[str, ...]:
         found.append(path)
@@ -82,7 +82,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         found.append(text)
         reader(self, text)
 
-    monkeypatch.setattr(routes, "_segments", spied_path)
+    monkeypatch.setattr(request_info, "_segments", spied_path)
     monkeypatch.setattr(selectors._Reader, "__init__", spied_selector)
     return found
 
@@ -96,7 +96,9 @@ async def cost(handler: Handler, request: Any) -> float:
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS.keys())
-async def test_a_strangers_target_is_not_read(service: Service, read: list[str], target: Any) -> None:
+async def test_the_target_of_an_unauthenticated_request_is_not_parsed(
+    service: Service, read: list[str], target: Any
+) -> None:
     for method in ("GET", "POST"):
         answer = await service.ask(target(1), method=method)
         assert (answer.status, answer.json()["reason"]) == (401, "Unauthorized")
@@ -104,22 +106,22 @@ async def test_a_strangers_target_is_not_read(service: Service, read: list[str],
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS.keys())
-async def test_the_longest_target_of_a_stranger_costs_as_much_as_the_shortest(handler: Handler, target: Any) -> None:
+async def test_the_cost_of_an_unauthenticated_request_does_not_depend_on_its_target(
+    handler: Handler, target: Any
+) -> None:
     found = [await cost(handler, Request(target(number))) for number in range(15)]
     assert statistics.median(found) < 0.25  # ms; a selector took 35
 
 
-async def test_names_of_headers_without_number_cost_a_stranger_nothing_and_are_not_kept(
-    handler: Handler, service: Service
-) -> None:
+async def test_any_number_of_header_names_is_cheap_and_not_cached(handler: Handler, service: Service) -> None:
     requests = [Request("/", {f"X-A-{number}-{index}": "v" for index in range(2000)}) for number in range(15)]
     built = [Plain(one) for one in requests]
     assert statistics.median([await cost(handler, one) for one in built]) < 0.25  # ms; 1.2 before
-    assert service.server._authenticator._words._tells == {}
+    assert service.server._authenticator._identity_headers._known_names == {}
 
 
 class Plain:
-    """A request whose headers are made beforehand, as a parser has them."""
+    """A request with prepared headers, as from a parser."""
 
     def __init__(self, request: Request) -> None:
         self.raw_path, self.method, self.protocol = request.raw_path, request.method, None
@@ -127,7 +129,7 @@ class Plain:
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS.keys())
-async def test_nothing_of_strangers_stays_in_memory(handler: Handler, target: Any) -> None:
+async def test_unauthenticated_requests_leave_nothing_in_memory(handler: Handler, target: Any) -> None:
     await handler(Request(target(0)))  # type: ignore[arg-type]
     tracemalloc.start()
     try:
@@ -139,7 +141,7 @@ async def test_nothing_of_strangers_stays_in_memory(handler: Handler, target: An
         tracemalloc.stop()
 
 
-async def test_every_stranger_is_told_the_same(service: Service) -> None:
+async def test_every_401_has_the_same_body(service: Service) -> None:
     asked: list[dict[str, Any]] = [
         {"target": METRIC},
         {"target": "/nowhere"},
@@ -172,7 +174,7 @@ def told(answer: Answer) -> tuple[int, bytes, frozenset[tuple[str, str]]]:
         (f"{PODS}/{'a' * 3000}", 414, "at most 2048"),
     ],
 )
-async def test_who_is_known_and_may_is_told_what_is_too_long(
+async def test_an_authorized_request_is_answered_with_the_limit_that_it_exceeds(
     service: Service, proxy: trustme.LeafCert, target: str, code: int, says: str
 ) -> None:
     answer = await service.ask(target, leaf=proxy, headers=as_user())
@@ -188,36 +190,36 @@ async def test_a_selector_is_read_only_for_those_with_the_right_to_the_metric(
     assert not [one for one in read if "unheard-of" in one]
 
 
-async def test_long_targets_of_the_known_are_answered_and_not_kept(
+async def test_long_targets_of_authorized_requests_are_answered_and_not_cached(
     service: Service, proxy: trustme.LeafCert, handler: Handler
 ) -> None:
-    written = handler._answers._written
+    written = handler._provider._bodies
     selector = "%2C".join(f"l{number}%21%3Dv" for number in range(100))
     long = f"{METRIC}?metricLabelSelector={selector}"
     for target, is_kept in ((long, False), (f"{METRIC}?metricLabelSelector=a%21%3Db", True)):
         before = len(written)
         assert (await service.ask(target, leaf=proxy, headers=as_user())).status == 200
-        assert (target in routes._kept, len(written) - before) == (is_kept, int(is_kept))
+        assert (target in request_info._cache, len(written) - before) == (is_kept, int(is_kept))
 
 
-def test_what_is_kept_is_small_and_of_a_number() -> None:
+def test_the_cache_of_targets_is_bounded_and_holds_small_ones_only() -> None:
     for number in range(9000):
-        route(f"{PODS}?labelSelector=app%3Dweb-{number}")
-    assert len(routes._kept) <= 8192
-    assert max(map(len, routes._kept)) <= 512
+        parse_target(f"{PODS}?labelSelector=app%3Dweb-{number}")
+    assert len(request_info._cache) <= 8192
+    assert max(map(len, request_info._cache)) <= 512
 
 
-def test_routes_that_differ_only_in_what_they_select_differ_in_their_hash() -> None:
-    """4,096 of one hash made each look-up 4,096 comparisons."""
-    found = {hash(route(f"{METRIC}?metricLabelSelector=l%3D{number}")) for number in range(1000)}
+def test_targets_that_differ_only_in_their_selectors_differ_in_their_hash() -> None:
+    """4,096 targets with one hash made each look-up 4,096 comparisons."""
+    found = {hash(parse_target(f"{METRIC}?metricLabelSelector=l%3D{number}")) for number in range(1000)}
     assert len(found) > 990
 
 
-async def test_a_long_accept_is_read_and_not_kept(service: Service, proxy: trustme.LeafCert) -> None:
+async def test_a_long_accept_header_is_parsed_and_not_cached(service: Service, proxy: trustme.LeafCert) -> None:
     accept = ",".join(f"text/x-{number}" for number in range(500)) + ",*/*"
-    kept = handler_module._takes_json_kept.cache_info().currsize
+    kept = handler_module._accepts_json_cached.cache_info().currsize
     answer = await service.ask(METRIC, leaf=proxy, headers={**as_user(), "Accept": accept})
-    assert (answer.status, handler_module._takes_json_kept.cache_info().currsize) == (200, kept)
+    assert (answer.status, handler_module._accepts_json_cached.cache_info().currsize) == (200, kept)
 
 
 # --- tokens
@@ -237,7 +239,7 @@ async def test_a_token_that_is_too_long_is_not_reviewed(service: Service) -> Non
     assert reviews(service) == 0
 
 
-async def test_strangers_tokens_drive_no_good_one_out_of_what_is_remembered(service: Service) -> None:
+async def test_invalid_tokens_evict_no_valid_token_from_the_cache(service: Service) -> None:
     service.cluster.tokens["good"] = {"username": "bob"}
     assert (await service.ask(METRIC, headers=bearer("good"))).status == 200
     for first in range(0, 1100, 50):
@@ -247,7 +249,7 @@ async def test_strangers_tokens_drive_no_good_one_out_of_what_is_remembered(serv
     assert reviews(service) == seen
 
 
-async def test_a_token_that_was_good_lately_waits_for_no_stranger(service: Service) -> None:
+async def test_a_recently_valid_token_does_not_wait_for_unknown_ones(service: Service) -> None:
     service.cluster.tokens["good"] = {"username": "bob"}
     assert (await service.ask(METRIC, headers=bearer("good"))).status == 200
     service.monotonic.now += 11  # it has to be reviewed again
@@ -265,7 +267,7 @@ async def test_a_token_that_was_good_lately_waits_for_no_stranger(service: Servi
     await asyncio.gather(*strangers)
 
 
-async def test_only_so_many_unknown_tokens_wait_to_be_verified(service: Service) -> None:
+async def test_a_bounded_number_of_unknown_tokens_waits_for_review(service: Service) -> None:
     service.cluster.faults[TOKENS] = hold = asyncio.Event()
     strangers = [asyncio.create_task(service.ask(METRIC, headers=bearer(f"bad-{n}"))) for n in range(70)]
     done, _ = await asyncio.wait(strangers, timeout=30, return_when=asyncio.FIRST_COMPLETED)
@@ -276,7 +278,7 @@ async def test_only_so_many_unknown_tokens_wait_to_be_verified(service: Service)
     assert (codes.count(429), codes.count(401)) == (2, 68)
 
 
-async def test_why_a_token_cannot_be_verified_is_for_the_log(
+async def test_the_error_of_a_token_review_is_logged_and_not_answered(
     service: Service, capsys: pytest.CaptureFixture[str]
 ) -> None:
     service.cluster.faults[TOKENS] = 500

@@ -1,0 +1,352 @@
+"""Parses request targets into RequestInfo: the requested resource, its selectors, and the right that it requires.
+
+Parsing has two steps, both after authentication: `parse_path` yields the attributes to authorize, and `parse_target`,
+after authorization, the selectors too. Lengths are bounded, and only the results of small targets are cached.
+
+Rosters are PUT to `/registries/REGISTRY[/namespaces/NAMESPACE][/groups/GROUP]/services/SERVICE`, in this order, without
+the parts that the policy leaves empty. RBAC compares paths as text and knows one wildcard, a `*` at the end of a rule.
+So one spelling of each path is authorized, however a request spells it: each name is decoded and encoded again. No two
+targets share a spelling, and a name can neither end its segment nor look like a wildcard.
+"""
+
+import re
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import NamedTuple
+from urllib.parse import parse_qsl, quote, unquote
+
+from adapter.apiserver.status import StatusError, bad_request, not_allowed, not_found, too_long
+from adapter.kube.api import WATERMARK_POLICIES
+from adapter.kube.selectors import LabelSelector, SelectorError, is_small, parse_selector
+
+CUSTOM = "custom.metrics.k8s.io"
+EXTERNAL = "external.metrics.k8s.io"
+CUSTOM_VERSIONS = ("v1beta2", "v1beta1")
+"""Preferred first."""
+EXTERNAL_VERSIONS = ("v1beta1",)
+PODS_RESOURCE = "pods"
+POLICIES_RESOURCE = WATERMARK_POLICIES.name
+ALL_OBJECTS = "*"
+
+ROSTER_ROOT = "/registries/"
+_ROSTER_ADVICE = (
+    "a roster is PUT to /registries/REGISTRY/namespaces/NAMESPACE/groups/GROUP/services/SERVICE, without "
+    "/namespaces/NAMESPACE and /groups/GROUP where the policy names none, and without a query"
+)
+_PATH_CHARACTERS = "!$&'()+,;=:@"
+"""Characters of a path segment besides letters, digits and `-._~` (RFC 3986), without `*`, RBAC's wildcard."""
+
+MAX_QUERY = 32 * 1024
+"""Characters of a target's encoded query: enough for two selectors of many hundred values."""
+MAX_PATH = 2048
+"""Characters of a target's encoded path: enough for a namespace, a resource, a name and a metric."""
+_MAX_CACHED = 8192
+_MAX_PARAMETERS = 32
+_HEALTH = frozenset({"livez", "readyz", "healthz"})
+_METRIC_KINDS = frozenset({"policy", "pods", "target", "external"})
+_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
+
+class RequestKind(StrEnum):
+    """What a request asks for. Also label `resource_kind` of the request metric, so there are few values."""
+
+    HEALTH = "health"
+    VERSION = "version"
+    OPENAPI = "openapi"
+    GROUPS = "groups"
+    GROUP = "group"
+    RESOURCES = "resources"
+    POLICY = "policy"
+    PODS = "pods"
+    TARGET = "target"
+    EXTERNAL = "external"
+    REGISTRY = "registry"
+    OTHER = "other"
+
+
+class Attributes(NamedTuple):
+    """The attributes of a SubjectAccessReview: a resource, or (if `path` is set) a non-resource path."""
+
+    verb: str = "get"
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    name: str = ""
+    namespace: str = ""
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestInfo:
+    """A parsed request target.
+
+    `registry_group` is a service's group in its registry. `labels` selects objects (External: series), `series` the
+    series of an object; None selects everything. `error` is the answer to an authorized request whose target is
+    invalid; its attributes are still set, for authorization.
+    """
+
+    kind: RequestKind
+    attributes: Attributes
+    segments: tuple[str, ...] = ()
+    group: str = ""
+    version: str = ""
+    namespace: str = ""
+    resource: str = ""
+    name: str = ""
+    metric: str = ""
+    registry_group: str = ""
+    labels: LabelSelector | None = None
+    series: LabelSelector | None = None
+    error: StatusError | None = None
+    is_cacheable: bool = field(default=False, compare=False)
+    """Whether it is small enough for caches."""
+    _hash: int = field(init=False, compare=False, repr=False, default=0)
+
+    def __post_init__(self) -> None:
+        """Hash once, over the fields that vary: every request looks its RequestInfo up."""
+        parts = (self.metric, self.name, self.namespace, self.resource, self.labels, self.series)
+        object.__setattr__(self, "_hash", hash(parts))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+_cache: dict[str, RequestInfo] = {}
+"""Parsed targets of authorized requests; HPAs repeat the same few hundred every 15 seconds."""
+
+
+def parse_path(target: str) -> RequestInfo:
+    """Parse the path of a target (`/path?query`); selectors are present only if the target is cached.
+
+    Never raises: `error` holds the fault.
+    """
+    return _cache.get(target) or _parse_path(target)
+
+
+def parse_target(target: str) -> RequestInfo:
+    """Parse a target with its selectors. Never raises: `error` holds the fault."""
+    known = _cache.get(target)
+    if known is not None:
+        return known
+    info = _with_selectors(_parse_path(target), target)
+    if info.kind in _METRIC_KINDS and info.error is None and is_small(target):
+        info = replace(info, is_cacheable=True)
+        if len(_cache) >= _MAX_CACHED:
+            _cache.clear()
+        _cache[target] = info
+    return info
+
+
+def _parse_path(target: str) -> RequestInfo:
+    path, _, query = target.partition("?")
+    if path.startswith(ROSTER_ROOT):
+        return _roster_info(path, query)
+    try:
+        segments = _segments(path)
+    except StatusError as error:
+        return RequestInfo(kind=RequestKind.OTHER, attributes=Attributes(path=path[:MAX_PATH] or "/"), error=error)
+    info = _resource_info(segments) if _is_resource(segments) else None
+    return info or _plain_info(segments)
+
+
+def _with_selectors(info: RequestInfo, target: str) -> RequestInfo:
+    """Add the selectors of the target's query."""
+    query = target.partition("?")[2]
+    if info.error is not None or not query:
+        return info
+    try:
+        parameters = _parameters(query)
+        if info.kind not in _METRIC_KINDS:
+            return info
+        _refuse_unserved(parameters)
+        labels, series = (_selector(parameters, name) for name in ("labelSelector", "metricLabelSelector"))
+    except StatusError as error:
+        return replace(info, error=error)
+    return replace(info, labels=labels, series=series)
+
+
+def _segments(path: str) -> tuple[str, ...]:
+    segments = _decode(path)
+    if any("/" in part for part in segments):
+        raise bad_request("invalid request path: no segment may contain '/'")
+    return segments
+
+
+def _decode(path: str) -> tuple[str, ...]:
+    if len(path) > MAX_PATH:
+        raise too_long(f"the path has {len(path)} characters, at most {MAX_PATH} are read")
+    if not path.startswith("/") or _BAD_ESCAPE.search(path):
+        raise bad_request("invalid request path")
+    try:
+        path.encode()  # a byte that is not UTF-8 was decoded to a surrogate
+        segments = tuple(unquote(part, errors="strict") for part in path[1:].removesuffix("/").split("/"))
+    except UnicodeError:
+        raise bad_request("invalid request path: not UTF-8") from None
+    if any(part in {".", ".."} for part in segments):
+        raise bad_request("invalid request path: no segment may be '.' or '..'")
+    return segments
+
+
+def _parameters(query: str) -> dict[str, str]:
+    """Query parameters; `+` is a space. A repeated one is an error: the aggregator sorts and re-encodes them."""
+    if len(query) > MAX_QUERY:
+        raise too_long(f"the query has {len(query)} characters, at most {MAX_QUERY} are read: select by less")
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_MAX_PARAMETERS)
+    except ValueError:
+        raise bad_request("invalid query: not UTF-8, or too many parameters") from None
+    parameters = dict(pairs)
+    if len(parameters) != len(pairs):
+        raise bad_request("invalid query: a parameter is given twice")
+    return parameters
+
+
+def _is_resource(segments: tuple[str, ...]) -> bool:
+    if len(segments) < 4 or segments[0] != "apis":
+        return False
+    versions = {CUSTOM: CUSTOM_VERSIONS, EXTERNAL: EXTERNAL_VERSIONS}.get(segments[1], ())
+    return segments[2] in versions and all(segments)
+
+
+def _resource_info(segments: tuple[str, ...]) -> RequestInfo | None:
+    _, group, version, *rest = segments
+    info = _custom_attributes(version, rest) if group == CUSTOM else _external_attributes(version, rest)
+    if info is None:
+        return None
+    attributes = info
+    return RequestInfo(
+        kind=_kind(attributes),
+        attributes=attributes,
+        segments=segments,
+        group=group,
+        version=version,
+        namespace=attributes.namespace,
+        resource=attributes.resource,
+        name=attributes.name,
+        metric=attributes.subresource or segments[-1],
+    )
+
+
+def _kind(attributes: Attributes) -> RequestKind:
+    if attributes.group == EXTERNAL:
+        return RequestKind.EXTERNAL
+    return {PODS_RESOURCE: RequestKind.PODS, POLICIES_RESOURCE: RequestKind.POLICY}.get(
+        attributes.resource, RequestKind.TARGET
+    )
+
+
+def _custom_attributes(version: str, rest: list[str]) -> Attributes | None:
+    match rest:
+        case ["namespaces", namespace, "metrics", metric]:
+            return Attributes(group=CUSTOM, version=version, resource="metrics", name=metric, namespace=namespace)
+        case ["namespaces", namespace, resource, name, metric]:
+            return Attributes("get", CUSTOM, version, resource, metric, name, namespace)
+        case [resource, name, metric] if resource != "namespaces":
+            return Attributes("get", CUSTOM, version, resource, metric, name)
+        case _:
+            return None
+
+
+def _external_attributes(version: str, rest: list[str]) -> Attributes | None:
+    match rest:
+        case ["namespaces", namespace, metric]:
+            return Attributes(verb="list", group=EXTERNAL, version=version, resource=metric, namespace=namespace)
+        case _:
+            return None
+
+
+def _refuse_unserved(parameters: dict[str, str]) -> None:
+    if parameters.get("watch", "") not in {"", "0", "false"}:
+        raise not_allowed("watch is not supported: metrics can only be read")
+    if parameters.get("fieldSelector"):
+        raise bad_request("fieldSelector is not supported; use labelSelector")
+
+
+def _selector(parameters: dict[str, str], name: str) -> LabelSelector | None:
+    text = parameters.get(name, "")
+    if not text:
+        return None
+    try:
+        return parse_selector(text)
+    except SelectorError as error:
+        raise bad_request(f"invalid {name}: {error}") from None
+
+
+def _plain_info(segments: tuple[str, ...]) -> RequestInfo:
+    kind = _plain_kind(segments)
+    error = None
+    if kind is RequestKind.OTHER and segments[:2] in {("apis", CUSTOM), ("apis", EXTERNAL)}:
+        error = bad_request("invalid request path")
+    return RequestInfo(
+        kind=kind,
+        attributes=Attributes(path="/" + "/".join(segments)),
+        segments=segments,
+        group=segments[1] if len(segments) > 1 else "",
+        version=segments[2] if len(segments) > 2 else "",
+        error=error,
+    )
+
+
+def _roster_info(path: str, query: str) -> RequestInfo:
+    """The path of a pushed roster; it contains everything that the right has to cover."""
+    try:
+        segments = _decode(path)
+    except StatusError as error:
+        return RequestInfo(
+            kind=RequestKind.REGISTRY, attributes=Attributes(verb="put", path=path[:MAX_PATH]), error=error
+        )
+    target = _roster_target(segments[1:])
+    attributes = Attributes(verb="put", path=_authorized_path(segments[1:]))
+    if target is None:
+        return RequestInfo(kind=RequestKind.REGISTRY, attributes=attributes, error=not_found(_ROSTER_ADVICE))
+    return RequestInfo(
+        kind=RequestKind.REGISTRY,
+        attributes=attributes,
+        segments=segments,
+        namespace=target.namespace,
+        resource=target.registry,
+        name=target.service,
+        registry_group=target.group,
+        error=bad_request(_ROSTER_ADVICE) if query else None,
+    )
+
+
+class _RosterTarget(NamedTuple):
+    """The service of a pushed roster; `namespace` and `group` are those of the registry."""
+
+    registry: str
+    service: str
+    namespace: str = ""
+    group: str = ""
+
+
+def _authorized_path(segments: tuple[str, ...]) -> str:
+    """The canonical path of the decoded segments below ROSTER_ROOT. Raises UnicodeEncodeError for surrogates."""
+    return ROSTER_ROOT + "/".join(quote(segment, safe=_PATH_CHARACTERS) for segment in segments)
+
+
+def _roster_target(segments: tuple[str, ...]) -> _RosterTarget | None:
+    """The target of the decoded segments below ROSTER_ROOT, None if they have another form."""
+    match segments:
+        case [registry, "namespaces", namespace, "groups", group, "services", service]:
+            named = _RosterTarget(registry, service, namespace, group)
+        case [registry, "namespaces", namespace, "services", service]:
+            named = _RosterTarget(registry, service, namespace)
+        case [registry, "groups", group, "services", service]:
+            named = _RosterTarget(registry, service, group=group)
+        case [registry, "services", service]:
+            named = _RosterTarget(registry, service)
+        case _:
+            return None
+    return named if all(segments) else None
+
+
+def _plain_kind(segments: tuple[str, ...]) -> RequestKind:
+    if segments[0] in _HEALTH and len(segments) <= 2:
+        return RequestKind.HEALTH
+    if segments[0] == "apis" and len(segments) <= 3 and all(segments):
+        return (RequestKind.GROUPS, RequestKind.GROUP, RequestKind.RESOURCES)[len(segments) - 1]
+    if segments == ("version",):
+        return RequestKind.VERSION
+    return RequestKind.OPENAPI if segments[0] == "openapi" else RequestKind.OTHER
