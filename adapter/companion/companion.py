@@ -19,10 +19,11 @@ from adapter.kube.leader_election import LeaderElector
 from adapter.kube.session import Session
 from adapter.load.pipeline import decide
 from adapter.policy.hpa import Hpa
+from adapter.policy.linking import Neighbours
 from adapter.runtime.backoff import Backoff
 from adapter.runtime.log_once import LogOnce
 from adapter.settings import CompanionSettings
-from adapter.snapshot import WATCH_SILENT, Key, Neighbours, Problem, SnapshotStore
+from adapter.snapshot import WATCH_SILENT, Key, Problem, SnapshotStore
 from adapter.telemetry.metrics import Metrics
 
 LOOK_SECONDS = 10.0
@@ -219,7 +220,7 @@ class Companion:
     def _situation(self, key: Key) -> Context | None:
         """The policy as it stands; None where it is gone or not looked at yet. A silent watch's word is left out."""
         view = self._picture.current.policies.get(key)
-        if view is None or view.announced or not self._picture.current.synced:
+        if view is None or view.pending or not self._picture.current.synced:
             return None
         silent = self._stale(key)
         if view.problem is None and silent is not None:

@@ -53,7 +53,7 @@ def after(past: State, action: WriteStatus, now: float) -> State:
 def _news(status: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in status.items() if key not in _UNCHANGING} | {
         "conditions": [(one["type"], one["status"], one["reason"]) for one in status.get("conditions", ())],
-        "memory": status_memory.lasting(status.get("memory") or {}),
+        "memory": status_memory.durable_part(status.get("memory") or {}),
         # Who stands in the way of an HPA's wiring, and with what, is in the sentences only.
         "wiring": [one["message"] for one in status.get("conditions", ()) if one["type"] == hpa_wiring.CONDITION],
         # Nothing was assessed, so the sentence moves with no sample: another one tells of another trouble.
@@ -84,7 +84,7 @@ def status_of(situation: Context) -> dict[str, Any]:
         "decision": _shortened(headline(assessment, decision)),
         "pods": {state.value: assessment.counts.get(state, 0) for state in PodState},
         "metrics": [_metric(metric, _outcome(decision, metric), assessment.policy) for metric in assessment.metrics],
-        "memory": status_memory.dump(assessment.memory),
+        "memory": status_memory.to_status(assessment.memory),
     }
     if decision.desired is not None:
         status["desired"] = decision.desired

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from adapter.load.quantity import milli_text
-from adapter.policy.hpa import Hpa, HpaMetric, MetricKind, TargetKind, parse_hpa
+from adapter.policy.hpa import Hpa, HpaMetric, MetricSourceType, MetricTargetType, parse_hpa
 from adapter.replay.hpa.calculator import Proposal
 from adapter.replay.hpa.controller import Controller, Flags, Sync, Values
 from adapter.replay.hpa.forms import MOST_PODS, File, PodCounts, PodForm, SampleForm, StepForm, nano
@@ -19,7 +19,7 @@ from adapter.runtime.faults import Fault, FaultyDocument, first_faults, path_of
 T = TypeVar("T", bound=BaseModel)
 
 _TITLE = "the HPA cannot be played"
-_DEFAULT_METRIC = HpaMetric(kind=MetricKind.RESOURCE, name="cpu", target=TargetKind.UTILIZATION, aim=80)
+_DEFAULT_METRIC = HpaMetric(kind=MetricSourceType.RESOURCE, name="cpu", target=MetricTargetType.UTILIZATION, aim=80)
 """What the API server sets where an HPA names no metric."""
 
 
@@ -212,14 +212,14 @@ def _values(metric: HpaMetric, given: object, now: float, at: tuple[str | int, .
             return ""
         samples = {str(pod): _sample(value, now, (*at, str(pod)), faults) for pod, value in given.items()}
         return {pod: sample for pod, sample in samples.items() if sample is not None}
-    if isinstance(given, list) and metric.kind is MetricKind.EXTERNAL:
+    if isinstance(given, list) and metric.kind is MetricSourceType.EXTERNAL:
         found = [_quantity(value, (*at, index), faults) for index, value in enumerate(given)]
         return [milli(value) for value in found]
     return [milli(_quantity(given, at, faults))]
 
 
 def _is_by_pod(metric: HpaMetric) -> bool:
-    return metric.kind not in {MetricKind.OBJECT, MetricKind.EXTERNAL}
+    return metric.kind not in {MetricSourceType.OBJECT, MetricSourceType.EXTERNAL}
 
 
 def _sample(given: object, now: float, at: tuple[str | int, ...], faults: list[Fault]) -> Sample | None:

@@ -1,4 +1,4 @@
-"""The companion tells of every input that stops, in the status of the policies that use it, and does nothing on it."""
+"""The companion reports every broken input in the status of the policies that use it, and acts on none of them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -47,7 +47,7 @@ class Told:
 @pytest.fixture
 async def told(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Told]:
     monkeypatch.setattr(reflector, "CONFIRMED_SECONDS", CONFIRMED_SECONDS)
-    monkeypatch.setattr(worker, "REASSESS_SECONDS", 0.5)
+    monkeypatch.setattr(worker, "RESYNC_SECONDS", 0.5)
     monkeypatch.setattr(module, "SETTLE_SECONDS", 0.0)
     monkeypatch.setattr(module, "LOOK_SECONDS", 1.0)
     monkeypatch.setattr(status, "SHORTEST_SECONDS", 0.5)
@@ -68,7 +68,7 @@ def make_companion(stand: Stand, *namespaces: str) -> Companion:
     companion = Companion(
         stand.session,
         cast("LeaderElector", Leading()),
-        engine.picture,
+        engine.snapshots,
         engine.hpa,
         engine.neighbours,
         engine.tolerance_seen,
@@ -77,12 +77,12 @@ def make_companion(stand: Stand, *namespaces: str) -> Companion:
         namespaces,
         stand.metrics,
     )
-    engine.follow_views(companion.changed)
+    engine.snapshots.subscribe(companion.changed)
     return companion
 
 
 @pytest.mark.parametrize("name", INPUTS)
-async def test_an_input_that_stops_is_told_of_in_the_status_of_those_that_use_it(told: Told, name: str) -> None:
+async def test_a_broken_input_is_reported_in_the_status_of_policies_that_use_it(told: Told, name: str) -> None:
     broken = INPUTS[name]
     users = [one for one in SERVICES if broken.used_by(one)]
     others = [one for one in SERVICES if one not in users]
@@ -101,7 +101,7 @@ async def test_an_input_that_stops_is_told_of_in_the_status_of_those_that_use_it
 
 
 @pytest.mark.parametrize("plural", ["pods", "horizontalpodautoscalers", "endpointslices"])
-async def test_a_companion_that_was_never_let_list_says_so_in_every_status(
+async def test_a_companion_that_may_not_list_reports_it_in_every_status(
     monkeypatch: pytest.MonkeyPatch, plural: str
 ) -> None:
     monkeypatch.setattr(module, "SETTLE_SECONDS", 0.0)
@@ -133,7 +133,7 @@ async def test_nothing_but_the_status_is_written_while_a_watch_is_silent(told: T
     told.stand.cluster.mend()
 
 
-async def test_a_namespace_whose_statuses_may_not_be_read_stops_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_namespace_that_may_not_be_read_does_not_affect_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SETTLE_SECONDS", 0.0)
     async with standing(kubernetes={"namespaces": ["cart", "shop"]}) as stand:
         for service in SERVICES:
