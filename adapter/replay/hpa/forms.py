@@ -25,10 +25,7 @@ def nano(value: object) -> int:
 
 
 def _seconds(value: object) -> float:
-    if isinstance(value, str):
-        seconds = parse_time(value)
-        if seconds is None:
-            raise ValueError("must be seconds or a time such as 2026-01-01T12:00:00Z")
+    if (seconds := parse_time(value)) is not None:
         return seconds
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 2**53:
         raise ValueError("must be seconds or a time such as 2026-01-01T12:00:00Z")
