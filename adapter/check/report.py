@@ -1,4 +1,4 @@
-"""What a check found: sections of sentences, each of which is well, wrong or worth knowing."""
+"""The report of a check: sections of findings, each a sentence that is ok, wrong or a note; as text and as JSON."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Severity(StrEnum):
-    """What a finding means for the whole."""
+    """Whether a finding is fine, wrong, or worth knowing; one WRONG makes the check fail."""
 
     OK = "ok"
     WRONG = "wrong"
@@ -16,7 +16,7 @@ class Severity(StrEnum):
 
 
 class SubjectKind(StrEnum):
-    """What sections are about, as the summary counts them."""
+    """The kinds of things that the summary counts."""
 
     REGISTRY = "registry"
     SERVICE = "service"
@@ -38,7 +38,7 @@ class Finding:
 
 @dataclass(slots=True)
 class ReportSection:
-    """What was found about one thing; `kind` is what that is, where such things are counted."""
+    """The findings about one thing; `kind` is its kind where the summary counts such things."""
 
     about: str
     kind: SubjectKind | None = None
@@ -60,9 +60,9 @@ def all_ok(sections: Iterable[ReportSection]) -> bool:
 
 
 def report_lines(sections: Iterable[ReportSection], *, verbose: bool = False) -> Iterator[str]:
-    """The sections as text: a line a finding, its verdict first, and the summary last.
+    """The sections as text: one line for each finding, its severity first, and the summary last.
 
-    Unless `verbose`, what is well has one line together.
+    Unless `verbose`, one line stands for all findings that are ok.
     """
     kept = list(sections)
     for section in kept:
@@ -72,21 +72,21 @@ def report_lines(sections: Iterable[ReportSection], *, verbose: bool = False) ->
             yield from (f"  {finding.verdict.value:5}  {finding.text}" for finding in shown)
     well = counted(section for section in kept if all(one.verdict is Severity.OK for one in section.findings))
     if well and not verbose and any(_number(kept, verdict) for verdict in (Severity.WRONG, Severity.NOTE)):
-        yield f"{Severity.OK.value:7}{well} (--verbose tells what was found)"
+        yield f"{Severity.OK.value:7}{well} (--verbose lists the findings)"
     yield summary(kept)
 
 
 def summary(sections: Iterable[ReportSection]) -> str:
-    """One line: how many things were looked at, and how much of it is wrong or worth knowing."""
+    """One line: how many things were checked, and how many findings are wrong or notes."""
     kept = list(sections)
     wrong, notes = _number(kept, Severity.WRONG), _number(kept, Severity.NOTE)
-    told = [f"{wrong} wrong" if wrong else "nothing wrong", *[f"{notes} note{'s' * (notes != 1)}"] * bool(notes)]
-    found = ", ".join(told) if wrong or notes else "all is well"
-    return f"{counted(kept) or 'no policies and no registries'}: {found}"
+    counts = [f"{wrong} wrong" if wrong else "nothing wrong", *[f"{notes} note{'s' * (notes != 1)}"] * bool(notes)]
+    result = ", ".join(counts) if wrong or notes else "all is well"
+    return f"{counted(kept) or 'no policies and no registries'}: {result}"
 
 
 def counted(sections: Iterable[ReportSection]) -> str:
-    """How many things of each kind there are sections about; empty where there are none."""
+    """The number of sections of each kind; empty where there are none."""
     numbers = Counter(section.kind for section in sections)
     return ", ".join(f"{numbers[kind]} {_noun(kind, numbers[kind])}" for kind in SubjectKind if numbers[kind])
 

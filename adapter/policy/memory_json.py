@@ -61,7 +61,7 @@ def roster_to_json(roster: Roster) -> dict[str, Any]:
 
 
 def memory_from_json(data: object, at: tuple[str | int, ...] = ("memory",), *, strict: bool = True) -> Memory:
-    """The memory from JSON data. Raises RecollectionError with the foremost faults; `at` is the path they start with.
+    """The memory from JSON data. Raises MemoryDecodeError with the foremost faults; `at` is the path they start with.
 
     Unless `strict`, keys that are not known are passed over: another version may have written them.
     """

@@ -75,7 +75,7 @@ def durable_part(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def from_status(data: Mapping[str, Any]) -> Memory:
-    """The memory from a status. Raises RecollectionError with every fault."""
+    """The memory from a status. Raises MemoryDecodeError with every fault."""
     _refuse_more_than_is_written(data)
     rest = {key: value for key, value in data.items() if key != REGISTERED}
     memory = recollection.memory_from_json(rest, strict=False)
@@ -89,7 +89,7 @@ def from_status(data: Mapping[str, Any]) -> Memory:
 
 
 def _refuse_more_than_is_written(data: Mapping[str, Any]) -> None:
-    """Raises RecollectionError where reading would take long: `to_status` writes no more."""
+    """Raises MemoryDecodeError where reading would take long: `to_status` writes no more."""
     last = data.get("lastValid")
     _at_most(data.get("pods"), 2 * MOST_PODS, "pods")
     _at_most(data.get("departed"), MOST_PODS, "departed")

@@ -127,7 +127,9 @@ async def test_a_silent_watch_that_a_status_tells_of_is_found(api: FakeApi, clus
         policy("web") | {"status": {"conditions": [silent]}}, policy("beside") | {"status": {"conditions": [well]}}
     )
     (section,) = status_sections(await cluster.policies(["shop"]), 0.0, written=False)
-    assert [one.text for one in section.findings] == ["the watch of pods is silent (said by the status of shop/web)"]
+    assert [one.text for one in section.findings] == [
+        "the watch of pods is silent (reported by the status of shop/web)"
+    ]
 
 
 @pytest.mark.parametrize(

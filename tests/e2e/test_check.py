@@ -88,7 +88,7 @@ def test_pods_that_match_are_counted_and_those_that_do_not_are_told_with_the_rea
         f"ok: the settings let it name service {SERVICE} of registry consul",
         "ok: 2 of 3 pods of Deployment web match an instance",
         f"note: pod {out} is out: MAINTENANCE",
-        f"wrong: pod {lost} matches none: no instance is registered at its address ({pods[lost]})",
+        f"wrong: pod {lost} matches no instance: no instance is registered at its address ({pods[lost]})",
         "note: instance 10.99.0.1:8080 counts for no pod: its address is no pod's of the target",
     ]
     assert found[f"service {SERVICE} of registry consul"] == ["ok: it is known: 3 instances (2 in, 1 out)"]
@@ -190,7 +190,7 @@ def test_silent_watches_and_old_lines_are_listed_by_the_policies_statuses(check:
     write_status(workloads, "cart", time.time() - 600, {"status": "True", "reason": "Decided", "message": "well"})
     found = check()[1]
     assert [one for one in found["watches"] if f"{workloads.namespace}/web" in one] == [
-        f"wrong: {silence} (said by the status of {workloads.namespace}/web)"
+        f"wrong: {silence} (reported by the status of {workloads.namespace}/web)"
     ]
     (old,) = [one for one in found["companion"] if one.startswith("wrong: it writes every status within two minutes")]
     assert f"{workloads.namespace}/cart" in old
