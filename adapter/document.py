@@ -26,7 +26,7 @@ from adapter.load.quantity import QuantityError, milli_text, nano_text, parse_nu
 from adapter.load.roster import Roster
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Policy, Query, Scale, Target
-from adapter.policy import memory_json as recollection
+from adapter.policy import memory_json
 from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.policy.linking import target_pods
 from adapter.policy.watermark_policy import parse_policy
@@ -107,7 +107,7 @@ def decision_json(document: Document) -> dict[str, Any]:
         "metrics": _metrics(assessment, decision),
         "conditions": dict(assessment.conditions),
         "explanation": list(explain(assessment, decision, bounds, at.now)),
-        "memory": recollection.memory_to_json(assessment.memory),
+        "memory": memory_json.memory_to_json(assessment.memory),
     }
 
 
@@ -151,7 +151,7 @@ class _Reading:
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self._data = data
-        self._reader = recollection.MemoryReader()
+        self._reader = memory_json.MemoryReader()
         self._faults = self._reader.faults
         self._seen: dict[tuple[str, str], str] = {}
 

@@ -112,7 +112,7 @@ def test_a_weight_that_is_no_amount_is_named(weight: float) -> None:
     given = vector()
     given["roster"] = {"at": given["now"], "instances": [{"ip": "10.0.0.1", "weight": weight}]}
     assert faults_of(json.dumps(given)) == [
-        f"roster.instances[0].weight: {weight!r}: must be a number that can be counted with"
+        f"roster.instances[0].weight: {weight!r}: must be a finite number below 2^63"
     ]
 
 
