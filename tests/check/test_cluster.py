@@ -63,7 +63,7 @@ async def cluster(api: FakeApi) -> AsyncIterator[Cluster]:
         yield Cluster(session, Fraction(1, 10))
 
 
-async def test_other_policies_and_hpas_of_the_same_target_are_told(api: FakeApi, cluster: Cluster) -> None:
+async def test_other_policies_and_hpas_of_the_same_target_are_neighbours(api: FakeApi, cluster: Cluster) -> None:
     same = (policy("beside"), policy("again", of="web"))
     others = (policy("other"), policy("lonely"), policy("broken", of="web", high="much"))
     api.answers[POLICIES] = items(policy("web"), *same, *others)

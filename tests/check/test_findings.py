@@ -79,7 +79,7 @@ class TestRegistry:
     def test_one_dead_server_of_two_is_wrong(self) -> None:
         assert not all_ok([registry_section(CONSUL, [heard(), failed("unreachable", "http://b")])])
 
-    def test_a_registry_that_is_told_asks_nobody(self) -> None:
+    def test_a_registry_with_pushed_rosters_asks_no_server(self) -> None:
         section = registry_section(HttpRegistry(name="main", type="HTTP", push=True), [])
         assert text(section) == ["note: the adapter asks no server: the platform pushes the rosters"]
 
@@ -97,11 +97,11 @@ class TestService:
     def test_a_service_that_no_server_answered_for_is_wrong(self) -> None:
         assert text(service_section(KEY, [failed("unreachable")])) == ["wrong: no server gave a valid answer about it"]
 
-    def test_a_registry_that_need_not_list_all_may_list_none(self) -> None:
+    def test_an_empty_roster_is_ok_where_absence_does_not_count(self) -> None:
         look = Look(server="http://a", rosters={KEY: Roster(at=NOW, absence_counts=False)}, troubles={})
         assert text(service_section(KEY, [look])) == ["ok: it is known, and no pod is listed, so all of them serve"]
 
-    def test_what_a_platform_told_is_not_known_here(self) -> None:
+    def test_a_pushed_roster_is_unknown_outside_the_adapter(self) -> None:
         [line] = text(service_section(KEY, []))
         assert line.startswith("note: only a running adapter knows")
 
@@ -113,7 +113,7 @@ class TestService:
             "ok: it is known: 2 instances (2 in)",
         ]
 
-    def test_a_registry_that_protects_itself_is_told(self) -> None:
+    def test_a_registry_that_protects_itself_is_reported(self) -> None:
         assert "health is no evidence" in text(service_section(KEY, [heard(Instance(), protected=True)]))[-1]
 
 
@@ -135,7 +135,7 @@ class TestMatching:
         assert "note: pod web-0 is out: unhealthy" in self.match(ill)
         assert not any("is out" in line for line in self.match(ill, protected=True))
 
-    def test_a_ready_pod_without_an_instance_is_wrong_and_the_leftover_is_told(self) -> None:
+    def test_a_ready_pod_without_an_instance_is_wrong_and_the_leftover_instance_is_reported(self) -> None:
         assert self.match(Instance(ip="10.0.0.1"), Instance(ip="10.0.0.9", port=80)) == [
             "ok: 1 of 2 pods of Deployment web match an instance",
             "wrong: pod web-1 matches no instance: no instance is registered at its address (10.0.0.2)",

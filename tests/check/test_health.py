@@ -45,7 +45,7 @@ def texts(sections: list[ReportSection]) -> dict[str, list[str]]:
     return {section.about: [f"{one.verdict}: {one.text}" for one in section.findings] for section in sections}
 
 
-def test_where_all_statuses_are_well_nothing_is_told() -> None:
+def test_healthy_statuses_have_no_findings() -> None:
     assert told(ready("a"), ready("b", age=125)) == {}
 
 
@@ -57,7 +57,7 @@ def test_a_silent_watch_is_listed_once_with_the_policies_that_it_concerns() -> N
     assert many.endswith("(reported by the status of shop/p0, shop/p1, shop/p2, shop/p3, shop/p4 and 2 more)")
 
 
-def test_statuses_that_nobody_writes_any_more_are_told_with_their_age_and_not_believed() -> None:
+def test_stale_statuses_are_reported_with_their_age_and_their_conditions_ignored() -> None:
     assert told(ready("a", age=400), silent("b", age=500), ready("c")) == {
         "companion": [
             (
@@ -78,7 +78,7 @@ def test_a_policy_without_a_status_is_noted_unless_none_is_to_be_written() -> No
     assert told(named("a", age=None), ready("b", age=9000), written=False) == {}
 
 
-def test_the_error_that_an_hpa_is_told_stands_with_its_policy() -> None:
+def test_the_error_that_an_hpa_gets_is_a_finding_of_its_policy() -> None:
     section = ReportSection("policy shop/a")
     health.add_policy_error(section, named("a", ("Ready", "False", "NoDecision", "no pod serves")), NOW)
     assert texts([section])["policy shop/a"] == [
@@ -89,13 +89,13 @@ def test_the_error_that_an_hpa_is_told_stands_with_its_policy() -> None:
 @pytest.mark.parametrize(
     "status", [ready("a"), silent("a"), named("a", ("InputsFresh", "False", "InputsMissing", "metric cpu: …"))]
 )
-def test_what_is_no_error_for_the_hpa_or_told_elsewhere_is_left_out(status: ListedPolicy) -> None:
+def test_a_status_without_an_error_or_with_one_reported_elsewhere_adds_nothing(status: ListedPolicy) -> None:
     section = ReportSection("policy shop/a")
     health.add_policy_error(section, status, NOW)
     assert section.findings == []
 
 
-def test_a_policy_of_which_something_wrong_was_found_already_is_not_told_of_again() -> None:
+def test_a_policy_with_another_wrong_finding_gets_no_second_one() -> None:
     section = ReportSection("policy shop/a")
     section.wrong("there is no HorizontalPodAutoscaler a, which the policy names")
     health.add_policy_error(section, named("a", ("Ready", "False", "NotFound", "HorizontalPodAutoscaler a …")), NOW)

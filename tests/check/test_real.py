@@ -147,7 +147,7 @@ def test_a_policy_cannot_be_checked_without_a_cluster(check: Check, guarded: Con
         (["--group", "blue"], "name it with --service"),
     ],
 )
-def test_what_does_not_fit_together_is_not_usable(check: Check, arguments: list[str], sentence: str) -> None:
+def test_contradicting_options_are_refused(check: Check, arguments: list[str], sentence: str) -> None:
     found = check([{"name": "main", "type": "Consul", "servers": ["http://127.0.0.1:1"]}], *arguments)
     assert sentence in found
     assert check.status == cli.INVALID
@@ -165,7 +165,7 @@ def test_without_registries_and_without_a_cluster_nothing_can_be_checked(check: 
         (["--registry", "main"], "registry 'main' is not in the settings; there are none"),
     ],
 )
-def test_without_registries_none_can_be_asked(check: Check, arguments: list[str], sentence: str) -> None:
+def test_without_registries_in_the_settings_none_is_checked(check: Check, arguments: list[str], sentence: str) -> None:
     assert sentence in check([], *arguments)
     assert check.status == cli.INVALID
 

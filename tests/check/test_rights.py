@@ -40,7 +40,7 @@ async def session(rights: Rights) -> AsyncIterator[Session]:
         yield session
 
 
-async def test_all_rights_are_told_in_one_line(session: Session, rights: Rights) -> None:
+async def test_all_rights_fit_on_one_line(session: Session, rights: Rights) -> None:
     assert list(report_lines([await rights_section(session, ())], verbose=True))[:-1] == [
         "rights",
         "  ok     this account may list and watch pods, horizontalpodautoscalers, endpointslices, watermarkpolicies",

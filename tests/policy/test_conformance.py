@@ -157,7 +157,7 @@ UNSAID: dict[str, Wiring] = {
 
 
 @pytest.mark.parametrize("wiring", UNSAID.values(), ids=UNSAID.keys())
-def test_what_is_well_is_not_told(wiring: Wiring) -> None:
+def test_good_wiring_has_no_flaws(wiring: Wiring) -> None:
     assert reasons(wiring) == []
 
 
@@ -187,7 +187,7 @@ def test_watermarks_of_an_hpa_from_zero_are_judged_at_one_pod() -> None:
     ]
 
 
-def test_what_is_swallowed_now_is_told_last_of_the_tolerance() -> None:
+def test_the_step_suppressed_now_is_the_last_flaw_of_the_tolerance() -> None:
     found = replace(WELL, hpa=COARSE, swallowed="the HPA's tolerance swallows the step from 20 to 21")
     assert [flaw.message for flaw in flaws(found)][-1] == found.swallowed
 

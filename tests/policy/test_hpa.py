@@ -146,7 +146,7 @@ def test_pods_metrics_of_ours_come_with_the_average_aimed_at() -> None:
     assert parse_hpa(hpa(*metrics)).pods_metrics == (("effective_cpu", 1_500_000_000), ("effective_m", 2 * NANO))
 
 
-def test_all_kinds_of_metrics_are_told_apart() -> None:
+def test_all_types_of_metrics_are_read() -> None:
     container = {"name": "memory", "container": "app", "target": {"type": "Utilization", "averageUtilization": 70}}
     read = parse_hpa(
         hpa(
