@@ -129,7 +129,7 @@ def test_what_is_missing_between_a_policy_and_its_pods_is_named(check: Check, wo
     )
     workloads.hpa("web")
     assert (
-        "wrong: Deployment web, that HorizontalPodAutoscaler web scales, does not exist"
+        "wrong: Deployment web, which HorizontalPodAutoscaler web scales, does not exist"
         in check("--policy", where)[1][f"policy {where}"]
     )
 
