@@ -63,7 +63,7 @@ class DocumentError(FaultyDocument):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
+class DecisionDocument:
     """The inputs of `assess` and `decide`. `now` is in epoch seconds."""
 
     now: float
@@ -77,7 +77,7 @@ class Document:
     memory: Memory = field(default_factory=Memory)
 
 
-def read_document(text: str) -> Document:
+def read_document(text: str) -> DecisionDocument:
     """Read one YAML or JSON document. Raises DocumentError with every fault in it."""
     try:
         data = document_text.read(text)
@@ -88,7 +88,7 @@ def read_document(text: str) -> Document:
     return _DocumentReader(data).document()
 
 
-def decision_json(document: Document) -> dict[str, Any]:
+def decision_json(document: DecisionDocument) -> dict[str, Any]:
     """The decision with its reasons as JSON data. `desiredReplicas` and `served` are null where `error` is set."""
     at, bounds = document, document.hpa.bounds
     assessment = assess(
@@ -155,7 +155,7 @@ class _DocumentReader:
         self._faults = self._reader.faults
         self._seen: dict[tuple[str, str], str] = {}
 
-    def document(self) -> Document:
+    def document(self) -> DecisionDocument:
         self._keys()
         now = self._now()
         policy, hpa = self._policy(), self._hpa()
@@ -166,7 +166,7 @@ class _DocumentReader:
         memory = self._reader.memory(self._data.get("memory"), ("memory",))
         if self._faults or policy is None or hpa is None or scale is None:
             raise DocumentError(foremost(self._faults), _TITLE)
-        return Document(
+        return DecisionDocument(
             now=now, policy=policy, hpa=hpa, scale=scale, target=target, pods=pods, samples=samples, roster=roster,
             memory=memory,
         )  # fmt: skip

@@ -212,8 +212,8 @@ def _services(
 async def _look_at_all(
     registries: Mapping[str, Registry], services: Mapping[str, set[ServiceKey]]
 ) -> dict[str, Sequence[Look]]:
-    found = await asyncio.gather(*(look(registries[name], keys, time.time) for name, keys in services.items()))
-    return dict(zip(services, found, strict=True))
+    looks = await asyncio.gather(*(look(registries[name], keys, time.time) for name, keys in services.items()))
+    return dict(zip(services, looks, strict=True))
 
 
 async def _policy_sections(
@@ -245,12 +245,12 @@ def _may_name_its_service(section: ReportSection, settings: Settings, policy: Po
     return True
 
 
-def _add_pods(section: ReportSection, policy: Policy, found: TargetPods, roster: Roster | None) -> None:
+def _add_pods(section: ReportSection, policy: Policy, scaled: TargetPods, roster: Roster | None) -> None:
     registry = uses_registry(policy)
-    pods = f"{len(found.pods)} pods of {found.target.kind} {found.target.name}"
+    pods = f"{len(scaled.pods)} pods of {scaled.target.kind} {scaled.target.name}"
     if registry is None:
         section.ok(f"it names no service registry: Kubernetes itself says which of the {pods} serve")
     elif roster is None:
         section.note(f"{pods} wait for a valid answer")
     else:
-        add_pod_matches(section, registry, found.target, found.pods, roster)
+        add_pod_matches(section, registry, scaled.target, scaled.pods, roster)

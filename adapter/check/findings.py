@@ -13,7 +13,7 @@ from adapter.load.spec import Registry as PolicyRegistry
 from adapter.load.spec import Target
 from adapter.load.unmatched import address, why_unmatched
 from adapter.policy.conformance import READ_ONLY, READ_ONLY_PREFIXES, Wiring, flaws
-from adapter.policy.hpa import DESIRED_REPLICAS, POLICY_LABEL, Hpa, HpaMetric, MetricSourceType, ObjectReference
+from adapter.policy.hpa import DESIRED_REPLICAS, POLICY_LABEL, CrossVersionReference, Hpa, HpaMetric, MetricSourceType
 from adapter.policy.watermark_policy import API_VERSION, KIND
 from adapter.registries.probe import Look
 from adapter.registries.registry_metrics import row
@@ -26,7 +26,7 @@ PROBE_SERVICE = "effective-load-check"
 MAX_LISTED = 20
 """Instances without a pod that are listed; further ones are counted."""
 
-_POLICY = ObjectReference(API_VERSION, KIND, "")
+_POLICY = CrossVersionReference(API_VERSION, KIND, "")
 _CREDENTIALS = ("username", "token_file", "access_key_file", "bearer_token_file")
 
 
@@ -179,7 +179,7 @@ def dangling_hpas(hpas: Sequence[Hpa], policies: Sequence[ListedPolicy]) -> Iter
                 yield section
 
 
-def _scaled(hpas: Iterable[Hpa], policies: Sequence[ListedPolicy]) -> frozenset[ObjectReference] | None:
+def _scaled(hpas: Iterable[Hpa], policies: Sequence[ListedPolicy]) -> frozenset[CrossVersionReference] | None:
     """The targets of a namespace's policies; None where a policy is not valid, so that its target is unknown."""
     if any(one.policy is None for one in policies):
         return None
@@ -188,7 +188,7 @@ def _scaled(hpas: Iterable[Hpa], policies: Sequence[ListedPolicy]) -> frozenset[
 
 
 def _dangling_metrics(
-    hpa: Hpa, policies: Sequence[ListedPolicy], scaled: frozenset[ObjectReference] | None
+    hpa: Hpa, policies: Sequence[ListedPolicy], scaled: frozenset[CrossVersionReference] | None
 ) -> Iterator[str]:
     known = {one.name for one in policies}
     for metric in hpa.metrics:

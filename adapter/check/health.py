@@ -24,7 +24,7 @@ NEEDED = (
 """Group and plural of the resources that every policy needs."""
 VERBS = ("list", "watch")
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-STALE_SECONDS = 180.0
+STALE_STATUS_SECONDS = 180.0
 """The companion writes every status at least every two minutes, so one older than this is no longer written."""
 SILENT = "WatchSilent"
 """The reason of conditions that name a silent watch."""
@@ -52,7 +52,7 @@ def status_sections(policies: Sequence[ListedPolicy], now: float, *, written: bo
 
 def add_policy_error(section: ReportSection, policy: ListedPolicy, now: float) -> None:
     """Add the error that the policy's status reports, unless something else is wrong or the status is stale."""
-    if _age(policy, now) > STALE_SECONDS or not all_ok([section]):
+    if _age(policy, now) > STALE_STATUS_SECONDS or not all_ok([section]):
         return
     for one in policy.status.conditions:
         if (one.type, one.status) == ("Ready", "False") and one.reason != SILENT:
@@ -119,7 +119,7 @@ def _reason(text: str) -> str:
 def _silent(policies: Sequence[ListedPolicy], now: float) -> ReportSection:
     section, concerned = ReportSection("watches"), dict[str, list[str]]()
     for policy in policies:
-        if _age(policy, now) <= STALE_SECONDS:
+        if _age(policy, now) <= STALE_STATUS_SECONDS:
             for text in dict.fromkeys(one.message for one in policy.status.conditions if _is_silent(one)):
                 concerned.setdefault(text, []).append(str(policy))
     for text, names in concerned.items():
@@ -136,7 +136,7 @@ def _unwritten(policies: Sequence[ListedPolicy], now: float, *, written: bool) -
     if not written:
         return section
     without = [str(one) for one in policies if not one.status.assessed_at]
-    old = [one for one in policies if one.status.assessed_at and _age(one, now) > STALE_SECONDS]
+    old = [one for one in policies if one.status.assessed_at and _age(one, now) > STALE_STATUS_SECONDS]
     if old:
         oldest = max(_age(one, now) for one in old)
         section.wrong(

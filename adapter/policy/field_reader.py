@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from adapter.load.quantity import QuantityError, parse, parse_nano
 from adapter.runtime.faults import Fault, closest
 
-Choice = TypeVar("Choice", bound=StrEnum)
+Member = TypeVar("Member", bound=StrEnum)
 
 MAX_NAME_LENGTH = 253
 _LONGEST_QUANTITY = 32
@@ -96,7 +96,7 @@ class FieldReader:
         """True, false, or None where absent."""
         return self.flag(key, default=False) if self.get(key) is not None else None
 
-    def choice(self, key: str, among: type[Choice]) -> Choice | None:
+    def choice(self, key: str, among: type[Member]) -> Member | None:
         """One of an enumeration's values, None where absent."""
         value = self.get(key)
         known = {one.value: one for one in among}

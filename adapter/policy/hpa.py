@@ -47,7 +47,7 @@ class MetricTargetType(StrEnum):
     UTILIZATION = "Utilization"
 
 
-class ObjectReference(NamedTuple):
+class CrossVersionReference(NamedTuple):
     """A CrossVersionObjectReference: an object of the HPA's namespace; `api_version` may be empty."""
 
     api_version: str
@@ -60,9 +60,9 @@ class ObjectReference(NamedTuple):
         return self.api_version.rpartition("/")[0]
 
     @property
-    def identity(self) -> "ObjectReference":
+    def identity(self) -> "CrossVersionReference":
         """The reference with its group instead of its version: equal for all versions of one object."""
-        return ObjectReference(self.group, self.kind, self.name)
+        return CrossVersionReference(self.group, self.kind, self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class HpaMetric:
 
     kind: MetricSourceType
     name: str
-    described: ObjectReference | None = None
+    described: CrossVersionReference | None = None
     match_labels: Mapping[str, str] = field(default_factory=dict)
     target: MetricTargetType | None = None
     aim: int | None = None
@@ -84,9 +84,9 @@ class HpaMetric:
         """Whether it is a metric of that policy by name: as an Object metric, or by label."""
         if self.kind is MetricSourceType.EXTERNAL:
             return self.match_labels.get(POLICY_LABEL) == policy
-        return self.describes(ObjectReference(API_VERSION, KIND, policy))
+        return self.describes(CrossVersionReference(API_VERSION, KIND, policy))
 
-    def describes(self, other: ObjectReference) -> bool:
+    def describes(self, other: CrossVersionReference) -> bool:
         """Whether it is an Object metric of that object, in whatever version."""
         return self.described is not None and self.described.identity == other.identity
 
@@ -122,7 +122,7 @@ class Hpa:
     uid: str = ""
     generation: int = 0
     resource_version: str = ""
-    target: ObjectReference
+    target: CrossVersionReference
     bounds: Bounds
     metrics: tuple[HpaMetric, ...] = ()
     scale_up: ScalingRules = field(default_factory=ScalingRules)
@@ -205,9 +205,9 @@ def _ambiguous(status: FieldReader) -> str:
     return ""
 
 
-def _target(spec: FieldReader) -> ObjectReference:
+def _target(spec: FieldReader) -> CrossVersionReference:
     reference = spec.section("scaleTargetRef")
-    return ObjectReference(
+    return CrossVersionReference(
         _text(reference, "apiVersion", longest=_ADMITTED),
         # Of any length: `linking.reference_faults` judges them, so that the policy can report the fault.
         reference.text("kind", required="the kind of what the HPA scales", longest=_ADMITTED),
@@ -254,9 +254,9 @@ def _metric(fields: FieldReader) -> HpaMetric | None:
     )
 
 
-def _described(source: FieldReader) -> ObjectReference:
+def _described(source: FieldReader) -> CrossVersionReference:
     described = source.section("describedObject")
-    return ObjectReference(_text(described, "apiVersion"), _text(described, "kind"), _text(described, "name"))
+    return CrossVersionReference(_text(described, "apiVersion"), _text(described, "kind"), _text(described, "name"))
 
 
 def _aim(source: FieldReader) -> tuple[MetricTargetType | None, int | None]:

@@ -18,7 +18,7 @@ from adapter.policy.memory_json import MemoryDecodeError
 from adapter.policy.watermark_policy import MOST_METRICS
 from adapter.runtime.faults import Fault, path_of
 
-MOST_PODS = 200
+MOST_STATUS_PODS = 200
 MOST_REGISTERED = 5000
 REGISTERED = "registered"
 _VOLATILE = {"rosterAt", "rosters", "lastValid"}
@@ -35,12 +35,12 @@ def to_status(memory: Memory) -> dict[str, Any]:
         # Doubt because no answer ever came is local to this process: other replicas may have answers.
         pods = {uid: replace(known, doubt_since=None) for uid, known in pods.items()}
     not_serving = {uid: known for uid, known in pods.items() if _since(known) is not None}
-    kept = dict(sorted(not_serving.items(), key=lambda item: (_since(item[1]), item[0]))[:MOST_PODS])
+    kept = dict(sorted(not_serving.items(), key=lambda item: (_since(item[1]), item[0]))[:MOST_STATUS_PODS])
     before = _before_zeros(memory)
     for uid in sorted({uid for seen in before.values() for uid in seen.last}):
         known = memory.pods.get(uid, _EMPTY)
         kept.setdefault(uid, PodMemory(seen=known.seen, served=known.served))
-    left = dict(sorted(memory.departed.items(), key=lambda item: (-item[1].at, item[0]))[:MOST_PODS])
+    left = dict(sorted(memory.departed.items(), key=lambda item: (-item[1].at, item[0]))[:MOST_STATUS_PODS])
     bounded = replace(memory, pods=kept, samples=before, departed=left)
     data = memory_json.memory_to_json(_without_connection_state(bounded))
     # A list instead of one key each: managedFields records every key of an object.
@@ -61,7 +61,7 @@ def _before_zeros(memory: Memory) -> dict[str, SampleMemory]:
     for seen in memory.samples.values():
         for uid in seen.zeros & seen.last.keys():
             fell[uid] = max(fell.get(uid, 0), seen.last[uid].value)
-    kept = set(sorted(fell, key=lambda uid: (-fell[uid], uid))[:MOST_PODS])
+    kept = set(sorted(fell, key=lambda uid: (-fell[uid], uid))[:MOST_STATUS_PODS])
     return {
         name: SampleMemory(last={uid: seen.last[uid] for uid in sorted(seen.zeros & seen.last.keys() & kept)})
         for name, seen in memory.samples.items()
@@ -92,8 +92,8 @@ def from_status(data: Mapping[str, Any]) -> Memory:
 def _refuse_more_than_is_written(data: Mapping[str, Any]) -> None:
     """Raises MemoryDecodeError for data of more items than `to_status` writes, which would take long to read."""
     last = data.get("lastValid")
-    _at_most(data.get("pods"), 2 * MOST_PODS, "pods")
-    _at_most(data.get("departed"), MOST_PODS, "departed")
+    _at_most(data.get("pods"), 2 * MOST_STATUS_PODS, "pods")
+    _at_most(data.get("departed"), MOST_STATUS_PODS, "departed")
     _at_most(data.get("ahead"), 0, "ahead")
     _at_most(last.get("instances") if isinstance(last, Mapping) else None, 0, "lastValid.instances")
     _at_most(data.get(REGISTERED), MOST_REGISTERED, REGISTERED)

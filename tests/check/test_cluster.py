@@ -12,7 +12,7 @@ from adapter.check.cluster import Cluster, ClusterError
 from adapter.check.health import status_sections
 from adapter.kube.session import Session
 from adapter.policy.conformance import flaws
-from adapter.policy.linking import MOST_REQUIREMENTS, Neighbours
+from adapter.policy.linking import MAX_SELECTOR_REQUIREMENTS, Neighbours
 from tests.kube.fake import FakeApi, text
 
 APPS, HPAS = "/apis/apps/v1", "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers"
@@ -76,13 +76,15 @@ async def test_other_policies_and_hpas_of_the_same_target_are_neighbours(api: Fa
 
 async def test_a_selector_that_the_server_does_not_read_is_refused_here_too(api: FakeApi, cluster: Cluster) -> None:
     api.answers[POLICIES] = items(policy("web"))
-    labels = {f"k{number}": "v" for number in range(MOST_REQUIREMENTS + 1)}
+    labels = {f"k{number}": "v" for number in range(MAX_SELECTOR_REQUIREMENTS + 1)}
     spec = {"replicas": 1, "selector": {"matchLabels": labels}}
     deployment = {"metadata": {"name": "web", "namespace": "shop", "uid": "u"}, "spec": spec, "status": {}}
     api.answers[f"{APPS}/namespaces/shop/deployments"] = items(deployment)
     (web,) = [one.policy for one in await cluster.policies(["shop"])]
     assert web is not None
-    with pytest.raises(ClusterError, match=f"Deployment web: its selector has {MOST_REQUIREMENTS + 1} requirements"):
+    with pytest.raises(
+        ClusterError, match=f"Deployment web: its selector has {MAX_SELECTOR_REQUIREMENTS + 1} requirements"
+    ):
         await cluster.pods(web)
 
 

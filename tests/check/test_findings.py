@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from adapter.check.findings import MAX_LISTED, PROBE_SERVICE, add_pod_matches, registry_section, service_section
-from adapter.check.report import ReportSection, SubjectKind, all_ok, as_data, report_lines
+from adapter.check.report import ReportSection, SubjectKind, all_ok, report_data, report_lines
 from adapter.load.pods import Pod
 from adapter.load.roster import Instance, Roster
 from adapter.registries.probe import Look
@@ -208,7 +208,7 @@ def test_the_report_reads_as_text_and_as_json() -> None:
         "1 service: 1 wrong",
     ]
     assert list(report_lines([section])) == ["service web", "  wrong  no", "1 service: 1 wrong"]
-    assert as_data([section]) == {
+    assert report_data([section]) == {
         "ok": False,
         "sections": [
             {

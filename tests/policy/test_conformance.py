@@ -10,19 +10,19 @@ from adapter.load.quantity import NANO
 from adapter.load.spec import Average, Bounds, Cooldown, HpaTolerance, Mode
 from adapter.policy.conformance import Wiring, flaws
 from adapter.policy.hpa import (
+    CrossVersionReference,
     Hpa,
     HpaMetric,
     MetricSourceType,
     MetricTargetType,
-    ObjectReference,
     ScalingPolicy,
     ScalingRules,
 )
 from adapter.policy.linking import Neighbours
 from tests.load.world import cpu, policy
 
-DEPLOYMENT = ObjectReference("apps/v1", "Deployment", "web")
-POLICY = ObjectReference("effective-load.io/v1alpha1", "WatermarkPolicy", "web")
+DEPLOYMENT = CrossVersionReference("apps/v1", "Deployment", "web")
+POLICY = CrossVersionReference("effective-load.io/v1alpha1", "WatermarkPolicy", "web")
 DESIRED = HpaMetric(
     kind=MetricSourceType.OBJECT,
     name="desired_replicas",
@@ -176,7 +176,7 @@ def test_metrics_that_are_there_to_be_read_are_no_targets(name: str, make: Calla
 
 def test_pods_metrics_and_those_of_others_may_be_called_the_same() -> None:
     pods = HpaMetric(kind=MetricSourceType.PODS, name="effective_cpu", target=MetricTargetType.AVERAGE_VALUE, aim=NANO)
-    theirs = replace(DESIRED, name="raw_cpu", described=ObjectReference("v1", "Service", "web"))
+    theirs = replace(DESIRED, name="raw_cpu", described=CrossVersionReference("v1", "Service", "web"))
     assert reasons(on(metrics=(DESIRED, pods, theirs))) == []
 
 
