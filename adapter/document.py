@@ -14,8 +14,7 @@ import msgspec
 
 from adapter.kube.objects import EndpointSlice, decode_scale
 from adapter.kube.pods import PodDecoder
-from adapter.kube.selectors import SelectorError
-from adapter.kube.selectors import parse as parse_selector
+from adapter.kube.selectors import SelectorError, parse_selector
 from adapter.kube.targets import TargetObject, target_decoder
 from adapter.load.assessment import Assessment, Decision, MetricAssessment, Outcome, PodAssessment
 from adapter.load.explanation import explain
@@ -33,11 +32,10 @@ from adapter.policy.watermark_policy import parse_policy
 from adapter.registries.kubernetes import endpoints_serving
 from adapter.runtime import document_text
 from adapter.runtime.decoding import Decoder
-from adapter.runtime.faults import Fault, FaultyDocument, foremost, path_of
+from adapter.runtime.faults import Fault, FaultyDocument, first_faults, path_of
 from adapter.runtime.times import parse_time
-from adapter.usage.errors import PromqlError
-from adapter.usage.promql import inputs
-from adapter.usage.resource_metrics import decode_usage, seconds
+from adapter.usage.promql import PromqlError, parse_inputs
+from adapter.usage.resource_metrics import decode_usage, parse_go_duration
 
 T = TypeVar("T")
 
@@ -80,9 +78,9 @@ class DecisionDocument:
 def read_document(text: str) -> DecisionDocument:
     """Read one YAML or JSON document. Raises DocumentError with every fault in it."""
     try:
-        data = document_text.read(text)
+        data = document_text.read_document(text)
     except document_text.TextError as error:
-        raise DocumentError(foremost(error.faults), _TITLE) from error
+        raise DocumentError(first_faults(error.faults), _TITLE) from error
     if not isinstance(data, Mapping):
         raise DocumentError([Fault("", data, f"must be a mapping with {', '.join(_REQUIRED)}")])
     return _DocumentReader(data).document()
@@ -165,7 +163,7 @@ class _DocumentReader:
         roster = self._reader.roster(self._data["roster"], ("roster",)) if self._data.get("roster") else None
         memory = self._reader.memory(self._data.get("memory"), ("memory",))
         if self._faults or policy is None or hpa is None or scale is None:
-            raise DocumentError(foremost(self._faults), _TITLE)
+            raise DocumentError(first_faults(self._faults), _TITLE)
         return DecisionDocument(
             now=now, policy=policy, hpa=hpa, scale=scale, target=target, pods=pods, samples=samples, roster=roster,
             memory=memory,
@@ -358,7 +356,7 @@ class _DocumentReader:
 
 
 def _is_duration(text: object) -> bool:
-    return isinstance(text, str) and len(text) <= _LONGEST_DURATION and (text[:1] == "0" or seconds(text) > 0)
+    return isinstance(text, str) and len(text) <= _LONGEST_DURATION and (text[:1] == "0" or parse_go_duration(text) > 0)
 
 
 def _place_in(data: object, message: str) -> tuple[tuple[str | int, ...], object, str]:
@@ -376,7 +374,7 @@ def _place_in(data: object, message: str) -> tuple[tuple[str | int, ...], object
 def _window_of(query: Query | None) -> float:
     """The window of inline PromQL; 0 for a named query and for one that cannot be read."""
     try:
-        return inputs(query.prom_ql).window if query is not None else 0.0
+        return parse_inputs(query.prom_ql).window if query is not None else 0.0
     except PromqlError:
         return 0.0
 

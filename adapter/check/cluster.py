@@ -8,13 +8,12 @@ from typing import TypeVar
 
 import msgspec
 
+from adapter.kube.api import API_SERVICES, ENDPOINT_SLICES, HPAS, PODS, WATERMARK_POLICIES
 from adapter.kube.errors import KubeError, MalformedAnswer
 from adapter.kube.objects import AnyObject, Condition
-from adapter.kube.paths import collection
 from adapter.kube.pods import PodDecoder
-from adapter.kube.resources import Resources
-from adapter.kube.selectors import Selector, SelectorError
-from adapter.kube.selectors import parse as parse_selector
+from adapter.kube.rest_mapper import RestMapper
+from adapter.kube.selectors import LabelSelector, SelectorError, parse_selector
 from adapter.kube.session import Session
 from adapter.kube.targets import TargetObject, target_decoder
 from adapter.load.pods import Pod
@@ -27,11 +26,7 @@ from adapter.policy.watermark_policy import parse_policy
 from adapter.runtime.decoding import Decoder, decode
 from adapter.runtime.faults import FaultyDocument
 
-_HPAS = ("autoscaling/v2", "horizontalpodautoscalers")
-_POLICIES = ("effective-load.io/v1alpha1", "watermarkpolicies")
-_SLICES = ("discovery.k8s.io/v1", "endpointslices")
-
-_API_SERVICE = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta2.custom.metrics.k8s.io"
+_API_SERVICE = "v1beta2.custom.metrics.k8s.io"
 
 T = TypeVar("T")
 
@@ -116,17 +111,17 @@ class Cluster:
         self.session = session
         self.kubeconfig = kubeconfig
         self._tolerance = tolerance
-        self._resources = Resources(session)
+        self._resources = RestMapper(session)
         self._links: dict[str, tuple[Links, dict[str, str]]] = {}
 
     async def policies(self, namespaces: Iterable[str]) -> list[ListedPolicy]:
         """The policies of these namespaces (empty: of all), sorted by name."""
-        paths = [collection(*_POLICIES, one) for one in tuple(namespaces) or ("",)]
+        paths = [WATERMARK_POLICIES.collection(one) for one in tuple(namespaces) or ("",)]
         return sorted([_policy(raw) for path in paths for raw in await self._items(path)], key=str)
 
     async def policy(self, namespace: str, name: str) -> ListedPolicy:
         """One policy."""
-        raw = await self._one(collection(*_POLICIES, namespace), name)
+        raw = await self._one(WATERMARK_POLICIES.collection(namespace), name)
         if raw is None:
             raise ClusterError(f"there is no WatermarkPolicy {name} in namespace {namespace}")
         return _policy(raw)
@@ -144,7 +139,7 @@ class Cluster:
             raise ClusterError(f"{kind} {name}, which HorizontalPodAutoscaler {hpa.name} scales, does not exist")
         known = _decoded(raw, target_decoder(hpa.target.api_version, kind, resource.paths), f"{kind} {name}")
         selector = _selector(known)
-        path, decode = collection("v1", "pods", policy.namespace), PodDecoder()
+        path, decode = PODS.collection(policy.namespace), PodDecoder()
         raws = await self._items(path, labelSelector=str(selector))
         pods = target_pods((_decoded(raw, decode, "pods") for raw in raws), selector, known.target)
         return TargetPods(
@@ -160,13 +155,14 @@ class Cluster:
 
     async def hpas(self, namespaces: Iterable[str]) -> list[Hpa]:
         """The HPAs of these namespaces (empty: of all) that can be read."""
-        paths = [collection(*_HPAS, one) for one in tuple(namespaces) or ("",)]
+        paths = [HPAS.collection(one) for one in tuple(namespaces) or ("",)]
         hpas = [self._parsed(raw) for path in paths for raw in await self._items(path)]
         return [hpa for hpa in hpas if hpa is not None]
 
     async def addresses(self, namespace: str, service: str) -> list[str]:
         """The addresses (host:port) of a Service's pods for its port `https`, ready or not."""
-        raws = await self._items(collection(*_SLICES, namespace), labelSelector=f"kubernetes.io/service-name={service}")
+        labels = f"kubernetes.io/service-name={service}"
+        raws = await self._items(ENDPOINT_SLICES.collection(namespace), labelSelector=labels)
         slices = [_decoded(raw, Decoder(_Slice).decode, "endpointslices") for raw in raws]
         return sorted({address for one in slices for address in one.addresses()})
 
@@ -178,7 +174,7 @@ class Cluster:
             return ""
 
     async def _api_service(self) -> "_ApiService":
-        return decode(await self.session.get(_API_SERVICE), _ApiService)
+        return decode(await self.session.get(API_SERVICES.path("", _API_SERVICE)), _ApiService)
 
     def now(self) -> float:
         """The API server's time, in seconds."""
@@ -198,7 +194,7 @@ class Cluster:
     async def _read_links(self, namespace: str) -> tuple[Links, dict[str, str]]:
         """The links of a namespace, and the faults of HPAs that cannot be read, by name."""
         links, faults = Links(), dict[str, str]()
-        for raw in await self._items(collection(*_HPAS, namespace)):
+        for raw in await self._items(HPAS.collection(namespace)):
             try:
                 hpa = parse_hpa(raw, self._tolerance)
             except FaultyDocument as error:
@@ -240,7 +236,7 @@ def _decoded(body: bytes | msgspec.Raw, decode: Callable[[bytes | msgspec.Raw], 
         raise MalformedAnswer(f"{what}: {error}") from error
 
 
-def _selector(found: TargetObject) -> Selector:
+def _selector(found: TargetObject) -> LabelSelector:
     """The selector of a target's pods. Raises ClusterError where the server could not use it either."""
     name = f"{found.target.kind} {found.target.name}"
     if found.scale is None:

@@ -19,7 +19,7 @@ from adapter.check.findings import (
     service_section,
 )
 from adapter.check.report import ReportSection, SubjectKind
-from adapter.kube.credentials import account_token
+from adapter.kube.credentials import service_account_token_file
 from adapter.kube.errors import KubeError
 from adapter.kube.session import Session
 from adapter.load.membership import KUBERNETES, uses_registry
@@ -173,7 +173,7 @@ async def _cluster_sections(
 
 async def _server_access(cluster: Cluster, settings: Settings) -> health.ServerAccess | None:
     """The service account of this pod; None outside a pod: no other credential is sent to a server."""
-    token_file, authority = account_token(cluster.kubeconfig), await cluster.authority()
+    token_file, authority = service_account_token_file(cluster.kubeconfig), await cluster.authority()
     where = settings.server.tls
     if not token_file or not authority:
         return None

@@ -8,22 +8,25 @@ import msgspec
 
 from adapter.check.cluster import ListedPolicy
 from adapter.check.report import ReportSection, SubjectKind, all_ok
+from adapter.kube.api import (
+    ENDPOINT_SLICES,
+    HPAS,
+    PODS,
+    SELF_SUBJECT_ACCESS_REVIEWS,
+    WATERMARK_POLICIES,
+    GroupVersionResource,
+)
 from adapter.kube.errors import KubeError, MalformedAnswer
 from adapter.kube.objects import Condition
 from adapter.kube.session import Session
 from adapter.runtime.decoding import decode
-from adapter.runtime.outbound import Access, Client, OutboundError
+from adapter.runtime.outbound import Access, Client
+from adapter.runtime.source_errors import SourceUnreachable
 from adapter.runtime.times import parse_time
 
-NEEDED = (
-    ("", "pods"),
-    ("autoscaling", "horizontalpodautoscalers"),
-    ("discovery.k8s.io", "endpointslices"),
-    ("effective-load.io", "watermarkpolicies"),
-)
-"""Group and plural of the resources that every policy needs."""
+NEEDED = (PODS, HPAS, ENDPOINT_SLICES, WATERMARK_POLICIES)
+"""The resources that every policy needs."""
 VERBS = ("list", "watch")
-_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 STALE_STATUS_SECONDS = 180.0
 """The companion writes every status at least every two minutes, so one older than this is no longer written."""
 SILENT = "WatchSilent"
@@ -92,7 +95,7 @@ async def _get_readiness(access: Access, address: str, server_name: str | None =
     client = Client(access, timeout=_ASK_SECONDS)
     try:
         reply = await client.send("GET", f"https://{address}/readyz?verbose", server_hostname=server_name)
-    except OutboundError:
+    except SourceUnreachable:
         return None
     finally:
         await client.close()
@@ -181,11 +184,11 @@ async def rights_section(session: Session, namespaces: Iterable[str]) -> ReportS
     section = ReportSection("rights")
     try:
         lacks = [
-            _Lack(verb, plural, namespace)
+            _Lack(verb, resource.plural, namespace)
             for namespace in tuple(namespaces) or ("",)
-            for group, plural in NEEDED
+            for resource in NEEDED
             for verb in VERBS
-            if not await _may(session, verb, group, plural, namespace)
+            if not await _may(session, verb, resource, namespace)
         ]
     except KubeError as error:
         section.note(f"the rights of this account cannot be reviewed: {error}")
@@ -193,18 +196,18 @@ async def rights_section(session: Session, namespaces: Iterable[str]) -> ReportS
     for lack in lacks:
         section.wrong(f"this account may not {lack}: bind ClusterRole effective-load-server to it")
     if not lacks:
-        section.ok(f"this account may list and watch {', '.join(plural for _, plural in NEEDED)}")
+        section.ok(f"this account may list and watch {', '.join(one.plural for one in NEEDED)}")
     return section
 
 
-async def _may(session: Session, verb: str, group: str, plural: str, namespace: str) -> bool:
-    attributes = {"verb": verb, "group": group, "resource": plural, "namespace": namespace}
+async def _may(session: Session, verb: str, resource: GroupVersionResource, namespace: str) -> bool:
+    attributes = {"verb": verb, "group": resource.group, "resource": resource.plural, "namespace": namespace}
     review = {
-        "apiVersion": "authorization.k8s.io/v1",
+        "apiVersion": SELF_SUBJECT_ACCESS_REVIEWS.api_version,
         "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": attributes},
     }
-    answer = await session.request("POST", _REVIEWS, body=msgspec.json.encode(review))
+    answer = await session.request("POST", SELF_SUBJECT_ACCESS_REVIEWS.collection(), body=msgspec.json.encode(review))
     try:
         return decode(answer.body, _Review).status.allowed
     except msgspec.MsgspecError as error:

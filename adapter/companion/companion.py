@@ -15,12 +15,13 @@ from adapter.companion.work_queue import WorkQueue
 from adapter.companion.writes.actions import Action, ActionResult, WriteStatus
 from adapter.companion.writes.writer import Writer
 from adapter.kube.errors import Forbidden, KubeError
-from adapter.kube.lease import Lease
+from adapter.kube.leader_election import LeaderElector
 from adapter.kube.session import Session
 from adapter.load.pipeline import decide
 from adapter.policy.hpa import Hpa
 from adapter.policy.linking import Neighbours
 from adapter.runtime.backoff import Backoff
+from adapter.runtime.log_once import LogOnce
 from adapter.settings import CompanionSettings
 from adapter.snapshot import WATCH_SILENT, Key, Problem, SnapshotStore
 from adapter.telemetry.metrics import Metrics
@@ -49,7 +50,7 @@ class Companion:
     def __init__(
         self,
         session: Session,
-        lease: Lease,
+        lease: LeaderElector,
         picture: SnapshotStore,
         hpa: Callable[[Key], Hpa | None],
         neighbours: Callable[[Key], Neighbours],
@@ -136,14 +137,13 @@ class Companion:
         return pasts
 
     async def _inherited_in(self, namespace: str) -> dict[Key, State]:
-        complaint, backoff = "", Backoff()
+        backoff, log_once = Backoff(), LogOnce()
         while True:
             try:
                 return await found(self._session, [namespace] if namespace else [])
             except KubeError as error:
-                if complaint != str(error):
-                    complaint = str(error)
-                    _log.warning("the policies' statuses cannot be read", namespace=namespace, error=complaint)
+                if log_once.is_new(str(error)):
+                    _log.warning("the policies' statuses cannot be read", namespace=namespace, error=str(error))
                 if namespace and isinstance(error, Forbidden):
                     return {}  # nor are its policies known, and the other namespaces do not wait for it
                 await asyncio.sleep(backoff.next())
@@ -220,7 +220,7 @@ class Companion:
     def _situation(self, key: Key) -> Context | None:
         """The policy as it stands; None where it is gone or not looked at yet. A silent watch's word is left out."""
         view = self._picture.current.policies.get(key)
-        if view is None or view.announced or not self._picture.current.synced:
+        if view is None or view.pending or not self._picture.current.synced:
             return None
         silent = self._stale(key)
         if view.problem is None and silent is not None:

@@ -3,9 +3,8 @@ from fractions import Fraction
 
 import pytest
 
-from adapter.evaluation.decode import PolicyEntry
-from adapter.evaluation.object_index import ObjectIndex
-from adapter.evaluation.pod_index import PodIndex, owners
+from adapter.evaluation.decode import DecodedPolicy
+from adapter.evaluation.object_index import ObjectIndex, PodIndex, owners
 from adapter.load.pods import Owner
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds
@@ -177,7 +176,7 @@ class TestRivals:
         assert told.world.neighbours(KEY).policies == ()
 
     def test_a_policy_that_becomes_invalid_has_no_link(self, told: Told) -> None:
-        told.world.policy_changed(entry(), PolicyEntry(namespace="shop", name="web", fault="spec.metrics: none"))
+        told.world.policy_changed(entry(), DecodedPolicy(namespace="shop", name="web", fault="spec.metrics: none"))
         assert told.world.link(KEY) is None
         told.world.hpa_changed(None, hpa())
         assert told.world.link(KEY) is None
@@ -186,7 +185,7 @@ class TestRivals:
 class TestNeeds:
     def test_namespaces_need_metrics_only_where_a_policy_asks_for_a_resource(self) -> None:
         told = Told()
-        told.world.policy_changed(None, PolicyEntry(namespace="a", name="web", policy=entry().policy))
+        told.world.policy_changed(None, DecodedPolicy(namespace="a", name="web", policy=entry().policy))
         asks_queue = replace(entry(), namespace="b")
         assert asks_queue.policy is not None
         told.world.policy_changed(None, replace(asks_queue, policy=replace(asks_queue.policy, metrics=(queue("1"),))))

@@ -18,7 +18,7 @@ from adapter.settings import CompanionSettings, parse
 from adapter.snapshot import WATCH_SILENT, Problem
 from tests.companion.kit import situation
 from tests.evaluation import kit as assessor
-from tests.evaluation.test_views import Stand
+from tests.evaluation.test_evaluator import Stand
 from tests.load.world import NOW, TARGET, out, pod, roster, same, usage
 
 _FEATURES = "{status: true, events: true, fastScaleUp: true, deletionCost: true, hpaWiring: true}"

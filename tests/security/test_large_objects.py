@@ -15,7 +15,7 @@ from adapter.kube.targets import BUILT_IN, TargetObject, target_decoder
 from adapter.load.pods import Pod
 from adapter.policy.linking import MAX_SELECTOR_REQUIREMENTS
 from tests.evaluation.kit import deployment
-from tests.evaluation.test_views import Stand
+from tests.evaluation.test_evaluator import Stand
 
 MIB = 1024 * 1024
 STARTED = {"uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}

@@ -14,7 +14,7 @@ from adapter.replay.hpa.forms import MOST_PODS, File, PodCounts, PodForm, Sample
 from adapter.replay.hpa.machine import milli
 from adapter.replay.hpa.pods import ModelPod, Sample
 from adapter.runtime import document_text
-from adapter.runtime.faults import Fault, FaultyDocument, foremost, path_of
+from adapter.runtime.faults import Fault, FaultyDocument, first_faults, path_of
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -62,23 +62,23 @@ class Played(NamedTuple):
 def read(text: str) -> HpaDocument:
     """Read one YAML or JSON document. Raises HpaDocumentError with every fault in it."""
     try:
-        data = document_text.read(text)
+        data = document_text.read_document(text)
     except document_text.TextError as error:
-        raise HpaDocumentError(foremost(error.faults), _TITLE) from error
+        raise HpaDocumentError(first_faults(error.faults), _TITLE) from error
     faults: list[Fault] = []
     file = _validated(File, data, (), faults)
     if file is None:
-        raise HpaDocumentError(foremost(faults), _TITLE)
+        raise HpaDocumentError(first_faults(faults), _TITLE)
     try:
         hpa = parse_hpa(file.hpa)
     except FaultyDocument as error:
         within = [replace(fault, path=f"hpa.{fault.path}".rstrip(".")) for fault in error.faults]
-        raise HpaDocumentError(foremost(within), _TITLE) from error
+        raise HpaDocumentError(first_faults(within), _TITLE) from error
     hpa = hpa if hpa.metrics else replace(hpa, metrics=(_DEFAULT_METRIC,))
     faults += _pace_faults(hpa)
     steps = tuple(_steps(file, hpa, faults))
     if faults:
-        raise HpaDocumentError(foremost(faults), _TITLE)
+        raise HpaDocumentError(first_faults(faults), _TITLE)
     return HpaDocument(hpa=hpa, flags=file.controller.flags(), replicas=file.replicas, steps=steps)
 
 

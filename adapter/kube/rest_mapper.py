@@ -6,9 +6,9 @@ from typing import TypeVar
 
 import msgspec
 
+from adapter.kube.api import CUSTOM_RESOURCE_DEFINITIONS, GroupVersionResource, group_version, path
 from adapter.kube.errors import Forbidden, KubeError, MalformedAnswer, NotFound, UnknownKind
 from adapter.kube.objects import ApiGroupList, ApiResource, ApiResourceList, CustomResourceDefinition
-from adapter.kube.paths import collection, group_version, path
 from adapter.kube.session import Session
 from adapter.kube.targets import BUILT_IN, ScalePaths
 from adapter.policy.linking import kind_faults
@@ -25,7 +25,6 @@ LISTING_SECONDS = 10.0
 """Kinds share a listing of discovery for so long, so that many unknown ones are no more questions than a few."""
 
 _UNREAD = "its definition, which says where it is, may not be read: {}; manifests/base/rbac.yaml has the right for it"
-_CRDS = collection("apiextensions.k8s.io/v1", "customresourcedefinitions")
 _GROUPS = "/apis"
 _CERTAIN = {"v1", "apps/v1"}
 """Served by every API server."""
@@ -38,7 +37,7 @@ _BUILT_IN = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resource:
+class RestMapping:
     """A kind as the API server serves it. `paths` is None where the scale is nowhere in the object, or not known.
 
     `hint` then says what keeps it from being known; empty where nothing does.
@@ -65,7 +64,7 @@ class Resource:
 
     def collection(self, namespace: str = "") -> str:
         """The path of all objects, or of those in a namespace."""
-        return collection(self.api_version, self.plural, namespace)
+        return GroupVersionResource(self.api_version, self.plural).collection(namespace)
 
     def path(self, namespace: str, name: str) -> str:
         """The path of one object."""
@@ -79,7 +78,7 @@ class Resource:
 @dataclass(frozen=True, slots=True)
 class _Finding:
     at: float
-    resource: Resource | None
+    resource: RestMapping | None
     sentence: str = ""
 
 
@@ -133,7 +132,7 @@ class _Listings:
         return body
 
 
-class Resources:
+class RestMapper:
     """Looks kinds up, and remembers them."""
 
     def __init__(self, session: Session) -> None:
@@ -142,7 +141,7 @@ class Resources:
         self._found: dict[tuple[str, str], _Finding] = {}
         self._flights: SingleFlight[tuple[str, str], _Finding] = SingleFlight()
 
-    async def find(self, api_version: str, kind: str, *, anew: bool = False) -> Resource:
+    async def find(self, api_version: str, kind: str, *, anew: bool = False) -> RestMapping:
         """The resource of a kind. Raises UnknownKind where there is none, another KubeError where that is not known.
 
         `anew`: not as it was remembered, but as a listing of the past 10 s has it.
@@ -157,7 +156,7 @@ class Resources:
             raise UnknownKind(finding.sentence)
         return finding.resource
 
-    async def scalable(self, api_version: str, kind: str, *, anew: bool = False) -> Resource:
+    async def scalable(self, api_version: str, kind: str, *, anew: bool = False) -> RestMapping:
         """As `find`, and UnknownKind too where the kind has no scale subresource."""
         resource = await self.find(api_version, kind, anew=anew)
         if not resource.has_scale:
@@ -189,7 +188,7 @@ class Resources:
         self._found[key] = finding
         return finding
 
-    async def _discover(self, api_version: str, kind: str) -> Resource:
+    async def _discover(self, api_version: str, kind: str) -> RestMapping:
         served = await self._listings.of(api_version)
         if served is None:
             raise UnknownKind(f"the API server serves no {api_version}, which {kind} is said to be of")
@@ -200,7 +199,7 @@ class Resources:
         group, _, version = api_version.rpartition("/")
         has_scale = f"{one.name}/scale" in names
         paths, hint = await self._paths(group, version, one.name) if has_scale else (None, "")
-        return Resource(
+        return RestMapping(
             group=group,
             version=version,
             kind=kind,
@@ -215,7 +214,7 @@ class Resources:
         if (group, plural) in _BUILT_IN:
             return BUILT_IN, ""
         try:
-            body = await self._session.get(_CRDS + path(f"{plural}.{group}"))
+            body = await self._session.get(CUSTOM_RESOURCE_DEFINITIONS.path("", f"{plural}.{group}"))
         except NotFound:  # served by another API server: only the live scale then
             return None, ""
         except Forbidden as error:
