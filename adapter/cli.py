@@ -195,7 +195,7 @@ def _check(parsed: argparse.Namespace) -> int:
         print(f"effective-load check: {error}", file=sys.stderr)
         return INVALID
     if parsed.output == "json":
-        print(json.dumps(report.as_data(sections), indent=2))
+        print(json.dumps(report.report_data(sections), indent=2))
     else:
         print("\n".join(report.report_lines(sections, verbose=parsed.verbose)))
     return OK if report.all_ok(sections) else FAILED

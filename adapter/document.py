@@ -1,6 +1,6 @@
-"""The `decide` file: one document with a policy and all that is known of its service, and the decision as JSON.
+"""The `decide` file: reads a document with a policy and the inputs of its decision, and returns the decision as JSON.
 
-The same pipeline as the API's: `assess`, then `decide`. Every fault of a document is named at once, with its path.
+Uses the server's pipeline: `assess`, then `decide`. Names every fault of a document at once, with its path.
 """
 
 import json
@@ -25,7 +25,7 @@ from adapter.load.quantity import QuantityError, milli_text, nano_text, parse_nu
 from adapter.load.roster import Roster
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Policy, Query, Scale, Target
-from adapter.policy import memory_json as recollection
+from adapter.policy import memory_json
 from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.policy.linking import target_pods
 from adapter.policy.watermark_policy import parse_policy
@@ -57,12 +57,12 @@ _REQUIRED = {
 
 
 class DocumentError(FaultyDocument):
-    """The document cannot be decided on; `faults` has all there is to mend."""
+    """The document cannot be decided on; `faults` lists every fault."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
-    """Everything `assess` and `decide` take. `now` is in seconds (epoch)."""
+class DecisionDocument:
+    """The inputs of `assess` and `decide`. `now` is in epoch seconds."""
 
     now: float
     policy: Policy
@@ -75,7 +75,7 @@ class Document:
     memory: Memory = field(default_factory=Memory)
 
 
-def read_document(text: str) -> Document:
+def read_document(text: str) -> DecisionDocument:
     """Read one YAML or JSON document. Raises DocumentError with every fault in it."""
     try:
         data = document_text.read_document(text)
@@ -83,11 +83,11 @@ def read_document(text: str) -> Document:
         raise DocumentError(first_faults(error.faults), _TITLE) from error
     if not isinstance(data, Mapping):
         raise DocumentError([Fault("", data, f"must be a mapping with {', '.join(_REQUIRED)}")])
-    return _Reading(data).document()
+    return _DocumentReader(data).document()
 
 
-def decision_json(document: Document) -> dict[str, Any]:
-    """Decide, and say why: JSON-able data. `desiredReplicas` and `served` are null where `error` is set."""
+def decision_json(document: DecisionDocument) -> dict[str, Any]:
+    """The decision with its reasons as JSON data. `desiredReplicas` and `served` are null where `error` is set."""
     at, bounds = document, document.hpa.bounds
     assessment = assess(
         at.policy, at.pods, at.samples, at.roster, at.scale, bounds, at.memory, at.now, target=at.target
@@ -105,7 +105,7 @@ def decision_json(document: Document) -> dict[str, Any]:
         "metrics": _metrics(assessment, decision),
         "conditions": dict(assessment.conditions),
         "explanation": list(explain(assessment, decision, bounds, at.now)),
-        "memory": recollection.memory_to_json(assessment.memory),
+        "memory": memory_json.memory_to_json(assessment.memory),
     }
 
 
@@ -144,16 +144,16 @@ def _metric(metric: MetricAssessment, outcome: Outcome | None) -> dict[str, Any]
     }
 
 
-class _Reading:
-    """One document being read: collects every fault before anything is decided."""
+class _DocumentReader:
+    """Reads one document; collects every fault before the decision."""
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self._data = data
-        self._reader = recollection.MemoryReader()
+        self._reader = memory_json.MemoryReader()
         self._faults = self._reader.faults
         self._seen: dict[tuple[str, str], str] = {}
 
-    def document(self) -> Document:
+    def document(self) -> DecisionDocument:
         self._keys()
         now = self._now()
         policy, hpa = self._policy(), self._hpa()
@@ -164,7 +164,7 @@ class _Reading:
         memory = self._reader.memory(self._data.get("memory"), ("memory",))
         if self._faults or policy is None or hpa is None or scale is None:
             raise DocumentError(first_faults(self._faults), _TITLE)
-        return Document(
+        return DecisionDocument(
             now=now, policy=policy, hpa=hpa, scale=scale, target=target, pods=pods, samples=samples, roster=roster,
             memory=memory,
         )  # fmt: skip
@@ -187,18 +187,18 @@ class _Reading:
         return self._parsed("hpa", parse_hpa)
 
     def _parsed(self, key: str, parse: Callable[[Mapping[str, Any]], T]) -> T | None:
-        found = self._data.get(key)
-        if found is None:
+        data = self._data.get(key)
+        if data is None:
             return None
         try:
-            return parse(self._reader.mapping(found, (key,)))
+            return parse(self._reader.mapping(data, (key,)))
         except FaultyDocument as error:
             self._faults += [replace(fault, path=f"{key}.{fault.path}".rstrip(".")) for fault in error.faults]
             return None
 
     def _scale(self) -> Scale | None:
-        found = self._data.get("scale")
-        scale = None if found is None else self._decoded(decode_scale, found, ("scale",))
+        data = self._data.get("scale")
+        scale = None if data is None else self._decoded(decode_scale, data, ("scale",))
         if scale is not None:
             for part, count in (("spec", scale.replicas), ("status", scale.status_replicas)):
                 if not 0 <= count <= _MOST_REPLICAS:
@@ -206,15 +206,15 @@ class _Reading:
         return scale
 
     def _target(self, hpa: Hpa | None) -> Target | None:
-        """The target's name comes from the HPA; its rollout from `target`, where that is given."""
-        found = self._data.get("target")
+        """The target: its name from the HPA, its rollout from `target` where the document has it."""
+        data = self._data.get("target")
         if hpa is None:
             return None
         named = Target(api_version=hpa.target.api_version, kind=hpa.target.kind, name=hpa.target.name)
         decode = target_decoder(named.api_version, named.kind, None)
-        known: TargetObject | None = None if found is None else self._decoded(decode, found, ("target",))
+        known: TargetObject | None = None if data is None else self._decoded(decode, data, ("target",))
         if known is not None:
-            self._times_of(found, ("target",))
+            self._check_times(data, ("target",))
         return named if known is None else replace(known.target, name=named.name)
 
     def _pods(self, scale: Scale | None, target: Target | None) -> tuple[Pod, ...]:
@@ -223,8 +223,8 @@ class _Reading:
         for index, one in self._objects("pods"):
             pod = self._decoded(decode, one, ("pods", index))
             if pod is not None and self._named(pod, index):
-                self._times_of(one, ("pods", index))
-                # A document may leave out the UID; the name then stands for it.
+                self._check_times(one, ("pods", index))
+                # A document may leave out the UID; the name replaces it.
                 read.append(pod if pod.uid else replace(pod, uid=pod.name))
         slices = self._slices()
         return tuple(
@@ -233,7 +233,7 @@ class _Reading:
         )
 
     def _named(self, pod: Pod, index: int) -> bool:
-        """Whether the pod has a name; it and the UID must be its own."""
+        """Whether the pod has a name; adds a fault where its name or UID is not unique."""
         if not pod.name:
             self._fault(path_of(("pods", index, "metadata", "name")), None, "is required")
             return False
@@ -242,34 +242,34 @@ class _Reading:
         return True
 
     def _once(self, kind: str, key: str, shown: str, at: tuple[str | int, ...]) -> None:
-        """Fault what stands here a second time."""
+        """Add a fault for a second occurrence of `key`."""
         first = self._seen.setdefault((kind, key), path_of(at))
         if first != path_of(at):
-            self._fault(path_of(at), shown, f"stands here a second time, after {first}; keep one of them")
+            self._fault(path_of(at), shown, f"is a duplicate of {first}; keep one of them")
 
     def _objects(self, key: str) -> Iterator[tuple[int, Any]]:
-        """The objects of a list, with their places."""
+        """The objects of a list, with their indices."""
         yield from enumerate(self._reader.sequence(self._data.get(key), (key,)))
 
-    def _times_of(self, found: object, at: tuple[str | int, ...]) -> None:
-        """Fault the times of an object that cannot be read: the cluster's own never are, and here they would count."""
+    def _check_times(self, data: object, at: tuple[str | int, ...]) -> None:
+        """Add a fault for each time that cannot be read; a decoder would take it for absent."""
         for place in _TIMES:
-            for path, value in document_text.values_at(found, place, at):
+            for path, value in document_text.values_at(data, place, at):
                 if value not in ("", None) and parse_time(value) is None:
                     self._reader.time(value, path)
 
     def _slices(self) -> Mapping[str, list[EndpointSlice]]:
-        """What EndpointSlices say, by the name of the pod that they say it of."""
-        told: dict[str, list[EndpointSlice]] = defaultdict(list)
+        """EndpointSlices by the name of the pod that each endpoint targets."""
+        slices: dict[str, list[EndpointSlice]] = defaultdict(list)
         for index, item in self._objects("endpointSlices"):
             one = self._decoded(_SLICES.decode, item, ("endpointSlices", index))
             for endpoint in (one.endpoints or ()) if one is not None else ():
                 if one is not None and endpoint.target_ref is not None:
-                    told[endpoint.target_ref.name].append(msgspec.structs.replace(one, endpoints=[endpoint]))
-        return told
+                    slices[endpoint.target_ref.name].append(msgspec.structs.replace(one, endpoints=[endpoint]))
+        return slices
 
     def _of_target(self, pods: Iterable[Pod], scale: Scale | None, target: Target | None) -> list[Pod]:
-        """The pods that are the target's, by owner and selector; facts that the document leaves out exclude nothing."""
+        """The target's pods; labels and owners that the document leaves out exclude none."""
         if scale is None or target is None:
             return []
         try:
@@ -285,7 +285,7 @@ class _Reading:
         queries = {metric.name: metric.query for metric in policy.metrics if metric.query} if policy else {}
         for name in given.keys() - queries.keys() if policy else ():
             self._fault(f"samples.{name}", None, f"is no query metric of the policy; those are {sorted(queries)}")
-        # Samples were answered once they were taken, and by now.
+        # An answer cannot be older than its samples, or later than now.
         answered_at = min(max((one.at for one in pods.values()), default=now), now)
         return Samples(
             ResourceSamples(pods=pods, fetched_at=answered_at if pods else None),
@@ -308,24 +308,24 @@ class _Reading:
                 yield found
 
     def _query(self, data: object, at: tuple[str | int, ...], query: Query | None, now: float) -> QuerySamples:
-        found = self._reader.mapping(data, at)
-        for key in found.keys() - _SAMPLES_KEYS:
-            self._fault(path_of((*at, key)), found[key], f"is unknown here; known are {', '.join(_SAMPLES_KEYS)}")
-        moment = self._reader.time(found.get("at"), (*at, "at"))
-        pods = self._reader.mapping(found.get("pods"), (*at, "pods"))
+        given = self._reader.mapping(data, at)
+        for key in given.keys() - _SAMPLES_KEYS:
+            self._fault(path_of((*at, key)), given[key], f"is unknown here; known are {', '.join(_SAMPLES_KEYS)}")
+        moment = self._reader.time(given.get("at"), (*at, "at"))
+        pods = self._reader.mapping(given.get("pods"), (*at, "pods"))
         points = {name: self._point(value, moment, (*at, "pods", str(name))) for name, value in pods.items()}
-        total = found.get("total")
+        total = given.get("total")
         return QuerySamples(
             pods={str(name): point for name, point in points.items() if point is not None},
             total=None if total is None else self._point(total, moment, (*at, "total")),
-            window=self._window(found, at, query),
-            by_pod=True if "pods" in found else False if "total" in found else None,
+            window=self._window(given, at, query),
+            by_pod=True if "pods" in given else False if "total" in given else None,
             fetched_at=min(moment, now),
         )
 
-    def _window(self, found: Mapping[str, Any], at: tuple[str | int, ...], query: Query | None) -> float:
-        """How far back the values reach: as the document says, else as the policy's own PromQL does."""
-        given = found.get("windowSeconds")
+    def _window(self, samples: Mapping[str, Any], at: tuple[str | int, ...], query: Query | None) -> float:
+        """The window of the values in seconds: from the document, else from the policy's inline PromQL."""
+        given = samples.get("windowSeconds")
         if given is None:
             return _window_of(query)
         if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= _LONGEST_WINDOW:
@@ -334,7 +334,7 @@ class _Reading:
         return float(given)
 
     def _point(self, value: object, at: float, path: tuple[str | int, ...]) -> Point | None:
-        """A point; NaN is no sample, as it is none from the source, and anything else unreadable a fault."""
+        """A point; None for NaN and infinity, which are no samples; anything else unreadable is a fault."""
         if str(value).lower().lstrip("+-.") in {"nan", "inf"}:
             return None
         try:
@@ -360,7 +360,7 @@ def _is_duration(text: object) -> bool:
 
 
 def _place_in(data: object, message: str) -> tuple[tuple[str | int, ...], object, str]:
-    """Where a decoder's complaint belongs, what stands there, and the complaint without the place."""
+    """The path in a decoder's message, the value there, and the message without the path."""
     advice, _, place = message.rstrip("`").partition(" - at `$")
     path = tuple(int(index) if index else key for key, index in _STEP.findall(place))
     for step in path:
@@ -372,7 +372,7 @@ def _place_in(data: object, message: str) -> tuple[tuple[str | int, ...], object
 
 
 def _window_of(query: Query | None) -> float:
-    """What inline PromQL reaches back; a named query is not known here, nor is one that cannot be read."""
+    """The window of inline PromQL; 0 for a named query and for one that cannot be read."""
     try:
         return parse_inputs(query.prom_ql).window if query is not None else 0.0
     except PromqlError:

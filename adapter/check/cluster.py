@@ -1,4 +1,4 @@
-"""The policies of a cluster and the pods of their targets, each asked for once."""
+"""Reads the policies of a cluster, their HPAs, and the pods of their targets."""
 
 import base64
 from collections.abc import Callable, Iterable, Iterator
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class ClusterError(Exception):
-    """What stands between a policy and its pods, in a sentence."""
+    """The pods of a policy cannot be determined; the message says why."""
 
 
 class _List(msgspec.Struct):
@@ -40,7 +40,7 @@ class _List(msgspec.Struct):
 
 
 class ReportedStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """As much of a policy's status as tells what the companion found, and when."""
+    """The parts of a policy's status that `check` reads."""
 
     assessed_at: str = ""
     conditions: tuple[Condition, ...] = ()
@@ -72,7 +72,7 @@ class _PolicyWithStatus(PolicyObject, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ListedPolicy:
-    """A policy by its name with its status; `policy` is None where it is not valid, and `fault` says why."""
+    """A policy with its status; where it is not valid, `policy` is None and `fault` says why."""
 
     namespace: str
     name: str
@@ -94,7 +94,7 @@ class _ApiService(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class TargetPods:
-    """What a policy scales, its pods, and how policy and HPA are joined."""
+    """A policy's target, the target's pods, and the wiring of policy and HPA."""
 
     target: Target
     pods: tuple[Pod, ...]
@@ -102,9 +102,9 @@ class TargetPods:
 
 
 class Cluster:
-    """Reads from one API server. Whatever fails is a KubeError or a ClusterFault.
+    """Reads from one API server. Raises KubeError and ClusterError.
 
-    `tolerance` is that of HPAs which set none themselves (a ratio), `kubeconfig` the file that was named.
+    `tolerance` is the ratio for HPAs that set none themselves; `kubeconfig` the file that the user named.
     """
 
     def __init__(self, session: Session, tolerance: Fraction, kubeconfig: str | None = None) -> None:
@@ -115,10 +115,9 @@ class Cluster:
         self._links: dict[str, tuple[Links, dict[str, str]]] = {}
 
     async def policies(self, namespaces: Iterable[str]) -> list[ListedPolicy]:
-        """The policies of these namespaces, of all where none is named; by name."""
+        """The policies of these namespaces (empty: of all), sorted by name."""
         paths = [WATERMARK_POLICIES.collection(one) for one in tuple(namespaces) or ("",)]
-        found = [_policy(raw) for path in paths for raw in await self._items(path)]
-        return sorted(found, key=str)
+        return sorted([_policy(raw) for path in paths for raw in await self._items(path)], key=str)
 
     async def policy(self, namespace: str, name: str) -> ListedPolicy:
         """One policy."""
@@ -155,23 +154,20 @@ class Cluster:
         )
 
     async def hpas(self, namespaces: Iterable[str]) -> list[Hpa]:
-        """The HPAs of these namespaces, of all where none is named; those that cannot be read are left out."""
+        """The HPAs of these namespaces (empty: of all) that can be read."""
         paths = [HPAS.collection(one) for one in tuple(namespaces) or ("",)]
-        found = [self._parsed(raw) for path in paths for raw in await self._items(path)]
-        return [one for one in found if one is not None]
+        hpas = [self._parsed(raw) for path in paths for raw in await self._items(path)]
+        return [hpa for hpa in hpas if hpa is not None]
 
     async def addresses(self, namespace: str, service: str) -> list[str]:
-        """Where the pods of a Service listen on its port `https`, as host:port, those that are not ready too."""
-        raws = await self._items(
-            ENDPOINT_SLICES.collection(namespace), labelSelector=f"kubernetes.io/service-name={service}"
-        )
-        found = [_decoded(raw, Decoder(_Slice).decode, "endpointslices") for raw in raws]
-        return sorted({address for one in found for address in one.addresses()})
+        """The addresses (host:port) of a Service's pods for its port `https`, ready or not."""
+        labels = f"kubernetes.io/service-name={service}"
+        raws = await self._items(ENDPOINT_SLICES.collection(namespace), labelSelector=labels)
+        slices = [_decoded(raw, Decoder(_Slice).decode, "endpointslices") for raw in raws]
+        return sorted({address for one in slices for address in one.addresses()})
 
     async def authority(self) -> str:
-        """The PEM bundle that vouches for the adapter's servers, as the aggregator knows it; empty where it cannot be
-        read.
-        """
+        """The PEM bundle of the adapter's APIService, which vouches for its servers; empty where it cannot be read."""
         try:
             return base64.b64decode((await self._api_service()).spec.ca_bundle).decode()
         except (KubeError, ValueError, msgspec.MsgspecError):
@@ -181,11 +177,11 @@ class Cluster:
         return decode(await self.session.get(API_SERVICES.path("", _API_SERVICE)), _ApiService)
 
     def now(self) -> float:
-        """The time by the API server's clock, in seconds."""
+        """The API server's time, in seconds."""
         return self.session.now()
 
     async def _links_for(self, policy: Policy) -> Links:
-        """The links of the policy's namespace. Raises ClusterFault where the policy's HPA is missing or faulty."""
+        """The links of the policy's namespace. Raises ClusterError where the policy's HPA is missing or faulty."""
         if policy.namespace not in self._links:
             self._links[policy.namespace] = await self._read_links(policy.namespace)
         links, faults = self._links[policy.namespace]
@@ -216,7 +212,7 @@ class Cluster:
             return None
 
     async def _one(self, path: str, name: str) -> msgspec.Raw | None:
-        """An object by its name, as a list: what may be watched may be listed, and needs no further right to be got."""
+        """One object, by a list with a field selector: the rights to list and watch suffice."""
         return next(iter(await self._items(path, fieldSelector=f"metadata.name={name}")), None)
 
     async def _items(self, path: str, **params: str) -> list[msgspec.Raw]:
@@ -241,7 +237,7 @@ def _decoded(body: bytes | msgspec.Raw, decode: Callable[[bytes | msgspec.Raw], 
 
 
 def _selector(found: TargetObject) -> LabelSelector:
-    """The selector of a target's pods. Raises ClusterFault where the server could not use it either."""
+    """The selector of a target's pods. Raises ClusterError where the server could not use it either."""
     name = f"{found.target.kind} {found.target.name}"
     if found.scale is None:
         raise ClusterError(f"{name} {NO_SCALE}")

@@ -1,4 +1,4 @@
-"""From what shall be checked to the report: the cluster's policies, then every registry, then the pods."""
+"""From the scope of a check to its report: the cluster's policies, then every registry, then the pods."""
 
 import asyncio
 import time
@@ -9,17 +9,22 @@ from fractions import Fraction
 
 from adapter.check import health
 from adapter.check.cluster import Cluster, ClusterError, ListedPolicy, TargetPods
-from adapter.check.findings import PROBE_SERVICE, add_pod_matches, fullest_roster, registry_section, service_section
+from adapter.check.findings import (
+    PROBE_SERVICE,
+    add_pod_matches,
+    dangling_hpas,
+    fullest_roster,
+    hpa_section,
+    registry_section,
+    service_section,
+)
 from adapter.check.report import ReportSection, SubjectKind
-from adapter.check.rights import rights_section
-from adapter.check.strays import dangling_hpas
 from adapter.kube.credentials import service_account_token_file
 from adapter.kube.errors import KubeError
 from adapter.kube.session import Session
 from adapter.load.membership import KUBERNETES, uses_registry
 from adapter.load.roster import Roster
 from adapter.load.spec import Policy
-from adapter.policy.conformance import Wiring, flaws
 from adapter.registries.probe import ProbeResult, probe
 from adapter.registries.roster import ServiceKey, service_of
 from adapter.registries.service_allowlist import ServiceAllowlist
@@ -28,12 +33,12 @@ from adapter.settings.registries import Registry
 
 
 class ScopeError(Exception):
-    """What shall be checked does not fit together; the text says why."""
+    """The options contradict each other or the settings; the message names the contradiction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """What shall be checked; empty: all there is. `policy` is NAMESPACE/NAME, and excludes the others."""
+    """What to check; empty: everything. `policy` is NAMESPACE/NAME, and excludes the other fields."""
 
     registry: str = ""
     service: str = ""
@@ -42,17 +47,17 @@ class Scope:
     policy: str = ""
 
 
-async def run_checks(settings: Settings, wanted: Scope, kubeconfig: str | None) -> list[ReportSection]:
-    """Check what is wanted, and say what was found. Raises Unusable."""
+async def run_checks(settings: Settings, scope: Scope, kubeconfig: str | None) -> list[ReportSection]:
+    """Check what is in scope; returns the report's sections. Raises ScopeError."""
     registries = {one.name: one for one in settings.registries}
-    wanted = _completed(wanted, registries)
+    scope = _completed(scope, registries)
     notes: list[ReportSection] = []
-    async with _cluster(kubeconfig, settings, wanted, notes) as cluster:
+    async with _cluster(kubeconfig, settings, scope, notes) as cluster:
         if cluster:
-            notes.append(await rights_section(cluster.session, settings.kubernetes.namespaces))
-        found = await _found(cluster, settings, wanted, notes) if cluster else []
-        policies = [one.policy for one in found if one.policy and wanted.registry in {"", _registry_of(one.policy)}]
-        services = _services(wanted, registries, policies)
+            notes.append(await health.rights_section(cluster.session, settings.kubernetes.namespaces))
+        listed = await _read_policies(cluster, settings, scope, notes) if cluster else []
+        policies = [one.policy for one in listed if one.policy and scope.registry in {"", _registry_of(one.policy)}]
+        services = _services(scope, registries, policies)
         looks = await _look_at_all(registries, services)
         sections = [registry_section(registries[name], looks[name]) for name in sorted(looks)]
         named = sorted(key for keys in services.values() for key in keys if key.service != PROBE_SERVICE)
@@ -62,48 +67,49 @@ async def run_checks(settings: Settings, wanted: Scope, kubeconfig: str | None) 
             roster = fullest_roster(key, looks.get(key.registry, ())) if key else None
             sections += await _policy_sections(cluster, settings, policy, roster)
         if cluster:
-            sections += _told(cluster, settings, found, sections)
-            if wanted == Scope():
-                sections += await _whole(cluster, settings, found)
+            sections += _status_sections(cluster, settings, listed, sections)
+            if scope == Scope():
+                sections += await _cluster_sections(cluster, settings, listed)
     return notes + sections
 
 
-def _completed(wanted: Scope, registries: Mapping[str, Registry]) -> Scope:
-    """What is wanted, the only registry put in where a service needs one. Raises Unusable."""
+def _completed(scope: Scope, registries: Mapping[str, Registry]) -> Scope:
+    """The scope, with the only registry filled in where a service needs one. Raises ScopeError."""
     known = ", ".join(sorted(registries)) or "none"
-    if wanted.service and not registries:
-        raise ScopeError("the settings name no registries, so no service can be looked for")
-    if wanted.registry and wanted.registry not in registries:
-        raise ScopeError(f"registry {wanted.registry!r} is not in the settings; there are {known}")
-    if wanted.policy and not all(wanted.policy.partition("/")):
-        raise ScopeError(f"--policy {wanted.policy!r}: write NAMESPACE/NAME")
-    if wanted.policy and (wanted.service or wanted.registry):
+    if scope.service and not registries:
+        raise ScopeError("the settings name no registries, so there is no service to check")
+    if scope.registry and scope.registry not in registries:
+        raise ScopeError(f"registry {scope.registry!r} is not in the settings; there are {known}")
+    if scope.policy and not all(scope.policy.partition("/")):
+        raise ScopeError(f"--policy {scope.policy!r}: write NAMESPACE/NAME")
+    if scope.policy and (scope.service or scope.registry):
         raise ScopeError("a policy knows its registry and service; leave --registry and --service away")
-    if (wanted.namespace or wanted.group) and not wanted.service:
+    if (scope.namespace or scope.group) and not scope.service:
         raise ScopeError("--namespace and --group are those of a service in its registry; name it with --service")
-    if wanted.service and not wanted.registry:
+    if scope.service and not scope.registry:
         if len(registries) > 1:
-            raise ScopeError(f"the settings name several registries ({known}); say with --registry which one is asked")
-        return replace(wanted, registry=known)
-    return wanted
+            raise ScopeError(f"the settings name several registries ({known}); choose one with --registry")
+        return replace(scope, registry=known)
+    return scope
 
 
 @asynccontextmanager
 async def _cluster(
-    kubeconfig: str | None, settings: Settings, wanted: Scope, notes: list[ReportSection]
+    kubeconfig: str | None, settings: Settings, scope: Scope, notes: list[ReportSection]
 ) -> AsyncIterator[Cluster | None]:
-    """The cluster, None where none is needed or none can be reached. That is wrong only where there is nothing else
-    to check, or it was asked for.
+    """The cluster; None where none is needed or it cannot be reached.
+
+    The latter is wrong only where the options name the cluster or a policy, or there is nothing else to check.
     """
-    if wanted.service:
+    if scope.service:
         yield None
         return
     section = ReportSection("cluster")
-    tell = section.wrong if kubeconfig or wanted.policy or not settings.registries else section.note
+    add = section.wrong if kubeconfig or scope.policy or not settings.registries else section.note
     try:
         session = await Session.open(kubeconfig)
     except KubeError as error:
-        tell(f"no cluster can be asked, so no policy is looked at: {error}")
+        add(f"no cluster can be reached, so no policy is checked: {error}")
         notes.append(section)
         yield None
         return
@@ -111,38 +117,42 @@ async def _cluster(
         yield Cluster(session, Fraction(settings.kubernetes.hpa_tolerance), kubeconfig)
 
 
-async def _found(cluster: Cluster, settings: Settings, wanted: Scope, notes: list[ReportSection]) -> list[ListedPolicy]:
-    """The policies to check. Those that are not valid, and what the API server refuses, are noted as wrong."""
+async def _read_policies(
+    cluster: Cluster, settings: Settings, scope: Scope, notes: list[ReportSection]
+) -> list[ListedPolicy]:
+    """The policies in scope. Notes those that are not valid, and refusals of the API server, as wrong."""
     section = ReportSection("cluster")
     try:
-        found = await _named(cluster, settings, wanted)
+        policies = await _list_policies(cluster, settings, scope)
     except (KubeError, ClusterError) as error:
         section.wrong(f"policies cannot be read: {error}")
         notes.append(section)
         return []
-    for one in found:
+    for one in policies:
         if one.policy is None:
             section.wrong(f"policy {one} is not valid: {one.fault}")
     if section.findings:
         notes.append(section)
-    return found
+    return policies
 
 
-def _told(
-    cluster: Cluster, settings: Settings, found: Sequence[ListedPolicy], sections: Sequence[ReportSection]
+def _status_sections(
+    cluster: Cluster, settings: Settings, policies: Sequence[ListedPolicy], sections: Sequence[ReportSection]
 ) -> list[ReportSection]:
-    """What the running adapter says of these policies, in their own sections and in those that are returned."""
+    """The findings of the policies' statuses: those of one policy in its section, those of several in new ones."""
     by_name = {section.about: section for section in sections}
-    checked = [one for one in found if f"policy {one}" in by_name]
+    checked = [one for one in policies if f"policy {one}" in by_name]
     for one in checked:
         health.add_policy_error(by_name[f"policy {one}"], one, cluster.now())
     return health.status_sections(checked, cluster.now(), written=settings.companion.features.status)
 
 
-async def _whole(cluster: Cluster, settings: Settings, found: Sequence[ListedPolicy]) -> list[ReportSection]:
-    """What is told of a cluster only as a whole: HPAs that name no policy there is, and what its servers say."""
+async def _cluster_sections(
+    cluster: Cluster, settings: Settings, policies: Sequence[ListedPolicy]
+) -> list[ReportSection]:
+    """Findings about the cluster as a whole: HPAs whose policy does not exist, and the readiness of its servers."""
     try:
-        sections = list(dangling_hpas(await cluster.hpas(settings.kubernetes.namespaces), found))
+        sections = list(dangling_hpas(await cluster.hpas(settings.kubernetes.namespaces), policies))
     except KubeError as error:
         section = ReportSection("cluster")
         section.wrong(f"HPAs cannot be read: {error}")
@@ -152,17 +162,17 @@ async def _whole(cluster: Cluster, settings: Settings, found: Sequence[ListedPol
         addresses = await cluster.addresses(where.namespace, where.service)
     except KubeError as error:
         section = ReportSection("servers")
-        section.note(f"it cannot be told where they are: {error}")
+        section.note(f"their addresses cannot be read: {error}")
         return [*sections, section]
     if not addresses:
         section = ReportSection("servers")
-        section.note(f"Service {where.service} of namespace {where.namespace} has no pod that could be asked")
+        section.note(f"Service {where.service} of namespace {where.namespace} has no pods")
         return [*sections, section]
-    return sections + await health.server_sections(addresses, await _account(cluster, settings))
+    return sections + await health.server_sections(addresses, await _server_access(cluster, settings))
 
 
-async def _account(cluster: Cluster, settings: Settings) -> health.ServerAccess | None:
-    """The service account of this pod; None outside of one, for no other credential is shown to a server."""
+async def _server_access(cluster: Cluster, settings: Settings) -> health.ServerAccess | None:
+    """The service account of this pod; None outside a pod: no other credential is sent to a server."""
     token_file, authority = service_account_token_file(cluster.kubeconfig), await cluster.authority()
     where = settings.server.tls
     if not token_file or not authority:
@@ -175,52 +185,52 @@ def _registry_of(policy: Policy) -> str:
     return registry.name if registry is not None else KUBERNETES
 
 
-async def _named(cluster: Cluster, settings: Settings, wanted: Scope) -> list[ListedPolicy]:
-    if not wanted.policy:
+async def _list_policies(cluster: Cluster, settings: Settings, scope: Scope) -> list[ListedPolicy]:
+    if not scope.policy:
         return await cluster.policies(settings.kubernetes.namespaces)
-    namespace, _, name = wanted.policy.partition("/")
+    namespace, _, name = scope.policy.partition("/")
     return [await cluster.policy(namespace, name)]
 
 
 def _services(
-    wanted: Scope, registries: Mapping[str, Registry], policies: Iterable[Policy]
+    scope: Scope, registries: Mapping[str, Registry], policies: Iterable[Policy]
 ) -> dict[str, set[ServiceKey]]:
-    """The services that each registry is asked about: at least one, or nothing would be learnt of the connection."""
-    if wanted.service:
-        key = ServiceKey(wanted.registry, wanted.service, wanted.namespace, wanted.group)
-        return {wanted.registry: {key}}
+    """The services to ask each registry about: at least one, to test the connection."""
+    if scope.service:
+        key = ServiceKey(scope.registry, scope.service, scope.namespace, scope.group)
+        return {scope.registry: {key}}
     asked: dict[str, set[ServiceKey]] = {}
     admission = ServiceAllowlist(registries.values())
     for policy in policies:
         named = service_of(policy)
         if named is not None and not admission.refusal(named, policy.namespace):
             asked.setdefault(named.registry, set()).add(named)
-    chosen = (wanted.registry,) if wanted.registry else asked if wanted.policy else registries
+    chosen = (scope.registry,) if scope.registry else asked if scope.policy else registries
     return {name: asked.get(name) or {ServiceKey(name, PROBE_SERVICE)} for name in chosen}
 
 
 async def _look_at_all(
     registries: Mapping[str, Registry], services: Mapping[str, set[ServiceKey]]
 ) -> dict[str, Sequence[ProbeResult]]:
-    found = await asyncio.gather(*(probe(registries[name], keys, time.time) for name, keys in services.items()))
-    return dict(zip(services, found, strict=True))
+    looks = await asyncio.gather(*(probe(registries[name], keys, time.time) for name, keys in services.items()))
+    return dict(zip(services, looks, strict=True))
 
 
 async def _policy_sections(
     cluster: Cluster | None, settings: Settings, policy: Policy, roster: Roster | None
 ) -> list[ReportSection]:
-    """Whether a policy may name its service, which of its pods match what the registry listed, and its HPA."""
+    """Findings about a policy: whether it may name its service, its pods' instances, and its HPA."""
     section = ReportSection(f"policy {policy.namespace}/{policy.name}", SubjectKind.POLICY)
     assert cluster is not None
     if not _may_name_its_service(section, settings, policy):
         return [section]
     try:
-        found = await cluster.pods(policy)
+        target = await cluster.pods(policy)
     except (KubeError, ClusterError) as error:
         section.wrong(str(error))
         return [section]
-    _match(section, policy, found, roster)
-    return [section, _hpa_section(found.wiring)]
+    _add_pods(section, policy, target, roster)
+    return [section, hpa_section(target.wiring)]
 
 
 def _may_name_its_service(section: ReportSection, settings: Settings, policy: Policy) -> bool:
@@ -235,25 +245,12 @@ def _may_name_its_service(section: ReportSection, settings: Settings, policy: Po
     return True
 
 
-def _match(section: ReportSection, policy: Policy, found: TargetPods, roster: Roster | None) -> None:
+def _add_pods(section: ReportSection, policy: Policy, scaled: TargetPods, roster: Roster | None) -> None:
     registry = uses_registry(policy)
-    pods = f"{len(found.pods)} pods of {found.target.kind} {found.target.name}"
+    pods = f"{len(scaled.pods)} pods of {scaled.target.kind} {scaled.target.name}"
     if registry is None:
         section.ok(f"it names no service registry: Kubernetes itself says which of the {pods} serve")
     elif roster is None:
         section.note(f"{pods} wait for a valid answer")
     else:
-        add_pod_matches(section, registry, found.target, found.pods, roster)
-
-
-def _hpa_section(wiring: Wiring) -> ReportSection:
-    """What is unwise about how policy and HPA are joined."""
-    section = ReportSection(
-        f"HPA {wiring.hpa.namespace}/{wiring.hpa.name} of policy {wiring.policy.name}", SubjectKind.HPA
-    )
-    for flaw in flaws(wiring):
-        section.note(flaw.message)
-    if not section.findings:
-        asked = wiring.hpa.asks_for(wiring.policy.name)
-        section.ok("it sets the count that is decided" if asked else "it is left as it is: the policy only observes")
-    return section
+        add_pod_matches(section, registry, scaled.target, scaled.pods, roster)

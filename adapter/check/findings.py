@@ -1,8 +1,9 @@
-"""What registries answered, and how that fits the pods, as findings."""
+"""Findings about registries, their services, the pods of policies, and HPAs. Pure: everything was read before."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from adapter.check.cluster import ListedPolicy
 from adapter.check.report import ReportSection, SubjectKind
 from adapter.load.matching import Claim, claims
 from adapter.load.membership import out_word_of
@@ -11,16 +12,20 @@ from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Registry as PolicyRegistry
 from adapter.load.spec import Target
 from adapter.load.unmatched import address, why_unmatched
+from adapter.policy.conformance import READ_ONLY, READ_ONLY_PREFIXES, Wiring, flaws
+from adapter.policy.hpa import DESIRED_REPLICAS, POLICY_LABEL, CrossVersionReference, Hpa, HpaMetric, MetricSourceType
+from adapter.policy.watermark_policy import API_VERSION, KIND
 from adapter.registries.probe import ProbeResult
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import Trouble, count_states
 from adapter.settings.registries import Registry
 
 PROBE_SERVICE = "effective-load-check"
-"""The service that a registry is asked about where nobody names one: that it is not known is an answer too."""
+"""The service to ask a registry about where no policy names one; `unknown` proves the connection too."""
 MAX_LISTED = 20
-"""Instances without a pod that are listed; of more, the number is told."""
+"""Instances without a pod that are listed; further ones are counted."""
 
+_POLICY = CrossVersionReference(API_VERSION, KIND, "")
 _CREDENTIALS = ("username", "token_file", "access_key_file", "bearer_token_file")
 
 
@@ -28,40 +33,40 @@ def registry_section(settings: Registry, looks: Sequence[ProbeResult]) -> Report
     """How far the adapter gets with each server of a registry."""
     section = ReportSection(f"registry {settings.name} ({settings.type})", SubjectKind.REGISTRY)
     if not looks:
-        section.note("it asks nobody: the platform tells by PUT")
+        section.note("the adapter asks no server: the platform pushes the rosters")
     for one in looks:
         _server(section, one, has_credentials=any(getattr(settings, key, "") for key in _CREDENTIALS))
     return section
 
 
 def _server(section: ReportSection, one: ProbeResult, *, has_credentials: bool) -> None:
-    """Reachable, authenticated, allowed: a step that fails is the last."""
+    """Reachable, authenticated, allowed: the first step that fails ends the list."""
     server = one.server
     trouble = None if one.rosters else next(iter(one.troubles.values()))
     reason = trouble.reason if trouble else ""
-    said = _said(server, trouble) if trouble else ""
+    sentence = _sentence(server, trouble) if trouble else ""
     if trouble and reason == "unreachable":
-        section.wrong(f"{server} cannot be reached: {said}")
+        section.wrong(f"{server} cannot be reached: {sentence}")
         return
     if trouble and reason == "error":
-        section.wrong(f"{server} could not be asked: {said}")
+        section.wrong(f"{server} could not be asked: {sentence}")
         return
     section.ok(f"{server} can be reached")
     if trouble and reason == "unauthenticated":
-        section.wrong(f"{server} does not accept who asks: {said}")
+        section.wrong(f"{server} does not authenticate the adapter: {sentence}")
     elif trouble and reason in {"forbidden", "filtered"}:
-        section.wrong(f"{server} does not let the adapter read: {said}")
+        section.wrong(f"{server} does not let the adapter read: {sentence}")
     elif trouble and reason == "unknown" and any(key.service == PROBE_SERVICE for key in one.troubles):
-        section.note(f"{server} was asked about a service that does not exist; name one that does: {said}")
+        section.note(f"{server} was asked about a service that does not exist; name one that does: {sentence}")
     elif trouble:
-        section.wrong(f"{server} gives no answer that is of use: {said}")
+        section.wrong(f"{server} gives no usable answer: {sentence}")
     else:
         section.ok(_accepted(server, has_credentials=has_credentials))
         section.ok(f"{server} lets the adapter read")
 
 
-def _said(server: str, trouble: Trouble) -> str:
-    """The registry's own sentence without the address that was asked, with which many begin: it is named already."""
+def _sentence(server: str, trouble: Trouble) -> str:
+    """The trouble's sentence without the server's address at its start, which the finding names already."""
     return trouble.sentence.removeprefix(server).removeprefix(": ")
 
 
@@ -77,15 +82,15 @@ def service_section(key: ServiceKey, looks: Sequence[ProbeResult]) -> ReportSect
     )
     for one in looks:
         if key in one.troubles and one.rosters:
-            section.wrong(f"{one.server}: {_said(one.server, one.troubles[key])}")
+            section.wrong(f"{one.server}: {_sentence(one.server, one.troubles[key])}")
     counts = {one.server: _count(one.rosters[key]) for one in looks if key in one.rosters}
     for server, count in counts.items() if len(set(counts.values())) > 1 else ():
         section.note(f"{server} lists {count}: servers differ")
     best = fullest_roster(key, looks)
     if not looks:
-        section.note("only a running adapter knows what the platform told of it")
+        section.note("only a running adapter knows the roster that the platform pushed")
     elif best is None:
-        section.wrong("nothing is known of it: no server gave an answer")
+        section.wrong("no server gave a valid answer about it")
     else:
         _instances(section, best)
     return section
@@ -99,49 +104,113 @@ def _instances(section: ReportSection, roster: Roster) -> None:
     else:
         section.ok("it is known, and no pod is listed, so all of them serve")
     if roster.protected:
-        section.note("the registry protects itself: it calls unhealthy instances healthy, so health says nothing")
+        section.note("the registry protects itself: it calls unhealthy instances healthy, so health is no evidence")
 
 
 def fullest_roster(key: ServiceKey, looks: Sequence[ProbeResult]) -> Roster | None:
-    """The answer about a service: the fullest, where servers differ; None where none gave one."""
+    """The roster with the most instances where servers differ; None where no server gave one."""
     return max((one.rosters[key] for one in looks if key in one.rosters), key=lambda r: len(r.instances), default=None)
 
 
 def _count(roster: Roster) -> str:
     states = count_states(roster.instances)
-    told = ", ".join(f"{count:.0f} {state}" for state, count in states.items() if count)
+    by_state = ", ".join(f"{count:.0f} {state}" for state, count in states.items() if count)
     number = len(roster.instances)
-    return f"{number} instance{'s' * (number != 1)}" + (f" ({told})" if told else "")
+    return f"{number} instance{'s' * (number != 1)}" + (f" ({by_state})" if by_state else "")
 
 
 def add_pod_matches(
     section: ReportSection, registry: PolicyRegistry, target: Target, pods: Sequence[Pod], roster: Roster
 ) -> None:
-    """Which pods of a target have a registration that counts, and which have none, and why."""
-    found = list(claims(pods, roster, registry))
+    """The pods of a target with an instance that counts, and those without, and why."""
+    registrations = list(claims(pods, roster, registry))
     by_pod: dict[str, list[Instance]] = {}
-    for instance, pod, miss in found:
+    for instance, pod, miss in registrations:
         if pod is not None and miss is None:
             by_pod.setdefault(pod.uid, []).append(instance)
     living = [pod for pod in pods if not pod.deleting and pod.phase not in {"Failed", "Succeeded"}]
     matched = [pod for pod in living if pod.uid in by_pod]
-    told = f"{len(matched)} of {len(living)} pods of {target.kind} {target.name} match an instance"
-    (section.ok if matched or not living or not roster.absence_counts else section.wrong)(told)
+    add = section.ok if matched or not living or not roster.absence_counts else section.wrong
+    add(f"{len(matched)} of {len(living)} pods of {target.kind} {target.name} match an instance")
     for pod in matched:
         word = out_word_of(by_pod[pod.uid], registry, protected=roster.protected)
         if word:
             section.note(f"pod {pod.name} is out: {word}")
     for pod in living:
         if pod.uid not in by_pod:
-            tell = section.wrong if pod.is_ready and roster.absence_counts else section.note
-            tell(f"pod {pod.name} matches none: {why_unmatched(pod, found, registry)}")
-    _leftovers(section, [claim for claim in found if claim.miss is not None])
+            add = section.wrong if pod.is_ready and roster.absence_counts else section.note
+            add(f"pod {pod.name} matches no instance: {why_unmatched(pod, registrations, registry)}")
+    _add_leftovers(section, [claim for claim in registrations if claim.miss is not None])
 
 
-def _leftovers(section: ReportSection, without_pod: Sequence[Claim]) -> None:
+def _add_leftovers(section: ReportSection, without_pod: Sequence[Claim]) -> None:
     for claim in without_pod[:MAX_LISTED]:
         section.note(f"instance {address(claim.instance)} counts for no pod: {claim.miss}")
     if len(without_pod) > MAX_LISTED:
         reasons = Counter(str(claim.miss) for claim in without_pod[MAX_LISTED:])
-        told = "; ".join(f"{count} because {reason}" for reason, count in sorted(reasons.items()))
-        section.note(f"{len(without_pod) - MAX_LISTED} more instances count for no pod: {told}")
+        counts = "; ".join(f"{count} because {reason}" for reason, count in sorted(reasons.items()))
+        section.note(f"{len(without_pod) - MAX_LISTED} more instances count for no pod: {counts}")
+
+
+def hpa_section(wiring: Wiring) -> ReportSection:
+    """The flaws of a policy's HPA; all of them are notes."""
+    hpa = wiring.hpa
+    section = ReportSection(f"HPA {hpa.namespace}/{hpa.name} of policy {wiring.policy.name}", SubjectKind.HPA)
+    for flaw in flaws(wiring):
+        section.note(flaw.message)
+    if not section.findings:
+        asked = hpa.asks_for(wiring.policy.name)
+        section.ok("it sets the count that is decided" if asked else "it is left as it is: the policy only observes")
+    return section
+
+
+def dangling_hpas(hpas: Sequence[Hpa], policies: Sequence[ListedPolicy]) -> Iterator[ReportSection]:
+    """A section for each HPA that names a policy, or a scale target of one, that does not exist in its namespace."""
+    for namespace in sorted({one.namespace for one in hpas}):
+        here = [one for one in policies if one.namespace == namespace]
+        own = [one for one in hpas if one.namespace == namespace]
+        scaled = _scaled(own, here)
+        for hpa in sorted(own, key=lambda one: one.name):
+            section = ReportSection(f"HPA {namespace}/{hpa.name}", SubjectKind.HPA)
+            for text in dict.fromkeys(_dangling_metrics(hpa, here, scaled)):
+                section.wrong(text)
+            if section.findings:
+                yield section
+
+
+def _scaled(hpas: Iterable[Hpa], policies: Sequence[ListedPolicy]) -> frozenset[CrossVersionReference] | None:
+    """The targets of a namespace's policies; None where a policy is not valid, so that its target is unknown."""
+    if any(one.policy is None for one in policies):
+        return None
+    followed = {one.policy.hpa for one in policies if one.policy is not None}
+    return frozenset(hpa.target.identity for hpa in hpas if hpa.name in followed)
+
+
+def _dangling_metrics(
+    hpa: Hpa, policies: Sequence[ListedPolicy], scaled: frozenset[CrossVersionReference] | None
+) -> Iterator[str]:
+    known = {one.name for one in policies}
+    for metric in hpa.metrics:
+        name = _policy_named(metric)
+        if name and name not in known:
+            yield (
+                f"it asks for {metric.name} of WatermarkPolicy {name}, which does not exist in namespace "
+                f"{hpa.namespace}; create that policy, or name one that exists ({', '.join(sorted(known)) or 'none'})"
+            )
+        target = metric.described
+        by_target = target is not None and metric.name == DESIRED_REPLICAS and not name
+        if by_target and target is not None and scaled is not None and target.identity not in scaled:
+            yield (
+                f"it asks for {DESIRED_REPLICAS} of {target.kind} {target.name}, which no WatermarkPolicy in namespace "
+                f"{hpa.namespace} scales; create a policy that names this HPA"
+            )
+
+
+def _policy_named(metric: HpaMetric) -> str:
+    """The policy that a metric names; empty where it names none."""
+    described = metric.described
+    if described is not None:
+        is_policy = (described.group, described.kind) == (_POLICY.group, _POLICY.kind)
+        return described.name if is_policy else ""
+    ours = metric.name in {DESIRED_REPLICAS, *READ_ONLY} or metric.name.startswith(READ_ONLY_PREFIXES)
+    return str(metric.match_labels.get(POLICY_LABEL, "")) if ours and metric.kind is MetricSourceType.EXTERNAL else ""

@@ -1,28 +1,44 @@
-"""What a running adapter says of itself: silent watches, answers that are errors, statuses that nobody writes."""
+"""The adapter's own health: its account's rights, silent watches, errors to HPAs, statuses that are not written."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
+
+import msgspec
 
 from adapter.check.cluster import ListedPolicy
 from adapter.check.report import ReportSection, SubjectKind, all_ok
+from adapter.kube.api import (
+    ENDPOINT_SLICES,
+    HPAS,
+    PODS,
+    SELF_SUBJECT_ACCESS_REVIEWS,
+    WATERMARK_POLICIES,
+    GroupVersionResource,
+)
+from adapter.kube.errors import KubeError, MalformedAnswer
 from adapter.kube.objects import Condition
+from adapter.kube.session import Session
+from adapter.runtime.decoding import decode
 from adapter.runtime.outbound import Access, Client
 from adapter.runtime.source_errors import SourceUnreachable
 from adapter.runtime.times import parse_time
 
-STALE_SECONDS = 180.0
-"""A status is written anew every two minutes; one that is older than this is no longer written."""
+NEEDED = (PODS, HPAS, ENDPOINT_SLICES, WATERMARK_POLICIES)
+"""The resources that every policy needs."""
+VERBS = ("list", "watch")
+STALE_STATUS_SECONDS = 180.0
+"""The companion writes every status at least every two minutes, so one older than this is no longer written."""
 SILENT = "WatchSilent"
-"""The reason of conditions that say which watch has shown no life."""
+"""The reason of conditions that name a silent watch."""
 _NAMED = 5
 _ASK_SECONDS = 3.0
 _WITHHELD = "reason withheld"
-_REMEDY = "its log has it, and accounts that may get /readyz/* are told: run the check in a pod of the server"
+_REMEDY = "its log has the reason, and accounts that may get /readyz/* see it: run the check in a pod of the server"
 
 
 class ServerAccess(NamedTuple):
-    """Who asks a server, which has to prove itself first: by a certificate of `authority` (PEM) to `server_name`."""
+    """The account to ask a server as once it presented a certificate of `authority` (PEM) for `server_name`."""
 
     token_file: str
     authority: str
@@ -30,36 +46,36 @@ class ServerAccess(NamedTuple):
 
 
 def status_sections(policies: Sequence[ListedPolicy], now: float, *, written: bool) -> list[ReportSection]:
-    """What the statuses say together: which watches are silent, and which of them are too old to be believed.
+    """The silent watches that statuses report, and the statuses that are stale or missing.
 
-    `written`: whether the settings have the companion write them.
+    `written`: whether the settings have the companion write statuses.
     """
     return [one for one in (_silent(policies, now), _unwritten(policies, now, written=written)) if one.findings]
 
 
 def add_policy_error(section: ReportSection, policy: ListedPolicy, now: float) -> None:
-    """What a policy's own status says where nothing else that is wrong was found."""
-    if _age(policy, now) > STALE_SECONDS or not all_ok([section]):
+    """Add the error that the policy's status reports, unless something else is wrong or the status is stale."""
+    if _age(policy, now) > STALE_STATUS_SECONDS or not all_ok([section]):
         return
     for one in policy.status.conditions:
         if (one.type, one.status) == ("Ready", "False") and one.reason != SILENT:
             since = f" since {one.last_transition_time}" if one.last_transition_time else ""
-            section.wrong(f"its HPA is told an error{since} ({one.reason}): {one.message}")
+            section.wrong(f"its HPA gets an error{since} ({one.reason}): {one.message}")
 
 
 async def server_sections(addresses: Sequence[str], account: ServerAccess | None = None) -> list[ReportSection]:
-    """What each server (host:port) says of its readiness; those that cannot be asked from here are noted together.
+    """The readiness of each server (host:port); one note names the servers that cannot be reached from here.
 
-    Servers give reasons to accounts with the right to them; without `account`, or where a server does not prove that
-    it is one, it is asked as a stranger.
+    Servers give reasons only to accounts with the right to them. Without `account`, or where a server's certificate
+    does not prove its identity, the request has no credentials.
     """
     replies = await asyncio.gather(*(_ready(address, account) for address in addresses))
-    sections = [_server(address, said) for address, said in zip(addresses, replies, strict=True) if said is not None]
-    silent = [address for address, said in zip(addresses, replies, strict=True) if said is None]
-    if silent:
+    sections = [_server(address, reply) for address, reply in zip(addresses, replies, strict=True) if reply is not None]
+    unreachable = [address for address, reply in zip(addresses, replies, strict=True) if reply is None]
+    if unreachable:
         section = ReportSection("servers")
         section.note(
-            f"{', '.join(silent)} cannot be asked from here whether all watches are alive; "
+            f"{', '.join(unreachable)} cannot be asked from here whether all watches are alive; "
             "run the check in a pod of the server"
         )
         sections.append(section)
@@ -69,13 +85,13 @@ async def server_sections(addresses: Sequence[str], account: ServerAccess | None
 async def _ready(address: str, account: ServerAccess | None) -> str | None:
     if account is not None:
         proven = Access(bearer_token_file=account.token_file, ca=account.authority)
-        said = await _asked(proven, address, account.server_name)
-        if said is not None:
-            return said
-    return await _asked(Access(insecure_skip_verify=True), address)  # nothing secret is said to it
+        reply = await _get_readiness(proven, address, account.server_name)
+        if reply is not None:
+            return reply
+    return await _get_readiness(Access(insecure_skip_verify=True), address)  # without credentials
 
 
-async def _asked(access: Access, address: str, server_name: str | None = None) -> str | None:
+async def _get_readiness(access: Access, address: str, server_name: str | None = None) -> str | None:
     client = Client(access, timeout=_ASK_SECONDS)
     try:
         reply = await client.send("GET", f"https://{address}/readyz?verbose", server_hostname=server_name)
@@ -86,13 +102,13 @@ async def _asked(access: Access, address: str, server_name: str | None = None) -
     return reply.body.decode(errors="replace")
 
 
-def _server(address: str, said: str) -> ReportSection:
+def _server(address: str, reply: str) -> ReportSection:
     section = ReportSection(f"server {address}", SubjectKind.SERVER)
-    for line in said.splitlines():
+    for line in reply.splitlines():
         name, _, text = line[3:].partition(" ")
         if line.startswith("[-]"):
             section.wrong(f"it is not ready ({name}): {_reason(text.removeprefix('failed: '))}")
-        elif line.startswith("[!]"):  # it is ready all the same: no other replica would do better
+        elif line.startswith("[!]"):  # a fault that every replica shares: it stays ready
             section.wrong(f"{name} {_reason(text)}" if text == _WITHHELD else text)
     if not section.findings:
         section.ok("it is ready")
@@ -106,11 +122,11 @@ def _reason(text: str) -> str:
 def _silent(policies: Sequence[ListedPolicy], now: float) -> ReportSection:
     section, concerned = ReportSection("watches"), dict[str, list[str]]()
     for policy in policies:
-        if _age(policy, now) <= STALE_SECONDS:
+        if _age(policy, now) <= STALE_STATUS_SECONDS:
             for text in dict.fromkeys(one.message for one in policy.status.conditions if _is_silent(one)):
                 concerned.setdefault(text, []).append(str(policy))
     for text, names in concerned.items():
-        section.wrong(f"{text} (said by the status of {_listed(names)})")
+        section.wrong(f"{text} (reported by the status of {_listed(names)})")
     return section
 
 
@@ -123,20 +139,20 @@ def _unwritten(policies: Sequence[ListedPolicy], now: float, *, written: bool) -
     if not written:
         return section
     without = [str(one) for one in policies if not one.status.assessed_at]
-    old = [one for one in policies if one.status.assessed_at and _age(one, now) > STALE_SECONDS]
+    old = [one for one in policies if one.status.assessed_at and _age(one, now) > STALE_STATUS_SECONDS]
     if old:
         oldest = max(_age(one, now) for one in old)
         section.wrong(
             f"it writes every status within two minutes, and these are older, up to {oldest:.0f} s: "
-            f"{_listed([str(one) for one in old])}; look whether it runs, and at its log"
+            f"{_listed([str(one) for one in old])}; check that it runs, and its log"
         )
     if without:
-        section.note(f"no status is written yet, so what the adapter makes of it is not known: {_listed(without)}")
+        section.note(f"no status is written yet, so the adapter's view of it is unknown: {_listed(without)}")
     return section
 
 
 def _age(policy: ListedPolicy, now: float) -> float:
-    """How old a policy's status is, in seconds; 0 where it has none."""
+    """The age of a policy's status in seconds; 0 where it has none."""
     at = parse_time(policy.status.assessed_at)
     return 0.0 if at is None else now - at
 
@@ -144,3 +160,55 @@ def _age(policy: ListedPolicy, now: float) -> float:
 def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"{', '.join(names[:_NAMED])}{more}"
+
+
+class _Lack(NamedTuple):
+    verb: str
+    plural: str
+    namespace: str
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.plural}{f' in namespace {self.namespace}' if self.namespace else ''}"
+
+
+class _ReviewStatus(msgspec.Struct):
+    allowed: bool = False
+
+
+class _Review(msgspec.Struct):
+    status: _ReviewStatus = msgspec.field(default_factory=_ReviewStatus)
+
+
+async def rights_section(session: Session, namespaces: Iterable[str]) -> ReportSection:
+    """Whether the session's account may list and watch what every policy needs, in these namespaces (empty: in all)."""
+    section = ReportSection("rights")
+    try:
+        lacks = [
+            _Lack(verb, resource.plural, namespace)
+            for namespace in tuple(namespaces) or ("",)
+            for resource in NEEDED
+            for verb in VERBS
+            if not await _may(session, verb, resource, namespace)
+        ]
+    except KubeError as error:
+        section.note(f"the rights of this account cannot be reviewed: {error}")
+        return section
+    for lack in lacks:
+        section.wrong(f"this account may not {lack}: bind ClusterRole effective-load-server to it")
+    if not lacks:
+        section.ok(f"this account may list and watch {', '.join(one.plural for one in NEEDED)}")
+    return section
+
+
+async def _may(session: Session, verb: str, resource: GroupVersionResource, namespace: str) -> bool:
+    attributes = {"verb": verb, "group": resource.group, "resource": resource.plural, "namespace": namespace}
+    review = {
+        "apiVersion": SELF_SUBJECT_ACCESS_REVIEWS.api_version,
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    answer = await session.request("POST", SELF_SUBJECT_ACCESS_REVIEWS.collection(), body=msgspec.json.encode(review))
+    try:
+        return decode(answer.body, _Review).status.allowed
+    except msgspec.MsgspecError as error:
+        raise MalformedAnswer(f"SelfSubjectAccessReview: {error}") from error

@@ -1,4 +1,4 @@
-"""What a check found: sections of sentences, each of which is well, wrong or worth knowing."""
+"""The report of a check: sections of findings, each a sentence that is ok, wrong or a note; as text and as JSON."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -7,8 +7,8 @@ from enum import StrEnum
 from typing import Any
 
 
-class Severity(StrEnum):
-    """What a finding means for the whole."""
+class FindingLevel(StrEnum):
+    """Whether a finding is fine, wrong, or worth knowing; one WRONG makes the check fail."""
 
     OK = "ok"
     WRONG = "wrong"
@@ -16,7 +16,7 @@ class Severity(StrEnum):
 
 
 class SubjectKind(StrEnum):
-    """What sections are about, as the summary counts them."""
+    """The kinds of things that the summary counts."""
 
     REGISTRY = "registry"
     SERVICE = "service"
@@ -32,61 +32,61 @@ _PLURALS = {SubjectKind.REGISTRY: "registries", SubjectKind.POLICY: "policies"}
 class Finding:
     """One sentence."""
 
-    verdict: Severity
+    verdict: FindingLevel
     text: str
 
 
 @dataclass(slots=True)
 class ReportSection:
-    """What was found about one thing; `kind` is what that is, where such things are counted."""
+    """The findings about one thing; `kind` is its kind where the summary counts such things."""
 
     about: str
     kind: SubjectKind | None = None
     findings: list[Finding] = field(default_factory=list)
 
     def ok(self, text: str) -> None:
-        self.findings.append(Finding(Severity.OK, text))
+        self.findings.append(Finding(FindingLevel.OK, text))
 
     def wrong(self, text: str) -> None:
-        self.findings.append(Finding(Severity.WRONG, text))
+        self.findings.append(Finding(FindingLevel.WRONG, text))
 
     def note(self, text: str) -> None:
-        self.findings.append(Finding(Severity.NOTE, text))
+        self.findings.append(Finding(FindingLevel.NOTE, text))
 
 
 def all_ok(sections: Iterable[ReportSection]) -> bool:
     """Whether nothing is wrong."""
-    return all(finding.verdict is not Severity.WRONG for section in sections for finding in section.findings)
+    return all(finding.verdict is not FindingLevel.WRONG for section in sections for finding in section.findings)
 
 
 def report_lines(sections: Iterable[ReportSection], *, verbose: bool = False) -> Iterator[str]:
-    """The sections as text: a line a finding, its verdict first, and the summary last.
+    """The sections as text: one line for each finding, its severity first, and the summary last.
 
-    Unless `verbose`, what is well has one line together.
+    Unless `verbose`, one line stands for all findings that are ok.
     """
     kept = list(sections)
     for section in kept:
-        shown = [one for one in section.findings if verbose or one.verdict is not Severity.OK]
+        shown = [one for one in section.findings if verbose or one.verdict is not FindingLevel.OK]
         if shown:
             yield section.about
             yield from (f"  {finding.verdict.value:5}  {finding.text}" for finding in shown)
-    well = counted(section for section in kept if all(one.verdict is Severity.OK for one in section.findings))
-    if well and not verbose and any(_number(kept, verdict) for verdict in (Severity.WRONG, Severity.NOTE)):
-        yield f"{Severity.OK.value:7}{well} (--verbose tells what was found)"
+    well = counted(section for section in kept if all(one.verdict is FindingLevel.OK for one in section.findings))
+    if well and not verbose and any(_number(kept, verdict) for verdict in (FindingLevel.WRONG, FindingLevel.NOTE)):
+        yield f"{FindingLevel.OK.value:7}{well} (--verbose lists the findings)"
     yield summary(kept)
 
 
 def summary(sections: Iterable[ReportSection]) -> str:
-    """One line: how many things were looked at, and how much of it is wrong or worth knowing."""
+    """One line: how many things were checked, and how many findings are wrong or notes."""
     kept = list(sections)
-    wrong, notes = _number(kept, Severity.WRONG), _number(kept, Severity.NOTE)
-    told = [f"{wrong} wrong" if wrong else "nothing wrong", *[f"{notes} note{'s' * (notes != 1)}"] * bool(notes)]
-    found = ", ".join(told) if wrong or notes else "all is well"
-    return f"{counted(kept) or 'no policies and no registries'}: {found}"
+    wrong, notes = _number(kept, FindingLevel.WRONG), _number(kept, FindingLevel.NOTE)
+    counts = [f"{wrong} wrong" if wrong else "nothing wrong", *[f"{notes} note{'s' * (notes != 1)}"] * bool(notes)]
+    result = ", ".join(counts) if wrong or notes else "all is well"
+    return f"{counted(kept) or 'no policies and no registries'}: {result}"
 
 
 def counted(sections: Iterable[ReportSection]) -> str:
-    """How many things of each kind there are sections about; empty where there are none."""
+    """The number of sections of each kind; empty where there are none."""
     numbers = Counter(section.kind for section in sections)
     return ", ".join(f"{numbers[kind]} {_noun(kind, numbers[kind])}" for kind in SubjectKind if numbers[kind])
 
@@ -95,11 +95,11 @@ def _noun(kind: SubjectKind, number: int) -> str:
     return kind.value if number == 1 else _PLURALS.get(kind, f"{kind.value}s")
 
 
-def _number(sections: Iterable[ReportSection], verdict: Severity) -> int:
+def _number(sections: Iterable[ReportSection], verdict: FindingLevel) -> int:
     return sum(one.verdict is verdict for section in sections for one in section.findings)
 
 
-def as_data(sections: Iterable[ReportSection]) -> dict[str, Any]:
+def report_data(sections: Iterable[ReportSection]) -> dict[str, Any]:
     """The sections as plain data for JSON."""
     kept = list(sections)
     return {

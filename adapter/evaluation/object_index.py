@@ -8,7 +8,7 @@ from adapter.evaluation.decode import DecodedPolicy
 from adapter.kube.label_index import PodStore
 from adapter.load.matching import owns_its_pods
 from adapter.load.pods import Pod
-from adapter.policy.hpa import Hpa, ObjectReference
+from adapter.policy.hpa import CrossVersionReference, Hpa
 from adapter.policy.linking import Link, Links, Neighbours, TargetRef, discard, target_ref
 from adapter.registries.roster import ServiceKey, service_of
 from adapter.runtime.fair_slots import Claim
@@ -104,7 +104,9 @@ class ObjectIndex:
         """A scale target was added, changed or deleted, or shares its policies with one more or one fewer."""
         if (links := self._links.get(ref.namespace)) is not None:
             _, *target = ref
-            self._mark_all(Key(ref.namespace, name) for name in links.policies_of_target(ObjectReference(*target)))
+            self._mark_all(
+                Key(ref.namespace, name) for name in links.policies_of_target(CrossVersionReference(*target))
+            )
 
     def usage_changed(self, namespace: str) -> None:
         """New samples from metrics.k8s.io, or a new error."""

@@ -51,7 +51,7 @@ def required_behavior(policy: Policy, hpa: Hpa, *, tolerance: bool) -> Iterator[
 
 
 def permits(policy: Policy, hpa: Hpa, direction: str) -> bool:
-    """Whether scaling policies that somebody else set let the count go as far as the policy ever does."""
+    """Whether scaling policies of another manager let the count go as far as the policy ever does."""
     rules, limits = (hpa.scale_up, _up(policy, hpa)) if direction == DIRECTIONS[0] else (hpa.scale_down, _down(policy))
     return rules.select in {"", MAX} and all(_covers(rules, limit) for limit in limits)
 

@@ -1,4 +1,4 @@
-"""What is wrong, or unwise, about how a policy and its HPA are joined: one sentence each. Pure."""
+"""Flaws of the wiring between a policy and its HPA, one sentence each. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,12 +14,12 @@ from adapter.policy.linking import Neighbours
 READ_ONLY = ("effective_pods", "pulled_out_pods")
 READ_ONLY_PREFIXES = ("effective_", "raw_")
 DEFAULT_WINDOW = 300
-"""Seconds for which an HPA waits with a scale-down where it says nothing itself."""
+"""The HPA's default stabilization window for scaling down, in seconds."""
 _STOCK = (MetricSourceType.RESOURCE, MetricSourceType.CONTAINER_RESOURCE)
 
 
 class Flaw(NamedTuple):
-    """A reason in one word, as conditions have it, and the sentence."""
+    """A condition's reason, and the sentence."""
 
     reason: str
     message: str
@@ -41,7 +41,7 @@ class Wiring:
 
 
 def flaws(wiring: Wiring) -> tuple[Flaw, ...]:
-    """All that is to be said of it, what hurts most first."""
+    """All flaws, the most harmful first."""
     return (
         *_refusals(wiring),
         *_connection(wiring),
@@ -52,7 +52,7 @@ def flaws(wiring: Wiring) -> tuple[Flaw, ...]:
 
 
 def _refusals(wiring: Wiring) -> Iterator[Flaw]:
-    """Where nothing is scaled at all."""
+    """Flaws that stop scaling altogether."""
     hpa = wiring.hpa
     if wiring.neighbours.policies:
         names = ", ".join(wiring.neighbours.policies)
@@ -75,10 +75,10 @@ def _refusals(wiring: Wiring) -> Iterator[Flaw]:
 
 
 def _connection(wiring: Wiring) -> Iterator[Flaw]:
-    """Whether the HPA asks for the count, and how."""
+    """Flaws in how the HPA asks for the replica count."""
     policy, hpa = wiring.policy, wiring.hpa
     asked = hpa.asks_for(policy.name)
-    if not asked and policy.mode is not Mode.OBSERVE:  # beside whatever scales a service, a policy is tried out
+    if not asked and policy.mode is not Mode.OBSERVE:  # a policy under trial, while another metric scales
         yield Flaw("NotWired", f"HPA {hpa.name} does not ask for {DESIRED_REPLICAS} of policy {policy.name}")
     if asked and policy.mode is not Mode.ACTIVE:
         yield Flaw(
@@ -96,7 +96,7 @@ def _connection(wiring: Wiring) -> Iterator[Flaw]:
         if _is_read_only(metric, wiring):
             yield Flaw(
                 "ReadOnlyMetric",
-                f"HPA {hpa.name} scales on {metric.name}, which is there to be read; take {DESIRED_REPLICAS} instead",
+                f"HPA {hpa.name} scales on {metric.name}, which is for reading only; use {DESIRED_REPLICAS} instead",
             )
         if metric.kind in _STOCK and asked:
             yield Flaw(

@@ -1,4 +1,4 @@
-"""Reads a mapping key by key and notes every fault on the way, instead of stopping at the first."""
+"""Reads a mapping key by key and collects every fault, instead of stopping at the first."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from adapter.load.quantity import QuantityError, parse, parse_nano
 from adapter.runtime.faults import Fault, closest
 
-Choice = TypeVar("Choice", bound=StrEnum)
+Member = TypeVar("Member", bound=StrEnum)
 
 MAX_NAME_LENGTH = 253
 _LONGEST_QUANTITY = 32
@@ -16,21 +16,21 @@ _MOST_GUESSES = 20
 
 
 class FieldReader:
-    """One mapping of a document, with its path. Readers note a fault and give the default where a value is wrong.
+    """One mapping of a document, with its path. Where a value is wrong, methods add a fault and return the default.
 
-    A key that is null counts as absent, as it does for the API server. `close` faults the keys that nobody asked for.
+    A null value counts as absent, as it does for the API server. `close` reports the keys that were not read.
     """
 
     def __init__(self, data: object, path: str, faults: list[Fault]) -> None:
         self.path = path
         self.faults = faults
-        self._asked: set[str] = set()
+        self._read: set[str] = set()
         self._data: Mapping[str, Any] = data if isinstance(data, Mapping) else {}
         if data is not None and not isinstance(data, Mapping):
             self.fault("", data, "write a mapping of keys")
 
     def fault(self, key: str, value: object, advice: str) -> None:
-        """Note a fault at `key` (empty: at the mapping itself)."""
+        """Add a fault at `key` (empty: at the mapping itself)."""
         self.faults.append(Fault(self.at(key), value, advice))
 
     def at(self, key: str) -> str:
@@ -38,12 +38,12 @@ class FieldReader:
         return ".".join(part for part in (self.path, key) if part)
 
     def has(self, key: str) -> bool:
-        """Whether there is a value for `key`."""
+        """Whether `key` has a value."""
         return self._data.get(key) is not None
 
     def get(self, key: str) -> Any:
-        """The value as it stands, None where there is none."""
-        self._asked.add(key)
+        """The raw value; None where absent."""
+        self._read.add(key)
         return self._data.get(key)
 
     def text(self, key: str, *, required: str = "", longest: int = MAX_NAME_LENGTH) -> str:
@@ -53,7 +53,7 @@ class FieldReader:
             if required:
                 self.fault(key, None, required)
             elif value == "":
-                self.fault(key, value, "is empty; write it, or leave the key away")
+                self.fault(key, value, "is empty; write a value, or remove the key")
             return ""
         if isinstance(value, str) and len(value) <= longest:
             return value
@@ -61,14 +61,14 @@ class FieldReader:
         return ""
 
     def texts(self, key: str, most: int, *, longest: int = MAX_NAME_LENGTH) -> tuple[str, ...]:
-        """A list of different texts."""
-        found = self.sequence(key, most)
-        if not all(isinstance(one, str) and 0 < len(one) <= longest for one in found):
-            self.fault(key, found, f"write a list of texts of at most {longest} characters")
+        """A list of distinct texts."""
+        values = self.sequence(key, most)
+        if not all(isinstance(one, str) and 0 < len(one) <= longest for one in values):
+            self.fault(key, values, f"write a list of texts of at most {longest} characters")
             return ()
-        if len(set(found)) < len(found):
-            self.fault(key, found, "Duplicate value; name each once")
-        return tuple(found)
+        if len(set(values)) < len(values):
+            self.fault(key, values, "Duplicate value; name each once")
+        return tuple(values)
 
     def integer(self, key: str, default: int, low: int, high: int) -> int:
         """A whole number from `low` to `high`."""
@@ -96,20 +96,20 @@ class FieldReader:
         """True, false, or None where absent."""
         return self.flag(key, default=False) if self.get(key) is not None else None
 
-    def choice(self, key: str, among: type[Choice]) -> Choice | None:
+    def choice(self, key: str, among: type[Member]) -> Member | None:
         """One of an enumeration's values, None where absent."""
         value = self.get(key)
         known = {one.value: one for one in among}
-        # Compared as a text only: an enumeration would write out whatever else it is, however deep.
+        # Only texts are looked up: the enumeration's own error would print any other value, however deep.
         if value is None or (isinstance(value, str) and value in known):
             return None if value is None else known[value]
         self.one_of(key, value, list(known))
         return None
 
     def one_of(self, key: str, value: object, among: Collection[str]) -> None:
-        """Fault a value that is not `among` the supported ones."""
+        """Add a fault for a value that is not `among` the supported ones."""
         if value not in among:
-            self.fault(key, value, f"is no supported value; write one of {', '.join(among)}")
+            self.fault(key, value, f"is not supported; write one of {', '.join(among)}")
 
     def section(self, key: str) -> "FieldReader":
         """The mapping at `key`, an empty one where absent."""
@@ -133,7 +133,7 @@ class FieldReader:
             yield FieldReader({} if one is None else one, f"{self.at(key)}[{index}]", self.faults)
 
     def quantity_text(self, key: str) -> str:
-        """A quantity or percentage as text; a bare whole number is one too. Empty where absent or no such thing."""
+        """A quantity or percentage as text, from a text or a whole number; empty where absent or faulty."""
         value = self.get(key)
         if value is None:
             return ""
@@ -164,14 +164,14 @@ class FieldReader:
             return None
 
     def close(self) -> None:
-        """Fault every key that was not asked for."""
-        known = ", ".join(sorted(self._asked))
-        for number, key in enumerate(key for key in self._data if key not in self._asked):
-            # What is meant takes time to guess, and nobody reads so many guesses.
-            meant = closest(str(key), self._asked) if number < _MOST_GUESSES else ""
+        """Add a fault for every key that was not read."""
+        known = ", ".join(sorted(self._read))
+        for number, key in enumerate(key for key in self._data if key not in self._read):
+            # A suggestion takes time to find; further ones would not be read.
+            meant = closest(str(key), self._read) if number < _MOST_GUESSES else ""
             self.fault(str(key), self._data[key], f"unknown field{meant}; known are {known}")
 
 
 def percent_as_quantity(text: str) -> str:
-    """`80%` as `80e-2`, which is exact and what the CRD's rules do; other texts as they are."""
+    """`80%` as `80e-2`, which is exact and what the CRD's rules compute; other texts unchanged."""
     return text.replace("%", "e-2")

@@ -1,4 +1,4 @@
-"""A HorizontalPodAutoscaler (autoscaling/v2) as far as a policy hangs on it: target, bounds, pace, and its metrics."""
+"""A HorizontalPodAutoscaler (autoscaling/v2), as far as a policy needs it: target, bounds, behavior and metrics."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -16,21 +16,21 @@ from adapter.runtime.faults import Fault
 from adapter.runtime.times import parse_time
 
 DESIRED_REPLICAS = "desired_replicas"
-"""The metric that is the replica count."""
+"""The metric whose value is the replica count."""
 POLICY_LABEL = "policy"
-"""The label that names the policy where the metric is asked for as an External one."""
+"""The label of an External metric's selector that names the policy."""
 
 _EFFECTIVE = "effective_"
 _AMBIGUOUS = "AmbiguousSelector"
 _MOST = 200
-"""Of metrics, conditions, policies and labels: none has as many, and more would take long to read."""
+"""Metrics, conditions, scaling policies and labels that are read; more would hold the event loop."""
 _LARGEST = 2**31 - 1
 _ADMITTED = 3 * 2**20
-"""The longest text that an object of the API server can carry: its request is bounded."""
+"""The longest text in an object: the API server bounds its requests."""
 
 
 class MetricSourceType(StrEnum):
-    """Where an HPA takes a metric from."""
+    """The type of a metric's source."""
 
     OBJECT = "Object"
     PODS = "Pods"
@@ -40,15 +40,15 @@ class MetricSourceType(StrEnum):
 
 
 class MetricTargetType(StrEnum):
-    """What an HPA's target number is."""
+    """The type of a metric's target value."""
 
     VALUE = "Value"
     AVERAGE_VALUE = "AverageValue"
     UTILIZATION = "Utilization"
 
 
-class ObjectReference(NamedTuple):
-    """An object of the HPA's namespace, by kind and name; `api_version` may be empty."""
+class CrossVersionReference(NamedTuple):
+    """A CrossVersionObjectReference: an object of the HPA's namespace; `api_version` may be empty."""
 
     api_version: str
     kind: str
@@ -60,39 +60,39 @@ class ObjectReference(NamedTuple):
         return self.api_version.rpartition("/")[0]
 
     @property
-    def identity(self) -> "ObjectReference":
+    def identity(self) -> "CrossVersionReference":
         """The reference with its group instead of its version: equal for all versions of one object."""
-        return ObjectReference(self.group, self.kind, self.name)
+        return CrossVersionReference(self.group, self.kind, self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HpaMetric:
-    """One metric an HPA asks for. `described` is set for Object metrics. `aim` is in nano-units (Utilization: percent).
+    """One metric of an HPA. `described` is set for Object metrics; `match_labels` are the metric selector's.
 
-    `match_labels` are the metric selector's. `container` is set for ContainerResource metrics.
+    `container` is set for ContainerResource metrics. `aim` is the target value, in nano-units (Utilization: percent).
     """
 
     kind: MetricSourceType
     name: str
-    described: ObjectReference | None = None
+    described: CrossVersionReference | None = None
     match_labels: Mapping[str, str] = field(default_factory=dict)
     target: MetricTargetType | None = None
     aim: int | None = None
     container: str = ""
 
     def names(self, policy: str) -> bool:
-        """Whether it asks for something of that policy by the policy's own name (as an object, or by label)."""
+        """Whether it is a metric of that policy by name: as an Object metric, or by label."""
         if self.kind is MetricSourceType.EXTERNAL:
             return self.match_labels.get(POLICY_LABEL) == policy
-        return self.describes(ObjectReference(API_VERSION, KIND, policy))
+        return self.describes(CrossVersionReference(API_VERSION, KIND, policy))
 
-    def describes(self, other: ObjectReference) -> bool:
-        """Whether it is an Object metric of that object; versions of one group count as the same."""
+    def describes(self, other: CrossVersionReference) -> bool:
+        """Whether it is an Object metric of that object, in whatever version."""
         return self.described is not None and self.described.identity == other.identity
 
 
 class ScalingPolicy(NamedTuple):
-    """`Pods` or `Percent`, how many, in so many seconds."""
+    """An HPAScalingPolicy: `kind` is `Pods` or `Percent`, `period` in seconds."""
 
     kind: str
     value: int
@@ -101,7 +101,7 @@ class ScalingPolicy(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingRules:
-    """One direction of an HPA's behavior. None or empty: the HPA's own default. `stabilization` is in seconds."""
+    """HPAScalingRules: one direction of behavior. None or empty: the HPA's default. `stabilization` is in seconds."""
 
     tolerance: Fraction | None = None
     stabilization: int | None = None
@@ -111,10 +111,10 @@ class ScalingRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hpa:
-    """An HPA. `active`: whether it acts on its metrics, as it said at its last sync (condition ScalingActive).
+    """An HPA. `active`: its condition ScalingActive was True at its last sync.
 
-    `ambiguous` is its own sentence about other HPAs that select its pods too, empty where there are none.
-    `has_behavior`: whether `spec.behavior` is there at all; without it the controller limits the pace in another way.
+    `ambiguous` is the message of its AmbiguousSelector condition: other HPAs select the same pods. Empty otherwise.
+    `has_behavior`: whether `spec.behavior` exists; without it the controller limits the pace in another way.
     """
 
     namespace: str
@@ -122,7 +122,7 @@ class Hpa:
     uid: str = ""
     generation: int = 0
     resource_version: str = ""
-    target: ObjectReference
+    target: CrossVersionReference
     bounds: Bounds
     metrics: tuple[HpaMetric, ...] = ()
     scale_up: ScalingRules = field(default_factory=ScalingRules)
@@ -134,7 +134,7 @@ class Hpa:
 
     @property
     def desired_metrics(self) -> tuple[HpaMetric, ...]:
-        """The metrics that ask for the replica count, in any form."""
+        """The metrics that ask for the replica count."""
         return tuple(metric for metric in self.metrics if metric.name == DESIRED_REPLICAS)
 
     @property
@@ -152,14 +152,14 @@ class Hpa:
         return not (self.scale_up.tolerance is None and self.scale_down.tolerance is None)
 
     def asks_for(self, policy: str) -> bool:
-        """Whether it takes its replica count from that policy, be it named or found by the scale target."""
+        """Whether it takes its replica count from that policy, by the policy's name or by the scale target."""
         return any(metric.names(policy) or metric.describes(self.target) for metric in self.desired_metrics)
 
 
 def parse_hpa(source: Source, tolerance: Fraction = Fraction(0)) -> Hpa:
-    """Read an HPA; what does not matter to a policy is skipped. Raises PolicyError with every fault in the rest.
+    """Read the parts of an HPA that a policy needs. Raises PolicyError with every fault in them.
 
-    `tolerance` is that of HPAs which set none themselves (a ratio; 0 where it is not known).
+    `tolerance` is the ratio for HPAs that set none themselves; 0 where it is unknown.
     """
     faults: list[Fault] = []
     hpa = _hpa(FieldReader(as_mapping(source), "", faults))
@@ -169,7 +169,7 @@ def parse_hpa(source: Source, tolerance: Fraction = Fraction(0)) -> Hpa:
 
 
 def _tolerance(hpa: Hpa, default: Fraction) -> HpaTolerance | None:
-    """What the HPA swallows of the replica count that it asks for."""
+    """The HPA's tolerance for the replica count; None where it is 0 or the HPA does not ask for the count."""
     up, down = (default if pace.tolerance is None else pace.tolerance for pace in (hpa.scale_up, hpa.scale_down))
     return HpaTolerance(up, down) if hpa.desired_metrics and (up or down) else None
 
@@ -205,9 +205,9 @@ def _ambiguous(status: FieldReader) -> str:
     return ""
 
 
-def _target(spec: FieldReader) -> ObjectReference:
+def _target(spec: FieldReader) -> CrossVersionReference:
     reference = spec.section("scaleTargetRef")
-    return ObjectReference(
+    return CrossVersionReference(
         _text(reference, "apiVersion", longest=_ADMITTED),
         # Of any length: `linking.reference_faults` judges them, so that the policy can report the fault.
         reference.text("kind", required="the kind of what the HPA scales", longest=_ADMITTED),
@@ -226,16 +226,16 @@ def _bounds(spec: FieldReader, last_scale: float | None) -> Bounds:
 
 
 def _metrics(spec: FieldReader) -> list[HpaMetric]:
-    return [metric for form in spec.sections("metrics", _MOST) if (metric := _metric(form)) is not None]
+    return [metric for fields in spec.sections("metrics", _MOST) if (metric := _metric(fields)) is not None]
 
 
-def _metric(form: FieldReader) -> HpaMetric | None:
-    kind = form.choice("type", MetricSourceType)
+def _metric(fields: FieldReader) -> HpaMetric | None:
+    kind = fields.choice("type", MetricSourceType)
     if kind is None:
-        if not form.has("type"):
-            form.fault("type", None, f"is required: one of {', '.join(MetricSourceType)}")
+        if not fields.has("type"):
+            fields.fault("type", None, f"is required: one of {', '.join(MetricSourceType)}")
         return None
-    source = form.section(kind.value[0].lower() + kind.value[1:])
+    source = fields.section(kind.value[0].lower() + kind.value[1:])
     if kind in {MetricSourceType.RESOURCE, MetricSourceType.CONTAINER_RESOURCE}:
         target, aim = _aim(source)
         container = _text(source, "container")
@@ -254,9 +254,9 @@ def _metric(form: FieldReader) -> HpaMetric | None:
     )
 
 
-def _described(source: FieldReader) -> ObjectReference:
+def _described(source: FieldReader) -> CrossVersionReference:
     described = source.section("describedObject")
-    return ObjectReference(_text(described, "apiVersion"), _text(described, "kind"), _text(described, "name"))
+    return CrossVersionReference(_text(described, "apiVersion"), _text(described, "kind"), _text(described, "name"))
 
 
 def _aim(source: FieldReader) -> tuple[MetricTargetType | None, int | None]:
@@ -288,20 +288,20 @@ def _pace(rules: FieldReader) -> ScalingRules:
     )
 
 
-def _text(form: FieldReader, key: str, *, longest: int = MAX_NAME_LENGTH) -> str:
+def _text(fields: FieldReader, key: str, *, longest: int = MAX_NAME_LENGTH) -> str:
     """A text that the API may write as an empty one."""
-    return "" if form.get(key) == "" else form.text(key, longest=longest)
+    return "" if fields.get(key) == "" else fields.text(key, longest=longest)
 
 
-def _texts(found: Mapping[str, object]) -> Mapping[str, str]:
-    return {key: value for key, value in found.items() if isinstance(value, str)}
+def _texts(labels: Mapping[str, object]) -> Mapping[str, str]:
+    return {key: value for key, value in labels.items() if isinstance(value, str)}
 
 
-def _time(form: FieldReader, key: str) -> float | None:
-    text = form.get(key)
+def _time(fields: FieldReader, key: str) -> float | None:
+    text = fields.get(key)
     if not text:
         return None
-    found = parse_time(text)
-    if found is None:
-        form.fault(key, text, "is no RFC 3339 time; write 2026-01-01T12:00:00Z")
-    return found
+    time = parse_time(text)
+    if time is None:
+        fields.fault(key, text, "is not an RFC 3339 time; write 2026-01-01T12:00:00Z")
+    return time

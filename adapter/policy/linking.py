@@ -17,13 +17,13 @@ from adapter.load.matching import owned_by
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy, Target
 from adapter.policy.field_reader import MAX_NAME_LENGTH
-from adapter.policy.hpa import Hpa, ObjectReference
+from adapter.policy.hpa import CrossVersionReference, Hpa
 from adapter.runtime.faults import Fault
 
 K = TypeVar("K")
 V = TypeVar("V")
 
-MOST_REQUIREMENTS = 32
+MAX_SELECTOR_REQUIREMENTS = 32
 """Every assessment tests every pod against each requirement of its target's selector. Workloads have a handful."""
 
 NO_SCALE = (
@@ -75,7 +75,7 @@ class Links:
         self.policies: dict[str, Policy] = {}
         self.hpas: dict[str, Hpa] = {}
         self._policies_of_hpa: dict[str, set[str]] = defaultdict(set)
-        self._hpas_of_target: dict[ObjectReference, set[str]] = defaultdict(set)
+        self._hpas_of_target: dict[CrossVersionReference, set[str]] = defaultdict(set)
 
     def __bool__(self) -> bool:
         return bool(self.policies or self.hpas)
@@ -102,7 +102,7 @@ class Links:
         """The policies that name an HPA."""
         return self._policies_of_hpa.get(hpa, ())
 
-    def policies_of_target(self, target: ObjectReference) -> Iterator[str]:
+    def policies_of_target(self, target: CrossVersionReference) -> Iterator[str]:
         """The policies whose HPAs scale a target, in whatever version they name it."""
         for hpa in self._hpas_of_target.get(target.identity, ()):
             yield from self.policies_of_hpa(hpa)
@@ -158,10 +158,9 @@ def selector_fault(selector: PodSelector) -> str:
     count = len(selector.requirements)
     if not count:
         return "its scale has no selector, so its pods cannot be identified"
-    if count > MOST_REQUIREMENTS:
-        return (
-            f"its selector has {count} requirements; at most {MOST_REQUIREMENTS} are read, so select the pods by fewer"
-        )
+    if count > MAX_SELECTOR_REQUIREMENTS:
+        most = f"at most {MAX_SELECTOR_REQUIREMENTS} are read"
+        return f"its selector has {count} requirements; {most}, so select the pods by fewer"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Who wrote an HPA's behavior: what its managedFields tell."""
+"""The field managers of an HPA's behavior, from its managedFields."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ DIRECTIONS = ("scaleUp", "scaleDown")
 
 @dataclass(frozen=True, slots=True)
 class FieldManagers:
-    """`owners` of the fields of behavior (`scaleUp.tolerance`, …); `last`: who wrote the spec, the companion aside."""
+    """`owners` of behavior's fields by name (`scaleUp.tolerance`, …); `last`: the last other writer of the spec."""
 
     owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     last: str = ""
@@ -22,7 +22,7 @@ class FieldManagers:
 
 
 def read_field_managers(managed_fields: object) -> FieldManagers:
-    """Read metadata.managedFields; what is not as the API server writes it tells nothing."""
+    """Read metadata.managedFields; entries of another form are skipped."""
     owners: dict[str, list[str]] = {}
     last, at = "", ""
     for manager, time, spec in _entries(managed_fields):
@@ -30,11 +30,11 @@ def read_field_managers(managed_fields: object) -> FieldManagers:
             owners.setdefault(name, []).append(manager)
         if manager != FIELD_MANAGER and time >= at:
             last, at = manager, time
-    return FieldManagers({name: tuple(found) for name, found in owners.items()}, last)
+    return FieldManagers({name: tuple(managers) for name, managers in owners.items()}, last)
 
 
 def _entries(managed_fields: object) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """(manager, time, its fields of the spec) of each who wrote any."""
+    """(manager, time, fields of the spec) of each manager that owns fields of the spec."""
     for entry in managed_fields if isinstance(managed_fields, list) else ():
         spec = _in(_in(entry, "fieldsV1"), "f:spec")
         if spec and not entry.get("subresource"):
@@ -48,10 +48,10 @@ def _behavior(spec: Mapping[str, Any]) -> Iterator[str]:
                 yield f"{direction}.{name.removeprefix('f:')}"
 
 
-def _text(found: object) -> str:
-    return found if isinstance(found, str) else ""
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
-def _in(found: object, key: str) -> Mapping[str, Any]:
-    inner = found.get(key) if isinstance(found, Mapping) else None
+def _in(value: object, key: str) -> Mapping[str, Any]:
+    inner = value.get(key) if isinstance(value, Mapping) else None
     return inner if isinstance(inner, Mapping) else {}

@@ -1,7 +1,7 @@
-"""A policy's memory as JSON: what travels through its status, and through `decide`.
+"""A policy's memory as JSON, for its status and for `decide`.
 
-Times are RFC 3339 with microseconds (UTC), values canonical quantities; pods are keyed by UID. What is absent or null
-is not remembered. The last valid roster is written as `decide` reads rosters.
+Times are RFC 3339 with microseconds (UTC), values canonical quantities; pods are keyed by UID. Absent or null
+fields are not remembered. The last valid roster has the form in which `decide` reads rosters.
 """
 
 from collections.abc import Mapping, Sized
@@ -22,25 +22,25 @@ _TIMES = {
 
 
 MOST_ITEMS = 5000
-"""So many pods, samples or registrations are read; as many fit into two seconds."""
+"""The pods, samples or instances that are read: as many as fit into two seconds."""
 _TYPES: dict[str, Any] = {"bool": (bool,), "int": (int,), "str": (str,), "float": (float, int)}
 _LARGEST = 2**63
 _LATEST = 221_845_392_000.0
-"""The year 9000: what comes a while after it can still be written."""
+"""The year 9000, so that later times derived from it can still be written."""
 _OWN = {"looking_since", "unseen_change", "census"}
-"""What a process remembers for itself alone."""
+"""Fields that are local to a process."""
 _UNWRITTEN = _OWN | {"samples"}
 _OF_METRICS = ("lastSample", "ahead")
-"""What a pod's memory has by metric in JSON; in memory each metric has it by pod."""
+"""Fields that JSON keeps by pod and metric, and the memory by metric and pod."""
 _APART = {"pods", "samples", "departed", "ahead", "last_valid", "replacement"} | _OWN
 
 
 class MemoryDecodeError(FaultyDocument):
-    """A memory cannot be read."""
+    """The data is not a memory; `faults` lists every fault."""
 
 
 def memory_to_json(memory: Memory) -> dict[str, Any]:
-    """The memory as JSON-able data; what is not remembered is left out."""
+    """The memory as JSON data; empty fields are left out."""
     known: dict[str, Any] = _plain(memory, skip=_APART)
     pods = {uid: _dump_pod(uid, pod, memory) for uid, pod in memory.pods.items()}
     known["pods"] = {uid: pod for uid, pod in pods.items() if pod}
@@ -56,14 +56,14 @@ def memory_to_json(memory: Memory) -> dict[str, Any]:
 
 
 def roster_to_json(roster: Roster) -> dict[str, Any]:
-    """A roster as JSON-able data."""
+    """A roster as JSON data."""
     return _plain(roster, skip={"instances"}) | {"instances": [_plain(instance) for instance in roster.instances]}
 
 
 def memory_from_json(data: object, at: tuple[str | int, ...] = ("memory",), *, strict: bool = True) -> Memory:
     """The memory from JSON data. Raises MemoryDecodeError with the foremost faults; `at` is the path they start with.
 
-    Unless `strict`, keys that are not known are passed over: another version may have written them.
+    Unless `strict`, unknown keys are ignored: another version may have written them.
     """
     reader = MemoryReader(strict=strict)
     memory = reader.memory(data, at)
@@ -74,14 +74,14 @@ def memory_from_json(data: object, at: tuple[str | int, ...] = ("memory",), *, s
 
 def _plain(item: Any, skip: frozenset[str] | set[str] = frozenset()) -> dict[str, Any]:
     """A dataclass as JSON data: camelCase keys, times as text, empty fields left out."""
-    found = {}
+    data = {}
     for field in fields(item):
         value = getattr(item, field.name)
         if field.name in skip or value is None or (not value and isinstance(value, str | Mapping)):
             continue
         key = _camel(field.name)
-        found[key] = format_micro_time(value) if key in _TIMES else dict(value) if isinstance(value, Mapping) else value
-    return found
+        data[key] = format_micro_time(value) if key in _TIMES else dict(value) if isinstance(value, Mapping) else value
+    return data
 
 
 def _dump_pod(uid: str, pod: PodMemory, memory: Memory) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def _dump_ahead(samples: Mapping[str, AheadSample]) -> dict[str, Any]:
 
 
 def _text(value: object) -> str:
-    """The value as a text; a part of one that is nested, for its text may be long."""
+    """The value as text, shortened where it is nested: its text may be long."""
     return shorten(value) if isinstance(value, dict | list) else str(value)
 
 
@@ -140,14 +140,14 @@ def _camel(name: str) -> str:
 
 
 class MemoryReader:
-    """Reads memories and rosters, collecting every fault."""
+    """Reads memories and rosters, and collects every fault."""
 
     def __init__(self, *, strict: bool = True) -> None:
         self.faults: list[Fault] = []
         self._strict = strict
 
     def memory(self, data: object, at: tuple[str | int, ...]) -> Memory:
-        """A memory; nothing is remembered where the data is null."""
+        """A memory; an empty one for null."""
         known = self._fields(data, Memory, at)
         pods = self.mapping(known.pop("pods", None), (*at, "pods"))
         departed = self.mapping(known.pop("departed", None), (*at, "departed"))
@@ -198,12 +198,12 @@ class MemoryReader:
         return {str(name): self._sample(one, (*at, str(name))) for name, one in self.mapping(data, at).items()}
 
     def _ahead(self, data: object, at: tuple[str | int, ...]) -> dict[str, AheadSample]:
-        found = {}
+        samples = {}
         for name, one in self.mapping(data, at).items():
             sample = self._sample(one, (*at, str(name)))
             seen = self.time(self.mapping(one, (*at, str(name))).get("firstSeen"), (*at, str(name), "firstSeen"))
-            found[str(name)] = AheadSample(sample.at, sample.value, seen)
-        return found
+            samples[str(name)] = AheadSample(sample.at, sample.value, seen)
+        return samples
 
     def _sample(self, data: object, at: tuple[str | int, ...]) -> LastSample:
         known = self.mapping(data, at)
@@ -212,7 +212,7 @@ class MemoryReader:
         )
 
     def mapping(self, data: object, at: tuple[str | int, ...]) -> Mapping[str, Any]:
-        """A mapping; empty for null, and where it is faulty."""
+        """A mapping; empty where it is null or faulty."""
         if data is None:
             return {}
         if not isinstance(data, Mapping):
@@ -221,7 +221,7 @@ class MemoryReader:
         return data if self._not_too_many(data, at) else {}
 
     def sequence(self, data: object, at: tuple[str | int, ...]) -> list[Any]:
-        """A list; empty for null, and where it is faulty."""
+        """A list; empty where it is null or faulty."""
         if data is None:
             return []
         if not isinstance(data, list):
@@ -238,16 +238,16 @@ class MemoryReader:
 
     def time(self, data: object, at: tuple[str | int, ...]) -> float:
         """Epoch seconds of an RFC 3339 time."""
-        found = parse_time(data)
-        if found is None:
+        seconds = parse_time(data)
+        if seconds is None:
             self.fault(at, data, "must be a time with its offset, such as 2026-01-01T12:00:00Z")
-        elif not 0 <= found < _LATEST:
+        elif not 0 <= seconds < _LATEST:
             self.fault(at, data, "must be a time from 1970 to the year 9000")
             return 0.0
-        return found or 0.0
+        return seconds or 0.0
 
     def nano(self, data: object, at: tuple[str | int, ...]) -> int:
-        """Nano-units of a quantity that is not negative."""
+        """A non-negative quantity in nano-units."""
         try:
             value = parse(_text(data))
         except QuantityError as error:
@@ -258,29 +258,29 @@ class MemoryReader:
         return int(-(-value * NANO // 1))
 
     def fault(self, at: tuple[str | int, ...], value: object, advice: str) -> None:
-        """Note one fault."""
+        """Add a fault."""
         self.faults.append(Fault(path_of(at), value, advice))
 
     def _fields(
         self, data: object, kind: type, at: tuple[str | int, ...], also: tuple[str, ...] = ()
     ) -> dict[str, Any]:
-        """The fields of a dataclass from camelCase data, and what stands under keys that are known besides, as it is.
+        """The fields of a dataclass from camelCase data; the values of the keys in `also` as they are.
 
         Unknown keys and wrong types are faults.
         """
         known = {_camel(field.name): field for field in fields(kind) if field.name not in _UNWRITTEN}
-        found = {}
+        values = {}
         for key, value in self.mapping(data, at).items():
             field = known.get(key)
             if key in also:
-                found[key] = value
+                values[key] = value
             elif field is None and self._strict:
                 self.fault((*at, key), value, f"is unknown here; known are {', '.join(sorted([*known, *also]))}")
             elif field is not None and value is not None:
-                found[field.name] = (
+                values[field.name] = (
                     self.time(value, (*at, key)) if key in _TIMES else self._typed(value, field.type, (*at, key))
                 )
-        return found
+        return values
 
     def _typed(self, value: Any, kind: object, at: tuple[str | int, ...]) -> Any:
         wanted = (kind.__name__ if isinstance(kind, type) else str(kind)).removesuffix(" | None")
@@ -294,7 +294,7 @@ class MemoryReader:
 
     def _number(self, value: float, wanted: str, at: tuple[str | int, ...]) -> float:
         if wanted == "float" and not abs(value) < _LARGEST:
-            self.fault(at, value, "must be a number that can be counted with")
+            self.fault(at, value, "must be a finite number below 2^63")
             return 0.0
         if wanted == "int" and not 0 <= value < _LARGEST:
             self.fault(at, value, "must be a whole number that is not negative, and below 2^63")

@@ -1,4 +1,4 @@
-"""The JSON edge: what an object may come as (bytes, a decoded mapping, a msgspec Struct), made one plain mapping."""
+"""The forms in which an object arrives (bytes, a mapping, a msgspec Struct), and their conversion to a mapping."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,15 +9,15 @@ from adapter.runtime.decoding import decode
 from adapter.runtime.faults import Fault, FaultyDocument
 
 Source = Mapping[str, Any] | bytes | msgspec.Raw | msgspec.Struct
-"""An object as it comes: from a file, off the wire, or decoded narrowly by another room."""
+"""An object from a file, from the wire, or already decoded in part."""
 
 
 class PolicyError(FaultyDocument):
-    """A WatermarkPolicy, or the HPA it hangs on, cannot be used; `faults` has all there is to mend."""
+    """A WatermarkPolicy or an HPA cannot be used; `faults` lists every fault."""
 
 
 class PolicyMetadata(msgspec.Struct, frozen=True, kw_only=True):
-    """Who a policy is."""
+    """A policy's metadata."""
 
     name: str = ""
     namespace: str = ""
@@ -29,7 +29,7 @@ class PolicyMetadata(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PolicyObject(msgspec.Struct, frozen=True, kw_only=True):
-    """A WatermarkPolicy as watched: managed fields and status are skipped, the spec stays plain for `parse_policy`."""
+    """A WatermarkPolicy without managed fields and status; the spec stays a plain mapping for `parse_policy`."""
 
     metadata: PolicyMetadata = PolicyMetadata()
     spec: dict[str, Any] | None = None
@@ -44,12 +44,12 @@ def as_mapping(source: Source) -> Mapping[str, Any]:
     try:
         return decode(source, dict[str, Any])
     except msgspec.MsgspecError as error:
-        raise PolicyError([Fault("", None, f"is no JSON object: {error}")]) from None
+        raise PolicyError([Fault("", None, f"is not a JSON object: {error}")]) from None
 
 
 def _plain(source: msgspec.Struct) -> Mapping[str, Any]:
     try:
         plain: dict[str, Any] = msgspec.to_builtins(source)
     except RecursionError:
-        raise PolicyError([Fault("", None, "is nested too deep")]) from None
+        raise PolicyError([Fault("", None, "is nested too deeply")]) from None
     return plain

@@ -1,4 +1,4 @@
-"""How fast a policy lets the count move: velocity, cooldown, schedules, fallback."""
+"""Reads the fields that limit how fast the replica count moves: velocity, cooldown, schedules, fallback."""
 
 from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo
@@ -17,60 +17,62 @@ _CRON_FIELDS = 5
 _LONGEST_NAME = 63
 
 
-def velocity(form: FieldReader) -> Velocity:
-    """The policy's velocity; a direction that is absent is not limited."""
-    found = Velocity(
-        up=form.optional_integer("scaleUpPercent", 0, _LARGEST_PERCENT),
-        down=form.optional_integer("scaleDownPercent", 0, 100),
+def velocity(fields: FieldReader) -> Velocity:
+    """The policy's velocity; an absent direction has no limit."""
+    limits = Velocity(
+        up=fields.optional_integer("scaleUpPercent", 0, _LARGEST_PERCENT),
+        down=fields.optional_integer("scaleDownPercent", 0, 100),
     )
-    form.close()
-    return found
+    fields.close()
+    return limits
 
 
-def cooldown(form: FieldReader) -> Cooldown:
-    """The policy's cooldown; a direction that is absent has none."""
-    found = Cooldown(up=form.integer("scaleUpSeconds", 0, 0, _DAY), down=form.integer("scaleDownSeconds", 0, 0, _DAY))
-    form.close()
-    return found
+def cooldown(fields: FieldReader) -> Cooldown:
+    """The policy's cooldown; an absent direction has none."""
+    periods = Cooldown(
+        up=fields.integer("scaleUpSeconds", 0, 0, _DAY), down=fields.integer("scaleDownSeconds", 0, 0, _DAY)
+    )
+    fields.close()
+    return periods
 
 
 def schedules(spec: FieldReader) -> tuple[Schedule, ...]:
     """The policy's schedules, in their order."""
-    found = tuple(_schedule(form) for form in spec.sections("schedules", MOST_SCHEDULES))
-    names = [schedule.name for schedule in found if schedule.name]
+    read = tuple(_schedule(fields) for fields in spec.sections("schedules", MOST_SCHEDULES))
+    names = [schedule.name for schedule in read if schedule.name]
     for name in sorted({name for name in names if names.count(name) > 1}):
         spec.fault("schedules", name, "Duplicate value; name each schedule once")
-    return found
+    return read
 
 
-def _schedule(form: FieldReader) -> Schedule:
+def _schedule(fields: FieldReader) -> Schedule:
     schedule = Schedule(
-        name=form.text("name", required="Required value: a schedule needs a name", longest=_LONGEST_NAME),
-        cron=_cron(form),
-        zone=_zone(form),
-        duration=form.integer("durationSeconds", 3600, 60, _WEEK),
-        minimum=form.optional_integer("minReplicas", 0, MOST_REPLICAS),
-        maximum=form.optional_integer("maxReplicas", 1, MOST_REPLICAS),
+        name=fields.text("name", required="Required value: a schedule needs a name", longest=_LONGEST_NAME),
+        cron=_cron(fields),
+        zone=_zone(fields),
+        duration=fields.integer("durationSeconds", 3600, 60, _WEEK),
+        minimum=fields.optional_integer("minReplicas", 0, MOST_REPLICAS),
+        maximum=fields.optional_integer("maxReplicas", 1, MOST_REPLICAS),
     )
-    if not form.has("durationSeconds"):
-        form.fault("durationSeconds", None, "Required value: how long each time lasts")
+    if not fields.has("durationSeconds"):
+        fields.fault("durationSeconds", None, "Required value: how long each time lasts")
     if schedule.minimum is None and schedule.maximum is None:
-        form.fault("", schedule.name or None, "a schedule needs minReplicas, maxReplicas or both")
+        fields.fault("", schedule.name or None, "a schedule needs minReplicas, maxReplicas or both")
     elif schedule.minimum is not None and schedule.maximum is not None and schedule.minimum > schedule.maximum:
-        form.fault("minReplicas", schedule.minimum, "minReplicas must be at most maxReplicas")
-    form.close()
+        fields.fault("minReplicas", schedule.minimum, "minReplicas must be at most maxReplicas")
+    fields.close()
     return schedule
 
 
-def _cron(form: FieldReader) -> str:
-    text = form.text("cron", required="Required value: when it begins, such as 0 11 * * 1-5")
-    reason = _fault_of(text) if text else ""
+def _cron(fields: FieldReader) -> str:
+    text = fields.text("cron", required="Required value: when it begins, such as 0 11 * * 1-5")
+    reason = _cron_fault(text) if text else ""
     if reason:
-        form.fault("cron", text, f"is no cron expression ({reason}); write five fields, such as 0 11 * * 1-5")
+        fields.fault("cron", text, f"is no cron expression ({reason}); write five fields, such as 0 11 * * 1-5")
     return text if text and not reason else "0 0 * * *"
 
 
-def _fault_of(cron: str) -> str:
+def _cron_fault(cron: str) -> str:
     if len([field for field in cron.split(" ") if field]) != _CRON_FIELDS:
         return "it has not five fields"
     try:
@@ -80,12 +82,12 @@ def _fault_of(cron: str) -> str:
     return "" if first is not None else "it never comes"
 
 
-def _zone(form: FieldReader) -> tzinfo:
-    name = form.text("timeZone") or "UTC"
+def _zone(fields: FieldReader) -> tzinfo:
+    name = fields.text("timeZone") or "UTC"
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, LookupError):
-        form.fault("timeZone", name, "is no time zone; write a name of the IANA database, such as Asia/Shanghai")
+        fields.fault("timeZone", name, "is not a time zone; write a name of the IANA database, such as Asia/Shanghai")
         return UTC
 
 
@@ -93,11 +95,11 @@ def fallback(spec: FieldReader) -> Fallback | None:
     """The policy's fallback, None where it has none."""
     if spec.get("fallback") is None:
         return None
-    form = spec.section("fallback")
-    if not form.has("replicas"):
-        form.fault("replicas", None, "Required value: the count to have at least")
-    found = Fallback(
-        after=form.integer("afterSeconds", 300, 0, _DAY), replicas=form.integer("replicas", 1, 1, MOST_REPLICAS)
+    fields = spec.section("fallback")
+    if not fields.has("replicas"):
+        fields.fault("replicas", None, "Required value: the count to have at least")
+    minimum = Fallback(
+        after=fields.integer("afterSeconds", 300, 0, _DAY), replicas=fields.integer("replicas", 1, 1, MOST_REPLICAS)
     )
-    form.close()
-    return found
+    fields.close()
+    return minimum

@@ -1,10 +1,10 @@
-"""The part of a policy's memory that travels through its status, so that all replicas and later ones know it.
+"""The part of a policy's memory that is kept in its status, for other replicas and for replicas that start later.
 
-Bounded: pods that do not plainly serve, at most 200; those that left of late, at most 200, with what they used; and
-which UIDs were registered, at most 5,000. Samples of pods that are there stay behind: they are read anew. Only of those
-whose samples fell to 0 the last ones go along, of at most 200: who does not know them believes the zeros. Of the last
-valid roster only what it says of the pods goes along, and is made a roster again: so a replica that starts takes a pod
-that was pulled out for pulled out also before its registry answers.
+It is bounded: at most 200 pods that do not serve without doubt; at most 200 departed pods with their last samples; and
+at most 5,000 UIDs of registered pods. Samples of existing pods are left out, since every replica reads them itself. The
+exception are the last samples of at most 200 pods whose samples fell to 0: without them a replica would believe the
+zeros. Of the last valid roster only its facts about the pods are kept; reading makes a roster of them again, so that a
+replica that starts treats a pulled-out pod as pulled out before its registry answers.
 """
 
 from collections.abc import Mapping
@@ -13,54 +13,55 @@ from typing import Any
 
 from adapter.load.memory import Memory, PodMemory, SampleMemory
 from adapter.load.roster import Instance, Roster
-from adapter.policy import memory_json as recollection
+from adapter.policy import memory_json
 from adapter.policy.memory_json import MemoryDecodeError
 from adapter.policy.watermark_policy import MOST_METRICS
 from adapter.runtime.faults import Fault, path_of
 
-MOST_PODS = 200
+MOST_STATUS_PODS = 200
 MOST_REGISTERED = 5000
 REGISTERED = "registered"
-_FLEETING = {"rosterAt", "rosters", "lastValid"}
-_NOTHING = PodMemory()
+_VOLATILE = {"rosterAt", "rosters", "lastValid"}
+_EMPTY = PodMemory()
 _FOREIGN = Instance(pod_uid="of no pod here")
-"""Stands for instances that are no pod's: an answer that had some was not an empty one."""
+"""Stands for the instances of no pod, so that a roster that had only such instances is not read as empty."""
 
 
 def to_status(memory: Memory) -> dict[str, Any]:
-    """The memory as JSON-able data for the status."""
-    # Few pods are strange, and this is done for every policy with every sample: no copies of the others.
+    """The memory as JSON data for the status."""
+    # Runs for every policy with every sample, and few pods are doubtful: copies only those.
     pods = {uid: known for uid, known in memory.pods.items() if _since(known) is not None}
     if memory.last_valid is None:
-        # Doubt for want of any answer is this process's alone: others may hear what it does not.
+        # Doubt because no answer ever came is local to this process: other replicas may have answers.
         pods = {uid: replace(known, doubt_since=None) for uid, known in pods.items()}
-    strange = {uid: known for uid, known in pods.items() if _since(known) is not None}
-    kept = dict(sorted(strange.items(), key=lambda item: (_since(item[1]), item[0]))[:MOST_PODS])
+    not_serving = {uid: known for uid, known in pods.items() if _since(known) is not None}
+    kept = dict(sorted(not_serving.items(), key=lambda item: (_since(item[1]), item[0]))[:MOST_STATUS_PODS])
     before = _before_zeros(memory)
     for uid in sorted({uid for seen in before.values() for uid in seen.last}):
-        known = memory.pods.get(uid, _NOTHING)
+        known = memory.pods.get(uid, _EMPTY)
         kept.setdefault(uid, PodMemory(seen=known.seen, served=known.served))
-    left = dict(sorted(memory.departed.items(), key=lambda item: (-item[1].at, item[0]))[:MOST_PODS])
-    data = recollection.memory_to_json(_ours_alone(replace(memory, pods=kept, samples=before, departed=left)))
-    # A list, not a key each: the API server keeps book of every key in the object's managed fields.
+    left = dict(sorted(memory.departed.items(), key=lambda item: (-item[1].at, item[0]))[:MOST_STATUS_PODS])
+    bounded = replace(memory, pods=kept, samples=before, departed=left)
+    data = memory_json.memory_to_json(_without_connection_state(bounded))
+    # A list instead of one key each: managedFields records every key of an object.
     registered = sorted(uid for uid, known in memory.pods.items() if known.seen is not None)[:MOST_REGISTERED]
     return data | ({REGISTERED: registered} if registered else {})
 
 
-def _ours_alone(memory: Memory) -> Memory:
-    """Without what counts for one connection only: the next process sees the other services answer one by one."""
+def _without_connection_state(memory: Memory) -> Memory:
+    """Drops per-connection state: the next process sees the registry's services answer one by one again."""
     last = memory.last_valid
     bare = replace(last, instances=(), registry_total=None, reconnected_at=None) if last is not None else None
     return replace(memory, last_valid=bare, roster_total=None, reconnected_at=None, ahead={})
 
 
 def _before_zeros(memory: Memory) -> dict[str, SampleMemory]:
-    """What the pods whose samples fell to 0 used before, the most loaded ones first."""
+    """The last samples of pods before their samples fell to 0, the most loaded pods first."""
     fell: dict[str, int] = {}
     for seen in memory.samples.values():
         for uid in seen.zeros & seen.last.keys():
             fell[uid] = max(fell.get(uid, 0), seen.last[uid].value)
-    kept = set(sorted(fell, key=lambda uid: (-fell[uid], uid))[:MOST_PODS])
+    kept = set(sorted(fell, key=lambda uid: (-fell[uid], uid))[:MOST_STATUS_PODS])
     return {
         name: SampleMemory(last={uid: seen.last[uid] for uid in sorted(seen.zeros & seen.last.keys() & kept)})
         for name, seen in memory.samples.items()
@@ -68,31 +69,31 @@ def _before_zeros(memory: Memory) -> dict[str, SampleMemory]:
 
 
 def durable_part(data: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a dumped memory is not overtaken by each answer of a registry: a change of that is worth telling."""
+    """The part of a status's memory that does not change with every roster: only its changes need a write."""
     pods = data.get("pods") or {}
     kept = {uid: {key: value for key, value in pod.items() if key != "absentCount"} for uid, pod in pods.items()}
-    return {key: value for key, value in data.items() if key not in _FLEETING} | {"pods": kept}
+    return {key: value for key, value in data.items() if key not in _VOLATILE} | {"pods": kept}
 
 
 def from_status(data: Mapping[str, Any]) -> Memory:
-    """The memory from a status. Raises RecollectionError with every fault."""
+    """The memory from a status. Raises MemoryDecodeError with every fault."""
     _refuse_more_than_is_written(data)
     rest = {key: value for key, value in data.items() if key != REGISTERED}
-    memory = recollection.memory_from_json(rest, strict=False)
+    memory = memory_json.memory_from_json(rest, strict=False)
     registered = data.get(REGISTERED) or []
     if not isinstance(registered, list):
         raise MemoryDecodeError([Fault(path_of(("memory", REGISTERED)), registered, "must be a list of UIDs")])
     seen = memory.roster_at if memory.roster_at is not None else 0.0
     pods = {uid: PodMemory(seen=seen) for uid in registered if isinstance(uid, str)} | dict(memory.pods)
     last = memory.last_valid
-    return replace(memory, pods=pods, last_valid=_told(memory, last, pods) if last is not None else None)
+    return replace(memory, pods=pods, last_valid=_roster_of(memory, last, pods) if last is not None else None)
 
 
 def _refuse_more_than_is_written(data: Mapping[str, Any]) -> None:
-    """Raises RecollectionError where reading would take long: `to_status` writes no more."""
+    """Raises MemoryDecodeError for data of more items than `to_status` writes, which would take long to read."""
     last = data.get("lastValid")
-    _at_most(data.get("pods"), 2 * MOST_PODS, "pods")
-    _at_most(data.get("departed"), MOST_PODS, "departed")
+    _at_most(data.get("pods"), 2 * MOST_STATUS_PODS, "pods")
+    _at_most(data.get("departed"), MOST_STATUS_PODS, "departed")
     _at_most(data.get("ahead"), 0, "ahead")
     _at_most(last.get("instances") if isinstance(last, Mapping) else None, 0, "lastValid.instances")
     _at_most(data.get(REGISTERED), MOST_REGISTERED, REGISTERED)
@@ -109,8 +110,8 @@ def _at_most(value: object, most: int, key: str) -> None:
         raise MemoryDecodeError([Fault(f"memory.{key}", None, f"has {len(value)} items; at most {most} are written")])
 
 
-def _told(memory: Memory, last: Roster, pods: Mapping[str, PodMemory]) -> Roster:
-    """The last valid roster as far as it told of pods: those it listed, and whether it called them out."""
+def _roster_of(memory: Memory, last: Roster, pods: Mapping[str, PodMemory]) -> Roster:
+    """The last valid roster, rebuilt from the pods' memory: the pods that it listed, and whether as enabled."""
     listed = [
         Instance(pod_uid=uid, enabled=known.out_since is None and known.doubt_since is None)
         for uid, known in pods.items()
@@ -120,6 +121,6 @@ def _told(memory: Memory, last: Roster, pods: Mapping[str, PodMemory]) -> Roster
 
 
 def _since(known: PodMemory) -> float | None:
-    """Since when a pod has not plainly served; None where it does."""
+    """Since when a pod is absent, out or in doubt; None where it serves without doubt."""
     moments = (known.absent_since, known.out_since, known.doubt_since)
     return min((at for at in moments if at is not None), default=None)

@@ -1,7 +1,7 @@
-"""From a WatermarkPolicy as the API holds it to the policy that the arithmetic takes.
+"""Reads a WatermarkPolicy object into the `Policy` that the arithmetic takes.
 
 Defaults and rules are those of the CRD (`manifests/crd/watermarkpolicies.yaml`), so that a policy in a file is read as
-the API server would read it; the tests hold both against each other.
+the API server reads it; tests compare both.
 """
 
 import math
@@ -61,7 +61,7 @@ class _UsageResource(StrEnum):
 
 
 def parse_policy(source: Source) -> Policy:
-    """Read a policy, every default resolved. Raises PolicyError with every fault in it."""
+    """Read a policy, with every default filled in. Raises PolicyError with every fault."""
     faults: list[Fault] = []
     root = FieldReader(as_mapping(source), "", faults)
     policy = _policy(root)
@@ -111,7 +111,7 @@ def _policy(root: FieldReader) -> Policy:
 
 
 def _hold_until(metadata: FieldReader) -> float | None:
-    """Until when somebody holds the policy by annotation, in seconds; None where nobody does."""
+    """The end of a hold by annotation, in epoch seconds; None without one."""
     annotations = metadata.get("annotations")
     text = annotations.get(HOLD_UNTIL) if isinstance(annotations, Mapping) else None
     if text is None:
@@ -125,10 +125,10 @@ def _hold_until(metadata: FieldReader) -> float | None:
 
 def _identity(root: FieldReader) -> None:
     for key, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
-        found = root.get(key)
+        value = root.get(key)
         # Compared, not hashed: it may be a list.
-        if found not in (None, "", expected):
-            root.fault(key, found, f"must be {expected}")
+        if value not in (None, "", expected):
+            root.fault(key, value, f"must be {expected}")
     if root.get("spec") is None:
         root.fault("spec", None, "Required value: write the policy's spec")
     root.get("status")
@@ -137,12 +137,12 @@ def _identity(root: FieldReader) -> None:
 
 
 def _tolerance(spec: FieldReader) -> Fraction:
-    found = spec.ratio("tolerance")
-    if found is None:
+    tolerance = spec.ratio("tolerance")
+    if tolerance is None:
         return _DEFAULT_TOLERANCE
-    if not 0 <= found < 1:
+    if not 0 <= tolerance < 1:
         spec.fault("tolerance", spec.get("tolerance"), 'tolerance is "1%" or a ratio from 0 to below 1, such as "0.01"')
-    return found
+    return tolerance
 
 
 def _converge(spec: FieldReader, metrics: tuple[Metric, ...]) -> Converge | None:
@@ -156,54 +156,54 @@ def _converge(spec: FieldReader, metrics: tuple[Metric, ...]) -> Converge | None
 
 def _metrics(spec: FieldReader, average: Average) -> tuple[Metric, ...]:
     read: list[Metric] = []
-    for form in spec.sections("metrics", MOST_METRICS):
-        metric = _metric(form)
+    for fields in spec.sections("metrics", MOST_METRICS):
+        metric = _metric(fields)
         if metric.name and metric.name in {earlier.name for earlier in read}:
-            form.fault("name", metric.name, "Duplicate value: metric names are unique")
+            fields.fault("name", metric.name, "Duplicate value: metric names are unique")
         if average is Average.TOTAL and metric.of is not None:
-            form.fault("", metric.name, "average Total adds up usage; a metric with of is a ratio and needs PerPod")
+            fields.fault("", metric.name, "average Total adds up usage; a metric with of is a ratio and needs PerPod")
         read.append(metric)
     if not read and isinstance(spec.get("metrics"), list | tuple | None):
         spec.fault("metrics", None, "should have at least 1 items: a policy needs a metric")
     return tuple(read)
 
 
-def _metric(form: FieldReader) -> Metric:
-    name = form.text("name", required="Required value: a metric needs a name", longest=_LONGEST_LABEL)
+def _metric(fields: FieldReader) -> Metric:
+    name = fields.text("name", required="Required value: a metric needs a name", longest=_LONGEST_LABEL)
     if name and (not _NAME.fullmatch(name) or name in _RESERVED):
-        form.fault("name", name, _NAME_ADVICE)
-    resource = _resource(form.section("resource")) if form.get("resource") is not None else None
-    query = _query(form.section("query")) if form.get("query") is not None else None
+        fields.fault("name", name, _NAME_ADVICE)
+    resource = _resource(fields.section("resource")) if fields.get("resource") is not None else None
+    query = _query(fields.section("query")) if fields.get("query") is not None else None
     if (resource is None) == (query is None):
-        form.fault("", name, "give exactly one of resource (metrics.k8s.io) and query (Prometheus)")
-    # A faulty `of` is a fault already; the watermarks are read as what they were meant to be.
-    of = any(isinstance(one := form.get(key), Mapping) and one.get("of") for key in ("resource", "query"))
-    high, low = _watermarks(form, of=of)
-    form.close()
+        fields.fault("", name, "give exactly one of resource (metrics.k8s.io) and query (Prometheus)")
+    # A faulty `of` has its fault already; the watermarks are read as ratios all the same.
+    of = any(isinstance(one := fields.get(key), Mapping) and one.get("of") for key in ("resource", "query"))
+    high, low = _watermarks(fields, of=of)
+    fields.close()
     return Metric(name=name, resource=resource, query=query, high=high, low=low)
 
 
-def _watermarks(form: FieldReader, *, of: bool) -> tuple[Fraction | None, Fraction | None]:
-    high, low = (_watermark(form, key, of=of) for key in ("highWatermark", "lowWatermark"))
-    if form.get("highWatermark") is None and form.get("lowWatermark") is None:
-        form.fault("", form.get("name"), "give highWatermark, lowWatermark, or both")
+def _watermarks(fields: FieldReader, *, of: bool) -> tuple[Fraction | None, Fraction | None]:
+    high, low = (_watermark(fields, key, of=of) for key in ("highWatermark", "lowWatermark"))
+    if fields.get("highWatermark") is None and fields.get("lowWatermark") is None:
+        fields.fault("", fields.get("name"), "give highWatermark, lowWatermark, or both")
     if high is not None and low is not None and low >= high:
-        form.fault("lowWatermark", form.get("lowWatermark"), "lowWatermark must be below highWatermark")
+        fields.fault("lowWatermark", fields.get("lowWatermark"), "lowWatermark must be below highWatermark")
     return high, low
 
 
-def _watermark(form: FieldReader, key: str, *, of: bool) -> Fraction | None:
-    """A watermark in nano-units, finer ones rounded up as the API server rounds quantities."""
-    text = form.quantity_text(key)
+def _watermark(fields: FieldReader, key: str, *, of: bool) -> Fraction | None:
+    """A watermark in nano-units, rounded up as the API server rounds quantities."""
+    text = fields.quantity_text(key)
     if not text:
         return None
     try:
         value = parse(percent_as_quantity(text))
     except QuantityError:
-        form.fault(key, text, "is not a quantity; write a number such as 1200m, 0.5 or 300Mi")
+        fields.fault(key, text, "is not a quantity; write a number such as 1200m, 0.5 or 300Mi")
         return None
     if advice := _watermark_advice(text, value, of=of):
-        form.fault(key, text, advice)
+        fields.fault(key, text, advice)
         return None
     return Fraction(math.ceil(value * NANO))
 
@@ -220,74 +220,74 @@ def _watermark_advice(text: str, value: Fraction, *, of: bool) -> str:
     return ""
 
 
-def _resource(form: FieldReader) -> Resource:
-    name = form.choice("name", _UsageResource)
-    if form.get("name") is None:
-        form.fault("name", None, "Required value: cpu or memory")
+def _resource(fields: FieldReader) -> Resource:
+    name = fields.choice("name", _UsageResource)
+    if fields.get("name") is None:
+        fields.fault("name", None, "Required value: cpu or memory")
     resource = Resource(
         name=name.value if name else "",
-        containers=form.texts("containers", _MOST_CONTAINERS),
-        of=form.choice("of", Capacity),
+        containers=fields.texts("containers", _MOST_CONTAINERS),
+        of=fields.choice("of", Capacity),
     )
-    form.close()
+    fields.close()
     return resource
 
 
-def _query(form: FieldReader) -> Query:
+def _query(fields: FieldReader) -> Query:
     query = Query(
-        name=form.text("name"),
-        prom_ql=form.text("promQL", longest=4096),
-        server=form.text("server"),
-        of=form.choice("of", Capacity),
-        resource=form.text("resource", longest=_LONGEST_LABEL * 2),
-        containers=form.texts("containers", _MOST_CONTAINERS),
+        name=fields.text("name"),
+        prom_ql=fields.text("promQL", longest=4096),
+        server=fields.text("server"),
+        of=fields.choice("of", Capacity),
+        resource=fields.text("resource", longest=_LONGEST_LABEL * 2),
+        containers=fields.texts("containers", _MOST_CONTAINERS),
     )
-    if form.has("name") == form.has("promQL"):
-        form.fault("", None, "give exactly one of name (a query of the settings) and promQL")
-    if form.has("promQL") != form.has("server"):
-        form.fault("", None, "promQL and server go together; a named query knows its server")
-    if form.has("of") != form.has("resource"):
-        form.fault("", None, "of and resource go together: whose limits or requests the query is compared with")
-    if form.has("containers") and not form.has("of"):
-        form.fault("", None, "containers only matters together with of")
-    form.close()
+    if fields.has("name") == fields.has("promQL"):
+        fields.fault("", None, "give exactly one of name (a query of the settings) and promQL")
+    if fields.has("promQL") != fields.has("server"):
+        fields.fault("", None, "promQL and server go together; a named query knows its server")
+    if fields.has("of") != fields.has("resource"):
+        fields.fault("", None, "of and resource go together: whose limits or requests the query is compared with")
+    if fields.has("containers") and not fields.has("of"):
+        fields.fault("", None, "containers only matters together with of")
+    fields.close()
     return query
 
 
-def _registry(form: FieldReader) -> Registry:
+def _registry(fields: FieldReader) -> Registry:
     registry = Registry(
-        name=form.text("name", required="Required value: a registry needs a name"),
-        service=form.text("service"),
-        namespace=form.text("namespace"),
-        group=form.text("group"),
-        grace=form.integer("graceSeconds", 180, 0, _DAY),
-        absent=form.integer("absentSeconds", 45, 0, _DAY),
-        unhealthy_is_out=form.flag("unhealthyIsOut", default=True),
-        any_out=form.flag("anyOut", default=False),
-        match=form.choice("match", Match) or Match.IP_PORT,
-        port=form.optional_integer("port", 1, 65_535),
-        pod_name_key=form.text("podNameKey"),
+        name=fields.text("name", required="Required value: a registry needs a name"),
+        service=fields.text("service"),
+        namespace=fields.text("namespace"),
+        group=fields.text("group"),
+        grace=fields.integer("graceSeconds", 180, 0, _DAY),
+        absent=fields.integer("absentSeconds", 45, 0, _DAY),
+        unhealthy_is_out=fields.flag("unhealthyIsOut", default=True),
+        any_out=fields.flag("anyOut", default=False),
+        match=fields.choice("match", Match) or Match.IP_PORT,
+        port=fields.optional_integer("port", 1, 65_535),
+        pod_name_key=fields.text("podNameKey"),
     )
     if registry.name and registry.name != KUBERNETES and not registry.service:
-        form.fault("", registry.name, "a registry needs service, the name the pods register under")
+        fields.fault("", registry.name, "a registry needs service, the name the pods register under")
     if registry.name == KUBERNETES and any(
-        form.has(key) for key in ("service", "namespace", "group", "port", "podNameKey")
+        fields.has(key) for key in ("service", "namespace", "group", "port", "podNameKey")
     ):
-        form.fault(
+        fields.fault(
             "",
             registry.name,
             "registry kubernetes reads the pods themselves; leave service, namespace, group, port and podNameKey away",
         )
-    form.close()
+    fields.close()
     return registry
 
 
-def _pulled_out(form: FieldReader) -> PulledOut:
+def _pulled_out(fields: FieldReader) -> PulledOut:
     pulled_out = PulledOut(
-        replace=form.flag("replace", default=True),
-        replace_after=form.integer("replaceAfterSeconds", 60, 0, _DAY),
-        max_percent=form.integer("maxPercent", 50, 0, 100),
-        delete_first=form.flag("deleteFirst", default=False),
+        replace=fields.flag("replace", default=True),
+        replace_after=fields.integer("replaceAfterSeconds", 60, 0, _DAY),
+        max_percent=fields.integer("maxPercent", 50, 0, 100),
+        delete_first=fields.flag("deleteFirst", default=False),
     )
-    form.close()
+    fields.close()
     return pulled_out

@@ -12,7 +12,7 @@ from adapter.check.cluster import Cluster, ClusterError
 from adapter.check.health import status_sections
 from adapter.kube.session import Session
 from adapter.policy.conformance import flaws
-from adapter.policy.linking import MOST_REQUIREMENTS, Neighbours
+from adapter.policy.linking import MAX_SELECTOR_REQUIREMENTS, Neighbours
 from tests.kube.fake import FakeApi, text
 
 APPS, HPAS = "/apis/apps/v1", "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers"
@@ -63,7 +63,7 @@ async def cluster(api: FakeApi) -> AsyncIterator[Cluster]:
         yield Cluster(session, Fraction(1, 10))
 
 
-async def test_other_policies_and_hpas_of_the_same_target_are_told(api: FakeApi, cluster: Cluster) -> None:
+async def test_other_policies_and_hpas_of_the_same_target_are_neighbours(api: FakeApi, cluster: Cluster) -> None:
     same = (policy("beside"), policy("again", of="web"))
     others = (policy("other"), policy("lonely"), policy("broken", of="web", high="much"))
     api.answers[POLICIES] = items(policy("web"), *same, *others)
@@ -76,13 +76,15 @@ async def test_other_policies_and_hpas_of_the_same_target_are_told(api: FakeApi,
 
 async def test_a_selector_that_the_server_does_not_read_is_refused_here_too(api: FakeApi, cluster: Cluster) -> None:
     api.answers[POLICIES] = items(policy("web"))
-    labels = {f"k{number}": "v" for number in range(MOST_REQUIREMENTS + 1)}
+    labels = {f"k{number}": "v" for number in range(MAX_SELECTOR_REQUIREMENTS + 1)}
     spec = {"replicas": 1, "selector": {"matchLabels": labels}}
     deployment = {"metadata": {"name": "web", "namespace": "shop", "uid": "u"}, "spec": spec, "status": {}}
     api.answers[f"{APPS}/namespaces/shop/deployments"] = items(deployment)
     (web,) = [one.policy for one in await cluster.policies(["shop"])]
     assert web is not None
-    with pytest.raises(ClusterError, match=f"Deployment web: its selector has {MOST_REQUIREMENTS + 1} requirements"):
+    with pytest.raises(
+        ClusterError, match=f"Deployment web: its selector has {MAX_SELECTOR_REQUIREMENTS + 1} requirements"
+    ):
         await cluster.pods(web)
 
 
@@ -127,7 +129,9 @@ async def test_a_silent_watch_that_a_status_tells_of_is_found(api: FakeApi, clus
         policy("web") | {"status": {"conditions": [silent]}}, policy("beside") | {"status": {"conditions": [well]}}
     )
     (section,) = status_sections(await cluster.policies(["shop"]), 0.0, written=False)
-    assert [one.text for one in section.findings] == ["the watch of pods is silent (said by the status of shop/web)"]
+    assert [one.text for one in section.findings] == [
+        "the watch of pods is silent (reported by the status of shop/web)"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -50,10 +50,10 @@ def kubeconfig(api: FakeApi, tmp_path: Path) -> str:
     return str(path)
 
 
-async def test_silent_watches_are_told_once_with_the_policies_that_tell_of_them(api: FakeApi, kubeconfig: str) -> None:
+async def test_a_silent_watch_is_reported_once_with_the_policies_that_report_it(api: FakeApi, kubeconfig: str) -> None:
     silent = [policy(f"p{number}", SILENT) for number in range(7)]
     api.answers[POLICIES] = text(json.dumps({"items": [*silent, policy("well")]}))
     found = list(report_lines(await run_checks(Settings(), Scope(), kubeconfig), verbose=True))
-    told = f"  wrong  {SILENT} (said by the status of shop/p0, shop/p1, shop/p2, shop/p3, shop/p4 and 2 more)"
+    told = f"  wrong  {SILENT} (reported by the status of shop/p0, shop/p1, shop/p2, shop/p3, shop/p4 and 2 more)"
     assert [line for line in found if "has shown no life" in line] == [told]
     assert [line for line in found if "may list and watch" in line]

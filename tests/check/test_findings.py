@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from adapter.check.findings import MAX_LISTED, PROBE_SERVICE, add_pod_matches, registry_section, service_section
-from adapter.check.report import ReportSection, SubjectKind, all_ok, as_data, report_lines
+from adapter.check.report import ReportSection, SubjectKind, all_ok, report_data, report_lines
 from adapter.load.pods import Pod
 from adapter.load.roster import Instance, Roster
 from adapter.registries.probe import ProbeResult
@@ -38,7 +38,7 @@ class TestRegistry:
             ("unreachable", ["wrong: http://a cannot be reached: its own words"]),
             (
                 "unauthenticated",
-                ["ok: http://a can be reached", "wrong: http://a does not accept who asks: its own words"],
+                ["ok: http://a can be reached", "wrong: http://a does not authenticate the adapter: its own words"],
             ),
             (
                 "forbidden",
@@ -50,7 +50,7 @@ class TestRegistry:
             ("error", ["wrong: http://a could not be asked: its own words"]),
             (
                 "malformed",
-                ["ok: http://a can be reached", "wrong: http://a gives no answer that is of use: its own words"],
+                ["ok: http://a can be reached", "wrong: http://a gives no usable answer: its own words"],
             ),
         ],
     )
@@ -79,9 +79,9 @@ class TestRegistry:
     def test_one_dead_server_of_two_is_wrong(self) -> None:
         assert not all_ok([registry_section(CONSUL, [heard(), failed("unreachable", "http://b")])])
 
-    def test_a_registry_that_is_told_asks_nobody(self) -> None:
+    def test_a_registry_with_pushed_rosters_asks_no_server(self) -> None:
         section = registry_section(HttpRegistry(name="main", type="HTTP", push=True), [])
-        assert text(section) == ["note: it asks nobody: the platform tells by PUT"]
+        assert text(section) == ["note: the adapter asks no server: the platform pushes the rosters"]
 
 
 class TestService:
@@ -95,15 +95,13 @@ class TestService:
         assert text(section) == ["wrong: no instance is registered under this name; check service, namespace and group"]
 
     def test_a_service_that_no_server_answered_for_is_wrong(self) -> None:
-        assert text(service_section(KEY, [failed("unreachable")])) == [
-            "wrong: nothing is known of it: no server gave an answer"
-        ]
+        assert text(service_section(KEY, [failed("unreachable")])) == ["wrong: no server gave a valid answer about it"]
 
-    def test_a_registry_that_need_not_list_all_may_list_none(self) -> None:
+    def test_an_empty_roster_is_ok_where_absence_does_not_count(self) -> None:
         look = ProbeResult(server="http://a", rosters={KEY: Roster(at=NOW, absence_counts=False)}, troubles={})
         assert text(service_section(KEY, [look])) == ["ok: it is known, and no pod is listed, so all of them serve"]
 
-    def test_what_a_platform_told_is_not_known_here(self) -> None:
+    def test_a_pushed_roster_is_unknown_outside_the_adapter(self) -> None:
         [line] = text(service_section(KEY, []))
         assert line.startswith("note: only a running adapter knows")
 
@@ -115,8 +113,8 @@ class TestService:
             "ok: it is known: 2 instances (2 in)",
         ]
 
-    def test_a_registry_that_protects_itself_is_told(self) -> None:
-        assert "health says nothing" in text(service_section(KEY, [heard(Instance(), protected=True)]))[-1]
+    def test_a_registry_that_protects_itself_is_reported(self) -> None:
+        assert "health is no evidence" in text(service_section(KEY, [heard(Instance(), protected=True)]))[-1]
 
 
 class TestMatching:
@@ -137,16 +135,16 @@ class TestMatching:
         assert "note: pod web-0 is out: unhealthy" in self.match(ill)
         assert not any("is out" in line for line in self.match(ill, protected=True))
 
-    def test_a_ready_pod_without_an_instance_is_wrong_and_the_leftover_is_told(self) -> None:
+    def test_a_ready_pod_without_an_instance_is_wrong_and_the_leftover_instance_is_reported(self) -> None:
         assert self.match(Instance(ip="10.0.0.1"), Instance(ip="10.0.0.9", port=80)) == [
             "ok: 1 of 2 pods of Deployment web match an instance",
-            "wrong: pod web-1 matches none: no instance is registered at its address (10.0.0.2)",
+            "wrong: pod web-1 matches no instance: no instance is registered at its address (10.0.0.2)",
             "note: instance 10.0.0.9:80 counts for no pod: its address is no pod's of the target",
         ]
 
     def test_a_pod_that_is_not_ready_may_be_without_one(self) -> None:
         pods = [pod("web-0", ip="10.0.0.1"), pod("web-1", ip="10.0.0.2", ready=False)]
-        assert self.match(Instance(ip="10.0.0.1"), pods=pods)[1].startswith("note: pod web-1 matches none")
+        assert self.match(Instance(ip="10.0.0.1"), pods=pods)[1].startswith("note: pod web-1 matches no instance")
 
     def test_pods_that_are_gone_are_not_looked_for(self) -> None:
         gone = [replace(pod("web-0", ip="10.0.0.1"), deleting=True), pod("web-1", phase="Failed")]
@@ -184,7 +182,7 @@ def test_what_is_well_has_one_line_and_the_last_one_is_the_summary() -> None:
         "  wrong  http://b cannot be reached",
         "HPA shop/a of policy a",
         "  note   odd",
-        "ok     3 policies (--verbose tells what was found)",
+        "ok     3 policies (--verbose lists the findings)",
         "1 registry, 3 policies, 1 HPA: 1 wrong, 1 note",
     ]
     assert list(report_lines([])) == ["no policies and no registries: all is well"]
@@ -210,7 +208,7 @@ def test_the_report_reads_as_text_and_as_json() -> None:
         "1 service: 1 wrong",
     ]
     assert list(report_lines([section])) == ["service web", "  wrong  no", "1 service: 1 wrong"]
-    assert as_data([section]) == {
+    assert report_data([section]) == {
         "ok": False,
         "sections": [
             {

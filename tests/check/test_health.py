@@ -45,24 +45,24 @@ def texts(sections: list[ReportSection]) -> dict[str, list[str]]:
     return {section.about: [f"{one.verdict}: {one.text}" for one in section.findings] for section in sections}
 
 
-def test_where_all_statuses_are_well_nothing_is_told() -> None:
+def test_healthy_statuses_have_no_findings() -> None:
     assert told(ready("a"), ready("b", age=125)) == {}
 
 
 def test_a_silent_watch_is_listed_once_with_the_policies_that_it_concerns() -> None:
     assert told(silent("a"), ready("b"), silent("c")) == {
-        "watches": [f"wrong: {SILENCE} (said by the status of shop/a, shop/c)"]
+        "watches": [f"wrong: {SILENCE} (reported by the status of shop/a, shop/c)"]
     }
     (many,) = told(*(silent(f"p{n}") for n in range(7)))["watches"]
-    assert many.endswith("(said by the status of shop/p0, shop/p1, shop/p2, shop/p3, shop/p4 and 2 more)")
+    assert many.endswith("(reported by the status of shop/p0, shop/p1, shop/p2, shop/p3, shop/p4 and 2 more)")
 
 
-def test_statuses_that_nobody_writes_any_more_are_told_with_their_age_and_not_believed() -> None:
+def test_stale_statuses_are_reported_with_their_age_and_their_conditions_ignored() -> None:
     assert told(ready("a", age=400), silent("b", age=500), ready("c")) == {
         "companion": [
             (
                 "wrong: it writes every status within two minutes, and these are older, up to 500 s: shop/a, "
-                "shop/b; look whether it runs, and at its log"
+                "shop/b; check that it runs, and its log"
             )
         ]
     }
@@ -73,29 +73,29 @@ def test_statuses_that_nobody_writes_any_more_are_told_with_their_age_and_not_be
 
 def test_a_policy_without_a_status_is_noted_unless_none_is_to_be_written() -> None:
     assert told(named("a", age=None)) == {
-        "companion": ["note: no status is written yet, so what the adapter makes of it is not known: shop/a"]
+        "companion": ["note: no status is written yet, so the adapter's view of it is unknown: shop/a"]
     }
     assert told(named("a", age=None), ready("b", age=9000), written=False) == {}
 
 
-def test_the_error_that_an_hpa_is_told_stands_with_its_policy() -> None:
+def test_the_error_that_an_hpa_gets_is_a_finding_of_its_policy() -> None:
     section = ReportSection("policy shop/a")
     health.add_policy_error(section, named("a", ("Ready", "False", "NoDecision", "no pod serves")), NOW)
     assert texts([section])["policy shop/a"] == [
-        "wrong: its HPA is told an error since 2026-01-01T00:00:00Z (NoDecision): no pod serves"
+        "wrong: its HPA gets an error since 2026-01-01T00:00:00Z (NoDecision): no pod serves"
     ]
 
 
 @pytest.mark.parametrize(
     "status", [ready("a"), silent("a"), named("a", ("InputsFresh", "False", "InputsMissing", "metric cpu: …"))]
 )
-def test_what_is_no_error_for_the_hpa_or_told_elsewhere_is_left_out(status: ListedPolicy) -> None:
+def test_a_status_without_an_error_or_with_one_reported_elsewhere_adds_nothing(status: ListedPolicy) -> None:
     section = ReportSection("policy shop/a")
     health.add_policy_error(section, status, NOW)
     assert section.findings == []
 
 
-def test_a_policy_of_which_something_wrong_was_found_already_is_not_told_of_again() -> None:
+def test_a_policy_with_another_wrong_finding_gets_no_second_one() -> None:
     section = ReportSection("policy shop/a")
     section.wrong("there is no HorizontalPodAutoscaler a, which the policy names")
     health.add_policy_error(section, named("a", ("Ready", "False", "NotFound", "HorizontalPodAutoscaler a …")), NOW)
@@ -159,8 +159,8 @@ async def test_no_credential_is_shown_to_a_server_that_does_not_prove_itself(
     account = None if proof == "no account" else health.ServerAccess(str(token), authority, name)
     found = texts(await health.server_sections([says["address"]], account))[f"server {says['address']}"]
     assert says["authorization"] is None
-    assert found[0].startswith("wrong: it is not ready (caches): reason withheld; its log has it, and accounts that")
-    assert found[1].startswith("wrong: watches: reason withheld; its log has it")
+    assert found[0].startswith("wrong: it is not ready (caches): reason withheld; its log has the reason, and accounts")
+    assert found[1].startswith("wrong: watches: reason withheld; its log has the reason")
 
 
 async def test_servers_that_cannot_be_asked_are_noted_together(says: dict[str, Any]) -> None:

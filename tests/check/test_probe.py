@@ -66,7 +66,7 @@ async def test_every_server_is_asked_by_itself(plays: Callable[[Play], None]) ->
     )
 
 
-async def test_an_error_that_does_not_last_is_none(plays: Callable[[Play], None]) -> None:
+async def test_an_error_that_does_not_last_is_no_trouble(plays: Callable[[Play], None]) -> None:
     async def play(book: RosterCache, _server: str) -> None:
         book.failed(SourceUnreachable("no push"))
         await asyncio.sleep(0)

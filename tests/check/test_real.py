@@ -84,9 +84,9 @@ def test_what_is_well_has_one_line_together(check: Check, guarded: Consul, token
     both = [entry(guarded, tokenFile=token), entry(guarded, name="other", servers=[f"http://127.0.0.1:{dead}"])]
     cluster, no_cluster, registry, unreachable, well, summary = check(both).splitlines()[-6:]
     assert (cluster, registry) == ("cluster", "registry other (Consul)")
-    assert no_cluster.startswith("  note   no cluster can be asked")
+    assert no_cluster.startswith("  note   no cluster can be reached")
     assert unreachable.startswith(f"  wrong  http://127.0.0.1:{dead} cannot be reached: /v1/")
-    assert well == "ok     1 registry (--verbose tells what was found)"
+    assert well == "ok     1 registry (--verbose lists the findings)"
     assert summary == "2 registries: 1 wrong, 1 note"
     assert check.status == cli.FAILED
 
@@ -94,7 +94,7 @@ def test_what_is_well_has_one_line_together(check: Check, guarded: Consul, token
 def test_without_a_service_the_connection_is_checked(check: Check, guarded: Consul, token: str) -> None:
     found = check([entry(guarded, tokenFile=token)], "--verbose")
     assert f"ok     {guarded.url} lets the adapter read" in found
-    assert "note   no cluster can be asked" in found
+    assert "note   no cluster can be reached" in found
     assert "effective-load-check" not in found
     assert check.status == cli.OK
 
@@ -134,7 +134,7 @@ def test_the_report_is_json_where_that_is_asked_for(check: Check, guarded: Consu
 
 def test_a_policy_cannot_be_checked_without_a_cluster(check: Check, guarded: Consul, token: str) -> None:
     found = check([entry(guarded, tokenFile=token)], "--policy", "shop/web")
-    assert "wrong  no cluster can be asked" in found
+    assert "wrong  no cluster can be reached" in found
     assert check.status == cli.FAILED
 
 
@@ -147,25 +147,25 @@ def test_a_policy_cannot_be_checked_without_a_cluster(check: Check, guarded: Con
         (["--group", "blue"], "name it with --service"),
     ],
 )
-def test_what_does_not_fit_together_is_not_usable(check: Check, arguments: list[str], sentence: str) -> None:
+def test_contradicting_options_are_refused(check: Check, arguments: list[str], sentence: str) -> None:
     found = check([{"name": "main", "type": "Consul", "servers": ["http://127.0.0.1:1"]}], *arguments)
     assert sentence in found
     assert check.status == cli.INVALID
 
 
 def test_without_registries_and_without_a_cluster_nothing_can_be_checked(check: Check) -> None:
-    assert "wrong  no cluster can be asked" in check([])
+    assert "wrong  no cluster can be reached" in check([])
     assert check.status == cli.FAILED
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--service", "web"], "the settings name no registries, so no service can be looked for"),
+        (["--service", "web"], "the settings name no registries, so there is no service to check"),
         (["--registry", "main"], "registry 'main' is not in the settings; there are none"),
     ],
 )
-def test_without_registries_none_can_be_asked(check: Check, arguments: list[str], sentence: str) -> None:
+def test_without_registries_in_the_settings_none_is_checked(check: Check, arguments: list[str], sentence: str) -> None:
     assert sentence in check([], *arguments)
     assert check.status == cli.INVALID
 

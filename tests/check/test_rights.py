@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from adapter.check.health import rights_section
 from adapter.check.report import report_lines
-from adapter.check.rights import rights_section
 from adapter.kube.session import Session
 from tests.kube.fake import FakeApi, status
 
@@ -40,7 +40,7 @@ async def session(rights: Rights) -> AsyncIterator[Session]:
         yield session
 
 
-async def test_all_rights_are_told_in_one_line(session: Session, rights: Rights) -> None:
+async def test_all_rights_fit_on_one_line(session: Session, rights: Rights) -> None:
     assert list(report_lines([await rights_section(session, ())], verbose=True))[:-1] == [
         "rights",
         "  ok     this account may list and watch pods, horizontalpodautoscalers, endpointslices, watermarkpolicies",
@@ -66,5 +66,5 @@ async def test_what_cannot_be_found_out_is_noted() -> None:
     async with FakeApi() as api, Session(api.load) as session:
         api.answers[REVIEWS] = status(403, "Forbidden", "no reviews")
         (line,) = list(report_lines([await rights_section(session, ())]))[1:-1]
-    assert line.startswith("  note   what this account may do cannot be found out")
+    assert line.startswith("  note   the rights of this account cannot be reviewed")
     assert "no reviews" in line

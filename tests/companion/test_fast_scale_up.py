@@ -15,11 +15,11 @@ from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, HpaTolerance, Mode, Policy
 from adapter.policy.behavior import ReplicaChange
 from adapter.policy.hpa import (
+    CrossVersionReference,
     Hpa,
     HpaMetric,
     MetricSourceType,
     MetricTargetType,
-    ObjectReference,
     ScalingPolicy,
     ScalingRules,
 )
@@ -30,8 +30,8 @@ from tests.load.world import NOW, TARGET, cpu, pod, policy, scale, see, usage
 KEY = Key("shop", "web")
 PATH = "/apis/apps/v1/namespaces/shop/deployments/web/scale"
 FAST = policy(cpu("1200m", "400m"), fast_scale_up=True)
-POLICY = ObjectReference("effective-load.io/v1alpha1", "WatermarkPolicy", "web")
-DEPLOYMENT = ObjectReference("apps/v1", "Deployment", "web")
+POLICY = CrossVersionReference("effective-load.io/v1alpha1", "WatermarkPolicy", "web")
+DEPLOYMENT = CrossVersionReference("apps/v1", "Deployment", "web")
 DESIRED = HpaMetric(
     kind=MetricSourceType.OBJECT,
     name="desired_replicas",

@@ -18,11 +18,11 @@ from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, HpaTolerance, HpaWiring, Mode, Policy
 from adapter.policy.behavior import required_behavior
 from adapter.policy.hpa import (
+    CrossVersionReference,
     Hpa,
     HpaMetric,
     MetricSourceType,
     MetricTargetType,
-    ObjectReference,
     ScalingPolicy,
     ScalingRules,
 )
@@ -41,7 +41,7 @@ KNOWN = ToleranceField(known=True, asked_at=NOW + 1e9)
 DESIRED = HpaMetric(
     kind=MetricSourceType.OBJECT,
     name="desired_replicas",
-    described=ObjectReference("effective-load.io/v1alpha1", "WatermarkPolicy", "web"),
+    described=CrossVersionReference("effective-load.io/v1alpha1", "WatermarkPolicy", "web"),
     target=MetricTargetType.AVERAGE_VALUE,
     aim=NANO,
 )
@@ -50,7 +50,7 @@ PLAIN = Hpa(
     name="web",
     uid="above",
     resource_version="7",
-    target=ObjectReference("apps/v1", "Deployment", "web"),
+    target=CrossVersionReference("apps/v1", "Deployment", "web"),
     bounds=Bounds(minimum=1, maximum=100, tolerance=TENTH),
     metrics=(DESIRED,),
 )

@@ -112,7 +112,7 @@ def test_a_weight_that_is_no_amount_is_named(weight: float) -> None:
     given = vector()
     given["roster"] = {"at": given["now"], "instances": [{"ip": "10.0.0.1", "weight": weight}]}
     assert faults_of(json.dumps(given)) == [
-        f"roster.instances[0].weight: {weight!r}: must be a number that can be counted with"
+        f"roster.instances[0].weight: {weight!r}: must be a finite number below 2^63"
     ]
 
 
@@ -120,14 +120,14 @@ def test_the_same_pod_twice_is_named() -> None:
     given = vector()
     given["pods"].append(given["pods"][1])
     assert faults_of(json.dumps(given)) == [
-        "pods[10].metadata.name: 'web-1': stands here a second time, after pods[1].metadata.name; keep one of them",
-        "pods[10].metadata.uid: 'uid-web-1': stands here a second time, after pods[1].metadata.uid; keep one of them",
+        "pods[10].metadata.name: 'web-1': is a duplicate of pods[1].metadata.name; keep one of them",
+        "pods[10].metadata.uid: 'uid-web-1': is a duplicate of pods[1].metadata.uid; keep one of them",
     ]
 
 
 def test_two_pods_of_one_uid_are_named() -> None:
     assert faults_of(put(vector(), ("pods", 2, "metadata", "uid"), "uid-web-1")) == [
-        "pods[2].metadata.uid: 'uid-web-1': stands here a second time, after pods[1].metadata.uid; keep one of them"
+        "pods[2].metadata.uid: 'uid-web-1': is a duplicate of pods[1].metadata.uid; keep one of them"
     ]
 
 
@@ -135,7 +135,7 @@ def test_the_usage_of_a_pod_twice_is_named() -> None:
     given = vector()
     given["usage"].append(given["usage"][1])
     assert faults_of(json.dumps(given)) == [
-        "usage[10].metadata.name: 'web-1': stands here a second time, after usage[1].metadata.name; keep one of them"
+        "usage[10].metadata.name: 'web-1': is a duplicate of usage[1].metadata.name; keep one of them"
     ]
 
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from adapter.check import health
-from adapter.check.report import Severity
+from adapter.check.report import FindingLevel
 from adapter.runtime.times import format_time
 from harness.adapter import AdapterProcess
 from harness.workloads import Workloads, cpu_watermarks, external_metric, target_metric
@@ -88,7 +88,7 @@ def test_pods_that_match_are_counted_and_those_that_do_not_are_told_with_the_rea
         f"ok: the settings let it name service {SERVICE} of registry consul",
         "ok: 2 of 3 pods of Deployment web match an instance",
         f"note: pod {out} is out: MAINTENANCE",
-        f"wrong: pod {lost} matches none: no instance is registered at its address ({pods[lost]})",
+        f"wrong: pod {lost} matches no instance: no instance is registered at its address ({pods[lost]})",
         "note: instance 10.99.0.1:8080 counts for no pod: its address is no pod's of the target",
     ]
     assert found[f"service {SERVICE} of registry consul"] == ["ok: it is known: 3 instances (2 in, 1 out)"]
@@ -129,7 +129,7 @@ def test_what_is_missing_between_a_policy_and_its_pods_is_named(check: Check, wo
     )
     workloads.hpa("web")
     assert (
-        "wrong: Deployment web, that HorizontalPodAutoscaler web scales, does not exist"
+        "wrong: Deployment web, which HorizontalPodAutoscaler web scales, does not exist"
         in check("--policy", where)[1][f"policy {where}"]
     )
 
@@ -190,7 +190,7 @@ def test_silent_watches_and_old_lines_are_listed_by_the_policies_statuses(check:
     write_status(workloads, "cart", time.time() - 600, {"status": "True", "reason": "Decided", "message": "well"})
     found = check()[1]
     assert [one for one in found["watches"] if f"{workloads.namespace}/web" in one] == [
-        f"wrong: {silence} (said by the status of {workloads.namespace}/web)"
+        f"wrong: {silence} (reported by the status of {workloads.namespace}/web)"
     ]
     (old,) = [one for one in found["companion"] if one.startswith("wrong: it writes every status within two minutes")]
     assert f"{workloads.namespace}/cart" in old
@@ -225,4 +225,4 @@ def test_for_people_what_is_well_has_one_line_and_a_summary_is_the_last(check: C
 
 def test_a_real_server_says_of_itself_that_it_is_ready(adapter: AdapterProcess) -> None:
     (section,) = asyncio.run(health.server_sections([f"127.0.0.1:{adapter.port}"]))
-    assert [(one.verdict, one.text) for one in section.findings] == [(Severity.OK, "it is ready")]
+    assert [(one.verdict, one.text) for one in section.findings] == [(FindingLevel.OK, "it is ready")]

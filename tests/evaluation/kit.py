@@ -9,7 +9,7 @@ from adapter.load.pods import Owner, Pod
 from adapter.load.roster import Roster
 from adapter.load.samples import QuerySamples, ResourceSamples
 from adapter.load.spec import Bounds, Query, Scale, Target
-from adapter.policy.hpa import Hpa, HpaMetric, MetricSourceType, ObjectReference
+from adapter.policy.hpa import CrossVersionReference, Hpa, HpaMetric, MetricSourceType
 from adapter.policy.linking import TargetRef
 from adapter.registries.roster import ServiceKey
 from adapter.snapshot import Key
@@ -29,7 +29,7 @@ def hpa(name: str = "web", target: str = "web", kind: str = "Deployment", *metri
     return Hpa(
         namespace="shop",
         name=name,
-        target=ObjectReference("apps/v1", kind, target),
+        target=CrossVersionReference("apps/v1", kind, target),
         bounds=Bounds(minimum=1, maximum=100),
         metrics=metrics,
     )

@@ -8,7 +8,7 @@ from adapter.evaluation.object_index import ObjectIndex, PodIndex, owners
 from adapter.load.pods import Owner
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds
-from adapter.policy.hpa import ObjectReference, ScalingRules
+from adapter.policy.hpa import CrossVersionReference, ScalingRules
 from adapter.policy.linking import Neighbours, TargetRef
 from adapter.snapshot import Key, PodsMetricTarget, TargetKey
 from tests.evaluation.kit import KEY, REF, entry, hpa, pods_metric, web_pods
@@ -147,7 +147,7 @@ class TestRivals:
         assert told.world.neighbours(KEY) == Neighbours(hpas=("second",), policies=("second",))
 
     def test_policies_are_rivals_where_their_hpas_name_one_target_in_two_versions(self, told: Told) -> None:
-        old = replace(hpa("second"), target=ObjectReference("apps/v1beta1", "Deployment", "web"))
+        old = replace(hpa("second"), target=CrossVersionReference("apps/v1beta1", "Deployment", "web"))
         told.world.policy_changed(None, entry("second"))
         told.since()
         told.world.hpa_changed(None, old)
@@ -224,7 +224,7 @@ class TestNeeds:
 
 class TestNeighbours:
     def test_other_hpas_of_the_target_are_known_in_whatever_version_they_name_it(self, told: Told) -> None:
-        old = replace(hpa("spare"), target=ObjectReference("apps/v1beta2", "Deployment", "web"))
+        old = replace(hpa("spare"), target=CrossVersionReference("apps/v1beta2", "Deployment", "web"))
         told.world.hpa_changed(None, old)
         told.world.hpa_changed(None, hpa("other", target="api"))
         assert told.world.neighbours(KEY) == Neighbours(hpas=("spare",))

@@ -10,19 +10,19 @@ from adapter.load.quantity import NANO
 from adapter.load.spec import Average, Bounds, Cooldown, HpaTolerance, Mode
 from adapter.policy.conformance import Wiring, flaws
 from adapter.policy.hpa import (
+    CrossVersionReference,
     Hpa,
     HpaMetric,
     MetricSourceType,
     MetricTargetType,
-    ObjectReference,
     ScalingPolicy,
     ScalingRules,
 )
 from adapter.policy.linking import Neighbours
 from tests.load.world import cpu, policy
 
-DEPLOYMENT = ObjectReference("apps/v1", "Deployment", "web")
-POLICY = ObjectReference("effective-load.io/v1alpha1", "WatermarkPolicy", "web")
+DEPLOYMENT = CrossVersionReference("apps/v1", "Deployment", "web")
+POLICY = CrossVersionReference("effective-load.io/v1alpha1", "WatermarkPolicy", "web")
 DESIRED = HpaMetric(
     kind=MetricSourceType.OBJECT,
     name="desired_replicas",
@@ -157,7 +157,7 @@ UNSAID: dict[str, Wiring] = {
 
 
 @pytest.mark.parametrize("wiring", UNSAID.values(), ids=UNSAID.keys())
-def test_what_is_well_is_not_told(wiring: Wiring) -> None:
+def test_good_wiring_has_no_flaws(wiring: Wiring) -> None:
     assert reasons(wiring) == []
 
 
@@ -176,7 +176,7 @@ def test_metrics_that_are_there_to_be_read_are_no_targets(name: str, make: Calla
 
 def test_pods_metrics_and_those_of_others_may_be_called_the_same() -> None:
     pods = HpaMetric(kind=MetricSourceType.PODS, name="effective_cpu", target=MetricTargetType.AVERAGE_VALUE, aim=NANO)
-    theirs = replace(DESIRED, name="raw_cpu", described=ObjectReference("v1", "Service", "web"))
+    theirs = replace(DESIRED, name="raw_cpu", described=CrossVersionReference("v1", "Service", "web"))
     assert reasons(on(metrics=(DESIRED, pods, theirs))) == []
 
 
@@ -187,7 +187,7 @@ def test_watermarks_of_an_hpa_from_zero_are_judged_at_one_pod() -> None:
     ]
 
 
-def test_what_is_swallowed_now_is_told_last_of_the_tolerance() -> None:
+def test_the_step_suppressed_now_is_the_last_flaw_of_the_tolerance() -> None:
     found = replace(WELL, hpa=COARSE, swallowed="the HPA's tolerance swallows the step from 20 to 21")
     assert [flaw.message for flaw in flaws(found)][-1] == found.swallowed
 

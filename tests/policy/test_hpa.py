@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds
-from adapter.policy.hpa import HpaMetric, MetricSourceType, MetricTargetType, ObjectReference, ScalingPolicy, parse_hpa
+from adapter.policy.hpa import (
+    CrossVersionReference,
+    HpaMetric,
+    MetricSourceType,
+    MetricTargetType,
+    ScalingPolicy,
+    parse_hpa,
+)
 from adapter.policy.objects import PolicyError
 
 Object = dict[str, Any]
@@ -47,7 +54,7 @@ def hpa(*metrics: Object, **spec: Any) -> Object:
 def test_target_and_bounds_are_read() -> None:
     read = parse_hpa(hpa())
     assert (read.namespace, read.name, read.uid, read.generation) == ("shop", "checkout", "u1", 3)
-    assert read.target == ObjectReference("apps/v1", "Deployment", "checkout")
+    assert read.target == CrossVersionReference("apps/v1", "Deployment", "checkout")
     assert read.bounds == Bounds(minimum=2, maximum=50)
     assert read.bounds.last_scale is None
 
@@ -146,7 +153,7 @@ def test_pods_metrics_of_ours_come_with_the_average_aimed_at() -> None:
     assert parse_hpa(hpa(*metrics)).pods_metrics == (("effective_cpu", 1_500_000_000), ("effective_m", 2 * NANO))
 
 
-def test_all_kinds_of_metrics_are_told_apart() -> None:
+def test_all_types_of_metrics_are_read() -> None:
     container = {"name": "memory", "container": "app", "target": {"type": "Utilization", "averageUtilization": 70}}
     read = parse_hpa(
         hpa(
@@ -159,7 +166,7 @@ def test_all_kinds_of_metrics_are_told_apart() -> None:
         HpaMetric(
             kind=MetricSourceType.OBJECT,
             name="x",
-            described=ObjectReference("apps/v1", "Deployment", "checkout"),
+            described=CrossVersionReference("apps/v1", "Deployment", "checkout"),
             target=MetricTargetType.VALUE,
             aim=3 * NANO,
         ),
@@ -170,7 +177,13 @@ def test_all_kinds_of_metrics_are_told_apart() -> None:
             target=MetricTargetType.AVERAGE_VALUE,
             aim=NANO,
         ),
-        HpaMetric(kind=MetricSourceType.CONTAINER_RESOURCE, name="memory", target=MetricTargetType.UTILIZATION, aim=70),
+        HpaMetric(
+            kind=MetricSourceType.CONTAINER_RESOURCE,
+            name="memory",
+            target=MetricTargetType.UTILIZATION,
+            aim=70,
+            container="app",
+        ),
     )
 
 

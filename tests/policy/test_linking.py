@@ -7,8 +7,8 @@ import pytest
 from adapter.kube.selectors import parse_selector
 from adapter.load.pods import Owner
 from adapter.load.spec import Target
-from adapter.policy.hpa import ObjectReference
-from adapter.policy.linking import MOST_REQUIREMENTS, Links, Neighbours, TargetRef, selector_fault, target_pods
+from adapter.policy.hpa import CrossVersionReference
+from adapter.policy.linking import MAX_SELECTOR_REQUIREMENTS, Links, Neighbours, TargetRef, selector_fault, target_pods
 from tests.evaluation.kit import hpa
 from tests.load.world import pod, policy
 
@@ -43,17 +43,17 @@ class TestLinks:
     @pytest.mark.parametrize(
         ("reference", "same"),
         [
-            (ObjectReference("apps/v1", "Deployment", "web"), True),
-            (ObjectReference("apps/v1beta1", "Deployment", "web"), True),
-            (ObjectReference("extensions/v1beta1", "Deployment", "web"), False),
-            (ObjectReference("v1", "Deployment", "web"), False),
-            (ObjectReference("apps/v1", "StatefulSet", "web"), False),
-            (ObjectReference("apps/v1", "Deployment", "api"), False),
+            (CrossVersionReference("apps/v1", "Deployment", "web"), True),
+            (CrossVersionReference("apps/v1beta1", "Deployment", "web"), True),
+            (CrossVersionReference("extensions/v1beta1", "Deployment", "web"), False),
+            (CrossVersionReference("v1", "Deployment", "web"), False),
+            (CrossVersionReference("apps/v1", "StatefulSet", "web"), False),
+            (CrossVersionReference("apps/v1", "Deployment", "api"), False),
         ],
-        ids=lambda value: "/".join(value) if isinstance(value, ObjectReference) else str(value),
+        ids=lambda value: "/".join(value) if isinstance(value, CrossVersionReference) else str(value),
     )
     def test_group_kind_and_name_make_a_target_one_and_its_version_does_not(
-        self, reference: ObjectReference, *, same: bool
+        self, reference: CrossVersionReference, *, same: bool
     ) -> None:
         made = links(web="web", other="other")
         made.put_hpa("web", hpa())
@@ -67,7 +67,7 @@ class TestLinks:
     ) -> None:
         made = links(web="web", odd="odd", third="web")
         made.put_hpa("web", hpa())
-        made.put_hpa("odd", replace(hpa("odd"), target=ObjectReference(version, "Deployment", "web")))
+        made.put_hpa("odd", replace(hpa("odd"), target=CrossVersionReference(version, "Deployment", "web")))
         assert made.neighbours("web") == Neighbours(hpas=("odd",), policies=("third",))
         assert made.neighbours("odd") == Neighbours(hpas=("web",))
 
@@ -99,7 +99,7 @@ class TestTargetPods:
         assert list(target_pods((bare, other), parse_selector("app=web"), WEB, partial=True)) == [bare]
 
     def test_a_selector_must_identify_pods_and_be_cheap_to_test(self) -> None:
-        most = ",".join(f"k{number}" for number in range(MOST_REQUIREMENTS))
+        most = ",".join(f"k{number}" for number in range(MAX_SELECTOR_REQUIREMENTS))
         assert "has no selector" in selector_fault(parse_selector(""))
         assert selector_fault(parse_selector(most)) == ""
-        assert f"{MOST_REQUIREMENTS + 1} requirements" in selector_fault(parse_selector(f"{most},one-more"))
+        assert f"{MAX_SELECTOR_REQUIREMENTS + 1} requirements" in selector_fault(parse_selector(f"{most},one-more"))

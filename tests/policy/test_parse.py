@@ -188,7 +188,7 @@ def test_bytes_a_mapping_and_structs_read_alike() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"null", b'{"spec":', b"\xff"])
 def test_bytes_that_are_no_object_are_refused(body: bytes) -> None:
-    with pytest.raises(PolicyError, match="no JSON object"):
+    with pytest.raises(PolicyError, match="not a JSON object"):
         parse_policy(body)
 
 

@@ -12,14 +12,14 @@ from adapter.load.pacing import Paced, pace
 from adapter.load.schedule import Limits
 from adapter.load.spec import Bounds, Fallback, Policy, Schedule, Velocity
 from adapter.policy.behavior import permits, required_behavior
-from adapter.policy.hpa import Hpa, ObjectReference, ScalingPolicy, ScalingRules
+from adapter.policy.hpa import CrossVersionReference, Hpa, ScalingPolicy, ScalingRules
 from tests.load.world import NOW, policy
 
 LARGEST = 500
 HPA = Hpa(
     namespace="shop",
     name="web",
-    target=ObjectReference("apps/v1", "Deployment", "web"),
+    target=CrossVersionReference("apps/v1", "Deployment", "web"),
     bounds=Bounds(minimum=1, maximum=LARGEST),
 )
 

@@ -13,7 +13,7 @@ from adapter.evaluation.decode import decode_hpa
 from adapter.kube.pods import PodDecoder
 from adapter.kube.targets import BUILT_IN, TargetObject, target_decoder
 from adapter.load.pods import Pod
-from adapter.policy.linking import MOST_REQUIREMENTS
+from adapter.policy.linking import MAX_SELECTOR_REQUIREMENTS
 from tests.evaluation.kit import deployment
 from tests.evaluation.test_evaluator import Stand
 
@@ -125,7 +125,7 @@ def test_workload_labels_of_a_megabyte_are_not_kept() -> None:
 def test_each_pod_is_matched_against_a_few_requirements_only() -> None:
     """256 of them took 0.13 s of the event loop for 1,000 pods, at each evaluation."""
     stand = Stand()
-    most = ",".join(["app=web", *(f"!k{number}" for number in range(MOST_REQUIREMENTS - 1))])
+    most = ",".join(["app=web", *(f"!k{number}" for number in range(MAX_SELECTOR_REQUIREMENTS - 1))])
     stand.inputs.found = deployment(5, most)
     assert stand.view().assessment is not None
     stand.inputs.found = replace(deployment(5, f"{most},!one-more"))

@@ -7,7 +7,7 @@ import pytest
 
 from adapter.load.assessment import Assessment
 from adapter.load.memory import Memory
-from adapter.policy import memory_json as recollection
+from adapter.policy import memory_json
 from tests.simulation.model import HIGH, LONG, MINUTE, Service, constant, counts, needed, replay, settled, turns
 
 
@@ -73,8 +73,8 @@ class TestSameAnswers:
         service = chaos(seed)
         for middle in (40, 111, 250):
             known = service.history[middle - 1].assessment.memory
-            written = json.loads(json.dumps(recollection.memory_to_json(known)))
+            written = json.loads(json.dumps(memory_json.memory_to_json(known)))
             again = [
-                self.answer(found) for found in replay(service.inputs, recollection.memory_from_json(written), middle)
+                self.answer(found) for found in replay(service.inputs, memory_json.memory_from_json(written), middle)
             ]
             assert again == self.answers(service)[middle:]

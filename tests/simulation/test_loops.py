@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from adapter.load.memory import Memory
-from adapter.policy import memory_json as recollection
+from adapter.policy import memory_json
 from tests.simulation.closed_loop import ClosedLoop
 from tests.simulation.loops import Figures, figures, random_loop, run
 from tests.simulation.sources import Kind
@@ -81,7 +81,7 @@ def steps(seed: int, **changes: object) -> object:
 @pytest.mark.parametrize("seed", range(6))
 def test_a_memory_that_is_written_and_read_at_each_look_changes_no_step(seed: int) -> None:
     def restarted(memory: Memory) -> Memory:
-        return recollection.memory_from_json(json.loads(json.dumps(recollection.memory_to_json(memory))))
+        return memory_json.memory_from_json(json.loads(json.dumps(memory_json.memory_to_json(memory))))
 
     assert steps(seed, restarts=restarted) == steps(seed)
 

@@ -13,7 +13,7 @@ import yaml
 
 from adapter import document
 from adapter.cli import INVALID, NO_DECISION, OK
-from adapter.policy import memory_json as recollection
+from adapter.policy import memory_json
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -75,7 +75,7 @@ def test_a_remembered_memory_reads_back_as_it_was_written() -> None:
     for name in FOUND:
         memory = answered(name)["memory"]
         again = document.read_document(json.dumps(yaml.safe_load(text_of(name)) | {"memory": memory})).memory
-        assert recollection.memory_to_json(again) == memory
+        assert memory_json.memory_to_json(again) == memory
 
 
 def test_the_order_of_pods_and_samples_does_not_matter() -> None:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from adapter.check.cluster import ListedPolicy
+from adapter.check.findings import dangling_hpas
 from adapter.check.report import ReportSection
-from adapter.check.strays import dangling_hpas
 from adapter.policy.hpa import Hpa, parse_hpa
 from tests.load.world import cpu, policy
 
