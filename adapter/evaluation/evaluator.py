@@ -12,6 +12,7 @@ from adapter.evaluation.object_index import Link, ObjectIndex, TargetRef
 from adapter.evaluation.targets import ResolvedTarget
 from adapter.kube.selectors import SelectorError
 from adapter.kube.selectors import parse as parse_selector
+from adapter.load.assessment import AssessmentInputs
 from adapter.load.matching import owned_by, owns_its_pods
 from adapter.load.memory import Memory
 from adapter.load.memory_updates import without_registry
@@ -135,15 +136,17 @@ class Evaluator:
                 view, problem=Problem(503, "ServiceUnavailable", f"{link.ref.kind} {link.ref.name}: {error}")
             )
         assessment = assess(
-            link.policy,
-            pods,
-            self._samples(link),
-            self._inputs.roster(link.policy),
-            scale,
-            link.hpa.bounds,
-            self._memory(key, link.policy),
-            self._now(),
-            target=target,
+            AssessmentInputs(
+                policy=link.policy,
+                pods=pods,
+                samples=self._samples(link),
+                roster=self._inputs.roster(link.policy),
+                scale=scale,
+                bounds=link.hpa.bounds,
+                target=target,
+                memory=self._memory(key, link.policy),
+                now=self._now(),
+            )
         )
         self._memories[key] = (link.policy, assessment.memory)
         return replace(view, assessment=assessment)

@@ -1,4 +1,4 @@
-"""What `assess` and `decide` answer: data only, each number with its reason."""
+"""What `assess` takes, and what `assess` and `decide` return: data only, each number with its reason."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod, PodState
+from adapter.load.roster import Roster
+from adapter.load.samples import Samples
 from adapter.load.schedule import Window
-from adapter.load.spec import Policy
+from adapter.load.spec import Bounds, Policy, Scale, Target
 
 
 class Verdict(StrEnum):
@@ -40,6 +42,26 @@ class HeldBy(StrEnum):
 
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssessmentInputs:
+    """Everything that `assess` takes. `now` is the API server's time (seconds since the epoch).
+
+    `pods` are those of the target: it owns them (`matching.owned_by`) and its scale's selector matches. `roster` is the
+    registry's latest answer, None where the policy names no registry or none has answered yet. `scale` is the watched
+    one and only updates the memory; `decide` takes the live one. `memory` is that of the previous assessment.
+    """
+
+    policy: Policy
+    pods: Sequence[Pod] = ()
+    samples: Samples = field(default_factory=Samples)
+    roster: Roster | None = None
+    scale: Scale
+    bounds: Bounds
+    target: Target | None = None
+    memory: Memory = field(default_factory=Memory)
+    now: float
 
 
 class PodAssessment(NamedTuple):

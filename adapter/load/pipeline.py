@@ -1,11 +1,12 @@
 """The decision path: `assess`, once per change, and `decide`, at each request. There is no other."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
 
 from adapter.load.assessment import (
     Assessment,
+    AssessmentInputs,
     Decision,
     HeldBy,
     MetricAssessment,
@@ -40,10 +41,8 @@ from adapter.load.memory_updates import (
 from adapter.load.metric_assessment import Standings, measure, select
 from adapter.load.metric_value import shape
 from adapter.load.pacing import Paced, pace, raised
-from adapter.load.pods import Pod, PodState
-from adapter.load.roster import Roster
+from adapter.load.pods import PodState
 from adapter.load.sample_columns import PodAssessments
-from adapter.load.samples import Samples
 from adapter.load.schedule import Limits, limits, windows
 from adapter.load.sentences import metric_errors
 from adapter.load.spec import Bounds, Policy, Scale, Target
@@ -57,30 +56,18 @@ _GONE = {PodState.TERMINATING, PodState.FINISHED}
 _NOTHING = PodMemory()
 
 
-def assess(
-    policy: Policy,
-    pods: Sequence[Pod],
-    samples: Samples,
-    roster: Roster | None,
-    scale: Scale,
-    bounds: Bounds,
-    memory: Memory,
-    now: float,
-    *,
-    target: Target | None = None,
-) -> Assessment:
-    """Everything that can be said of a policy but for the live replica count, and the memory to hand to the next call.
+def assess(inputs: AssessmentInputs) -> Assessment:
+    """Assess a policy as far as possible without the live replica count.
 
-    `pods` are those of the target (`matching.owned_by`, and the scale's selector). `roster` is the registry's latest
-    answer, None where the policy names no registry or none came yet. `scale` is the watched one; it is used for memory
-    only. `now` is the API server's time in seconds.
+    The returned assessment's memory belongs into the inputs of the next one.
     """
-    memory, census = _counted(policy, pods, roster, within_reach(memory, now), now)
-    memory = after_scale(after_rollout(memory, target, now), scale, now)
-    memory = after_taking_over(memory, bounds, now)
-    memory = replacing_step(memory, scale, is_away=bool(census.out or census.doubtful))
+    policy, target, now = inputs.policy, inputs.target, inputs.now
+    memory, census = _counted(inputs)
+    memory = after_scale(after_rollout(memory, target, now), inputs.scale, now)
+    memory = after_taking_over(memory, inputs.bounds, now)
+    memory = replacing_step(memory, inputs.scale, is_away=bool(census.out or census.doubtful))
     standings = _standings(policy, target, census, memory, now)
-    measured = [measure(policy, metric, standings, samples, memory, now) for metric in policy.metrics]
+    measured = [measure(policy, metric, standings, inputs.samples, memory, now) for metric in policy.metrics]
     columns = {one.assessment.name: one.columns for one in measured}
     memory = after_samples(memory, census, columns, {one.assessment.name: one.ahead for one in measured}, now)
     assessment = Assessment(
@@ -93,17 +80,17 @@ def assess(
         may_shrink=_may_shrink(policy, census.counts),
         windows=windows(policy.schedules, now),
         conditions=conditions(
-            policy, distrust(policy, trouble(policy, memory, now), roster, now), memory, census, measured
+            policy, distrust(policy, trouble(policy, memory, now), inputs.roster, now), memory, census, measured
         ),
         memory=forgotten(memory, now),
     )
-    return _noting(assessment, scale, bounds, now)
+    return _noting(assessment, inputs)
 
 
-def _counted(
-    policy: Policy, pods: Sequence[Pod], roster: Roster | None, memory: Memory, now: float
-) -> tuple[Memory, Census]:
+def _counted(inputs: AssessmentInputs) -> tuple[Memory, Census]:
     """The pods by their states, and the memory once those are known; both as they were, where nothing has changed."""
+    policy, pods, roster, now = inputs.policy, inputs.pods, inputs.roster, inputs.now
+    memory = within_reach(inputs.memory, now)
     known = memory.census
     is_new = is_news(roster, memory, policy, now)
     if known is not None and not is_new and known.holds(policy, pods, memory, now):
@@ -326,9 +313,10 @@ def _may_shrink(policy: Policy, counts: Mapping[PodState, int]) -> bool:
     return counts.get(PodState.SERVING, 0) * 100 >= everyone * policy.min_serving_percent
 
 
-def _noting(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> Assessment:
+def _noting(assessment: Assessment, inputs: AssessmentInputs) -> Assessment:
     """The assessment with the memory of what its own count, over the watched scale, would do."""
-    decision = decide(assessment, scale, bounds, now)
+    scale, now = inputs.scale, inputs.now
+    decision = decide(assessment, scale, inputs.bounds, now)
     replaced = decision.outcome.replaced if decision.outcome else 0
     memory = note_replacing(assessment.memory, scale.replicas, replaced, decision.desired, now)
     return replace(assessment, memory=after_errors(memory, _in_error(assessment, scale.replicas), now))

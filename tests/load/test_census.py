@@ -13,7 +13,7 @@ from adapter.load.assessment import Assessment, MetricAssessment
 from adapter.load.effective_usage import Meter, PodSample
 from adapter.load.memory import Memory
 from adapter.load.metric_assessment import band_of
-from adapter.load.pipeline import assess, decide
+from adapter.load.pipeline import decide
 from adapter.load.pods import Condition, Pod, PodState
 from adapter.load.roster import Instance, Roster
 from adapter.load.sample_columns import Column, read, rows
@@ -21,7 +21,7 @@ from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples,
 from adapter.load.scenarios import Worth, scenarios_of
 from adapter.load.spec import Average, Bounds, Capacity, Converge, Metric, Policy, Query, Resource
 from adapter.load.totals import Doubt, Totals
-from tests.load.world import BOUNDS, NOW, REGISTRY, TARGET, cpu, nano, pod, policy, roster, scale
+from tests.load.world import NOW, REGISTRY, cpu, nano, pod, policy, roster, scale, see
 
 OF_LIMIT = Resource(name="cpu", of=Capacity.LIMIT)
 RPS = Metric(name="rps", query=Query(name="rps"), high=Fraction(nano(9)), low=Fraction(nano(3)))
@@ -47,12 +47,13 @@ class Service:
     roster: Roster | None = None
     samples: Samples = field(default_factory=Samples)
     memory: Memory = field(default_factory=Memory)
-    bounds: Bounds = BOUNDS
     words: dict[str, str] = field(default_factory=dict)
 
     def look(self, memory: Memory) -> Assessment:
-        at = scale(max(1, len(self.pods)))
-        return assess(self.rule, self.pods, self.samples, self.roster, at, self.bounds, memory, self.now, target=TARGET)
+        current = max(1, len(self.pods))
+        return see(
+            self.rule, self.pods, self.samples, current=current, listed=self.roster, memory=memory, now=self.now
+        )[0]
 
 
 def _instance(one: Pod, word: str, now: float) -> Instance:

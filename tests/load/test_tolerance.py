@@ -9,13 +9,11 @@ from hypothesis import strategies as st
 
 from adapter.load.assessment import Decision, HeldBy
 from adapter.load.explanation import explain
-from adapter.load.memory import Memory
 from adapter.load.metric_value import shape
 from adapter.load.pacing import Paced
-from adapter.load.pipeline import assess, decide
 from adapter.load.spec import Bounds, HpaTolerance, Mode, Scale
 from adapter.load.tolerance import settle
-from tests.load.world import BOUNDS, NOW, TARGET, cpu, policy, same, scale, see, usage
+from tests.load.world import BOUNDS, NOW, cpu, policy, same, scale, see, usage
 
 TENTH = HpaTolerance(Fraction(1, 10), Fraction(1, 10))
 COARSE = replace(BOUNDS, tolerance=TENTH)
@@ -40,8 +38,7 @@ def settled(wanted: int, current: int, status: int | None = None, bounds: Bounds
 def decision(count: int, load: str, status: int | None = None, **changes: object) -> Decision:
     pods, loads = same(count, load)
     rule = replace(policy(cpu("1200m", "400m")), **changes)  # type: ignore[arg-type]  # whatever the test names
-    at = scale(count, status)
-    return decide(assess(rule, pods, usage(loads), None, at, COARSE, Memory(), NOW, target=TARGET), at, COARSE, NOW)
+    return see(rule, pods, usage(loads), status=status, bounds=COARSE)[1]
 
 
 tolerances = st.sampled_from([Fraction(0), Fraction(1, 100), Fraction(1, 20), Fraction(1, 10), Fraction(1, 4)])
