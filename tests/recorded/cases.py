@@ -15,9 +15,9 @@ from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.policy.watermark_policy import parse_policy
 from adapter.settings import CompanionSettings, parse
 from adapter.snapshot import WATCH_SILENT, Neighbours, Problem
+from tests.companion.kit import situation
 from tests.evaluation import kit as assessor
 from tests.evaluation.test_views import Stand
-from tests.companion.kit import situation
 from tests.load.world import NOW, TARGET, out, pod, roster, same, usage
 
 _FEATURES = "{status: true, events: true, fastScaleUp: true, deletionCost: true, hpaWiring: true}"

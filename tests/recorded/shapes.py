@@ -61,4 +61,6 @@ def shape(value: object, path: str = "") -> Iterator[str]:
 def _type(value: object) -> str:
     if value is None or isinstance(value, bool):
         return "null" if value is None else "boolean"
-    return {str: "string", int: "number", float: "number", list: "[]", dict: "{}"}[type(value)]
+    names = {str: "string", int: "number", float: "number", list: "[]", Mapping: "{}"}
+    # A member of an enumeration is written as the text that it is.
+    return next(name for kind, name in names.items() if isinstance(value, kind))

@@ -4,10 +4,10 @@ import ast
 import contextlib
 import enum
 import importlib
-import inspect
 import pkgutil
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from types import ModuleType
 
 import adapter
@@ -113,4 +113,5 @@ def _trees() -> Iterator[ast.Module]:
 
 
 def _tree(module: ModuleType) -> ast.Module:
-    return ast.parse(inspect.getsource(module))
+    assert module.__file__ is not None
+    return ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
