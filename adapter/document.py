@@ -115,7 +115,7 @@ def _metrics(assessment: Assessment, decision: Decision) -> list[dict[str, Any]]
 
 
 def _metric(metric: MetricAssessment, outcome: Outcome | None) -> dict[str, Any]:
-    reading = outcome.reading if outcome else None
+    reading = outcome.scenario if outcome else None
     usage = reading.usage if reading else metric.usage
     return {
         "name": metric.name,

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from adapter.load.assessment import Assessment, AssessmentInputs
 from adapter.load.pipeline import assess, decide
-from adapter.load.pods import Condition, Container, Owner, Pod
+from adapter.load.pods import Container, Owner, Pod, PodCondition
 from adapter.load.quantity import NANO
 from adapter.load.roster import Instance, Roster
 from adapter.load.samples import PodUsage, ResourceSamples, Samples
@@ -73,7 +73,7 @@ def scene(case: str, size: int) -> Scene:
             uid=f"uid-{index}",
             created_at=BEGAN - 90_000,
             started_at=BEGAN - 90_000,
-            ready=Condition(status=True, since=BEGAN - 80_000),
+            ready=PodCondition(status=True, since=BEGAN - 80_000),
             containers_ready=True,
             ips=(f"10.{index // 65536}.{index // 256 % 256}.{index % 256}",),
             owner=Owner("ReplicaSet", "web-abc", "rs"),

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from adapter.check.report import Kind, Section
-from adapter.load.matching import Claim, claims
-from adapter.load.membership import out_word_of
+from adapter.load.matching import RegistrationMatch, match_registrations
+from adapter.load.membership import out_reason_of
 from adapter.load.pods import Pod
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Registry as PolicyRegistry
@@ -115,7 +115,7 @@ def _count(roster: Roster) -> str:
 
 def matching(section: Section, registry: PolicyRegistry, target: Target, pods: Sequence[Pod], roster: Roster) -> None:
     """Which pods of a target have a registration that counts, and which have none, and why."""
-    found = list(claims(pods, roster, registry))
+    found = list(match_registrations(pods, roster, registry))
     by_pod: dict[str, list[Instance]] = {}
     for instance, pod, miss in found:
         if pod is not None and miss is None:
@@ -125,7 +125,7 @@ def matching(section: Section, registry: PolicyRegistry, target: Target, pods: S
     told = f"{len(matched)} of {len(living)} pods of {target.kind} {target.name} match an instance"
     (section.ok if matched or not living or not roster.absence_counts else section.wrong)(told)
     for pod in matched:
-        word = out_word_of(by_pod[pod.uid], registry, protected=roster.protected)
+        word = out_reason_of(by_pod[pod.uid], registry, protected=roster.protected)
         if word:
             section.note(f"pod {pod.name} is out: {word}")
     for pod in living:
@@ -135,7 +135,7 @@ def matching(section: Section, registry: PolicyRegistry, target: Target, pods: S
     _leftovers(section, [claim for claim in found if claim.miss is not None])
 
 
-def _leftovers(section: Section, without_pod: Sequence[Claim]) -> None:
+def _leftovers(section: Section, without_pod: Sequence[RegistrationMatch]) -> None:
     for claim in without_pod[:LISTED]:
         section.note(f"instance {address(claim.instance)} counts for no pod: {claim.miss}")
     if len(without_pod) > LISTED:

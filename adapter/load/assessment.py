@@ -126,7 +126,7 @@ class MetricAssessment:
     raw: Fraction | None = None
     total: bool = False
     total_value: int | None = None
-    readings: tuple[Scenario, ...] = ()
+    scenarios: tuple[Scenario, ...] = ()
     sampled_at: float | None = None
     stale_at: float | None = None
     window: float | None = None
@@ -173,7 +173,7 @@ class Outcome:
     """What one metric proposes: the winning reading, the count it proposes, and how many of it replace others."""
 
     metric: MetricAssessment
-    reading: Scenario
+    scenario: Scenario
     proposal: int
     replaced: int = 0
     held_by: HeldBy | None = None

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from operator import is_
 
 from adapter.load.assessment import PodAssessment
-from adapter.load.matching import Records
+from adapter.load.matching import Registrations
 from adapter.load.membership import Membership, classify, turning_points
 from adapter.load.memory import Memory, PodMemory
 from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Roster
-from adapter.load.sample_columns import Row
+from adapter.load.sample_columns import StaticRow
 from adapter.load.spec import Policy
 
 _CLOSE_SECONDS = 0.01
@@ -26,7 +26,7 @@ _GONE = (PodState.TERMINATING, PodState.FINISHED)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Census:
-    """Every pod's state, and the pods of each group; `readings` are without usage. Holds until `until` (seconds).
+    """Every pod's state, and the pods of each group; `assessed` are without usage. Holds until `until` (seconds).
 
     `serving` and `doubtful` (by name) count for the load, `idle` start or are not Ready, `out` are pulled out; `others`
     are all but those that count. `rows`: by metric name, what of the serving and the doubtful pods does not change with
@@ -34,7 +34,7 @@ class Census:
     """
 
     membership: Membership
-    readings: tuple[PodAssessment, ...]
+    assessed: tuple[PodAssessment, ...]
     counts: Mapping[PodState, int]
     serving: Sequence[PodAssessment]
     doubtful: Sequence[PodAssessment]
@@ -46,20 +46,20 @@ class Census:
     remembered: Mapping[str, PodMemory]
     at: float
     until: float
-    found: Records
+    found: Registrations
     found_in: Roster | None
-    rows: dict[str, tuple[object, Sequence[Row], Sequence[Row]]] = field(default_factory=dict)
+    rows: dict[str, tuple[object, Sequence[StaticRow], Sequence[StaticRow]]] = field(default_factory=dict)
 
     @property
     def running(self) -> Iterable[PodAssessment]:
         """The pods that are neither terminating nor finished."""
-        return (reading for reading in self.readings if reading.state not in _GONE)
+        return (pod for pod in self.assessed if pod.state not in _GONE)
 
     def has_same_pods(self, pods: Sequence[Pod]) -> bool:
         """Whether it was taken of these very pods."""
         return len(pods) == len(self.pods) and all(map(is_, pods, self.pods))
 
-    def found_again(self, roster: Roster | None, policy: Policy, pods: Sequence[Pod]) -> Records | None:
+    def found_again(self, roster: Roster | None, policy: Policy, pods: Sequence[Pod]) -> Registrations | None:
         """The pods' registrations in this roster, None where they have to be looked up."""
         same = self.found_in is roster and self.policy.registry == policy.registry and self.has_same_pods(pods)
         return self.found if same else None
@@ -76,23 +76,23 @@ class Census:
         )
 
 
-def take(policy: Policy, pods: Sequence[Pod], memory: Memory, found: Records, now: float) -> Census:
+def take_census(policy: Policy, pods: Sequence[Pod], memory: Memory, found: Registrations, now: float) -> Census:
     """The census of these pods, from a memory that knows the latest roster, in which the pods were `found`."""
     membership = classify(policy, pods, memory, now, found)
-    readings = tuple(_reading(pod, membership) for pod in pods)
+    assessed = tuple(_reading(pod, membership) for pod in pods)
     by_state: dict[PodState, list[PodAssessment]] = {state: [] for state in PodState}
-    for reading in readings:
-        by_state[reading.state].append(reading)
+    for pod in assessed:
+        by_state[pod.state].append(pod)
     turns = (at for at in turning_points(policy, pods, memory, found) if at > now - _CLOSE_SECONDS)
     return Census(
         membership=membership,
-        readings=readings,
+        assessed=assessed,
         counts=Counter({state: len(group) for state, group in by_state.items() if group}),
         serving=by_state[PodState.SERVING],
-        doubtful=sorted(by_state[PodState.DOUBTFUL], key=lambda reading: reading.pod.name),
+        doubtful=sorted(by_state[PodState.DOUBTFUL], key=lambda pod: pod.pod.name),
         idle=[*by_state[PodState.STARTING], *by_state[PodState.UNREADY]],
         out=by_state[PodState.PULLED_OUT],
-        others=[reading for reading in readings if reading.state not in _COUNTED],
+        others=[pod for pod in assessed if pod.state not in _COUNTED],
         pods=tuple(pods),
         policy=policy,
         remembered=memory.pods,
@@ -104,5 +104,5 @@ def take(policy: Policy, pods: Sequence[Pod], memory: Memory, found: Records, no
 
 
 def _reading(pod: Pod, membership: Membership) -> PodAssessment:
-    standing = membership.standings[pod.uid]
+    standing = membership.by_uid[pod.uid]
     return PodAssessment(pod=pod, state=standing.state, reason=standing.reason, evidence=standing.evidence)

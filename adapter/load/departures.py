@@ -10,12 +10,12 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import accumulate
 
-from adapter.load.membership import Standing
+from adapter.load.membership import Classification
 from adapter.load.memory import Departed, Memory, recent
 from adapter.load.pods import FINISHED_PHASES, Pod, PodState
 from adapter.load.spec import Bounds
 
-REMEMBERED_SECONDS = 900.0
+DEPARTED_SECONDS = 900.0
 _AWAY = {PodState.PULLED_OUT, PodState.TERMINATING, PodState.FINISHED}
 
 
@@ -42,17 +42,17 @@ class DepartedLoad:
         return smaller * average + self._sums[-1] - self._sums[smaller]
 
 
-NOBODY_LEFT = DepartedLoad()
+NO_DEPARTURES = DepartedLoad()
 
 
 def departed_load(memory: Memory, metric: str, began_at: float | None) -> DepartedLoad:
     """The load of the pods that left at or after the beginning of the oldest sample that counts (None: none does)."""
     if began_at is None:
-        return NOBODY_LEFT
+        return NO_DEPARTURES
     if memory.unseen_change is not None and memory.unseen_change >= began_at:
         return DepartedLoad(unseen=True)
     left = [pod.last_sample.get(metric) for pod in memory.departed.values() if pod.at >= began_at]
-    return DepartedLoad(sample.value if sample is not None else 0 for sample in left) if left else NOBODY_LEFT
+    return DepartedLoad(sample.value if sample is not None else 0 for sample in left) if left else NO_DEPARTURES
 
 
 def after_departures(memory: Memory, pods: Sequence[Pod], now: float) -> Memory:
@@ -70,7 +70,7 @@ def after_departures(memory: Memory, pods: Sequence[Pod], now: float) -> Memory:
     return replace(memory, pods={**memory.pods, **remaining}, departed={**memory.departed, **departed})
 
 
-def after_pull_outs(memory: Memory, standings: Mapping[str, Standing], now: float) -> Memory:
+def after_pull_outs(memory: Memory, classified: Mapping[str, Classification], now: float) -> Memory:
     """The memory once the pods' states are known: one that served and is pulled out leaves its load to the others too.
 
     One that is no longer out carries load itself, or is filled as a pod that may.
@@ -78,16 +78,19 @@ def after_pull_outs(memory: Memory, standings: Mapping[str, Standing], now: floa
     out = {
         uid: _departed(memory, uid, now)
         for uid, known in memory.pods.items()
-        if known.served and known.out_since is None and uid in standings and standings[uid].state is PodState.PULLED_OUT
+        if known.served
+        and known.out_since is None
+        and uid in classified
+        and classified[uid].state is PodState.PULLED_OUT
     }
-    back = {uid for uid in memory.departed if uid in standings and standings[uid].state not in _AWAY}
+    back = {uid for uid in memory.departed if uid in classified and classified[uid].state not in _AWAY}
     if not out and not back:
         return memory
     kept = {uid: pod for uid, pod in memory.departed.items() if uid not in back}
     return replace(memory, departed={**kept, **out})
 
 
-def after_taking_over(memory: Memory, bounds: Bounds, now: float) -> Memory:
+def after_takeover(memory: Memory, bounds: Bounds, now: float) -> Memory:
     """The memory with the last change of the count from before this process looked, as the HPA or another one says.
 
     It is forgotten after as long as the pods that left, whatever windows the samples have.
@@ -96,7 +99,7 @@ def after_taking_over(memory: Memory, bounds: Bounds, now: float) -> Memory:
         return memory
     told = (memory.unseen_change, memory.last_scale, bounds.last_scale)
     unseen = max((at for at in told if at is not None and at <= memory.looking_since), default=None)
-    if unseen is not None and now - unseen > REMEMBERED_SECONDS:
+    if unseen is not None and now - unseen > DEPARTED_SECONDS:
         unseen = None
     return memory if unseen == memory.unseen_change else replace(memory, unseen_change=unseen)
 
@@ -105,7 +108,7 @@ def _departed(memory: Memory, uid: str, now: float) -> Departed:
     return Departed(now, {name: sample for name, sample in memory.last_samples(uid).items() if recent(sample, now)})
 
 
-def forgotten(memory: Memory, now: float) -> Memory:
+def forget_departed(memory: Memory, now: float) -> Memory:
     """The memory without the departed pods of 15 min ago.
 
     Not sooner: of a source that is several (two metrics servers), one may answer older samples than another did before.
@@ -115,6 +118,6 @@ def forgotten(memory: Memory, now: float) -> Memory:
     kept = {
         uid: pod if pod.at <= now else pod._replace(at=now)
         for uid, pod in memory.departed.items()
-        if now - pod.at <= REMEMBERED_SECONDS
+        if now - pod.at <= DEPARTED_SECONDS
     }
     return memory if kept == memory.departed else replace(memory, departed=kept)

@@ -64,7 +64,7 @@ def is_young(pod: Pod, now: float) -> bool:
     return now - max(pod.created_at, changed) < YOUNG_SECONDS
 
 
-class Meter:
+class MetricReader:
     """Reads one metric off the pods of a target at one moment (`now`, seconds).
 
     Pods of one template share their containers (`kube.pods.PodDecoder`): what follows from those is found once for all
@@ -91,7 +91,7 @@ class Meter:
         self._names: list[str] = []
         self._amount: tuple[int | None, str] = None, ""
 
-    def gauge(self, pod: Pod, seen: SampleMemory = NO_SAMPLES) -> PodSample:
+    def sample(self, pod: Pod, seen: SampleMemory = NO_SAMPLES) -> PodSample:
         """The pod's usage, or why there is none; and its capacity where the metric is a utilization."""
         names, capacity, lacking = self.basis(pod)
         sample, reason, window = self._sample(pod, names)
@@ -99,8 +99,8 @@ class Meter:
         known = seen.ahead.get(pod.uid)
         ahead = None
         if sample is not None and (sample.at > self.plain_until or known is not None):
-            ahead = ahead_of(sample, known, self._source, self.now)
-            sample = sample._replace(at=date_of(sample, ahead))
+            ahead = dated_ahead(sample, known, self._source, self.now)
+            sample = sample._replace(at=aging_from(sample, ahead))
         latest = recent(sample, self.now)
         last = max(latest.value if latest else 0, before.value if before else 0)
         if sample is not None and not reason:
@@ -176,7 +176,7 @@ def _answered_at(source: ResourceSamples | QuerySamples, now: float) -> float:
     return now if source.fetched_at is None else min(source.fetched_at, now)
 
 
-def ahead_of(
+def dated_ahead(
     sample: LastSample, known: AheadSample | None, source: ResourceSamples | QuerySamples, now: float
 ) -> AheadSample | None:
     """The sample with the time of its first sight where it is, or was then, dated after its answer; else None."""
@@ -186,7 +186,7 @@ def ahead_of(
     return AheadSample(sample.at, sample.value, answered_at) if sample.at > answered_at else None
 
 
-def date_of(sample: LastSample, ahead: AheadSample | None) -> float:
+def aging_from(sample: LastSample, ahead: AheadSample | None) -> float:
     """The time that a sample ages from: its own, but for one that is dated too far ahead its first sight.
 
     A frozen source repeats such a sample: by its own date it would stay fresh.

@@ -19,7 +19,7 @@ from adapter.load.assessment import (
 from adapter.load.memory_updates import last_scaled
 from adapter.load.pods import PodState
 from adapter.load.quantity import milli_text, nano_text
-from adapter.load.schedule import limits
+from adapter.load.schedule import limits_at
 from adapter.load.spec import Average, Bounds, Mode, Policy
 from adapter.load.tolerance import percent_text
 
@@ -43,11 +43,11 @@ def headline(assessment: Assessment, decision: Decision) -> str:
     if decision.error is not None:
         return f"no decision: {decision.error}"
     if decision.desired == decision.current:
-        return f"holds {decision.current}: {why(assessment, decision)}"
-    return f"asks for {decision.desired}, now {decision.current}: {why(assessment, decision)}"
+        return f"holds {decision.current}: {decision_reason(assessment, decision)}"
+    return f"asks for {decision.desired}, now {decision.current}: {decision_reason(assessment, decision)}"
 
 
-def why(assessment: Assessment, decision: Decision) -> str:
+def decision_reason(assessment: Assessment, decision: Decision) -> str:
     """What the count rests on, without the count; empty where nothing is decided."""
     if decision.error is not None:
         return ""
@@ -55,7 +55,7 @@ def why(assessment: Assessment, decision: Decision) -> str:
     return f"{metrics}{_because(decision.held_by)}"
 
 
-def swallowed(decision: Decision, bounds: Bounds) -> str:
+def swallowed_step(decision: Decision, bounds: Bounds) -> str:
     """What the HPA's tolerance keeps from being set; empty where nothing is."""
     if not decision.swallowed or bounds.tolerance is None:
         return ""
@@ -69,16 +69,16 @@ def swallowed(decision: Decision, bounds: Bounds) -> str:
 def _pods(assessment: Assessment) -> Iterator[str]:
     counted = ", ".join(f"{count} {state.value}" for state, count in sorted(assessment.counts.items()) if count)
     yield f"{assessment.target} has {len(assessment.pods)} pods: {counted or 'none'}"
-    strange = [reading for reading in assessment.pods if reading.state not in _PLAIN]
-    for reading in strange[:_NAMED_AT_MOST]:
-        yield _pod(reading)
+    strange = [assessed for assessed in assessment.pods if assessed.state not in _PLAIN]
+    for assessed in strange[:_NAMED_AT_MOST]:
+        yield _pod(assessed)
     if len(strange) > _NAMED_AT_MOST:
         yield f"… and {len(strange) - _NAMED_AT_MOST} more pods that do not plainly serve"
 
 
-def _pod(reading: PodAssessment) -> str:
-    evidence = f" ({reading.evidence})" if reading.evidence else ""
-    return f"{reading.pod.name} is {reading.state.value}: {reading.reason}{evidence}"
+def _pod(assessed: PodAssessment) -> str:
+    evidence = f" ({assessed.evidence})" if assessed.evidence else ""
+    return f"{assessed.pod.name} is {assessed.state.value}: {assessed.reason}{evidence}"
 
 
 def _metrics(assessment: Assessment, decision: Decision) -> Iterator[str]:
@@ -87,28 +87,28 @@ def _metrics(assessment: Assessment, decision: Decision) -> Iterator[str]:
         outcome = outcomes.get(metric.name)
         if outcome is None:
             continue  # its error is said by the condition InputsFresh, or by the last sentence
-        share = is_share(assessment.policy, metric.name)
+        share = is_utilization(assessment.policy, metric.name)
         yield f"{_usage(outcome, assessment.policy)}{_raw(metric, share=share)}"
         yield _proposal(outcome, decision, assessment.policy)
 
 
 def _usage(outcome: Outcome, policy: Policy) -> str:
-    metric, reading = outcome.metric, outcome.reading
-    if reading.usage is None and reading.verdict is not Verdict.ERROR:
+    metric, scenario = outcome.metric, outcome.scenario
+    if scenario.usage is None and scenario.verdict is not Verdict.ERROR:
         return f"{metric.name}: {value_text(metric.total_value or 0)} for the whole service, and no pod"
-    if reading.usage is None:
+    if scenario.usage is None:
         return f"{metric.name}: no pod that surely serves can be compared"
-    shown = partial(value_text, share=is_share(policy, metric.name))
-    pods = _many(reading.n, "pod")
-    one = "s" if reading.n == 1 else ""
-    how = f"{pods} use{one} {shown(reading.usage)} on average"
+    shown = partial(value_text, share=is_utilization(policy, metric.name))
+    pods = _many(scenario.n, "pod")
+    one = "s" if scenario.n == 1 else ""
+    how = f"{pods} use{one} {shown(scenario.usage)} on average"
     if policy.average is Average.TOTAL:
-        how = f"{pods} use{one} {shown(reading.usage)} in total"
-    elif metric.total and reading.n == 1:
+        how = f"{pods} use{one} {shown(scenario.usage)} in total"
+    elif metric.total and scenario.n == 1:
         how = f"1 pod carries all of {shown(metric.total_value or 0)}"
     elif metric.total:
-        how = f"{pods} share {shown(metric.total_value or 0)}, {shown(reading.usage)} each"
-    return f"{metric.name}: {how}, {_stand(metric, reading.verdict, policy.tolerance, shown)}"
+        how = f"{pods} share {shown(metric.total_value or 0)}, {shown(scenario.usage)} each"
+    return f"{metric.name}: {how}, {_stand(metric, scenario.verdict, policy.tolerance, shown)}"
 
 
 def _stand(
@@ -130,30 +130,30 @@ def _raw(metric: MetricAssessment, *, share: bool) -> str:
 
 
 def _proposal(outcome: Outcome, decision: Decision, policy: Policy) -> str:
-    metric, reading = outcome.metric, outcome.reading
-    if reading.needed is None:
-        return f"{metric.name} proposes {outcome.proposal}{_why_held(reading)}"
-    text = f"{metric.name} needs {_many(reading.needed, 'serving pod')}"
-    if reading.verdict is Verdict.ABOVE:
+    metric, scenario = outcome.metric, outcome.scenario
+    if scenario.needed is None:
+        return f"{metric.name} proposes {outcome.proposal}{_why_held(scenario)}"
+    text = f"{metric.name} needs {_many(scenario.needed, 'serving pod')}"
+    if scenario.verdict is Verdict.ABOVE:
         text += f", {outcome.replaced} more replace pulled-out ones" if outcome.replaced else ""
-    elif reading.out:
-        text += f", {reading.out} pulled-out or doubtful ones are kept in the count"
+    elif scenario.out:
+        text += f", {scenario.out} pulled-out or doubtful ones are kept in the count"
     if policy.multiple_of > 1:
         text += f", rounded up to a multiple of {policy.multiple_of}"
     doubt = " with the doubtful pods seen the way that asks for most" if outcome.held_by is HeldBy.DOUBT else ""
     return f"{text}: proposes {outcome.proposal} (now {decision.current}){doubt}"
 
 
-def _why_held(reading: Scenario) -> str:
-    gaps = [f"{_many(reading.missing, 'pod')} without a fresh sample"] * bool(reading.missing)
-    gaps += [f"{_many(reading.young, 'pod')} that may serve soon"] * bool(reading.young)
-    match reading.held:
+def _why_held(scenario: Scenario) -> str:
+    gaps = [f"{_many(scenario.missing, 'pod')} without a fresh sample"] * bool(scenario.missing)
+    gaps += [f"{_many(scenario.young, 'pod')} that may serve soon"] * bool(scenario.young)
+    match scenario.held:
         case HeldBy.MISSING:
             return f" ({' and '.join(gaps)})"
-        case HeldBy.DEPARTED if not reading.departed:
+        case HeldBy.DEPARTED if not scenario.departed:
             return " (the count changed since these samples began, before this process looked)"
         case HeldBy.DEPARTED:
-            left = f"{_many(reading.departed, 'pod')} left or went out since these samples began"
+            left = f"{_many(scenario.departed, 'pod')} left or went out since these samples began"
             return f" ({left}, whose load the others have now)"
         case _:
             return ""
@@ -187,7 +187,7 @@ def _held(assessment: Assessment, decision: Decision, bounds: Bounds, now: float
         case HeldBy.BOUNDS:
             yield f"the HPA allows {bounds.minimum} to {bounds.maximum}"
         case HeldBy.HPA_TOLERANCE:
-            yield swallowed(decision, bounds)
+            yield swallowed_step(decision, bounds)
         case HeldBy.FAST_SCALE_UP:
             yield (
                 "the count rose after the samples were taken, or just before: with fastScaleUp it falls on newer ones "
@@ -211,7 +211,7 @@ def _rest(policy: Policy) -> str:
 
 
 def _schedules(assessment: Assessment, now: float) -> Iterator[str]:
-    found = limits(assessment.windows, now)
+    found = limits_at(assessment.windows, now)
     if found.floor is not None:
         yield f"schedule {found.floor_of} keeps at least {found.floor}"
     if found.cap is not None:
@@ -233,7 +233,7 @@ def _many(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def is_share(policy: Policy, metric: str) -> bool:
+def is_utilization(policy: Policy, metric: str) -> bool:
     """Whether the metric of that name is a share of limits or requests, which people read in percent."""
     return any(one.of is not None for one in policy.metrics if one.name == metric)
 

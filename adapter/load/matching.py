@@ -38,7 +38,7 @@ def owned_by(pod: Pod, target: Target) -> bool:
     return not owns_its_pods(target.kind)
 
 
-class Miss(StrEnum):
+class Mismatch(StrEnum):
     """Why a registration is no evidence about any pod."""
 
     UID = "its pod UID is no pod's of the target"
@@ -51,40 +51,40 @@ class Miss(StrEnum):
     OLDER = "it was made before the pod started: a leftover of another pod at this address"
 
 
-class Claim(NamedTuple):
+class RegistrationMatch(NamedTuple):
     """A registration and the pod that it is of; with a `miss` it is no evidence, even where the pod is known."""
 
     instance: Instance
     pod: Pod | None
-    miss: Miss | None
+    miss: Mismatch | None
 
 
-Records = Mapping[str, tuple[Instance, ...]]
+Registrations = Mapping[str, tuple[Instance, ...]]
 """The registrations of pods, by the pods' UIDs."""
 
 
-def records(pods: Iterable[Pod], roster: Roster, registry: Registry) -> Records:
+def registrations(pods: Iterable[Pod], roster: Roster, registry: Registry) -> Registrations:
     """The registrations of each pod, by UID; pods without one are absent from the answer.
 
     A registration finds its pod by UID, else by name, else by address. Registrations that are clearly older than the
     pod's start are leftovers of another life and no evidence.
     """
     found: dict[str, list[Instance]] = defaultdict(list)
-    for instance, pod, miss in claims(pods, roster, registry):
+    for instance, pod, miss in match_registrations(pods, roster, registry):
         if pod is not None and miss is None:
             found[pod.uid].append(instance)
     return {uid: tuple(instances) for uid, instances in found.items()}
 
 
-def claims(pods: Iterable[Pod], roster: Roster, registry: Registry) -> Iterator[Claim]:
+def match_registrations(pods: Iterable[Pod], roster: Roster, registry: Registry) -> Iterator[RegistrationMatch]:
     """Every registration with its pod, or with the reason why it counts for none."""
     index = _Index(pods, registry)
     for instance in roster.instances:
         found = index.pod_of(instance)
-        if isinstance(found, Miss):
-            yield Claim(instance, None, found)
+        if isinstance(found, Mismatch):
+            yield RegistrationMatch(instance, None, found)
         else:
-            yield Claim(instance, found, Miss.OLDER if _older_than(instance, found) else None)
+            yield RegistrationMatch(instance, found, Mismatch.OLDER if _older_than(instance, found) else None)
 
 
 def named_pod(instance: Instance, registry: Registry) -> str:
@@ -104,27 +104,27 @@ class _Index:
         self._by_name = {pod.name: pod for pod in pods}
         self._by_ip = _addresses(pods)
 
-    def pod_of(self, instance: Instance) -> Pod | Miss:
+    def pod_of(self, instance: Instance) -> Pod | Mismatch:
         """The pod of a registration; what it says of a pod's identity beats its address."""
         if instance.pod_uid:
-            return self._by_uid.get(instance.pod_uid, Miss.UID)
+            return self._by_uid.get(instance.pod_uid, Mismatch.UID)
         name = named_pod(instance, self._registry)
-        found = self._by_name.get(name, Miss.NAME) if name else self._by_address(instance)
+        found = self._by_name.get(name, Mismatch.NAME) if name else self._by_address(instance)
         elsewhere = instance.pod_namespace and isinstance(found, Pod) and found.namespace != instance.pod_namespace
-        return Miss.NAMESPACE if elsewhere else found
+        return Mismatch.NAMESPACE if elsewhere else found
 
-    def _by_address(self, instance: Instance) -> Pod | Miss:
+    def _by_address(self, instance: Instance) -> Pod | Mismatch:
         port = self._registry.port
         here = self._by_ip.get(canonical_ip(instance.ip), ())
         if not here:
-            return Miss.ADDRESS
+            return Mismatch.ADDRESS
         if port is not None and instance.port is not None and instance.port != port:
-            return Miss.OTHER_PORT
+            return Mismatch.OTHER_PORT
         if self._registry.match is Match.IP_PORT and not _is_one_pods_own(here):
             here = [pod for pod in here if _listens(pod, instance.port, port)]
         if not here:
-            return Miss.UNDECLARED_PORT
-        return here[0] if len(here) == 1 else Miss.AMBIGUOUS
+            return Mismatch.UNDECLARED_PORT
+        return here[0] if len(here) == 1 else Mismatch.AMBIGUOUS
 
 
 def _is_one_pods_own(pods: Sequence[Pod]) -> bool:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from adapter.load.matching import Records, records
+from adapter.load.matching import Registrations, registrations
 from adapter.load.memory import Memory, PodMemory
 from adapter.load.pods import FINISHED_PHASES, Pod, PodState
 from adapter.load.roster import Instance, Roster
@@ -40,7 +40,7 @@ _NOTHING = PodMemory()
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Classification:
     """A pod's state, why, and what that rests on. `by_absence`: it is out because the registry no longer lists it."""
 
     state: PodState
@@ -49,46 +49,46 @@ class Standing:
     by_absence: bool = False
 
 
-_READY = Standing(PodState.SERVING, "Ready")
+_READY = Classification(PodState.SERVING, "Ready")
 
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """The standing of every pod, by UID. `set_aside`: the registry never listed one, so it is not asked any more."""
+    """The classification of each pod by UID. `set_aside`: the registry never listed one and is ignored."""
 
-    standings: Mapping[str, Standing]
+    by_uid: Mapping[str, Classification]
     set_aside: bool = False
 
 
-def uses_registry(policy: Policy) -> Registry | None:
+def service_registry(policy: Policy) -> Registry | None:
     """The service registry to ask, None where Kubernetes' own facts are the registry."""
     return policy.registry if policy.registry is not None and policy.registry.name != KUBERNETES else None
 
 
 def classify(
-    policy: Policy, pods: Sequence[Pod], memory: Memory, now: float, found: Records | None = None
+    policy: Policy, pods: Sequence[Pod], memory: Memory, now: float, found: Registrations | None = None
 ) -> Membership:
     """The state of each pod, from facts about the pod and a memory that already knows the latest roster.
 
     `found`: the registrations of each pod in the latest valid roster, where they have been looked up already.
     """
-    registry = uses_registry(policy)
+    registry = service_registry(policy)
     if found is None:
-        found = records(pods, memory.last_valid, registry) if registry and memory.last_valid else {}
+        found = registrations(pods, memory.last_valid, registry) if registry and memory.last_valid else {}
     view = _RegistryView(registry, memory, found, now) if registry else None
-    standings = {pod.uid: _standing(pod, view) for pod in pods}
+    by_uid = {pod.uid: _classify(pod, view) for pod in pods}
     if view is not None:
-        _guard_absence(policy, view, pods, standings)
-    _believe_while_some_stay(standings)
+        _guard_absence(policy, view, pods, by_uid)
+    _believe_while_some_stay(by_uid)
     return Membership(
-        standings,
+        by_uid,
         set_aside=view is not None and view.set_aside,
     )
 
 
-def turning_points(policy: Policy, pods: Iterable[Pod], memory: Memory, found: Records) -> Iterator[float]:
+def turning_points(policy: Policy, pods: Iterable[Pod], memory: Memory, found: Registrations) -> Iterator[float]:
     """Every time at which `classify` may begin to answer otherwise though pods and memory stay as they are."""
-    registry = uses_registry(policy)
+    registry = service_registry(policy)
     if registry is None:
         return
     if memory.last_valid is not None:
@@ -102,9 +102,9 @@ def turning_points(policy: Policy, pods: Iterable[Pod], memory: Memory, found: R
         yield from (one.doubtful_until for one in instances if one.doubtful_until is not None)
 
 
-def trouble(policy: Policy, memory: Memory, now: float) -> str:
+def registry_problem(policy: Policy, memory: Memory, now: float) -> str:
     """What is wrong with the policy's registry, in a sentence; empty where nothing is."""
-    registry, roster = uses_registry(policy), memory.last_valid
+    registry, roster = service_registry(policy), memory.last_valid
     if registry is None:
         return ""
     name, service = registry.name, registry.service
@@ -117,42 +117,42 @@ def trouble(policy: Policy, memory: Memory, now: float) -> str:
     return ""
 
 
-def _standing(pod: Pod, view: "_RegistryView | None") -> Standing:
+def _classify(pod: Pod, view: "_RegistryView | None") -> Classification:
     gone = _gone(pod)
     if gone is not None:
         return gone
     if not pod.is_ready or pod.started_at is None:
         return _not_ready(pod)
     if pod.pulled_out_annotation:
-        return Standing(PodState.PULLED_OUT, "pulled out by hand", "annotation effective-load.io/pulled-out")
-    return view.standing(pod) if view is not None else _by_endpoints(pod)
+        return Classification(PodState.PULLED_OUT, "pulled out by hand", "annotation effective-load.io/pulled-out")
+    return view.classification(pod) if view is not None else _by_endpoints(pod)
 
 
-def _by_endpoints(pod: Pod) -> Standing:
+def _by_endpoints(pod: Pod) -> Classification:
     if pod.endpoint_serving is False:
-        return Standing(PodState.PULLED_OUT, "Ready, but its endpoints do not serve", "EndpointSlice conditions")
+        return Classification(PodState.PULLED_OUT, "Ready, but its endpoints do not serve", "EndpointSlice conditions")
     return _READY
 
 
-def _gone(pod: Pod) -> Standing | None:
+def _gone(pod: Pod) -> Classification | None:
     if pod.deleting:
-        return Standing(PodState.TERMINATING, "it is being deleted")
+        return Classification(PodState.TERMINATING, "it is being deleted")
     if pod.phase in FINISHED_PHASES:
-        return Standing(PodState.FINISHED, f"its phase is {pod.phase}")
+        return Classification(PodState.FINISHED, f"its phase is {pod.phase}")
     return None
 
 
-def _not_ready(pod: Pod) -> Standing:
+def _not_ready(pod: Pod) -> Classification:
     if any(container.crash_looping for container in pod.containers):
-        return Standing(PodState.UNREADY, "a container crash-loops")
+        return Classification(PodState.UNREADY, "a container crash-loops")
     if pod.phase == "Pending" or pod.started_at is None or pod.ready is None:
-        return Standing(PodState.STARTING, "it has not started yet")
+        return Classification(PodState.STARTING, "it has not started yet")
     if _never_was_ready(pod.ready.since, pod.started_at, pod.created_at):
-        return Standing(PodState.STARTING, "it has not been Ready yet")
+        return Classification(PodState.STARTING, "it has not been Ready yet")
     shut = [gate for gate, is_open in pod.gates.items() if not is_open]
     if shut and pod.containers_ready:
-        return Standing(PodState.PULLED_OUT, "a readiness gate is shut", f"readiness gate {shut[0]}")
-    return Standing(PodState.UNREADY, "not Ready any more")
+        return Classification(PodState.PULLED_OUT, "a readiness gate is shut", f"readiness gate {shut[0]}")
+    return Classification(PodState.UNREADY, "not Ready any more")
 
 
 def _ready_at(pod: Pod) -> float:
@@ -163,10 +163,12 @@ def _never_was_ready(since: float | None, started_at: float, created_at: float) 
     return since is None or since <= created_at or since - started_at <= NEVER_READY_SECONDS
 
 
-def _guard_absence(policy: Policy, view: "_RegistryView", pods: Sequence[Pod], standings: dict[str, Standing]) -> None:
+def _guard_absence(
+    policy: Policy, view: "_RegistryView", pods: Sequence[Pod], by_uid: dict[str, Classification]
+) -> None:
     """Let absence turn out only so many pods at all, and only so many of them at once; the rest stays doubtful."""
-    ready = [p for p in pods if p.is_ready and standings[p.uid].state not in _NOT_GUARDED]
-    absent = [p for p in ready if standings[p.uid].by_absence]
+    ready = [p for p in pods if p.is_ready and by_uid[p.uid].state not in _NOT_GUARDED]
+    absent = [p for p in ready if by_uid[p.uid].by_absence]
     already = {p.uid for p in absent if view.remembered(p).by_absence}
     budget = math.floor(len(ready) * policy.pulled_out.max_percent / 100)
     fresh_budget = max(NEWLY_OUT_AT_LEAST, len(ready) * NEWLY_OUT_PERCENT // 100)
@@ -177,31 +179,33 @@ def _guard_absence(policy: Policy, view: "_RegistryView", pods: Sequence[Pod], s
             budget -= 1
             fresh_budget -= not known
         else:
-            standings[pod.uid] = Standing(
+            by_uid[pod.uid] = Classification(
                 PodState.DOUBTFUL, "too many pods vanished from the registry at once", GUARDED_ABSENCE
             )
 
 
-def _believe_while_some_stay(standings: dict[str, Standing]) -> None:
+def _believe_while_some_stay(by_uid: dict[str, Classification]) -> None:
     """Doubt all explicit evidence of being out where believing it would leave nobody; absence has guards of its own."""
-    states = {standing.state for standing in standings.values()}
+    states = {classification.state for classification in by_uid.values()}
     if PodState.PULLED_OUT not in states or states & {PodState.SERVING, PodState.DOUBTFUL}:
         return
-    for uid, standing in standings.items():
-        if standing.state is PodState.PULLED_OUT and not standing.by_absence:
-            standings[uid] = Standing(PodState.DOUBTFUL, f"{ALL_WOULD_BE_OUT} ({standing.reason})", standing.evidence)
+    for uid, classification in by_uid.items():
+        if classification.state is PodState.PULLED_OUT and not classification.by_absence:
+            by_uid[uid] = Classification(
+                PodState.DOUBTFUL, f"{ALL_WOULD_BE_OUT} ({classification.reason})", classification.evidence
+            )
 
 
 class _RegistryView:
     """The latest valid roster held against the pods of one target, with what is remembered of them."""
 
-    def __init__(self, registry: Registry, memory: Memory, found: Records, now: float) -> None:
+    def __init__(self, registry: Registry, memory: Memory, found: Registrations, now: float) -> None:
         self._registry = registry
         self._memory = memory
         self._now = now
         self._roster: Roster | None = memory.last_valid
         self._records = found
-        self._registered_here = Standing(PodState.SERVING, "registered", f"registry {registry.name}")
+        self._registered_here = Classification(PodState.SERVING, "registered", f"registry {registry.name}")
         self._age = now - self._roster.at if self._roster else math.inf
         self.set_aside = _set_aside(memory, registry)
 
@@ -212,35 +216,39 @@ class _RegistryView:
         since = self.remembered(pod).out_since
         return since is not None and self._now - since < NEWLY_OUT_SECONDS
 
-    def standing(self, pod: Pod) -> Standing:
-        """The standing of a Ready pod, by this registry."""
+    def classification(self, pod: Pod) -> Classification:
+        """The classification of a Ready pod, by this registry."""
         name = self._registry.name
         if self._roster is None:
-            return Standing(PodState.DOUBTFUL, f"registry {name} has not given a valid answer yet")
+            return Classification(PodState.DOUBTFUL, f"registry {name} has not given a valid answer yet")
         if self.set_aside:
-            return Standing(PodState.SERVING, f"registry {name} is set aside: it never listed a pod of this target")
+            return Classification(
+                PodState.SERVING, f"registry {name} is set aside: it never listed a pod of this target"
+            )
         found = self._records.get(pod.uid, ())
         if found:
             return self._registered(pod, found)
         if not self._roster.absence_counts:
-            return Standing(PodState.SERVING, f"Ready, and registry {name} says nothing of it")
+            return Classification(PodState.SERVING, f"Ready, and registry {name} says nothing of it")
         if self.remembered(pod).seen is None:
             return self._never_registered(pod, self._roster)
         return self._absent(pod, self._roster)
 
-    def _registered(self, pod: Pod, found: tuple[Instance, ...]) -> Standing:
-        word = out_word_of(found, self._registry, protected=self._roster is not None and self._roster.protected)
+    def _registered(self, pod: Pod, found: tuple[Instance, ...]) -> Classification:
+        word = out_reason_of(found, self._registry, protected=self._roster is not None and self._roster.protected)
         if not word:
             starting = all(instance.status.upper() == _STARTING for instance in found)
             if starting and self._now - _ready_at(pod) < self._registry.grace:
-                return Standing(PodState.STARTING, "Ready, but registered as STARTING", self._registered_here.evidence)
+                return Classification(
+                    PodState.STARTING, "Ready, but registered as STARTING", self._registered_here.evidence
+                )
             return self._registered_here
         evidence = f"registry {self._registry.name}: {word}"
         if self._age > EVIDENCE_TRUSTED_SECONDS:
-            return Standing(PodState.DOUBTFUL, "out, by an answer older than 30 min", evidence)
+            return Classification(PodState.DOUBTFUL, "out, by an answer older than 30 min", evidence)
         if not self._suffices(found):
-            return Standing(PodState.DOUBTFUL, f"the registry says {word}, but has just been restarted", evidence)
-        return Standing(PodState.PULLED_OUT, f"the registry says {word}", evidence)
+            return Classification(PodState.DOUBTFUL, f"the registry says {word}, but has just been restarted", evidence)
+        return Classification(PodState.PULLED_OUT, f"the registry says {word}", evidence)
 
     def _suffices(self, found: tuple[Instance, ...]) -> bool:
         """Whether registrations that say out are out without those whose word is doubtful for now."""
@@ -248,25 +256,25 @@ class _RegistryView:
         if len(sure) == len(found):
             return True
         protected = self._roster is not None and self._roster.protected
-        return self._registry.any_out and bool(out_word_of(sure, self._registry, protected=protected))
+        return self._registry.any_out and bool(out_reason_of(sure, self._registry, protected=protected))
 
-    def _never_registered(self, pod: Pod, roster: Roster) -> Standing:
+    def _never_registered(self, pod: Pod, roster: Roster) -> Classification:
         ready_at = _ready_at(pod)
         if roster.at < ready_at:
-            return Standing(PodState.DOUBTFUL, "Ready only after the registry's last answer")
+            return Classification(PodState.DOUBTFUL, "Ready only after the registry's last answer")
         if self._now - ready_at < self._registry.grace:
-            return Standing(PodState.STARTING, "Ready, but not registered yet")
+            return Classification(PodState.STARTING, "Ready, but not registered yet")
         if self._memory.ever_in_roster:
-            return Standing(PodState.DOUBTFUL, "never registered, though other pods are", "absence")
-        return Standing(PodState.DOUBTFUL, "no pod of this target was ever registered", "absence")
+            return Classification(PodState.DOUBTFUL, "never registered, though other pods are", "absence")
+        return Classification(PodState.DOUBTFUL, "no pod of this target was ever registered", "absence")
 
-    def _absent(self, pod: Pod, roster: Roster) -> Standing:
+    def _absent(self, pod: Pod, roster: Roster) -> Classification:
         memory = self.remembered(pod)
         since = memory.absent_since if memory.absent_since is not None else roster.at
         doubt = self._doubt_of_absence(memory, since, roster, _ready_at(pod))
         if doubt:
-            return Standing(PodState.DOUBTFUL, f"no longer registered, {doubt}", "absence")
-        return Standing(PodState.PULLED_OUT, "no longer registered", "confirmed absence", by_absence=True)
+            return Classification(PodState.DOUBTFUL, f"no longer registered, {doubt}", "absence")
+        return Classification(PodState.PULLED_OUT, "no longer registered", "confirmed absence", by_absence=True)
 
     def _doubt_of_absence(self, memory: PodMemory, since: float, roster: Roster, ready_at: float) -> str:
         """Why absence is no evidence yet, empty where it is."""
@@ -287,18 +295,18 @@ class _RegistryView:
         return roster.alive and since is not None and roster.at - since >= EMPTY_CONFIRMED_SECONDS
 
 
-def out_word_of(found: Iterable[Instance], registry: Registry, *, protected: bool) -> str:
+def out_reason_of(found: Iterable[Instance], registry: Registry, *, protected: bool) -> str:
     """Why a pod with these registrations takes no traffic; empty where it does.
 
     `protected`: the registry calls unhealthy instances healthy just now, so health says nothing.
     """
     health_counts = registry.unhealthy_is_out and not protected
-    words = [out_word(one) or ("unhealthy" if health_counts and not one.healthy else "") for one in found]
+    words = [out_reason(one) or ("unhealthy" if health_counts and not one.healthy else "") for one in found]
     out = any(words) if registry.any_out else all(words)
     return next(word for word in words if word) if out else ""
 
 
-def out_word(instance: Instance) -> str:
+def out_reason(instance: Instance) -> str:
     """Why a registration takes no traffic by its registry's own word, its health aside; empty where it does."""
     if not instance.enabled:
         return "disabled"

@@ -7,8 +7,8 @@ from typing import Any, TypeGuard
 
 from adapter.load.assessment import PodAssessment
 from adapter.load.census import Census
-from adapter.load.matching import Records, records
-from adapter.load.membership import Membership, uses_registry
+from adapter.load.matching import Registrations, registrations
+from adapter.load.membership import Membership, service_registry
 from adapter.load.memory import AheadSample, Memory, PodMemory, Replacement, SampleMemory, recent
 from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Roster
@@ -27,9 +27,9 @@ _COUNTED = {PodState.SERVING, PodState.DOUBTFUL}
 _GONE = {PodState.TERMINATING, PodState.FINISHED}
 
 
-def is_news(roster: Roster | None, memory: Memory, policy: Policy, now: float) -> TypeGuard[Roster]:
+def is_new_roster(roster: Roster | None, memory: Memory, policy: Policy, now: float) -> TypeGuard[Roster]:
     """Whether this roster has yet to count: a valid answer of the policy's registry, newer than the one that did."""
-    if uses_registry(policy) is None or roster is None or not roster.valid:
+    if service_registry(policy) is None or roster is None or not roster.valid:
         return False
     if memory.roster_at is None:
         return True
@@ -43,17 +43,17 @@ def after_roster(
     pods: Sequence[Pod],
     roster: Roster | None,
     now: float,
-    listed: Records | None = None,
+    listed: Registrations | None = None,
 ) -> Memory:
     """The memory once this roster counted; unchanged where it is no news.
 
     `listed`: the registrations of each pod in it, where they have been looked up already.
     """
-    registry = uses_registry(policy)
-    if registry is None or not is_news(roster, memory, policy, now):
+    registry = service_registry(policy)
+    if registry is None or not is_new_roster(roster, memory, policy, now):
         return memory
     if listed is None:
-        listed = records(pods, roster, registry)
+        listed = registrations(pods, roster, registry)
     after = {pod.uid: _after_listing(memory.pods.get(pod.uid, _NOTHING), pod.uid in listed, roster) for pod in pods}
     return replace(
         memory,
@@ -113,7 +113,7 @@ def _no_later(since: float | None, at: float) -> float:
     return at if since is None else min(since, at)
 
 
-def within_reach(memory: Memory, now: float) -> Memory:
+def without_future_times(memory: Memory, now: float) -> Memory:
     """The memory without times in the future: one that a wrong clock left behind would work until then."""
     held = memory.hold_until
     if held is not None and held > now + RECOVERY_SECONDS:
@@ -138,8 +138,8 @@ def _hold_until(memory: Memory, roster: Roster, now: float) -> float | None:
 def after_states(memory: Memory, membership: Membership, now: float) -> Memory:
     """The memory once the pods' states are known; pods that are gone are forgotten."""
     pods = {
-        uid: _after_state(memory.pods.get(uid, _NOTHING), standing.state, standing.by_absence, now)
-        for uid, standing in membership.standings.items()
+        uid: _after_state(memory.pods.get(uid, _NOTHING), classified.state, classified.by_absence, now)
+        for uid, classified in membership.by_uid.items()
     }
     same = _as_before(memory.pods, pods)
     return memory if same is memory.pods else replace(memory, pods=same)
@@ -175,7 +175,9 @@ def after_samples(
 
 
 def _after_metric(seen: SampleMemory, census: Census, found: Columns, now: float) -> SampleMemory:
-    uids = [reading.pod.uid for reading in (census.others if found.measured else census.readings)] if seen.last else ()
+    uids = (
+        [assessed.pod.uid for assessed in (census.others if found.measured else census.assessed)] if seen.last else ()
+    )
     kept = {uid: sample for uid in uids if (sample := recent(seen.last.get(uid), now)) is not None}
     return SampleMemory(last=kept | found.newest, ahead=found.ahead, zeros=found.zeros)
 
@@ -216,7 +218,7 @@ def last_scaled(memory: Memory, bounds: Bounds, now: float) -> float | None:
     return max((min(moment, now) for moment in moments if moment is not None), default=None)
 
 
-def replacing_step(memory: Memory, scale: Scale, *, is_away: bool) -> Memory:
+def after_replacing_step(memory: Memory, scale: Scale, *, is_away: bool) -> Memory:
     """The memory of replacing: a count above the noted one is a replacing step; all ends when none `is_away`."""
     noted = memory.replacement
     if not is_away:
@@ -227,7 +229,7 @@ def replacing_step(memory: Memory, scale: Scale, *, is_away: bool) -> Memory:
     return replace(memory, replacement=Replacement(first_step=first))
 
 
-def note_replacing(memory: Memory, current: int, replaced: int, desired: int | None, now: float) -> Memory:
+def after_replacement_request(memory: Memory, current: int, replaced: int, desired: int | None, now: float) -> Memory:
     """The memory of having asked for more than there is because of pods that are out; the first such note stays."""
     noted = memory.replacement
     asks = replaced > 0 and desired is not None and desired > current
@@ -250,8 +252,8 @@ def replacement_ineffective(memory: Memory, pods: Sequence[PodAssessment]) -> bo
     """Whether at least two, and at least half, of the pods created since the first replacing step are away."""
     if memory.replacement.first_step is None:
         return False
-    created = [reading for reading in pods if since_first_step(memory, reading.pod)]
-    away = sum(1 for reading in created if reading.state in _AWAY)
+    created = [assessed for assessed in pods if since_first_step(memory, assessed.pod)]
+    away = sum(1 for assessed in created if assessed.state in _AWAY)
     return away >= 2 and away * 2 >= len(created)
 
 

@@ -1,7 +1,7 @@
 """From the count wanted to the value that makes the stock HPA set it."""
 
 
-def shape(desired: int, status_replicas: int) -> int:
+def served_value(desired: int, status_replicas: int) -> int:
     """The metric value in milli-units for a target AverageValue of 1.
 
     With tolerance 0 the HPA sets exactly ⌈value⌉. Towards fewer replicas the lower edge of that step is served: where

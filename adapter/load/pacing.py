@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from adapter.load.assessment import HeldBy
-from adapter.load.schedule import Limits
+from adapter.load.schedule import ScheduleLimits
 from adapter.load.spec import Policy
 
 
@@ -14,23 +14,25 @@ class Paced(NamedTuple):
     held_by: HeldBy | None
 
 
-def pace(wanted: Paced, current: int, policy: Policy, limits: Limits, last_scale: float | None, now: float) -> Paced:
+def pace(
+    wanted: Paced, current: int, policy: Policy, limits: ScheduleLimits, last_scale: float | None, now: float
+) -> Paced:
     """The count that may be asked for now, of the one that is wanted. `last_scale`: when the count last changed.
 
     A schedule's floor waits for nothing.
     """
     paced = _cooled(_limited(_scheduled(wanted, limits), current, policy), current, policy, last_scale, now)
-    return raised(paced, limits.floor)
+    return raise_to_floor(paced, limits.floor)
 
 
-def raised(paced: Paced, floor: int | None) -> Paced:
+def raise_to_floor(paced: Paced, floor: int | None) -> Paced:
     """The count, or the floor where that is more."""
     return Paced(floor, HeldBy.SCHEDULE) if floor is not None and floor > paced.desired else paced
 
 
-def _scheduled(wanted: Paced, limits: Limits) -> Paced:
+def _scheduled(wanted: Paced, limits: ScheduleLimits) -> Paced:
     capped = Paced(limits.cap, HeldBy.SCHEDULE) if limits.cap is not None and limits.cap < wanted.desired else wanted
-    return raised(capped, limits.floor)
+    return raise_to_floor(capped, limits.floor)
 
 
 def _limited(wanted: Paced, current: int, policy: Policy) -> Paced:

@@ -14,42 +14,42 @@ from adapter.load.assessment import (
     Scenario,
     Verdict,
 )
-from adapter.load.census import Census, take
+from adapter.load.census import Census, take_census
 from adapter.load.conditions import conditions, distrust
-from adapter.load.deletion_order import out_goes_first
-from adapter.load.departures import after_departures, after_pull_outs, after_taking_over, forgotten
-from adapter.load.fast_scale_up_hold import overtaken
-from adapter.load.matching import records
-from adapter.load.membership import trouble, uses_registry
+from adapter.load.deletion_order import deletes_pulled_out_first
+from adapter.load.departures import after_departures, after_pull_outs, after_takeover, forget_departed
+from adapter.load.fast_scale_up_hold import held_by_fast_scale_up
+from adapter.load.matching import registrations
+from adapter.load.membership import registry_problem, service_registry
 from adapter.load.memory import Memory, PodMemory
 from adapter.load.memory_updates import (
     after_errors,
+    after_replacement_request,
+    after_replacing_step,
     after_rollout,
     after_roster,
     after_samples,
     after_scale,
     after_states,
-    is_news,
+    is_new_roster,
     last_scaled,
-    note_replacing,
     replacement_ineffective,
-    replacing_step,
     rolling_out,
     since_first_step,
-    within_reach,
+    without_future_times,
 )
-from adapter.load.metric_assessment import Standings, measure, select
-from adapter.load.metric_value import shape
-from adapter.load.pacing import Paced, pace, raised
+from adapter.load.metric_assessment import PodGroups, assess_metric, group_pods
+from adapter.load.metric_value import served_value
+from adapter.load.pacing import Paced, pace, raise_to_floor
 from adapter.load.pods import PodState
 from adapter.load.sample_columns import PodAssessments
-from adapter.load.schedule import Limits, limits, windows
+from adapter.load.schedule import ScheduleLimits, limits_at, schedule_windows
 from adapter.load.sentences import metric_errors
 from adapter.load.spec import Bounds, Policy, Scale, Target
-from adapter.load.tolerance import settle
+from adapter.load.tolerance import within_hpa_tolerance
 
 OLD_DOUBT_SECONDS = 300.0
-"""A pod doubtful for so long may be replaced in the readings that have it out."""
+"""A pod doubtful for so long may be replaced in the scenarios that have it out."""
 
 _COUNTED_FOR_SHARE = (PodState.SERVING, PodState.UNREADY, PodState.PULLED_OUT, PodState.DOUBTFUL)
 _GONE = {PodState.TERMINATING, PodState.FINISHED}
@@ -64,25 +64,29 @@ def assess(inputs: AssessmentInputs) -> Assessment:
     policy, target, now = inputs.policy, inputs.target, inputs.now
     memory, census = _counted(inputs)
     memory = after_scale(after_rollout(memory, target, now), inputs.scale, now)
-    memory = after_taking_over(memory, inputs.bounds, now)
-    memory = replacing_step(memory, inputs.scale, is_away=bool(census.out or census.doubtful))
-    standings = _standings(policy, target, census, memory, now)
-    measured = [measure(policy, metric, standings, inputs.samples, memory, now) for metric in policy.metrics]
+    memory = after_takeover(memory, inputs.bounds, now)
+    memory = after_replacing_step(memory, inputs.scale, is_away=bool(census.out or census.doubtful))
+    groups = _groups(policy, target, census, memory, now)
+    measured = [assess_metric(policy, metric, groups, inputs.samples, memory, now) for metric in policy.metrics]
     columns = {one.assessment.name: one.columns for one in measured}
     memory = after_samples(memory, census, columns, {one.assessment.name: one.ahead for one in measured}, now)
     assessment = Assessment(
         policy=policy,
         target=f"{target.kind} {target.name}" if target else policy.hpa,
         at=now,
-        pods=PodAssessments(census.readings, columns),
+        pods=PodAssessments(census.assessed, columns),
         counts=census.counts,
         metrics=tuple(one.assessment for one in measured),
         may_shrink=_may_shrink(policy, census.counts),
-        windows=windows(policy.schedules, now),
+        windows=schedule_windows(policy.schedules, now),
         conditions=conditions(
-            policy, distrust(policy, trouble(policy, memory, now), inputs.roster, now), memory, census, measured
+            policy,
+            distrust(policy, registry_problem(policy, memory, now), inputs.roster, now),
+            memory,
+            census,
+            measured,
         ),
-        memory=forgotten(memory, now),
+        memory=forget_departed(memory, now),
     )
     return _noting(assessment, inputs)
 
@@ -90,18 +94,18 @@ def assess(inputs: AssessmentInputs) -> Assessment:
 def _counted(inputs: AssessmentInputs) -> tuple[Memory, Census]:
     """The pods by their states, and the memory once those are known; both as they were, where nothing has changed."""
     policy, pods, roster, now = inputs.policy, inputs.pods, inputs.roster, inputs.now
-    memory = within_reach(inputs.memory, now)
+    memory = without_future_times(inputs.memory, now)
     known = memory.census
-    is_new = is_news(roster, memory, policy, now)
+    is_new = is_new_roster(roster, memory, policy, now)
     if known is not None and not is_new and known.holds(policy, pods, memory, now):
         return memory, known
-    latest, registry = roster if is_new else memory.last_valid, uses_registry(policy)
+    latest, registry = roster if is_new else memory.last_valid, service_registry(policy)
     found = known.found_again(latest, policy, pods) if known is not None else None
     if found is None:
-        found = records(pods, latest, registry) if registry is not None and latest is not None else {}
+        found = registrations(pods, latest, registry) if registry is not None and latest is not None else {}
     memory = after_roster(after_departures(memory, pods, now), policy, pods, roster, now, found)
-    census = take(policy, pods, memory, found, now)
-    memory = after_pull_outs(memory, census.membership.standings, now)
+    census = take_census(policy, pods, memory, found, now)
+    memory = after_pull_outs(memory, census.membership.by_uid, now)
     return replace(after_states(memory, census.membership, now), census=census), census
 
 
@@ -115,7 +119,7 @@ def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> 
     best = max(outcomes, key=lambda outcome: outcome.proposal, default=None)
     if policy.rests(now):
         return _decision(scale, bounds, Paced(current, HeldBy.MODE), best, outcomes)
-    open_now = limits(assessment.windows, now)
+    open_now = limits_at(assessment.windows, now)
     error = _error(assessment, current, best)
     if error is not None or best is None:
         rescued = _rescued(assessment, current, open_now, now)
@@ -138,18 +142,18 @@ def _wanted(assessment: Assessment, current: int, bounds: Bounds, best: Outcome,
         return Paced(current, HeldBy.MIN_SERVING)
     if best.proposal < current and not all_answer:
         return Paced(current, HeldBy.METRIC_ERROR)
-    if best.proposal < current and overtaken(assessment, current, bounds):
+    if best.proposal < current and held_by_fast_scale_up(assessment, current, bounds):
         return Paced(current, HeldBy.FAST_SCALE_UP)
     return Paced(best.proposal, best.held_by)
 
 
-def _rescued(assessment: Assessment, current: int, open_now: Limits, now: float) -> Paced:
+def _rescued(assessment: Assessment, current: int, open_now: ScheduleLimits, now: float) -> Paced:
     """The count that stands in while no metric has an answer: the fallback's, or a schedule's, where that is more."""
     rescued = Paced(current, None)
     fallback = assessment.policy.fallback
     if fallback is not None and fallback.replicas > current and _fails_for(assessment, current, now) >= fallback.after:
         rescued = Paced(fallback.replicas, HeldBy.METRIC_ERROR)
-    return raised(rescued, open_now.floor)
+    return raise_to_floor(rescued, open_now.floor)
 
 
 def _fails_for(assessment: Assessment, current: int, now: float) -> float:
@@ -179,14 +183,14 @@ def _no_decision(error: str, current: int, outcomes: tuple[Outcome, ...]) -> Dec
 def _decision(
     scale: Scale, bounds: Bounds, paced: Paced, best: Outcome | None, outcomes: tuple[Outcome, ...]
 ) -> Decision:
-    settled = settle(paced, scale, bounds)
+    settled = within_hpa_tolerance(paced, scale, bounds)
     if isinstance(settled, str):
         return _no_decision(settled, scale.replicas, outcomes)
     return Decision(
         desired=settled.desired,
-        served=shape(settled.desired, scale.status_replicas),
+        served=served_value(settled.desired, scale.status_replicas),
         error=None,
-        verdict=best.reading.verdict if best else Verdict.ERROR,
+        verdict=best.scenario.verdict if best else Verdict.ERROR,
         held_by=settled.held_by,
         current=scale.replicas,
         outcome=best,
@@ -206,8 +210,8 @@ def _outcomes(assessment: Assessment, current: int, bounds: Bounds) -> tuple[Out
 def _from_zero(metric: MetricAssessment) -> Outcome:
     """Any load of the service asks for one pod."""
     if not metric.total_value:
-        return Outcome(metric=metric, reading=Scenario(inside=0, verdict=Verdict.INSIDE), proposal=0)
-    return Outcome(metric=metric, reading=Scenario(inside=0, verdict=Verdict.ABOVE, needed=1), proposal=1)
+        return Outcome(metric=metric, scenario=Scenario(inside=0, verdict=Verdict.INSIDE), proposal=0)
+    return Outcome(metric=metric, scenario=Scenario(inside=0, verdict=Verdict.ABOVE, needed=1), proposal=1)
 
 
 def _error(assessment: Assessment, current: int, best: Outcome | None) -> str | None:
@@ -232,47 +236,47 @@ def _asked(assessment: Assessment, current: int) -> list[MetricAssessment]:
 
 
 def _outcome(metric: MetricAssessment, current: int, bounds: Bounds, multiple_of: int) -> Outcome:
-    """The largest count among all readings; on a tie the reading with the most pods in."""
-    proposals = [(*_propose(reading, current, bounds, multiple_of), reading) for reading in metric.readings]
+    """The largest count among all scenarios; on a tie the scenario with the most pods in."""
+    proposals = [(*_propose(scenario, current, bounds, multiple_of), scenario) for scenario in metric.scenarios]
     if not proposals:
         empty = Scenario(inside=0, verdict=Verdict.INSIDE)
-        return Outcome(metric=metric, reading=empty, proposal=current)
-    proposal, replaced, reading = max(proposals, key=lambda each: (each[0], each[2].inside))
+        return Outcome(metric=metric, scenario=empty, proposal=current)
+    proposal, replaced, scenario = max(proposals, key=lambda each: (each[0], each[2].inside))
     most_in = max(each[2].inside for each in proposals)
     all_in = max(each[0] for each in proposals if each[2].inside == most_in)
-    held = HeldBy.DOUBT if all_in < proposal else reading.held
-    return Outcome(metric=metric, reading=reading, proposal=proposal, replaced=replaced, held_by=held)
+    held = HeldBy.DOUBT if all_in < proposal else scenario.held
+    return Outcome(metric=metric, scenario=scenario, proposal=proposal, replaced=replaced, held_by=held)
 
 
-def _propose(reading: Scenario, current: int, bounds: Bounds, multiple_of: int) -> tuple[int, int]:
-    """The count that one reading proposes, and how many of it stand in for pods that are out."""
-    if reading.verdict is Verdict.ABOVE and reading.needed is not None:
-        replaced = _replaced(reading, current)
-        return max(current, _multiple(reading.needed + replaced, multiple_of)), replaced
-    if reading.zero and bounds.minimum == 0:
+def _propose(scenario: Scenario, current: int, bounds: Bounds, multiple_of: int) -> tuple[int, int]:
+    """The count that one scenario proposes, and how many of it stand in for pods that are out."""
+    if scenario.verdict is Verdict.ABOVE and scenario.needed is not None:
+        replaced = _replaced(scenario, current)
+        return max(current, _multiple(scenario.needed + replaced, multiple_of)), replaced
+    if scenario.zero and bounds.minimum == 0:
         return 0, 0
-    if reading.verdict is Verdict.BELOW and reading.needed is not None:
-        return min(current, _multiple(reading.needed + reading.out, multiple_of)), 0
-    return _drifted(reading, current, multiple_of), 0
+    if scenario.verdict is Verdict.BELOW and scenario.needed is not None:
+        return min(current, _multiple(scenario.needed + scenario.out, multiple_of)), 0
+    return _drifted(scenario, current, multiple_of), 0
 
 
-def _replaced(reading: Scenario, current: int) -> int:
+def _replaced(scenario: Scenario, current: int) -> int:
     """How many pods that are out are replaced: no more than the count has room for beside those in and those coming."""
-    room = current - reading.n - reading.missing - reading.reserved
-    return max(0, min(reading.replaceable, room))
+    room = current - scenario.n - scenario.missing - scenario.reserved
+    return max(0, min(scenario.replaceable, room))
 
 
-def _drifted(reading: Scenario, current: int, multiple_of: int) -> int:
+def _drifted(scenario: Scenario, current: int, multiple_of: int) -> int:
     """The count after a step inside the band: to the next multiple, and never beyond what the edge would ask for."""
-    if reading.drift > 0:
+    if scenario.drift > 0:
         drifted = _multiple(current + 1, multiple_of)
-        if reading.edge is None:
+        if scenario.edge is None:
             return drifted
-        return min(drifted, max(current, reading.edge + _replaced(reading, current)))
-    drifted = _multiple(current + reading.drift, multiple_of)
+        return min(drifted, max(current, scenario.edge + _replaced(scenario, current)))
+    drifted = _multiple(current + scenario.drift, multiple_of)
     if drifted < 1 or drifted > current:
         return current
-    return drifted if reading.edge is None else max(drifted, min(current, reading.edge + reading.out))
+    return drifted if scenario.edge is None else max(drifted, min(current, scenario.edge + scenario.out))
 
 
 def _multiple(count: int, of: int) -> int:
@@ -280,17 +284,17 @@ def _multiple(count: int, of: int) -> int:
     return -(-count // of) * of
 
 
-def _standings(policy: Policy, target: Target | None, census: Census, memory: Memory, now: float) -> Standings:
+def _groups(policy: Policy, target: Target | None, census: Census, memory: Memory, now: float) -> PodGroups:
     """What pods that do not count are worth: which of them may be replaced, and which doubts are old."""
-    since = {reading.pod.uid: memory.pods.get(reading.pod.uid, _NOTHING).doubt_since for reading in census.doubtful}
+    since = {assessed.pod.uid: memory.pods.get(assessed.pod.uid, _NOTHING).doubt_since for assessed in census.doubtful}
     old = frozenset(uid for uid, at in since.items() if at is not None and now - at >= OLD_DOUBT_SECONDS)
-    return select(
+    return group_pods(
         census,
         now,
         replaceable=_replaceable(policy, census, memory, now, old),
         old=old,
         never_registered=frozenset(uid for uid in since if memory.pods.get(uid, _NOTHING).seen is None),
-        out_goes_first=out_goes_first(policy, target, census.readings),
+        out_goes_first=deletes_pulled_out_first(policy, target, census.assessed),
     )
 
 
@@ -298,13 +302,13 @@ def _replaceable(policy: Policy, census: Census, memory: Memory, now: float, old
     """The pods that may be replaced on the way up: out for long enough, and not where replacing leads nowhere."""
     if not policy.pulled_out.replace or rolling_out(memory, now):
         return frozenset()
-    only_first = replacement_ineffective(memory, census.readings)
+    only_first = replacement_ineffective(memory, census.assessed)
     found = set()
-    for reading in chain(census.out, census.doubtful):
-        known = memory.pods.get(reading.pod.uid, _NOTHING)
+    for assessed in chain(census.out, census.doubtful):
+        known = memory.pods.get(assessed.pod.uid, _NOTHING)
         long_out = known.out_since is not None and now - known.out_since >= policy.pulled_out.replace_after
-        if (long_out or reading.pod.uid in old) and not (only_first and since_first_step(memory, reading.pod)):
-            found.add(reading.pod.uid)
+        if (long_out or assessed.pod.uid in old) and not (only_first and since_first_step(memory, assessed.pod)):
+            found.add(assessed.pod.uid)
     return frozenset(found)
 
 
@@ -318,7 +322,7 @@ def _noting(assessment: Assessment, inputs: AssessmentInputs) -> Assessment:
     scale, now = inputs.scale, inputs.now
     decision = decide(assessment, scale, inputs.bounds, now)
     replaced = decision.outcome.replaced if decision.outcome else 0
-    memory = note_replacing(assessment.memory, scale.replicas, replaced, decision.desired, now)
+    memory = after_replacement_request(assessment.memory, scale.replicas, replaced, decision.desired, now)
     return replace(assessment, memory=after_errors(memory, _in_error(assessment, scale.replicas), now))
 
 

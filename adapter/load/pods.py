@@ -22,7 +22,7 @@ FINISHED_PHASES = frozenset({"Failed", "Succeeded"})
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class PodCondition:
     """A pod condition: its status and when that last changed (seconds; None where the API does not say)."""
 
     status: bool
@@ -73,7 +73,7 @@ class Pod:
     started_at: float | None = None
     deleting: bool = False
     phase: str = "Running"
-    ready: Condition | None = None
+    ready: PodCondition | None = None
     containers_ready: bool = False
     gates: Mapping[str, bool] = field(default_factory=dict)
     pulled_out_annotation: bool = False

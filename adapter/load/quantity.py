@@ -30,7 +30,7 @@ class QuantityError(ValueError):
 
 
 @functools.lru_cache(1024)  # the same few watermarks and tolerances stand in most policies
-def parse(text: str) -> Fraction:
+def parse_quantity(text: str) -> Fraction:
     """Read a quantity exactly, sign included.
 
     Raises QuantityError for anything outside the grammar (NaN and infinities too) and beyond ±(2^63 − 1).
@@ -46,7 +46,7 @@ def parse(text: str) -> Fraction:
 
 def parse_nano(text: str) -> int:
     """Read a quantity that may not be negative, in nano-units; what is finer is rounded up, as the API server does."""
-    return to_nano(parse(text), text)
+    return to_nano(parse_quantity(text), text)
 
 
 def parse_number(text: str) -> int:

@@ -1,7 +1,7 @@
 """The samples of a target's pods in one metric, as columns: what is the same for all pods is looked at once.
 
 Nearly every sample is plain: there, fresh, newer than the pod's readiness, and not 0. Such a one is read in a few
-steps; every other one is held against all rules, by `Meter.gauge`, which gives the same for a plain one.
+steps; every other one is held against all rules, by `Meter.sample`, which gives the same for a plain one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,12 +10,12 @@ from itertools import chain
 from typing import NamedTuple, overload
 
 from adapter.load.assessment import PodAssessment
-from adapter.load.effective_usage import Meter, PodSample
+from adapter.load.effective_usage import MetricReader, PodSample
 from adapter.load.memory import AHEAD_SECONDS, AheadSample, LastSample, SampleMemory
 from adapter.load.pods import Pod
 
 
-class Row(NamedTuple):
+class StaticRow(NamedTuple):
     """What of a pod does not change with its samples, for one metric.
 
     A sample is plain from `since` on, where that of `containers` (`container`: the only one) is there. `capacity` is
@@ -31,17 +31,17 @@ class Row(NamedTuple):
     capacity: int
 
 
-def rows(meter: Meter, readings: Iterable[PodAssessment]) -> list[Row]:
+def static_rows(meter: MetricReader, pods: Iterable[PodAssessment]) -> list[StaticRow]:
     """A row for each pod whose samples may be plain."""
     found = []
-    for reading in readings:
-        pod = reading.pod
+    for assessed in pods:
+        pod = assessed.pod
         containers, capacity, lacking = meter.basis(pod)
         if lacking or not (containers or meter.is_query):
             continue
         since = max(pod.started_at or 0.0, (pod.ready.since if pod.ready is not None else None) or 0.0)
         only = containers[0] if len(containers) == 1 else ""
-        found.append(Row(pod.uid, pod.name, only, containers, since, pod.created_at, capacity or 0))
+        found.append(StaticRow(pod.uid, pod.name, only, containers, since, pod.created_at, capacity or 0))
     return found
 
 
@@ -60,24 +60,24 @@ class Column:
     windows: list[float | None] = field(default_factory=list)
     gaps: list[PodSample] = field(default_factory=list)
 
-    def add(self, gauge: PodSample) -> None:
+    def add(self, sample: PodSample) -> None:
         """One more pod."""
-        if gauge.usage is None or gauge.at is None:
-            self.gaps.append(gauge)
+        if sample.usage is None or sample.at is None:
+            self.gaps.append(sample)
             return
-        self.uids.append(gauge.pod.uid)
-        self.values.append(gauge.usage)
-        self.capacities.append(gauge.capacity or 0)
-        self.ats.append(gauge.at)
-        self.knows.append(gauge.knows_until or 0.0)
-        self.windows.append(gauge.window)
+        self.uids.append(sample.pod.uid)
+        self.values.append(sample.usage)
+        self.capacities.append(sample.capacity or 0)
+        self.ats.append(sample.at)
+        self.knows.append(sample.knows_until or 0.0)
+        self.windows.append(sample.window)
 
 
 @dataclass(slots=True)
 class Columns:
     """One metric of every running pod of a target; `others` are those that do not count for the load.
 
-    `newest` (samples that counted), `ahead` and `zeros` are for memory, by UID. `whole` are the gauges of those pods
+    `newest` (samples that counted), `ahead` and `zeros` are for memory, by UID. `whole` are the samples of those pods
     that they were asked for. `measured` is False for a number that is the whole service's.
     """
 
@@ -92,7 +92,7 @@ class Columns:
 
     def usage(self) -> dict[str, int]:
         """Usage by UID, of the pods that have a sample."""
-        known = {gauge.pod.uid: gauge.usage for gauge in self.others if gauge.usage is not None}
+        known = {sample.pod.uid: sample.usage for sample in self.others if sample.usage is not None}
         for column in (self.serving, self.doubtful):
             known |= zip(column.uids, column.values, strict=True)
         return known
@@ -100,13 +100,13 @@ class Columns:
     def missing(self) -> dict[str, str]:
         """Why pods have no sample, by UID."""
         gaps = chain(self.serving.gaps, self.doubtful.gaps, self.others)
-        return {gauge.pod.uid: gauge.missing for gauge in gaps if gauge.usage is None}
+        return {sample.pod.uid: sample.missing for sample in gaps if sample.usage is None}
 
 
-class Reader:
+class ColumnReader:
     """Reads a metric off groups of pods into columns; `seen` is what is remembered of its samples."""
 
-    def __init__(self, meter: Meter, seen: SampleMemory) -> None:
+    def __init__(self, meter: MetricReader, seen: SampleMemory) -> None:
         self._meter = meter
         self._seen = seen
         self.columns = Columns()
@@ -117,43 +117,43 @@ class Reader:
         self.columns.zeros = frozenset(self._zeros)
         return self.columns
 
-    def others(self, readings: Iterable[PodAssessment]) -> None:
+    def others(self, pods: Iterable[PodAssessment]) -> None:
         """Pods that do not count: nothing of theirs is plain."""
-        for reading in readings:
-            gauge = self._meter.gauge(reading.pod, self._seen)
-            if gauge.ahead is not None:
-                self.columns.ahead[reading.pod.uid] = gauge.ahead
-            self.columns.others.append(gauge)
+        for assessed in pods:
+            sample = self._meter.sample(assessed.pod, self._seen)
+            if sample.ahead is not None:
+                self.columns.ahead[assessed.pod.uid] = sample.ahead
+            self.columns.others.append(sample)
 
     def counted(
-        self, column: Column, readings: Sequence[PodAssessment], known: Sequence[Row], strange: frozenset[str]
+        self, column: Column, pods: Sequence[PodAssessment], known: Sequence[StaticRow], strange: frozenset[str]
     ) -> None:
         """Pods that count, with their rows; those that are `strange` have to be held against all rules."""
         apart = strange | self._seen.ahead.keys()
         if apart:
             known = [row for row in known if row.uid not in apart]
         plain = self._points(column, known) if self._meter.is_query else self._usages(column, known)
-        if plain == len(readings):
+        if plain == len(pods):
             return
         read = set(column.uids)
-        for reading in readings:
-            if reading.pod.uid not in read:
-                gauge = self._gauge(column, reading.pod)
-                if reading.pod.uid in strange:
-                    self.columns.whole[reading.pod.uid] = gauge
+        for assessed in pods:
+            if assessed.pod.uid not in read:
+                sample = self._sample(column, assessed.pod)
+                if assessed.pod.uid in strange:
+                    self.columns.whole[assessed.pod.uid] = sample
 
-    def _gauge(self, column: Column, pod: Pod) -> PodSample:
-        gauge = self._meter.gauge(pod, self._seen)
-        if gauge.newest is not None:
-            self.columns.newest[pod.uid] = gauge.newest
-        if gauge.ahead is not None:
-            self.columns.ahead[pod.uid] = gauge.ahead
-        if gauge.is_doubted_zero:
+    def _sample(self, column: Column, pod: Pod) -> PodSample:
+        sample = self._meter.sample(pod, self._seen)
+        if sample.newest is not None:
+            self.columns.newest[pod.uid] = sample.newest
+        if sample.ahead is not None:
+            self.columns.ahead[pod.uid] = sample.ahead
+        if sample.is_doubted_zero:
             self._zeros.append(pod.uid)
-        column.add(gauge)
-        return gauge
+        column.add(sample)
+        return sample
 
-    def _usages(self, column: Column, known: Iterable[Row]) -> int:
+    def _usages(self, column: Column, known: Iterable[StaticRow]) -> int:
         """Read the plain samples of metrics.k8s.io; how many there were."""
         meter, newest, last = self._meter, self.columns.newest, self._seen.last
         usages, resource = meter.usages, meter.resource
@@ -190,7 +190,7 @@ class Reader:
         column.knows = list(column.ats)
         return len(column.uids)
 
-    def _points(self, column: Column, known: Iterable[Row]) -> int:
+    def _points(self, column: Column, known: Iterable[StaticRow]) -> int:
         """Read the plain samples of a query; how many there were."""
         meter, newest, last = self._meter, self.columns.newest, self._seen.last
         points = meter.points
@@ -218,16 +218,16 @@ class Reader:
         return len(column.uids)
 
 
-def read(
-    meter: Meter,
+def read_columns(
+    meter: MetricReader,
     seen: SampleMemory,
-    serving: tuple[Sequence[PodAssessment], Sequence[Row]],
-    doubtful: tuple[Sequence[PodAssessment], Sequence[Row]],
+    serving: tuple[Sequence[PodAssessment], Sequence[StaticRow]],
+    doubtful: tuple[Sequence[PodAssessment], Sequence[StaticRow]],
     others: Iterable[PodAssessment],
     strange: frozenset[str] = frozenset(),
 ) -> Columns:
-    """One metric of every running pod. `strange` pods' gauges are wanted whole, whatever their samples."""
-    reader = Reader(meter, seen)
+    """One metric of every running pod. `strange` pods' samples are wanted whole, whatever their samples."""
+    reader = ColumnReader(meter, seen)
     reader.counted(reader.columns.serving, *serving, strange)
     reader.counted(reader.columns.doubtful, *doubtful, strange)
     reader.others(others)
@@ -240,12 +240,12 @@ class PodAssessments(Sequence[PodAssessment]):
     `columns` are by metric name.
     """
 
-    def __init__(self, readings: Sequence[PodAssessment], columns: Mapping[str, Columns]) -> None:
-        self._readings = readings
+    def __init__(self, pods: Sequence[PodAssessment], columns: Mapping[str, Columns]) -> None:
+        self._pods = pods
         self._columns: Mapping[str, Columns] | None = columns
 
     def __len__(self) -> int:
-        return len(self._readings)
+        return len(self._pods)
 
     @overload
     def __getitem__(self, index: int) -> PodAssessment: ...
@@ -263,15 +263,15 @@ class PodAssessments(Sequence[PodAssessment]):
         if self._columns is not None:
             usage = {name: found.usage() for name, found in self._columns.items()}
             missing = {name: found.missing() for name, found in self._columns.items()}
-            self._readings = [_with_usage(reading, usage, missing) for reading in self._readings]
+            self._pods = [_with_usage(assessed, usage, missing) for assessed in self._pods]
             self._columns = None
-        return self._readings
+        return self._pods
 
 
 def _with_usage(
-    reading: PodAssessment, usage: Mapping[str, Mapping[str, int]], missing: Mapping[str, Mapping[str, str]]
+    assessed: PodAssessment, usage: Mapping[str, Mapping[str, int]], missing: Mapping[str, Mapping[str, str]]
 ) -> PodAssessment:
-    uid = reading.pod.uid
+    uid = assessed.pod.uid
     lacks = {name: by_pod[uid] for name, by_pod in missing.items() if uid in by_pod}
     used = {name: by_pod[uid] for name, by_pod in usage.items() if uid in by_pod}
-    return reading._replace(usage=used, missing=lacks or reading.missing)
+    return assessed._replace(usage=used, missing=lacks or assessed.missing)

@@ -20,7 +20,7 @@ class Window(NamedTuple):
     maximum: int | None
 
 
-class Limits(NamedTuple):
+class ScheduleLimits(NamedTuple):
     """The largest floor and the smallest cap of the windows that are open, with the schedules that set them."""
 
     floor: int | None = None
@@ -29,7 +29,7 @@ class Limits(NamedTuple):
     cap_of: str = ""
 
 
-def windows(schedules: Iterable[Schedule], now: float) -> tuple[Window, ...]:
+def schedule_windows(schedules: Iterable[Schedule], now: float) -> tuple[Window, ...]:
     """Of each schedule the window that opened last and the one that opens next, as far as they are not over.
 
     A time of day that the clocks are put forward over is the first moment after the gap; where they are put back, it is
@@ -61,9 +61,9 @@ def _window(schedule: Schedule, start: float) -> Window:
     return Window(schedule.name, start, start + schedule.duration, schedule.minimum, schedule.maximum)
 
 
-def limits(among: Iterable[Window], now: float) -> Limits:
+def limits_at(among: Iterable[Window], now: float) -> ScheduleLimits:
     """What the open windows demand."""
     is_open = [window for window in among if window.start <= now < window.end]
     floor, floor_of = max(((w.minimum, w.name) for w in is_open if w.minimum is not None), default=(None, ""))
     cap, cap_of = min(((w.maximum, w.name) for w in is_open if w.maximum is not None), default=(None, ""))
-    return Limits(floor, cap, floor_of, cap_of)
+    return ScheduleLimits(floor, cap, floor_of, cap_of)

@@ -13,10 +13,10 @@ else is the same."""
 
 def metric_errors(policy: Policy, metrics: Iterable[MetricAssessment]) -> str:
     """Why metrics have no answer; empty where all have one."""
-    return together(_error(policy, metric.name, metric.error) for metric in metrics if metric.error)
+    return join_clauses(_error(policy, metric.name, metric.error) for metric in metrics if metric.error)
 
 
-def together(said: Iterable[tuple[str, str]]) -> str:
+def join_clauses(said: Iterable[tuple[str, str]]) -> str:
     """What is said of several things: those of which the same is said are named in one clause.
 
     `said` are subjects with what follows them, be it `: …` or ` has …`.
@@ -28,7 +28,7 @@ def together(said: Iterable[tuple[str, str]]) -> str:
     return "; ".join(f"{', '.join(subjects)}{rest}" for subjects, rest in clauses.values())
 
 
-def without_samples(metrics: Iterable[MetricAssessment]) -> Iterator[tuple[str, str]]:
+def incomplete_metrics(metrics: Iterable[MetricAssessment]) -> Iterator[tuple[str, str]]:
     """Metrics that have an answer, and that some pods have no fresh sample of."""
     for metric in metrics:
         if metric.missing and not metric.error:

@@ -3,12 +3,12 @@
 from fractions import Fraction
 
 from adapter.load.assessment import HeldBy
-from adapter.load.metric_value import shape
+from adapter.load.metric_value import served_value
 from adapter.load.pacing import Paced
 from adapter.load.spec import Bounds, HpaTolerance, Scale
 
 
-def settle(paced: Paced, scale: Scale, bounds: Bounds) -> Paced | str:
+def within_hpa_tolerance(paced: Paced, scale: Scale, bounds: Bounds) -> Paced | str:
     """The count that is served: the one wanted where the HPA would set it, else the current one.
 
     A sentence where no value keeps the HPA at the current count: it would then set the number of pods that there are.
@@ -31,7 +31,7 @@ def percent_text(ratio: Fraction) -> str:
 
 def _hpa_sets(desired: int, scale: Scale, bounds: Bounds, tolerance: HpaTolerance) -> int:
     """What the HPA sets for the value that is served for a count; its behavior is left aside."""
-    served, pods = shape(desired, scale.status_replicas), scale.status_replicas
+    served, pods = served_value(desired, scale.status_replicas), scale.status_replicas
     count = -(-served // 1000)
     # In binary floats, as the HPA reckons: its rounding decides at the edges of the tolerance.
     down, up = _float_of(tolerance.down), _float_of(tolerance.up)

@@ -1,11 +1,11 @@
-"""Sums over the pods that are in, for one reading of the doubtful ones: whole numbers, so exact and fast."""
+"""Sums over the pods that are in, for one scenario of the doubtful ones: whole numbers, so exact and fast."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
-from adapter.load.departures import NOBODY_LEFT, DepartedLoad
+from adapter.load.departures import NO_DEPARTURES, DepartedLoad
 from adapter.load.effective_usage import PodSample
 from adapter.load.quantity import NANO
 from adapter.load.sample_columns import Column
@@ -40,7 +40,7 @@ class Band:
     low_minus: Edge | None = field(init=False)
 
     def __post_init__(self) -> None:
-        # Every reading asks for them: they are reckoned once.
+        # Every scenario asks for them: they are reckoned once.
         object.__setattr__(self, "high_edge", _edge(self.high))
         object.__setattr__(self, "low_edge", _edge(self.low))
         object.__setattr__(self, "high_plus", _edge(None if self.high is None else self.high * (1 + self.tolerance)))
@@ -73,7 +73,7 @@ class Totals:
     total: bool = False
     unit: int = 1
     fill_unit: int = 1
-    departed: DepartedLoad = NOBODY_LEFT
+    departed: DepartedLoad = NO_DEPARTURES
 
     @property
     def counted(self) -> int:
@@ -88,26 +88,26 @@ class Totals:
         """What the pods that left are taken to have used, in nano-units; only with at least one sample."""
         return self.departed.over(Fraction(self.usage, self.n))
 
-    def add(self, doubt: "Doubt") -> None:
+    def add(self, pod: "DoubtfulPod") -> None:
         """One more pod is in."""
-        if doubt.is_young:
+        if pod.is_young:
             self.young -= 1
-            self.young_weight -= doubt.weight
-            self.young_fill -= doubt.fill
-        if doubt.usage is None:
+            self.young_weight -= pod.weight
+            self.young_fill -= pod.fill
+        if pod.usage is None:
             self.missing += 1
-            self.missing_weight += doubt.weight
-            self.missing_fill += doubt.fill
+            self.missing_weight += pod.weight
+            self.missing_fill += pod.fill
         else:
-            self.usage += doubt.usage
+            self.usage += pod.usage
             self.n += 1
-            self.weight += doubt.weight
+            self.weight += pod.weight
 
 
-class Doubt(NamedTuple):
-    """A doubtful pod as a reading counts it: its usage (None: no sample), weight and fill in a tally's units.
+class DoubtfulPod(NamedTuple):
+    """A doubtful pod as a scenario counts it: its usage (None: no sample), weight and fill in a totals's units.
 
-    `is_old`, `is_replaceable`: what it is where a reading has it out. `is_young`: it may only not be registered yet.
+    `is_old`, `is_replaceable`: what it is where a scenario has it out. `is_young`: it may only not be registered yet.
     """
 
     usage: int | None
@@ -144,8 +144,8 @@ class Weights:
         """What a pod without a sample is taken to use on the way down: high⁺, or what it used last if that is more."""
         return max(self._high_plus.numerator * weight, last * self.fill_unit)
 
-    def tally(
-        self, columns: Iterable[Column], young: Sequence[PodSample] = (), departed: DepartedLoad = NOBODY_LEFT
+    def totals(
+        self, columns: Iterable[Column], young: Sequence[PodSample] = (), departed: DepartedLoad = NO_DEPARTURES
     ) -> Totals:
         """The sums over pods that are in and those that may be soon."""
         found = Totals(unit=self.unit, fill_unit=self.fill_unit, departed=departed)
@@ -153,29 +153,29 @@ class Weights:
             found.usage += sum(column.values)
             found.n += len(column.values)
             found.weight += sum(column.capacities) * self._parts if self._is_share else len(column.values)
-            weights = [self.weigh(gauge.capacity) for gauge in column.gaps]
+            weights = [self.weigh(sample.capacity) for sample in column.gaps]
             found.missing += len(weights)
             found.missing_weight += sum(weights)
-            found.missing_fill += sum(map(self.fill, weights, (gauge.last for gauge in column.gaps)))
-        weights = [self.weigh(gauge.capacity) for gauge in young]
+            found.missing_fill += sum(map(self.fill, weights, (sample.last for sample in column.gaps)))
+        weights = [self.weigh(sample.capacity) for sample in young]
         found.young = len(weights)
         found.young_weight = sum(weights)
-        found.young_fill = sum(map(self.fill, weights, (gauge.last for gauge in young)))
+        found.young_fill = sum(map(self.fill, weights, (sample.last for sample in young)))
         return found
 
-    def ranked(self, doubts: Iterable[Doubt]) -> list[Doubt]:
+    def ranked(self, doubtful: Iterable[DoubtfulPod]) -> list[DoubtfulPod]:
         """The doubtful pods, most loaded for its weight first; one without a sample as high⁺, or before all others."""
-        doubts = list(doubts)
-        denominators = [*(doubt.weight for doubt in doubts), self._high_plus.denominator]
+        doubtful = list(doubtful)
+        denominators = [*(pod.weight for pod in doubtful), self._high_plus.denominator]
         # Two ratios of so small denominators are further apart than 2^-shift: rounded down they keep their order.
         shift = 2 * max(each.bit_length() for each in denominators)
         blind = (self._high_plus.numerator << shift) // self._high_plus.denominator if self._ranks_blind else None
 
-        def load(doubt: Doubt) -> tuple[bool, int]:
-            if doubt.usage is None:
+        def load(pod: DoubtfulPod) -> tuple[bool, int]:
+            if pod.usage is None:
                 return blind is None, blind or 0
-            if not doubt.weight:
+            if not pod.weight:
                 return True, 0
-            return False, (doubt.usage * self.unit << shift) // doubt.weight
+            return False, (pod.usage * self.unit << shift) // pod.weight
 
-        return sorted(doubts, key=load, reverse=True)
+        return sorted(doubtful, key=load, reverse=True)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from adapter.load.memory import AheadSample, Departed, LastSample, Memory, PodMemory, Replacement, SampleMemory
-from adapter.load.quantity import NANO, QuantityError, nano_text, parse
+from adapter.load.quantity import NANO, QuantityError, nano_text, parse_quantity
 from adapter.load.roster import Instance, Roster
 from adapter.policy.times import seconds_of
 from adapter.runtime.faults import Fault, FaultyDocument, foremost, path_of, shorten
@@ -250,7 +250,7 @@ class Reader:
     def nano(self, data: object, at: tuple[str | int, ...]) -> int:
         """Nano-units of a quantity that is not negative."""
         try:
-            value = parse(_text(data))
+            value = parse_quantity(_text(data))
         except QuantityError as error:
             self.fault(at, data, str(error))
             return 0

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from adapter.load.matching import canonical_ip
-from adapter.load.membership import Membership, classify, trouble
+from adapter.load.membership import Membership, classify, registry_problem
 from adapter.load.memory import Memory
 from adapter.load.memory_updates import after_roster, after_states
 from adapter.load.pods import Pod, PodState
@@ -23,11 +23,11 @@ def see(
 
 def troubled(shop: "Registering", after: float = 0.0) -> str:
     """What is wrong with the registry by then."""
-    return trouble(shop.rule, shop.memory, shop.now + after)
+    return registry_problem(shop.rule, shop.memory, shop.now + after)
 
 
 def states(membership: Membership) -> dict[str, PodState]:
-    return {uid.removeprefix("uid-"): standing.state for uid, standing in membership.standings.items()}
+    return {uid.removeprefix("uid-"): classification.state for uid, classification in membership.by_uid.items()}
 
 
 class Registering:
@@ -69,4 +69,4 @@ def service(count: int = 10, rule: Policy = REGISTERED) -> Registering:
 
 
 def those(found: dict[str, PodState], wanted: PodState) -> list[str]:
-    return sorted(name for name, standing in found.items() if standing is wanted)
+    return sorted(name for name, classification in found.items() if classification is wanted)

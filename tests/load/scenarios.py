@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from adapter.load.assessment import Assessment, Decision
 from adapter.load.memory import LastSample, Memory, PodMemory
-from adapter.load.pods import Condition, Pod
+from adapter.load.pods import Pod, PodCondition
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Average, Bounds, Capacity, Converge, Metric, Policy, Query, Resource
 from tests.load.world import BOUNDS, NOW, REGISTRY, cpu, last_samples, pod, policy, roster, see
@@ -110,11 +110,11 @@ def _pod(index: int, one: One) -> Pod:
     if one.kind is As.OUT:
         return replace(made, pulled_out_annotation=True)
     if one.kind is As.STARTING:
-        return replace(made, ready=Condition(False, NOW - 60), created_at=NOW - 60, started_at=NOW - 60)
+        return replace(made, ready=PodCondition(False, NOW - 60), created_at=NOW - 60, started_at=NOW - 60)
     if one.kind is As.UNREADY_YOUNG:
-        return replace(made, ready=Condition(False, NOW - 60))
+        return replace(made, ready=PodCondition(False, NOW - 60))
     if one.kind is As.UNREADY:
-        return replace(made, ready=Condition(False, NOW - 900))
+        return replace(made, ready=PodCondition(False, NOW - 900))
     return made
 
 

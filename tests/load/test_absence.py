@@ -91,7 +91,7 @@ class TestAbsence:
     def test_a_pod_that_never_registered_is_doubtful_also_where_others_only_once_were(self) -> None:
         known = Memory(ever_in_roster=True, rosters=50, rosters_since=NOW - 5000)
         found = see(REGISTERED, [pod("b", ip="10.0.0.2")], roster("10.0.0.77"), known)
-        assert found.standings["uid-b"].state is S.DOUBTFUL
+        assert found.by_uid["uid-b"].state is S.DOUBTFUL
         assert not found.set_aside
 
     def test_absence_from_an_answer_older_than_readiness_is_no_evidence(self) -> None:

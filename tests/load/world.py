@@ -7,8 +7,8 @@ from fractions import Fraction
 from adapter.load.assessment import Assessment, AssessmentInputs, Decision
 from adapter.load.memory import LastSample, Memory, SampleMemory
 from adapter.load.pipeline import assess, decide
-from adapter.load.pods import Condition, Container, Owner, Pod
-from adapter.load.quantity import NANO, parse
+from adapter.load.pods import Container, Owner, Pod, PodCondition
+from adapter.load.quantity import NANO, parse_quantity
 from adapter.load.roster import Instance, Roster
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Bounds, Metric, Policy, PulledOut, Query, Registry, Resource, Scale, Target
@@ -19,7 +19,7 @@ TARGET = Target(api_version="apps/v1", kind="Deployment", name="web", uid="targe
 
 def nano(text: str | int) -> int:
     """Nano-units of a quantity such as 1200m."""
-    return int(parse(str(text)) * NANO)
+    return int(parse_quantity(str(text)) * NANO)
 
 
 def pod(
@@ -48,7 +48,7 @@ def pod(
         uid=f"uid-{name}",
         created_at=now - age,
         started_at=now - age,
-        ready=Condition(ready, since),
+        ready=PodCondition(ready, since),
         containers_ready=ready,
         ips=(ip,) if ip else (),
         owner=Owner("ReplicaSet", "web-abc"),

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from adapter.load.assessment import Assessment, AssessmentInputs, Decision
 from adapter.load.memory import Memory
 from adapter.load.pipeline import assess, decide
-from adapter.load.pods import Condition, Container, Pod
+from adapter.load.pods import Container, Pod, PodCondition
 from adapter.load.quantity import NANO
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Metric, Policy, Query, Scale
@@ -71,7 +71,7 @@ class LoopPod:
             created_at=NOW + created,
             started_at=NOW + created,
             deleting=deleting,
-            ready=Condition(ready, NOW + since),
+            ready=PodCondition(ready, NOW + since),
             containers_ready=ready,
             ips=(self.ip,),
             containers=APPLICATION,

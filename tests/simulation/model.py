@@ -10,7 +10,7 @@ from itertools import pairwise
 from adapter.load.assessment import Assessment, AssessmentInputs, Decision
 from adapter.load.memory import Memory
 from adapter.load.pipeline import assess, decide
-from adapter.load.pods import Condition, Container, Pod
+from adapter.load.pods import Container, Pod, PodCondition
 from adapter.load.roster import Instance, Roster
 from adapter.load.samples import PodUsage, ResourceSamples, Samples
 from adapter.load.spec import Bounds, Policy, Scale, Target
@@ -68,7 +68,7 @@ class SimPod:
             created_at=NOW + self.created,
             started_at=NOW + self.created + 1,
             deleting=self.deleted is not None,
-            ready=Condition(self.ready(now), NOW + (since or 0)),
+            ready=PodCondition(self.ready(now), NOW + (since or 0)),
             containers_ready=self.ready(now),
             ips=(ip,),
             containers=(Container("app", running=not crashing, crash_looping=crashing),),
