@@ -4,13 +4,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from adapter.check.report import Kind, Section
-from adapter.load.matching import RegistrationMatch, match_registrations
+from adapter.load.matching import RegistrationMatch, address, match_registrations, why_unmatched
 from adapter.load.membership import out_reason_of
 from adapter.load.pods import Pod
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Registry as PolicyRegistry
 from adapter.load.spec import Target
-from adapter.load.unmatched import address, why_unmatched
 from adapter.registries.probe import Look
 from adapter.registries.registry_metrics import row
 from adapter.registries.roster import ServiceKey

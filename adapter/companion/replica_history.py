@@ -5,7 +5,7 @@ from dataclasses import replace
 from adapter.companion.context import Context
 from adapter.companion.state import Asked, ReplicaHistory, Scaling
 from adapter.load.explanation import decision_reason
-from adapter.load.fast_scale_up_hold import CLOCK_SKEW_SECONDS
+from adapter.load.pacing import CLOCK_SKEW_SECONDS
 
 HPA = "the HPA"
 COMPANION = "the companion"

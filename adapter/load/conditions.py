@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 
 from adapter.load.assessment import MetricAssessment, Verdict
 from adapter.load.census import Census
+from adapter.load.explanation import incomplete_metrics, join_clauses, metric_errors
 from adapter.load.memory import Memory
 from adapter.load.memory_updates import replacement_ineffective
 from adapter.load.metric_assessment import MeasuredMetric
 from adapter.load.pods import PodState
 from adapter.load.roster import Roster
-from adapter.load.sentences import incomplete_metrics, join_clauses, metric_errors
 from adapter.load.spec import Policy
 
 SILENCE_SECONDS = 30.0

@@ -1,6 +1,6 @@
 """A decision in sentences, in the order of its stages."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from fractions import Fraction
 from functools import partial
@@ -16,12 +16,12 @@ from adapter.load.assessment import (
     Scenario,
     Verdict,
 )
+from adapter.load.effective_usage import source_name
 from adapter.load.memory_updates import last_scaled
 from adapter.load.pods import PodState
-from adapter.load.quantity import milli_text, nano_text
+from adapter.load.quantity import milli_text, nano_text, percent_text
 from adapter.load.schedule import limits_at
 from adapter.load.spec import Average, Bounds, Mode, Policy
-from adapter.load.tolerance import percent_text
 
 _NAMED_AT_MOST = 20
 _READ_IN_MILLI = 100 * 10**6
@@ -253,3 +253,43 @@ def _percent(nano: int) -> str:
     digits = 1 if nano >= _TENTH_OF_A_PERCENT else _FINEST_PERCENT
     whole, rest = divmod(nano // 10 ** (_FINEST_PERCENT - digits), 10**digits)
     return f"{whole}.{rest:0{digits}}".rstrip("0").rstrip(".") + "%"
+
+
+_AGE = " (last answer "
+"""How the end of a source's sentence begins that says how old its last answer is: it may differ by a second where all
+else is the same."""
+
+
+def metric_errors(policy: Policy, metrics: Iterable[MetricAssessment]) -> str:
+    """Why metrics have no answer; empty where all have one."""
+    return join_clauses(_error(policy, metric.name, metric.error) for metric in metrics if metric.error)
+
+
+def join_clauses(said: Iterable[tuple[str, str]]) -> str:
+    """What is said of several things: those of which the same is said are named in one clause.
+
+    `said` are subjects with what follows them, be it `: …` or ` has …`.
+    """
+    clauses: dict[str, tuple[list[str], str]] = {}
+    for subject, rest in said:
+        subjects, _ = clauses.setdefault(rest.partition(_AGE)[0], ([], rest))
+        subjects.append(subject)
+    return "; ".join(f"{', '.join(subjects)}{rest}" for subjects, rest in clauses.values())
+
+
+def incomplete_metrics(metrics: Iterable[MetricAssessment]) -> Iterator[tuple[str, str]]:
+    """Metrics that have an answer, and that some pods have no fresh sample of."""
+    for metric in metrics:
+        if metric.missing and not metric.error:
+            pods = "1 pod" if metric.missing == 1 else f"{metric.missing} pods"
+            yield f"metric {metric.name}", f": {pods} without a fresh sample"
+
+
+def _error(policy: Policy, name: str, error: str) -> tuple[str, str]:
+    """A metric and its error. A query's own error names the query: beside a metric of that name it is enough."""
+    spec = next((one for one in policy.metrics if one.name == name), None)
+    source = source_name(spec) if spec is not None and spec.query is not None else ""
+    if not source or not error.startswith((f"{source}: ", f"{source} ")):
+        return f"metric {name}", f": {error}"
+    subject = source if source == f"query {name}" else f"metric {name}: {source}"
+    return subject, error.removeprefix(source)

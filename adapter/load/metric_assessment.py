@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
 
-from adapter.load.assessment import MetricAssessment, PodAssessment, Scenario
+from adapter.load.assessment import MetricAssessment, Scenario
 from adapter.load.census import Census
 from adapter.load.departures import NO_DEPARTURES, DepartedLoad, departed_load
 from adapter.load.effective_usage import (
@@ -15,7 +15,6 @@ from adapter.load.effective_usage import (
     began_at,
     dated_ahead,
     is_service_total,
-    is_young,
     no_capacity_sentence,
     query_samples,
     source_error,
@@ -23,32 +22,15 @@ from adapter.load.effective_usage import (
     source_of,
 )
 from adapter.load.memory import AheadSample, LastSample, Memory
-from adapter.load.pods import PodState
+from adapter.load.pod_groups import PodGroups
 from adapter.load.sample_columns import Column, Columns, StaticRow, read_columns, static_rows
 from adapter.load.samples import Samples
-from adapter.load.scenarios import AwayPods, scenarios_of
+from adapter.load.scenarios import scenarios_of
 from adapter.load.spec import Average, Metric, Policy
 from adapter.load.totals import Band, DoubtfulPod, Totals, Weights
 
 NO_POD_SERVES = "no pod serves"
 """The error of a metric that lacks nothing but pods."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodGroups:
-    """The pods by their states, and what those are worth that do not surely serve.
-
-    `young` ones do not serve, but may soon. `old_doubts` are the UIDs of the doubtful pods that may be replaced where a
-    assessed has them out (the other doubtful ones are reserved there). `young_doubts` are those of doubtful pods that
-    may only not be registered yet: young where a assessed has them out.
-    """
-
-    census: Census
-    worth: AwayPods
-    young: Sequence[PodAssessment]
-    old_doubts: frozenset[str]
-    replaceable_doubts: frozenset[str]
-    young_doubts: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +70,7 @@ def assess_metric(
         (census.serving, serving),
         (census.doubtful, doubtful),
         chain(census.idle, census.out),
-        groups.young_doubts,
+        groups.young_doubtful,
     )
     return MeasuredMetric(_assess_columns(policy, metric, groups, columns, samples, memory, now), columns)
 
@@ -122,7 +104,7 @@ def _assess_columns(
     young = _young(groups, columns)
     for order in _orders(weights, _doubtful(weights, groups, columns)):
         totals = weights.totals([columns.serving], young, departed)
-        scenarios += scenarios_of(policy, band, groups.worth, totals, order)
+        scenarios += scenarios_of(policy, band, groups.away, totals, order)
     everyone = weights.totals(counted)
     running = weights.totals([*counted, _with_samples(columns.others)])
     ats, knows = (list(chain.from_iterable(each)) for each in zip(*((c.ats, c.knows) for c in counted), strict=True))
@@ -177,12 +159,12 @@ def _young(groups: PodGroups, columns: Columns) -> list[PodSample]:
     """The samples_of_pods of all pods that are young where every doubtful pod is out."""
     uids = {assessed.pod.uid for assessed in groups.young}
     young = [sample for sample in columns.others if sample.pod.uid in uids] if uids else []
-    return [*young, *(columns.whole[uid] for uid in groups.young_doubts)]
+    return [*young, *(columns.whole[uid] for uid in groups.young_doubtful)]
 
 
 def _doubtful(weights: Weights, groups: PodGroups, columns: Columns) -> list[DoubtfulPod]:
     """The doubtful pods by name. What fills one with a sample matters only where it is young."""
-    column, young = columns.doubtful, groups.young_doubts
+    column, young = columns.doubtful, groups.young_doubtful
     seen = dict(zip(column.uids, zip(column.values, column.capacities, strict=True), strict=True))
     gaps = {sample.pod.uid: sample for sample in column.gaps}
     doubtful = []
@@ -192,7 +174,7 @@ def _doubtful(weights: Weights, groups: PodGroups, columns: Columns) -> list[Dou
         usage, capacity = seen.get(uid) or (None, sample.capacity if sample is not None else None)
         weight = weights.weigh(capacity)
         fill = weights.fill(weight, sample.last) if sample is not None else 0
-        is_old, is_replaceable = uid in groups.old_doubts, uid in groups.replaceable_doubts
+        is_old, is_replaceable = uid in groups.long_doubtful, uid in groups.replaceable_doubtful
         doubtful.append(DoubtfulPod(usage, weight, fill, is_old, is_replaceable, uid in young))
     return doubtful
 
@@ -251,14 +233,14 @@ def _scenarios_of_total(
     fill = weights.fill(1, 0)
     doubtful = []
     for uid in (assessed.pod.uid for assessed in groups.census.doubtful):
-        is_old, is_replaceable = uid in groups.old_doubts, uid in groups.replaceable_doubts
-        doubtful.append(DoubtfulPod(0, 1, fill, is_old, is_replaceable, uid in groups.young_doubts))
-    n, young = len(groups.census.serving), len(groups.young) + len(groups.young_doubts)
+        is_old, is_replaceable = uid in groups.long_doubtful, uid in groups.replaceable_doubtful
+        doubtful.append(DoubtfulPod(0, 1, fill, is_old, is_replaceable, uid in groups.young_doubtful))
+    n, young = len(groups.census.serving), len(groups.young) + len(groups.young_doubtful)
     totals = Totals(
         usage=value, n=n, weight=n, young=young, young_weight=young, young_fill=fill * young,
         total=True, fill_unit=weights.fill_unit, departed=departed,
     )  # fmt: skip
-    return scenarios_of(policy, band, groups.worth, totals, doubtful)
+    return scenarios_of(policy, band, groups.away, totals, doubtful)
 
 
 def _share_of(total: int, pods: int, average: Average) -> Fraction | None:
@@ -287,33 +269,3 @@ def _error(metric: Metric, groups: PodGroups, columns: Columns, samples: Samples
     if not source.error and source.pods and reasons - {"no sample"}:
         return f"{source_name(metric)} has no fresh sample of a serving pod: {min(reasons - {'no sample'})}"
     return source_error(metric, samples, now)
-
-
-def group_pods(
-    census: Census,
-    now: float,
-    *,
-    replaceable: frozenset[str],
-    old: frozenset[str],
-    never_registered: frozenset[str] = frozenset(),
-    out_goes_first: bool = False,
-) -> PodGroups:
-    """What the pods that do not count are worth. Those that are out are kept in the count on the way down, but where
-    they go first.
-    """
-    return PodGroups(
-        census=census,
-        worth=AwayPods(
-            out=0 if out_goes_first else len(census.out),
-            replaceable=sum(1 for assessed in census.out if assessed.pod.uid in replaceable),
-            reserved=census.counts.get(PodState.STARTING, 0),
-        ),
-        young=[assessed for assessed in census.idle if is_young(assessed.pod, now)],
-        old_doubts=old,
-        replaceable_doubts=replaceable & old,
-        young_doubts=frozenset(
-            assessed.pod.uid
-            for assessed in census.doubtful
-            if assessed.pod.uid in never_registered and is_young(assessed.pod, now)
-        ),
-    )

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import chain
 
 from adapter.load.assessment import (
     Assessment,
@@ -16,9 +15,8 @@ from adapter.load.assessment import (
 )
 from adapter.load.census import Census, take_census
 from adapter.load.conditions import conditions, distrust
-from adapter.load.deletion_order import deletes_pulled_out_first
 from adapter.load.departures import after_departures, after_pull_outs, after_takeover, forget_departed
-from adapter.load.fast_scale_up_hold import held_by_fast_scale_up
+from adapter.load.explanation import metric_errors
 from adapter.load.matching import registrations
 from adapter.load.membership import registry_problem, service_registry
 from adapter.load.memory import Memory, PodMemory
@@ -33,23 +31,16 @@ from adapter.load.memory_updates import (
     after_states,
     is_new_roster,
     last_scaled,
-    replacement_ineffective,
-    rolling_out,
-    since_first_step,
     without_future_times,
 )
-from adapter.load.metric_assessment import PodGroups, assess_metric, group_pods
-from adapter.load.metric_value import served_value
-from adapter.load.pacing import Paced, pace, raise_to_floor
+from adapter.load.metric_assessment import assess_metric
+from adapter.load.metric_value import served_value, within_hpa_tolerance
+from adapter.load.pacing import Paced, held_by_fast_scale_up, pace, raise_to_floor
+from adapter.load.pod_groups import group_pods
 from adapter.load.pods import PodState
 from adapter.load.sample_columns import PodAssessments
 from adapter.load.schedule import ScheduleLimits, limits_at, schedule_windows
-from adapter.load.sentences import metric_errors
-from adapter.load.spec import Bounds, Policy, Scale, Target
-from adapter.load.tolerance import within_hpa_tolerance
-
-OLD_DOUBT_SECONDS = 300.0
-"""A pod doubtful for so long may be replaced in the scenarios that have it out."""
+from adapter.load.spec import Bounds, Policy, Scale
 
 _COUNTED_FOR_SHARE = (PodState.SERVING, PodState.UNREADY, PodState.PULLED_OUT, PodState.DOUBTFUL)
 _GONE = {PodState.TERMINATING, PodState.FINISHED}
@@ -66,7 +57,7 @@ def assess(inputs: AssessmentInputs) -> Assessment:
     memory = after_scale(after_rollout(memory, target, now), inputs.scale, now)
     memory = after_takeover(memory, inputs.bounds, now)
     memory = after_replacing_step(memory, inputs.scale, is_away=bool(census.out or census.doubtful))
-    groups = _groups(policy, target, census, memory, now)
+    groups = group_pods(policy, target, census, memory, now)
     measured = [assess_metric(policy, metric, groups, inputs.samples, memory, now) for metric in policy.metrics]
     columns = {one.assessment.name: one.columns for one in measured}
     memory = after_samples(memory, census, columns, {one.assessment.name: one.ahead for one in measured}, now)
@@ -282,34 +273,6 @@ def _drifted(scenario: Scenario, current: int, multiple_of: int) -> int:
 def _multiple(count: int, of: int) -> int:
     """The count rounded up to a multiple."""
     return -(-count // of) * of
-
-
-def _groups(policy: Policy, target: Target | None, census: Census, memory: Memory, now: float) -> PodGroups:
-    """What pods that do not count are worth: which of them may be replaced, and which doubts are old."""
-    since = {assessed.pod.uid: memory.pods.get(assessed.pod.uid, _NOTHING).doubt_since for assessed in census.doubtful}
-    old = frozenset(uid for uid, at in since.items() if at is not None and now - at >= OLD_DOUBT_SECONDS)
-    return group_pods(
-        census,
-        now,
-        replaceable=_replaceable(policy, census, memory, now, old),
-        old=old,
-        never_registered=frozenset(uid for uid in since if memory.pods.get(uid, _NOTHING).seen is None),
-        out_goes_first=deletes_pulled_out_first(policy, target, census.assessed),
-    )
-
-
-def _replaceable(policy: Policy, census: Census, memory: Memory, now: float, old: frozenset[str]) -> frozenset[str]:
-    """The pods that may be replaced on the way up: out for long enough, and not where replacing leads nowhere."""
-    if not policy.pulled_out.replace or rolling_out(memory, now):
-        return frozenset()
-    only_first = replacement_ineffective(memory, census.assessed)
-    found = set()
-    for assessed in chain(census.out, census.doubtful):
-        known = memory.pods.get(assessed.pod.uid, _NOTHING)
-        long_out = known.out_since is not None and now - known.out_since >= policy.pulled_out.replace_after
-        if (long_out or assessed.pod.uid in old) and not (only_first and since_first_step(memory, assessed.pod)):
-            found.add(assessed.pod.uid)
-    return frozenset(found)
 
 
 def _may_shrink(policy: Policy, counts: Mapping[PodState, int]) -> bool:

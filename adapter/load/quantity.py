@@ -76,6 +76,11 @@ def milli_text(milli: int) -> str:
     return _canonical(milli, -3)
 
 
+def percent_text(ratio: Fraction) -> str:
+    """A ratio in percent, as it is read."""
+    return f"{float(100 * ratio):g} %"
+
+
 def _canonical(count: int, exponent: int) -> str:
     if count == 0:
         return "0"

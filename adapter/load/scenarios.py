@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from adapter.load.assessment import Scenario, Verdict
 from adapter.load.spec import Average, Policy
-from adapter.load.strategies.watermark import Recommendation, recommend
 from adapter.load.totals import Band, DoubtfulPod, Rational, Totals
+from adapter.load.watermark import Recommendation, recommend
 
 _REMEMBERED_RIVALS = 4
 """Against so many of the scenarios above the band that are kept another one is held."""

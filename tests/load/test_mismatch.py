@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.load.matching import Mismatch, RegistrationMatch, match_registrations
+from adapter.load.matching import Mismatch, RegistrationMatch, address, match_registrations, why_unmatched
 from adapter.load.pods import Container, Pod
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Registry
-from adapter.load.unmatched import address, why_unmatched
 from tests.load.world import NOW, REGISTRY, pod
 
 WEB = pod("web-0", ip="10.0.0.1", host_ip="192.168.0.1")

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from adapter.load.assessment import Decision, HeldBy
 from adapter.load.explanation import explain
-from adapter.load.metric_value import served_value
+from adapter.load.metric_value import served_value, within_hpa_tolerance
 from adapter.load.pacing import Paced
 from adapter.load.spec import Bounds, HpaTolerance, Mode, Scale
-from adapter.load.tolerance import within_hpa_tolerance
 from tests.load.world import BOUNDS, NOW, cpu, policy, same, scale, see, usage
 
 TENTH = HpaTolerance(Fraction(1, 10), Fraction(1, 10))

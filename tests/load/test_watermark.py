@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from adapter.load.assessment import HeldBy, Verdict
 from adapter.load.quantity import NANO
 from adapter.load.spec import Average, Bounds, Converge
-from adapter.load.strategies.watermark import Recommendation, recommend
 from adapter.load.totals import Band, Totals
+from adapter.load.watermark import Recommendation, recommend
 from tests.load.world import cpu, nano, out, pod, policy, queue, same, see, total, usage
 
 FREE = Bounds(minimum=0, maximum=1000)

@@ -9,10 +9,9 @@ from adapter.companion.features import versions
 from adapter.companion.state import Notice, Noticed, ReplicaHistory, Scaling, Standing
 from adapter.companion.writes.actions import Notify
 from adapter.load.assessment import Assessment, HeldBy, Verdict
-from adapter.load.explanation import decision_reason
+from adapter.load.explanation import decision_reason, metric_errors
 from adapter.load.membership import ALL_WOULD_BE_OUT, GUARDED_ABSENCE
 from adapter.load.pods import PodState
-from adapter.load.sentences import metric_errors
 from adapter.settings.notifications import Severity, Topic
 
 CONDITION = "RoutesKnown"
