@@ -155,7 +155,7 @@ class Evaluator:
         """What is remembered of this very policy, by this process or else by its status, where another left it."""
         before, memory = self._memories.get(key, (None, Memory()))
         if before is None or before.uid != policy.uid:
-            return replace(self._left_behind(key), looking_since=self._now())
+            return replace(self._left_behind(key), observing_since=self._now())
         return memory if service_of(before) == service_of(policy) else without_registry(memory)
 
     def _left_behind(self, key: Key) -> Memory:

@@ -1,4 +1,4 @@
-"""The decision path: `assess`, once per change, and `decide`, at each request. There is no other."""
+"""The only decision path: `assess`, once per change, then `decide`, at each request."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,7 +19,7 @@ from adapter.load.departures import after_departures, after_pull_outs, after_tak
 from adapter.load.explanation import metric_errors
 from adapter.load.matching import registrations
 from adapter.load.membership import registry_problem, service_registry
-from adapter.load.memory import Memory, PodMemory
+from adapter.load.memory import Memory
 from adapter.load.memory_updates import (
     after_errors,
     after_replacement_request,
@@ -42,23 +42,24 @@ from adapter.load.sample_columns import PodAssessments
 from adapter.load.schedule import ScheduleLimits, limits_at, schedule_windows
 from adapter.load.spec import Bounds, Policy, Scale
 
-_COUNTED_FOR_SHARE = (PodState.SERVING, PodState.UNREADY, PodState.PULLED_OUT, PodState.DOUBTFUL)
+_ESTABLISHED = (PodState.SERVING, PodState.UNREADY, PodState.PULLED_OUT, PodState.DOUBTFUL)
+"""The pods that `minServingPercent` is a share of."""
 _GONE = {PodState.TERMINATING, PodState.FINISHED}
-_NOTHING = PodMemory()
 
 
 def assess(inputs: AssessmentInputs) -> Assessment:
     """Assess a policy as far as possible without the live replica count.
 
-    The returned assessment's memory belongs into the inputs of the next one.
+    The assessment's memory belongs into the inputs of the next one.
     """
     policy, target, now = inputs.policy, inputs.target, inputs.now
-    memory, census = _counted(inputs)
+    memory, census = _current_census(inputs)
     memory = after_scale(after_rollout(memory, target, now), inputs.scale, now)
     memory = after_takeover(memory, inputs.bounds, now)
     memory = after_replacing_step(memory, inputs.scale, is_away=bool(census.out or census.doubtful))
-    groups = group_pods(policy, target, census, memory, now)
-    measured = [assess_metric(policy, metric, groups, inputs.samples, memory, now) for metric in policy.metrics]
+    inputs = replace(inputs, memory=memory)
+    groups = group_pods(inputs, census)
+    measured = [assess_metric(inputs, metric, groups) for metric in policy.metrics]
     columns = {one.assessment.name: one.columns for one in measured}
     memory = after_samples(memory, census, columns, {one.assessment.name: one.ahead for one in measured}, now)
     assessment = Assessment(
@@ -79,31 +80,31 @@ def assess(inputs: AssessmentInputs) -> Assessment:
         ),
         memory=forget_departed(memory, now),
     )
-    return _noting(assessment, inputs)
+    return _with_own_decision(assessment, inputs)
 
 
-def _counted(inputs: AssessmentInputs) -> tuple[Memory, Census]:
-    """The pods by their states, and the memory once those are known; both as they were, where nothing has changed."""
+def _current_census(inputs: AssessmentInputs) -> tuple[Memory, Census]:
+    """The memory after this roster and these pods, and their census; the previous ones where nothing has changed."""
     policy, pods, roster, now = inputs.policy, inputs.pods, inputs.roster, inputs.now
     memory = without_future_times(inputs.memory, now)
-    known = memory.census
+    previous = memory.census
     is_new = is_new_roster(roster, memory, policy, now)
-    if known is not None and not is_new and known.holds(policy, pods, memory, now):
-        return memory, known
+    if previous is not None and not is_new and previous.holds(policy, pods, memory, now):
+        return memory, previous
     latest, registry = roster if is_new else memory.last_valid, service_registry(policy)
-    found = known.found_again(latest, policy, pods) if known is not None else None
-    if found is None:
-        found = registrations(pods, latest, registry) if registry is not None and latest is not None else {}
-    memory = after_roster(after_departures(memory, pods, now), policy, pods, roster, now, found)
-    census = take_census(policy, pods, memory, found, now)
+    registered = previous.registrations_in(latest, policy, pods) if previous is not None else None
+    if registered is None:
+        registered = registrations(pods, latest, registry) if registry is not None and latest is not None else {}
+    memory = after_roster(after_departures(memory, pods, now), policy, pods, roster, now, registered)
+    census = take_census(policy, pods, memory, registered, now)
     memory = after_pull_outs(memory, census.membership.by_uid, now)
     return replace(after_states(memory, census.membership, now), census=census), census
 
 
 def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> Decision:
-    """The count the policy asks for, given the replica count of this moment. `now` is the API server's time in seconds.
+    """Decide the count that the policy asks for at the live replica count. `now` is the API server's time (seconds).
 
-    An error (a sentence, and no count) is answered where nothing may be decided; the HPA then holds.
+    Where nothing can be decided, the decision has an error (a sentence) and no count; the HPA then holds.
     """
     current, policy = scale.replicas, assessment.policy
     outcomes = _outcomes(assessment, current, bounds)
@@ -113,14 +114,13 @@ def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> 
     open_now = limits_at(assessment.windows, now)
     error = _error(assessment, current, best)
     if error is not None or best is None:
-        rescued = _rescued(assessment, current, open_now, now)
-        if rescued.desired == current or (current == 0 and bounds.minimum > 0):
+        substitute = _substitute(assessment, current, open_now, now)
+        if substitute.desired == current or (current == 0 and bounds.minimum > 0):
             return _no_decision(error or "no metric has an answer", current, outcomes)
-        return _decision(scale, bounds, _bounded(rescued, bounds), best, outcomes)
+        return _decision(scale, bounds, _bounded(substitute, bounds), best, outcomes)
     if current == 0 and bounds.minimum > 0:
         return _decision(scale, bounds, Paced(0, None), best, outcomes)
-    all_answer = len(outcomes) == len(assessment.metrics)
-    wanted = _wanted(assessment, current, bounds, best, all_answer=all_answer)
+    wanted = _wanted(assessment, current, bounds, best, all_answer=len(outcomes) == len(assessment.metrics))
     # The live count may have changed since the assessment.
     last_scale = last_scaled(after_scale(assessment.memory, scale, now), bounds, now)
     paced = pace(wanted, current, policy, open_now, last_scale, now)
@@ -128,7 +128,7 @@ def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> 
 
 
 def _wanted(assessment: Assessment, current: int, bounds: Bounds, best: Outcome, *, all_answer: bool) -> Paced:
-    """The count that the metrics ask for together. At zero nothing can be taken away."""
+    """The largest proposal of the metrics, or the current count where a smaller one is not allowed."""
     if best.proposal < current and not assessment.may_shrink:
         return Paced(current, HeldBy.MIN_SERVING)
     if best.proposal < current and not all_answer:
@@ -138,23 +138,23 @@ def _wanted(assessment: Assessment, current: int, bounds: Bounds, best: Outcome,
     return Paced(best.proposal, best.held_by)
 
 
-def _rescued(assessment: Assessment, current: int, open_now: ScheduleLimits, now: float) -> Paced:
-    """The count that stands in while no metric has an answer: the fallback's, or a schedule's, where that is more."""
-    rescued = Paced(current, None)
+def _substitute(assessment: Assessment, current: int, open_now: ScheduleLimits, now: float) -> Paced:
+    """The count while no metric has an answer: the current, the fallback's or a schedule's, whichever is largest."""
+    substitute = Paced(current, None)
     fallback = assessment.policy.fallback
-    if fallback is not None and fallback.replicas > current and _fails_for(assessment, current, now) >= fallback.after:
-        rescued = Paced(fallback.replicas, HeldBy.METRIC_ERROR)
-    return raise_to_floor(rescued, open_now.floor)
+    if fallback is not None and fallback.replicas > current and _error_age(assessment, current, now) >= fallback.after:
+        substitute = Paced(fallback.replicas, HeldBy.METRIC_ERROR)
+    return raise_to_floor(substitute, open_now.floor)
 
 
-def _fails_for(assessment: Assessment, current: int, now: float) -> float:
-    """For how long nothing could be decided (seconds); at another count than was watched it may well be possible."""
+def _error_age(assessment: Assessment, current: int, now: float) -> float:
+    """For how long nothing could be decided (seconds); -1 where it can be at this count, if not at the watched one."""
     since = assessment.memory.error_since
     return now - since if since is not None and _in_error(assessment, current) else -1.0
 
 
 def _bounded(paced: Paced, bounds: Bounds) -> Paced:
-    """The count within the HPA's own bounds, the last stage."""
+    """The count within the HPA's own bounds."""
     bounded = max(bounds.minimum, min(bounds.maximum, paced.desired))
     return paced if bounded == paced.desired else Paced(bounded, HeldBy.BOUNDS)
 
@@ -174,24 +174,24 @@ def _no_decision(error: str, current: int, outcomes: tuple[Outcome, ...]) -> Dec
 def _decision(
     scale: Scale, bounds: Bounds, paced: Paced, best: Outcome | None, outcomes: tuple[Outcome, ...]
 ) -> Decision:
-    settled = within_hpa_tolerance(paced, scale, bounds)
-    if isinstance(settled, str):
-        return _no_decision(settled, scale.replicas, outcomes)
+    effective = within_hpa_tolerance(paced, scale, bounds)
+    if isinstance(effective, str):
+        return _no_decision(effective, scale.replicas, outcomes)
     return Decision(
-        desired=settled.desired,
-        served=served_value(settled.desired, scale.status_replicas),
+        desired=effective.desired,
+        served=served_value(effective.desired, scale.status_replicas),
         error=None,
         verdict=best.scenario.verdict if best else Verdict.ERROR,
-        held_by=settled.held_by,
+        held_by=effective.held_by,
         current=scale.replicas,
         outcome=best,
         outcomes=outcomes,
-        swallowed=paced.desired - settled.desired,
+        swallowed=paced.desired - effective.desired,
     )
 
 
 def _outcomes(assessment: Assessment, current: int, bounds: Bounds) -> tuple[Outcome, ...]:
-    """What each metric that has an answer proposes. At zero only service totals speak, whatever pods are left."""
+    """The outcome of each metric that has an answer. At zero replicas only service totals have one."""
     if current == 0:
         return tuple(_from_zero(metric) for metric in assessment.metrics if metric.total_value is not None)
     multiple = assessment.policy.multiple_of
@@ -199,7 +199,7 @@ def _outcomes(assessment: Assessment, current: int, bounds: Bounds) -> tuple[Out
 
 
 def _from_zero(metric: MetricAssessment) -> Outcome:
-    """Any load of the service asks for one pod."""
+    """At zero replicas any load of the service asks for one pod."""
     if not metric.total_value:
         return Outcome(metric=metric, scenario=Scenario(inside=0, verdict=Verdict.INSIDE), proposal=0)
     return Outcome(metric=metric, scenario=Scenario(inside=0, verdict=Verdict.ABOVE, needed=1), proposal=1)
@@ -211,23 +211,22 @@ def _error(assessment: Assessment, current: int, best: Outcome | None) -> str | 
         return f"no pods of {assessment.target} exist"
     if best is not None:
         return None
-    asked = _asked(assessment, current)
-    asleep = [] if current else [f"{assessment.target} is scaled to zero"]
-    errors = metric_errors(assessment.policy, asked)
-    return "; ".join(asleep + [errors] * bool(errors))
+    at_zero = [] if current else [f"{assessment.target} is scaled to zero"]
+    errors = metric_errors(assessment.policy, _usable_metrics(assessment, current))
+    return "; ".join(at_zero + [errors] * bool(errors))
 
 
 def _has_pods(assessment: Assessment) -> bool:
     return any(count for state, count in assessment.counts.items() if state not in _GONE)
 
 
-def _asked(assessment: Assessment, current: int) -> list[MetricAssessment]:
-    """The metrics that may have an answer: at zero only service totals, whatever pods are left."""
+def _usable_metrics(assessment: Assessment, current: int) -> list[MetricAssessment]:
+    """The metrics that can decide at this count: at zero replicas only service totals, whatever pods are left."""
     return [metric for metric in assessment.metrics if current or metric.total]
 
 
 def _outcome(metric: MetricAssessment, current: int, bounds: Bounds, multiple_of: int) -> Outcome:
-    """The largest count among all scenarios; on a tie the scenario with the most pods in."""
+    """The scenario with the largest proposal wins; on a tie the one with the most doubtful pods in."""
     proposals = [(*_propose(scenario, current, bounds, multiple_of), scenario) for scenario in metric.scenarios]
     if not proposals:
         empty = Scenario(inside=0, verdict=Verdict.INSIDE)
@@ -240,7 +239,7 @@ def _outcome(metric: MetricAssessment, current: int, bounds: Bounds, multiple_of
 
 
 def _propose(scenario: Scenario, current: int, bounds: Bounds, multiple_of: int) -> tuple[int, int]:
-    """The count that one scenario proposes, and how many of it stand in for pods that are out."""
+    """The count that a scenario proposes, and how many of it replace pods that are out."""
     if scenario.verdict is Verdict.ABOVE and scenario.needed is not None:
         replaced = _replaced(scenario, current)
         return max(current, _multiple(scenario.needed + replaced, multiple_of)), replaced
@@ -252,13 +251,13 @@ def _propose(scenario: Scenario, current: int, bounds: Bounds, multiple_of: int)
 
 
 def _replaced(scenario: Scenario, current: int) -> int:
-    """How many pods that are out are replaced: no more than the count has room for beside those in and those coming."""
+    """How many pods that are out are replaced: at most the current count less the pods in and those reserved."""
     room = current - scenario.n - scenario.missing - scenario.reserved
     return max(0, min(scenario.replaceable, room))
 
 
 def _drifted(scenario: Scenario, current: int, multiple_of: int) -> int:
-    """The count after a step inside the band: to the next multiple, and never beyond what the edge would ask for."""
+    """The count after a step inside the band: the next multiple, not beyond the scenario's edge."""
     if scenario.drift > 0:
         drifted = _multiple(current + 1, multiple_of)
         if scenario.edge is None:
@@ -276,12 +275,13 @@ def _multiple(count: int, of: int) -> int:
 
 
 def _may_shrink(policy: Policy, counts: Mapping[PodState, int]) -> bool:
-    everyone = sum(counts.get(state, 0) for state in _COUNTED_FOR_SHARE)
-    return counts.get(PodState.SERVING, 0) * 100 >= everyone * policy.min_serving_percent
+    """Whether enough of the pods serve for a scale-down (`minServingPercent`)."""
+    established = sum(counts.get(state, 0) for state in _ESTABLISHED)
+    return counts.get(PodState.SERVING, 0) * 100 >= established * policy.min_serving_percent
 
 
-def _noting(assessment: Assessment, inputs: AssessmentInputs) -> Assessment:
-    """The assessment with the memory of what its own count, over the watched scale, would do."""
+def _with_own_decision(assessment: Assessment, inputs: AssessmentInputs) -> Assessment:
+    """The assessment, whose memory notes what it decides at the watched scale."""
     scale, now = inputs.scale, inputs.now
     decision = decide(assessment, scale, inputs.bounds, now)
     replaced = decision.outcome.replaced if decision.outcome else 0
@@ -290,9 +290,9 @@ def _noting(assessment: Assessment, inputs: AssessmentInputs) -> Assessment:
 
 
 def _in_error(assessment: Assessment, current: int) -> bool:
-    """Whether nothing can be decided: no metric has an answer that may have one, or there is no pod to count."""
-    asked = _asked(assessment, current)
+    """Whether nothing can be decided: no usable metric has an answer, or the target has no pods."""
+    usable = _usable_metrics(assessment, current)
     if current and not _has_pods(assessment):
         return True
-    # At zero a total answers though no pod serves.
-    return bool(asked) and all(metric.error and (current or metric.total_value is None) for metric in asked)
+    # At zero replicas a total has an answer although no pod serves.
+    return bool(usable) and all(metric.error and (current or metric.total_value is None) for metric in usable)

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from adapter.load.assessment import PodAssessment
+from adapter.load.assessment import AssessmentInputs, PodAssessment
 from adapter.load.census import Census
 from adapter.load.effective_usage import is_young
-from adapter.load.memory import Memory, PodMemory
+from adapter.load.memory import PodMemory
 from adapter.load.memory_updates import replacement_ineffective, rolling_out, since_first_step
 from adapter.load.pods import PodState
 from adapter.load.scenarios import AwayPods
@@ -37,22 +37,23 @@ class PodGroups:
     young_doubtful: frozenset[str]
 
 
-def group_pods(policy: Policy, target: Target | None, census: Census, memory: Memory, now: float) -> PodGroups:
-    """Group the pods that do not surely serve.
+def group_pods(inputs: AssessmentInputs, census: Census) -> PodGroups:
+    """Group the pods that do not surely serve. The memory of the inputs knows these pods already.
 
     Pulled-out pods are kept in the count on the way down, except where they are deleted first.
     """
+    policy, memory, now = inputs.policy, inputs.memory, inputs.now
     remembered = {one.pod.uid: memory.pods.get(one.pod.uid, _NO_MEMORY) for one in census.doubtful}
     long_doubtful = frozenset(
         uid
         for uid, pod in remembered.items()
         if pod.doubt_since is not None and now - pod.doubt_since >= LONG_DOUBT_SECONDS
     )
-    replaceable = _replaceable(policy, census, memory, now, long_doubtful)
+    replaceable = _replaceable(inputs, census, long_doubtful)
     return PodGroups(
         census=census,
         away=AwayPods(
-            out=0 if _deletes_pulled_out_first(policy, target, census.assessed) else len(census.out),
+            out=0 if _deletes_pulled_out_first(policy, inputs.target, census.assessed) else len(census.out),
             replaceable=sum(1 for one in census.out if one.pod.uid in replaceable),
             reserved=census.counts.get(PodState.STARTING, 0),
         ),
@@ -65,13 +66,12 @@ def group_pods(policy: Policy, target: Target | None, census: Census, memory: Me
     )
 
 
-def _replaceable(
-    policy: Policy, census: Census, memory: Memory, now: float, long_doubtful: frozenset[str]
-) -> frozenset[str]:
+def _replaceable(inputs: AssessmentInputs, census: Census, long_doubtful: frozenset[str]) -> frozenset[str]:
     """The pods that may be replaced on the way up: out or doubtful for long enough.
 
     None during a rollout. Once replacing has proved ineffective, only pods from before its first step.
     """
+    policy, memory, now = inputs.policy, inputs.memory, inputs.now
     if not policy.pulled_out.replace or rolling_out(memory, now):
         return frozenset()
     is_ineffective = replacement_ineffective(memory, census.assessed)

@@ -1,4 +1,4 @@
-"""Every way to see the doubtful pods of one metric, from all out to all in, the most loaded ones in first."""
+"""The scenarios of one metric: with every doubtful pod out, then with the most loaded ones in, one after the other."""
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -9,16 +9,16 @@ from adapter.load.spec import Average, Policy
 from adapter.load.totals import Band, DoubtfulPod, Rational, Totals
 from adapter.load.watermark import Recommendation, recommend
 
-_REMEMBERED_RIVALS = 4
-"""Against so many of the scenarios above the band that are kept another one is held."""
-_NEVER = Recommendation(Verdict.ERROR)
+_RIVALS_COMPARED = 4
+"""A scenario above the band is compared with at most this many of those already kept."""
+_INCOMPARABLE = Recommendation(Verdict.ERROR)
 
 
 class AwayPods(NamedTuple):
-    """What the pods that surely do not serve are worth to a scenario, and all doubtful ones that it has out besides.
+    """How many pods are out in every scenario; a scenario adds its own doubtful ones.
 
-    `out` are kept in the count on the way down; `replaceable` may be replaced on the way up, and `reserved` (starting)
-    already stand in for somebody.
+    `out` are kept in the count on the way down; `replaceable` may be replaced on the way up; `reserved` (starting)
+    already count as replacements.
     """
 
     out: int
@@ -41,26 +41,27 @@ class _Step(NamedTuple):
 
 
 def scenarios_of(
-    policy: Policy, band: Band, worth: AwayPods, totals: Totals, order: Sequence[DoubtfulPod]
+    policy: Policy, band: Band, away: AwayPods, totals: Totals, order: Sequence[DoubtfulPod]
 ) -> list[Scenario]:
-    """The scenarios that may win at some replica count, from all doubtful out to all in. Uses the totals up."""
-    steps = list(_steps(policy, band, worth, totals, order))
+    """The scenarios that win at some replica count, by the number of doubtful pods in.
+
+    The pods come in in this order. `totals` begin without them and end with all of them.
+    """
+    steps = list(_steps(policy, band, away, totals, order))
     return [_scenario(inside, steps[inside], band, totals) for inside in _that_may_win(steps)]
 
 
-def _steps(
-    policy: Policy, band: Band, worth: AwayPods, totals: Totals, order: Sequence[DoubtfulPod]
-) -> Iterator[_Step]:
-    replaceable = worth.replaceable + sum(1 for doubt in order if doubt.is_replaceable)
-    reserved = worth.reserved + sum(1 for doubt in order if not doubt.is_old)
-    out, converge = worth.out + len(order), policy.converge_towards
-    for doubt in (None, *order):
-        if doubt is not None:
-            totals.add(doubt)
-            replaceable -= doubt.is_replaceable
-            reserved -= not doubt.is_old
+def _steps(policy: Policy, band: Band, away: AwayPods, totals: Totals, order: Sequence[DoubtfulPod]) -> Iterator[_Step]:
+    replaceable = away.replaceable + sum(1 for pod in order if pod.is_replaceable)
+    reserved = away.reserved + sum(1 for pod in order if not pod.is_long)
+    out, converge = away.out + len(order), policy.converge_towards
+    for pod in (None, *order):
+        if pod is not None:
+            totals.add(pod)
+            replaceable -= pod.is_replaceable
+            reserved -= not pod.is_long
             out -= 1
-        recommended = recommend(totals, band, converge) if totals.n else _NEVER
+        recommended = recommend(totals, band, converge) if totals.n else _INCOMPARABLE
         yield _Step(
             recommended, totals.usage, totals.weight, totals.n, totals.missing, totals.young, replaceable, reserved,
             out,
@@ -68,10 +69,10 @@ def _steps(
 
 
 def _that_may_win(steps: Sequence[_Step]) -> list[int]:
-    """The scenarios, by how many doubtful are in, that none with more of them in beats at every replica count.
+    """The indices of the scenarios that no scenario with more doubtful pods in beats at every replica count.
 
-    Whatever the count is, one above the band proposes no less than it, one that holds proposes it, and one below the
-    band no more; on a tie the scenario with more in wins.
+    At any count a scenario above the band proposes at least that count, one that holds proposes it, and one below the
+    band at most that count. On a tie the scenario with more pods in wins.
     """
     kept: list[int] = []
     above: list[_Step] = []
@@ -84,12 +85,12 @@ def _that_may_win(steps: Sequence[_Step]) -> list[int]:
             may_win = may_win or not (is_held or above)
             is_held = is_held or not recommended.drift
         elif recommended.verdict is Verdict.ABOVE:
-            if not any(_beats(rival, step) for rival in above[-_REMEMBERED_RIVALS:]):
+            if not any(_beats(rival, step) for rival in above[-_RIVALS_COMPARED:]):
                 may_win = True
                 above.append(step)
         else:
             may_win = may_win or (not (is_held or above) and recommended.needed + step.out > most)
-            # A service that needs no pod at all may propose none.
+            # A service that needs no pod at all may propose 0.
             most = most if recommended.zero else max(most, recommended.needed + step.out)
         if may_win:
             kept.append(inside)
@@ -97,9 +98,10 @@ def _that_may_win(steps: Sequence[_Step]) -> list[int]:
 
 
 def _beats(one: _Step, other: _Step) -> bool:
-    """Whether one scenario above the band, with more in, proposes no less than another at every replica count.
+    """Whether a scenario above the band, with more pods in, proposes at least as much at every replica count.
 
-    With as much room for replacements it has all of them: who is in and might have been replaced takes room.
+    A pod that comes in is no longer replaceable and takes room from replacements; with no less room than the other
+    scenario it has all of its replacements.
     """
     no_less_room = one.n + one.missing + one.reserved <= other.n + other.missing + other.reserved
     return no_less_room and (one.recommended.needed or 0) >= (other.recommended.needed or 0)
@@ -107,7 +109,7 @@ def _beats(one: _Step, other: _Step) -> bool:
 
 def _scenario(inside: int, step: _Step, band: Band, totals: Totals) -> Scenario:
     recommended = step.recommended
-    if recommended is _NEVER:
+    if recommended is _INCOMPARABLE:
         return Scenario(inside=inside, verdict=Verdict.ERROR, missing=step.missing, out=step.out)
     is_average = band.average is Average.PER_POD
     return Scenario(

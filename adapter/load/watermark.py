@@ -1,8 +1,8 @@
-"""Strategy Watermark: above the high watermark ⌈n·usage/high⌉ pods, below the low one ⌊n·usage/low⌋, between them hold.
+"""Strategy Watermark: above the high watermark ⌈n·usage/high⌉ pods, below the low one ⌊n·usage/low⌋, else hold.
 
-The formulas are those of the dual-watermark autoscalers this descends from. Tolerance decides whether, never how many.
-Gaps are filled against the direction: with nothing on the way up, with a full load on the way down. So a gap may keep
-the count where it is, and moves it nowhere.
+The formulas are those of known dual-watermark autoscalers. The tolerance decides whether to act, never how far. Gaps
+are filled against the direction: with no load on the way up, with a full load on the way down. So a gap can hold the
+count, but never change it.
 """
 
 import math
@@ -15,10 +15,11 @@ from adapter.load.totals import Band, Rational, Totals
 
 
 class Recommendation(NamedTuple):
-    """What one scenario asks for: `needed` serving pods (None: hold), or a `drift` of so many inside the band.
+    """What the strategy asks for in one scenario: `needed` serving pods (None: hold), or a `drift` inside the band.
 
-    `edge` is the count of serving pods that would be asked for just outside the band where the drift leads away from: a
-    drift goes no further (None: no such limit). `zero`: the service needs no pod at all.
+    `held` is the stage that turned a change into a hold. `drift` is a step of the count; `edge` bounds it: the number
+    of serving pods needed just outside the band, on the side that usage moves away from (None: no bound). `zero`: the
+    service needs no pod at all.
     """
 
     verdict: Verdict
@@ -36,7 +37,7 @@ _BELOW_BUT_DEPARTED = Recommendation(Verdict.BELOW, held=HeldBy.DEPARTED)
 
 
 def recommend(totals: Totals, band: Band, converge: Converge | None = None) -> Recommendation:
-    """What the watermarks ask of a totals with at least one sample."""
+    """Apply the watermarks to totals with at least one sample. `converge`: the watermark to drift to in the band."""
     if totals.usage == 0:
         if not band.tolerate_zero:
             return _HOLD
@@ -53,11 +54,6 @@ def recommend(totals: Totals, band: Band, converge: Converge | None = None) -> R
     if under is not None and usage * under.denominator < under.numerator * weight:
         return _below(totals, band)
     return _HOLD if converge is None else _inside(totals, band, converge)
-
-
-def compared_usage(totals: Totals, band: Band) -> Fraction:
-    """What is held against the watermarks: the average, or the total (nano-units)."""
-    return totals.average() if band.average is Average.PER_POD else Fraction(totals.usage)
 
 
 def _above(totals: Totals, band: Band) -> Recommendation:
@@ -87,7 +83,7 @@ def _below(totals: Totals, band: Band) -> Recommendation:
         filled, over = filled * totals.unit, over * (totals.weight + totals.missing_weight + totals.young_weight)
     if filled * under.denominator >= under.numerator * over:
         return _BELOW_BUT_MISSING
-    if totals.departed.unseen:
+    if totals.departed.is_unknown:
         return _BELOW_BUT_DEPARTED
     if len(totals.departed):
         filled += totals.departed_load() * totals.fill_unit * (totals.unit if band.average is Average.PER_POD else 1)
@@ -102,19 +98,19 @@ def _rounded_up(share: Rational, over: Rational) -> int:
 
 
 def _sharing(totals: Totals, band: Band) -> int:
-    """The pods that the samples were taken of.
+    """The number of pods that the samples were taken of.
 
-    In a total the count is a factor of what is needed: were it without the pods that left, the same samples would ask
-    for fewer each time. A number for the whole service has their load in it, as their average (`departed_load`).
+    For a sum over pods, the number of pods is a factor of the need: without the departed ones the same samples would
+    ask for fewer each time. A number for the whole service has their load in it already.
     """
     is_sum_of_pods = band.average is Average.TOTAL and not totals.total
     return totals.n + (len(totals.departed) if is_sum_of_pods else 0)
 
 
 def _inside(totals: Totals, band: Band, converge: Converge) -> Recommendation:
-    """One step of `multipleOf` toward a watermark, where the step would not carry usage past it."""
+    """One step of `multipleOf` towards a watermark, unless the step would carry usage past it."""
     if converge is Converge.LOW:
-        return _towards_low(totals, band, compared_usage(totals, band)) or _HOLD
+        return _towards_low(totals, band, totals.effective_usage(band.average)) or _HOLD
     return _towards_high(totals, band) or _HOLD
 
 
@@ -125,13 +121,13 @@ def _towards_low(totals: Totals, band: Band, usage: Fraction) -> Recommendation 
     if step > 1 or band.high is None:
         return Recommendation(Verdict.INSIDE, drift=step)
     if totals.missing:
-        return None  # just above the band the recount would hold
+        return None  # with gaps filled, usage just above the band would hold
     return Recommendation(Verdict.INSIDE, drift=step, edge=math.floor(totals.n * (1 + band.tolerance)) + 1)
 
 
 def _towards_high(totals: Totals, band: Band) -> Recommendation | None:
     step = band.multiple_of
-    if totals.missing or totals.young or totals.departed.unseen or totals.n <= step or band.high is None:
+    if totals.missing or totals.young or totals.departed.is_unknown or totals.n <= step or band.high is None:
         return None
     if _with_departed(totals, band) / (totals.n - step) > band.high:
         return None
@@ -141,7 +137,7 @@ def _towards_high(totals: Totals, band: Band) -> Recommendation | None:
 
 
 def _with_departed(totals: Totals, band: Band) -> Fraction:
-    """Usage times pods, that of the pods that left included."""
+    """Usage times pods, the load of the departed pods included."""
     usage = Fraction(totals.usage + totals.departed_load())
     if band.average is Average.TOTAL:
         return usage * _sharing(totals, band)

@@ -28,7 +28,7 @@ _TYPES: dict[str, Any] = {"bool": (bool,), "int": (int,), "str": (str,), "float"
 _LARGEST = 2**63
 _LATEST = 221_845_392_000.0
 """The year 9000: what comes a while after it can still be written."""
-_OWN = {"looking_since", "unseen_change", "census"}
+_OWN = {"observing_since", "unobserved_change", "census"}
 """What a process remembers for itself alone."""
 _UNWRITTEN = _OWN | {"samples"}
 _OF_METRICS = ("lastSample", "ahead")
