@@ -131,13 +131,13 @@ def matching(section: Section, registry: PolicyRegistry, target: Target, pods: S
         if pod.uid not in by_pod:
             tell = section.wrong if pod.is_ready and roster.absence_counts else section.note
             tell(f"pod {pod.name} matches none: {why_unmatched(pod, found, registry)}")
-    _leftovers(section, [claim for claim in found if claim.miss is not None])
+    _leftovers(section, [claim for claim in found if claim.mismatch is not None])
 
 
 def _leftovers(section: Section, without_pod: Sequence[RegistrationMatch]) -> None:
     for claim in without_pod[:LISTED]:
-        section.note(f"instance {address(claim.instance)} counts for no pod: {claim.miss}")
+        section.note(f"instance {address(claim.instance)} counts for no pod: {claim.mismatch}")
     if len(without_pod) > LISTED:
-        reasons = Counter(str(claim.miss) for claim in without_pod[LISTED:])
+        reasons = Counter(str(claim.mismatch) for claim in without_pod[LISTED:])
         told = "; ".join(f"{count} because {reason}" for reason, count in sorted(reasons.items()))
         section.note(f"{len(without_pod) - LISTED} more instances count for no pod: {told}")

@@ -11,7 +11,7 @@ from operator import is_
 
 from adapter.load.assessment import PodAssessment
 from adapter.load.matching import Registrations
-from adapter.load.membership import Membership, classify, turning_points
+from adapter.load.membership import Classification, classify, turning_points
 from adapter.load.memory import Memory, PodMemory
 from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Roster
@@ -28,13 +28,13 @@ _GONE = (PodState.TERMINATING, PodState.FINISHED)
 class Census:
     """Every pod's state, and the pods of each group, without usage. Valid from `at` until `until` (seconds).
 
-    `assessed` are all pods. `serving` and `doubtful` (by name) count for the load, `idle` ones start or are not Ready,
-    `out` are pulled out; `others` are all that do not count. `registrations` are those of the pods in `roster`.
-    `pods`, `policy` and `remembered` are what it was taken of. `rows` has by metric name the static rows of the serving
-    and the doubtful pods, with the metric that they belong to; `metric_assessment` fills it.
+    `states` are by UID, `assessed` are all pods. `serving` and `doubtful` (by name) count for the load, `idle` start or
+    are not Ready, `out` are pulled out; `others` are all that do not count. `registrations` are those of the pods in
+    `roster`. `pods`, `policy` and `remembered` are what it was taken of. `rows` has by metric name the static rows of
+    the serving and the doubtful pods, with their metric; `metric_assessment` fills it.
     """
 
-    membership: Membership
+    states: Mapping[str, Classification]
     assessed: tuple[PodAssessment, ...]
     counts: Mapping[PodState, int]
     serving: Sequence[PodAssessment]
@@ -81,14 +81,14 @@ def take_census(
     policy: Policy, pods: Sequence[Pod], memory: Memory, registrations: Registrations, now: float
 ) -> Census:
     """Classify the pods. `memory` already counts the latest roster, and `registrations` are those of the pods in it."""
-    membership = classify(policy, pods, memory, now, registrations)
-    assessed = tuple(_without_usage(pod, membership) for pod in pods)
+    states = classify(policy, pods, memory, now, registrations)
+    assessed = tuple(_without_usage(pod, states[pod.uid]) for pod in pods)
     by_state: dict[PodState, list[PodAssessment]] = {state: [] for state in PodState}
     for one in assessed:
         by_state[one.state].append(one)
     turns = (at for at in turning_points(policy, pods, memory, registrations) if at > now - _CLOSE_SECONDS)
     return Census(
-        membership=membership,
+        states=states,
         assessed=assessed,
         counts=Counter({state: len(group) for state, group in by_state.items() if group}),
         serving=by_state[PodState.SERVING],
@@ -106,6 +106,5 @@ def take_census(
     )
 
 
-def _without_usage(pod: Pod, membership: Membership) -> PodAssessment:
-    known = membership.by_uid[pod.uid]
+def _without_usage(pod: Pod, known: Classification) -> PodAssessment:
     return PodAssessment(pod=pod, state=known.state, reason=known.reason, evidence=known.evidence)

@@ -1,12 +1,12 @@
-"""Who serves: the state of each pod of a target, and the doubt that keeps a registry's lie from shrinking a service.
+"""The state of each pod of a target, and the doubt that keeps a wrong registry from shrinking a service.
 
-Of a pod that might serve, either nothing says otherwise (in), or evidence does (out), or the evidence does not suffice
-(doubtful). It is *explicit* where the registry itself says that the pod takes no traffic; absence from a roster is
-evidence only when it is confirmed, recent and not too common.
+A pod that could serve is serving without evidence against it, pulled out with sufficient evidence, and else doubtful.
+Evidence is *explicit* where the registry says that the pod takes no traffic. Absence from a roster is evidence only if
+it is confirmed, recent and not too common.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from adapter.load.matching import Registrations, registrations
@@ -16,7 +16,7 @@ from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Policy, Registry
 
 NEVER_READY_SECONDS = 30.0
-"""A pod that turned not Ready so soon after its start never was Ready (the HPA's own initial readiness delay)."""
+"""A pod that turned not Ready this soon after its start was never Ready (the HPA's initial readiness delay)."""
 CONFIRMING_ROSTERS = 3
 ABSENCE_TRUSTED_SECONDS = 300.0
 EVIDENCE_TRUSTED_SECONDS = 1800.0
@@ -26,22 +26,22 @@ NEWLY_OUT_PERCENT = 30
 EMPTY_CONFIRMED_SECONDS = 120.0
 
 GUARDED_ABSENCE = "guarded absence"
-"""What the doubt rests on of a pod that vanished together with too many others."""
+"""The evidence of a pod that is doubtful because too many others vanished with it."""
 ALL_WOULD_BE_OUT = "every pod would be out"
-"""How the reason begins of a doubt that keeps the registry from taking out the last pod."""
+"""Begins the reason of a pod that is doubtful because otherwise every pod would be out."""
 
 KUBERNETES = "kubernetes"
-"""The registry that needs no service name: readiness gates, EndpointSlices and the annotation."""
+"""The registry without services: readiness gates, EndpointSlices and the annotation alone decide."""
 _STARTING = "STARTING"
-"""Eureka's word for a registration that takes no traffic yet."""
+"""Eureka's status of an instance that takes no traffic yet."""
 _NOT_GUARDED = {PodState.STARTING, PodState.FINISHED, PodState.TERMINATING}
 _OUT_STATUSES = {"OUT_OF_SERVICE", "DOWN", "MAINTENANCE", "CRITICAL"}
-_NOTHING = PodMemory()
+_NO_MEMORY = PodMemory()
 
 
 @dataclass(frozen=True, slots=True)
 class Classification:
-    """A pod's state, why, and what that rests on. `by_absence`: it is out because the registry no longer lists it."""
+    """A pod's state, its reason and the evidence. `by_absence`: it is out because the registry no longer lists it."""
 
     state: PodState
     reason: str
@@ -52,25 +52,17 @@ class Classification:
 _READY = Classification(PodState.SERVING, "Ready")
 
 
-@dataclass(frozen=True, slots=True)
-class Membership:
-    """The classification of each pod by UID. `set_aside`: the registry never listed one and is ignored."""
-
-    by_uid: Mapping[str, Classification]
-    set_aside: bool = False
-
-
 def service_registry(policy: Policy) -> Registry | None:
-    """The service registry to ask, None where Kubernetes' own facts are the registry."""
+    """The service registry that the policy names; None where it names none, or Kubernetes itself."""
     return policy.registry if policy.registry is not None and policy.registry.name != KUBERNETES else None
 
 
 def classify(
     policy: Policy, pods: Sequence[Pod], memory: Memory, now: float, found: Registrations | None = None
-) -> Membership:
-    """The state of each pod, from facts about the pod and a memory that already knows the latest roster.
+) -> dict[str, Classification]:
+    """Classify each pod, by UID, from the pod itself and a memory that already counts the latest roster.
 
-    `found`: the registrations of each pod in the latest valid roster, where they have been looked up already.
+    `found`: the registrations of the pods in the latest valid roster; None to match them here.
     """
     registry = service_registry(policy)
     if found is None:
@@ -79,15 +71,12 @@ def classify(
     by_uid = {pod.uid: _classify(pod, view) for pod in pods}
     if view is not None:
         _guard_absence(policy, view, pods, by_uid)
-    _believe_while_some_stay(by_uid)
-    return Membership(
-        by_uid,
-        set_aside=view is not None and view.set_aside,
-    )
+    _doubt_if_all_are_out(by_uid)
+    return by_uid
 
 
 def turning_points(policy: Policy, pods: Iterable[Pod], memory: Memory, found: Registrations) -> Iterator[float]:
-    """Every time at which `classify` may begin to answer otherwise though pods and memory stay as they are."""
+    """The times (seconds) at which `classify` may change its result although pods and memory stay the same."""
     registry = service_registry(policy)
     if registry is None:
         return
@@ -103,14 +92,14 @@ def turning_points(policy: Policy, pods: Iterable[Pod], memory: Memory, found: R
 
 
 def registry_problem(policy: Policy, memory: Memory, now: float) -> str:
-    """What is wrong with the policy's registry, in a sentence; empty where nothing is."""
+    """A sentence about what is wrong with the policy's registry; empty where nothing is."""
     registry, roster = service_registry(policy), memory.last_valid
     if registry is None:
         return ""
     name, service = registry.name, registry.service
     if roster is None:
         return f"registry {name} has not given a valid answer for {service!r} yet"
-    if _set_aside(memory, registry):
+    if is_set_aside(memory, registry):
         return f"registry {name} never listed a pod of this target: check the service name {service!r}"
     if now - roster.at > ABSENCE_TRUSTED_SECONDS:
         return f"registry {name} gave its last valid answer {now - roster.at:.0f} s ago"
@@ -118,7 +107,7 @@ def registry_problem(policy: Policy, memory: Memory, now: float) -> str:
 
 
 def _classify(pod: Pod, view: "_RegistryView | None") -> Classification:
-    gone = _gone(pod)
+    gone = _terminated(pod)
     if gone is not None:
         return gone
     if not pod.is_ready or pod.started_at is None:
@@ -134,7 +123,7 @@ def _by_endpoints(pod: Pod) -> Classification:
     return _READY
 
 
-def _gone(pod: Pod) -> Classification | None:
+def _terminated(pod: Pod) -> Classification | None:
     if pod.deleting:
         return Classification(PodState.TERMINATING, "it is being deleted")
     if pod.phase in FINISHED_PHASES:
@@ -166,14 +155,17 @@ def _never_was_ready(since: float | None, started_at: float, created_at: float) 
 def _guard_absence(
     policy: Policy, view: "_RegistryView", pods: Sequence[Pod], by_uid: dict[str, Classification]
 ) -> None:
-    """Let absence turn out only so many pods at all, and only so many of them at once; the rest stays doubtful."""
+    """Limit how many pods absence may take out, in all and newly; the other absent pods stay doubtful.
+
+    Pods that are already out come first, then those that have been absent longest.
+    """
     ready = [p for p in pods if p.is_ready and by_uid[p.uid].state not in _NOT_GUARDED]
     absent = [p for p in ready if by_uid[p.uid].by_absence]
-    already = {p.uid for p in absent if view.remembered(p).by_absence}
+    already = {p.uid for p in absent if view.memory_of(p).by_absence}
     budget = math.floor(len(ready) * policy.pulled_out.max_percent / 100)
     fresh_budget = max(NEWLY_OUT_AT_LEAST, len(ready) * NEWLY_OUT_PERCENT // 100)
-    fresh_budget -= sum(1 for p in absent if p.uid in already and view.turned_out_lately(p))
-    for pod in sorted(absent, key=lambda p: (p.uid not in already, view.remembered(p).absent_since or 0.0, p.name)):
+    fresh_budget -= sum(1 for p in absent if p.uid in already and view.is_newly_out(p))
+    for pod in sorted(absent, key=lambda p: (p.uid not in already, view.memory_of(p).absent_since or 0.0, p.name)):
         known = pod.uid in already
         if budget > 0 and (known or fresh_budget > 0):
             budget -= 1
@@ -184,8 +176,8 @@ def _guard_absence(
             )
 
 
-def _believe_while_some_stay(by_uid: dict[str, Classification]) -> None:
-    """Doubt all explicit evidence of being out where believing it would leave nobody; absence has guards of its own."""
+def _doubt_if_all_are_out(by_uid: dict[str, Classification]) -> None:
+    """Doubt explicit evidence where it would leave no pod in. Absence has its own guard (`_guard_absence`)."""
     states = {classification.state for classification in by_uid.values()}
     if PodState.PULLED_OUT not in states or states & {PodState.SERVING, PodState.DOUBTFUL}:
         return
@@ -197,7 +189,7 @@ def _believe_while_some_stay(by_uid: dict[str, Classification]) -> None:
 
 
 class _RegistryView:
-    """The latest valid roster held against the pods of one target, with what is remembered of them."""
+    """Classifies the Ready pods of a target by the latest valid roster and the memory of the pods."""
 
     def __init__(self, registry: Registry, memory: Memory, found: Registrations, now: float) -> None:
         self._registry = registry
@@ -207,21 +199,21 @@ class _RegistryView:
         self._records = found
         self._registered_here = Classification(PodState.SERVING, "registered", f"registry {registry.name}")
         self._age = now - self._roster.at if self._roster else math.inf
-        self.set_aside = _set_aside(memory, registry)
+        self._set_aside = is_set_aside(memory, registry)
 
-    def remembered(self, pod: Pod) -> PodMemory:
-        return self._memory.pods.get(pod.uid, _NOTHING)
+    def memory_of(self, pod: Pod) -> PodMemory:
+        return self._memory.pods.get(pod.uid, _NO_MEMORY)
 
-    def turned_out_lately(self, pod: Pod) -> bool:
-        since = self.remembered(pod).out_since
+    def is_newly_out(self, pod: Pod) -> bool:
+        since = self.memory_of(pod).out_since
         return since is not None and self._now - since < NEWLY_OUT_SECONDS
 
     def classification(self, pod: Pod) -> Classification:
-        """The classification of a Ready pod, by this registry."""
+        """Classify a Ready pod by this registry."""
         name = self._registry.name
         if self._roster is None:
             return Classification(PodState.DOUBTFUL, f"registry {name} has not given a valid answer yet")
-        if self.set_aside:
+        if self._set_aside:
             return Classification(
                 PodState.SERVING, f"registry {name} is set aside: it never listed a pod of this target"
             )
@@ -230,7 +222,7 @@ class _RegistryView:
             return self._registered(pod, found)
         if not self._roster.absence_counts:
             return Classification(PodState.SERVING, f"Ready, and registry {name} says nothing of it")
-        if self.remembered(pod).seen is None:
+        if self.memory_of(pod).seen is None:
             return self._never_registered(pod, self._roster)
         return self._absent(pod, self._roster)
 
@@ -246,12 +238,12 @@ class _RegistryView:
         evidence = f"registry {self._registry.name}: {word}"
         if self._age > EVIDENCE_TRUSTED_SECONDS:
             return Classification(PodState.DOUBTFUL, "out, by an answer older than 30 min", evidence)
-        if not self._suffices(found):
+        if not self._is_sufficient(found):
             return Classification(PodState.DOUBTFUL, f"the registry says {word}, but has just been restarted", evidence)
         return Classification(PodState.PULLED_OUT, f"the registry says {word}", evidence)
 
-    def _suffices(self, found: tuple[Instance, ...]) -> bool:
-        """Whether registrations that say out are out without those whose word is doubtful for now."""
+    def _is_sufficient(self, found: tuple[Instance, ...]) -> bool:
+        """Whether the pod is out even without the registrations that are no sufficient evidence for now."""
         sure = tuple(one for one in found if one.doubtful_until is None or one.doubtful_until <= self._now)
         if len(sure) == len(found):
             return True
@@ -269,7 +261,7 @@ class _RegistryView:
         return Classification(PodState.DOUBTFUL, "no pod of this target was ever registered", "absence")
 
     def _absent(self, pod: Pod, roster: Roster) -> Classification:
-        memory = self.remembered(pod)
+        memory = self.memory_of(pod)
         since = memory.absent_since if memory.absent_since is not None else roster.at
         doubt = self._doubt_of_absence(memory, since, roster, _ready_at(pod))
         if doubt:
@@ -277,7 +269,7 @@ class _RegistryView:
         return Classification(PodState.PULLED_OUT, "no longer registered", "confirmed absence", by_absence=True)
 
     def _doubt_of_absence(self, memory: PodMemory, since: float, roster: Roster, ready_at: float) -> str:
-        """Why absence is no evidence yet, empty where it is."""
+        """Why absence is not sufficient evidence yet, empty where it is."""
         if roster.at < ready_at:
             return "by an answer from before it was Ready"
         if self._age > ABSENCE_TRUSTED_SECONDS:
@@ -298,7 +290,7 @@ class _RegistryView:
 def out_reason_of(found: Iterable[Instance], registry: Registry, *, protected: bool) -> str:
     """Why a pod with these registrations takes no traffic; empty where it does.
 
-    `protected`: the registry calls unhealthy instances healthy just now, so health says nothing.
+    `protected`: the registry currently reports unhealthy instances as healthy, so health is not considered.
     """
     health_counts = registry.unhealthy_is_out and not protected
     words = [out_reason(one) or ("unhealthy" if health_counts and not one.healthy else "") for one in found]
@@ -307,7 +299,7 @@ def out_reason_of(found: Iterable[Instance], registry: Registry, *, protected: b
 
 
 def out_reason(instance: Instance) -> str:
-    """Why a registration takes no traffic by its registry's own word, its health aside; empty where it does."""
+    """Why a registration takes no traffic, not considering its health; empty where it does."""
     if not instance.enabled:
         return "disabled"
     if instance.isolated:
@@ -317,8 +309,8 @@ def out_reason(instance: Instance) -> str:
     return instance.status if instance.status.upper() in _OUT_STATUSES else ""
 
 
-def _set_aside(memory: Memory, registry: Registry) -> bool:
-    """Whether enough answers over enough time named no pod of the target: then the service name matches nothing."""
+def is_set_aside(memory: Memory, registry: Registry) -> bool:
+    """Whether the registry is ignored: enough rosters over enough time listed no pod of the target."""
     if memory.ever_in_roster or memory.last_valid is None or memory.rosters_since is None:
         return False
     if not memory.last_valid.absence_counts:

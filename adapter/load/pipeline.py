@@ -97,8 +97,8 @@ def _current_census(inputs: AssessmentInputs) -> tuple[Memory, Census]:
         registered = registrations(pods, latest, registry) if registry is not None and latest is not None else {}
     memory = after_roster(after_departures(memory, pods, now), policy, pods, roster, now, registered)
     census = take_census(policy, pods, memory, registered, now)
-    memory = after_pull_outs(memory, census.membership.by_uid, now)
-    return replace(after_states(memory, census.membership, now), census=census), census
+    memory = after_pull_outs(memory, census.states, now)
+    return replace(after_states(memory, census.states, now), census=census), census
 
 
 def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> Decision:

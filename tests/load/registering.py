@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from adapter.load.matching import canonical_ip
-from adapter.load.membership import Membership, classify, registry_problem
+from adapter.load.membership import Classification, classify, registry_problem
 from adapter.load.memory import Memory
 from adapter.load.memory_updates import after_roster, after_states
 from adapter.load.pods import Pod, PodState
@@ -16,7 +16,7 @@ REGISTERED = policy(registry=REGISTRY)
 
 def see(
     rule: Policy, pods: list[Pod], listed: Roster | None = None, memory: Memory | None = None, now: float = NOW
-) -> Membership:
+) -> dict[str, Classification]:
     """The states once this roster counted."""
     return classify(rule, pods, after_roster(memory or Memory(), rule, pods, listed, now), now)
 
@@ -26,8 +26,8 @@ def troubled(shop: "Registering", after: float = 0.0) -> str:
     return registry_problem(shop.rule, shop.memory, shop.now + after)
 
 
-def states(membership: Membership) -> dict[str, PodState]:
-    return {uid.removeprefix("uid-"): classification.state for uid, classification in membership.by_uid.items()}
+def states(membership: dict[str, Classification]) -> dict[str, PodState]:
+    return {uid.removeprefix("uid-"): classification.state for uid, classification in membership.items()}
 
 
 class Registering:

@@ -161,10 +161,10 @@ class TestRegistrations:
         assert found(Instance(pod_name="web-0", pod_namespace="shop"))
         assert found(Instance(pod_name="web-0", pod_namespace="pay")) == {}
         assert found(Instance(ip="10.0.0.1", pod_namespace="pay")) == {}
-        [claim] = match_registrations(
+        [match] = match_registrations(
             [pod()], Roster(at=NOW, instances=(Instance(pod_name="web-0", pod_namespace="pay"),)), REGISTRY
         )
-        assert claim.miss is Mismatch.NAMESPACE
+        assert match.mismatch is Mismatch.NAMESPACE
 
     def test_an_instance_without_that_metadata_is_known_by_its_address(self) -> None:
         by_key = replace(REGISTRY, pod_name_key="k8s.pod")

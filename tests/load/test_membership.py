@@ -21,7 +21,7 @@ def state(
 ) -> Classification:
     """The classification of one pod among a serving one, so that believing is never the question."""
     other = pod("other", ip="10.0.0.99")
-    return see(rule, [one, other], listed, memory).by_uid[one.uid]
+    return see(rule, [one, other], listed, memory)[one.uid]
 
 
 class TestGone:
@@ -219,7 +219,7 @@ class TestExplicitEvidence:
         listed = roster(disabled=("10.0.0.0", "10.0.0.1", "10.0.0.2"))
         found = see(REGISTERED, [*pods, *others], listed)
         assert those(states(found), S.DOUBTFUL) == ["p0", "p1", "p2"]
-        assert "every pod would be out" in found.by_uid["uid-p0"].reason
+        assert "every pod would be out" in found["uid-p0"].reason
 
     def test_a_doubtful_pod_is_somebody(self) -> None:
         pods = [pod(f"p{i}", ip=f"10.0.0.{i}") for i in range(3)]

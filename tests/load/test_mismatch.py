@@ -73,16 +73,16 @@ def test_a_pod_without_an_address_says_so() -> None:
 
 @pytest.mark.parametrize("miss", Mismatch)
 def test_every_reason_is_told_of_a_pod_at_that_address(miss: Mismatch) -> None:
-    claim = RegistrationMatch(
+    match = RegistrationMatch(
         Instance(ip="10.0.0.1", port=8080, pod_name="web-7"), WEB if miss is Mismatch.OLDER else None, miss
     )
-    told = why_unmatched(WEB, [claim], REGISTRY)
+    told = why_unmatched(WEB, [match], REGISTRY)
     assert told.startswith("10.0.0.1:8080") or miss is Mismatch.ADDRESS
 
 
 def test_a_claim_says_why_it_counts_for_no_pod() -> None:
-    [claim] = match_registrations([WEB], Roster(at=NOW, instances=(Instance(ip="10.0.0.9"),)), REGISTRY)
-    assert (claim.pod, claim.miss) == (None, Mismatch.ADDRESS)
+    [match] = match_registrations([WEB], Roster(at=NOW, instances=(Instance(ip="10.0.0.9"),)), REGISTRY)
+    assert (match.pod, match.mismatch) == (None, Mismatch.ADDRESS)
 
 
 def test_addresses_are_written_as_people_write_them() -> None:
