@@ -1,4 +1,4 @@
-"""A decision in sentences, in the order of its stages."""
+"""A decision as sentences, in the order of its stages; and errors of metrics, with equal ones told once."""
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
@@ -24,18 +24,19 @@ from adapter.load.schedule import limits_at
 from adapter.load.spec import Average, Bounds, Mode, Policy
 
 _NAMED_AT_MOST = 20
-_READ_IN_MILLI = 100 * 10**6
+_SHOWN_IN_MILLI = 100 * 10**6
+"""Values from here on (nano-units) are rounded down to milli-units."""
 _TENTH_OF_A_PERCENT = 10**6
 _FINEST_PERCENT = 7
-"""Decimals of a percentage that a nano-unit of a ratio is."""
+"""The decimals of a percentage that express a nano-unit of a ratio."""
 _PLAIN = {PodState.SERVING, PodState.TERMINATING, PodState.FINISHED}
 
 
 def explain(assessment: Assessment, decision: Decision, bounds: Bounds, now: float) -> tuple[str, ...]:
-    """Every stage that led to the count, one sentence each. `now` is the time of the decision."""
-    last = tuple(_last(assessment, decision, bounds, now))
+    """One sentence for each stage that led to the count. `now` is the time of the decision (seconds)."""
+    result = tuple(_result(assessment, decision, bounds, now))
     before = (*_pods(assessment), *assessment.conditions.values(), *_metrics(assessment, decision))
-    return (*(sentence for sentence in before if sentence not in last[-1]), *last)
+    return (*(sentence for sentence in before if sentence not in result[-1]), *result)
 
 
 def headline(assessment: Assessment, decision: Decision) -> str:
@@ -48,7 +49,7 @@ def headline(assessment: Assessment, decision: Decision) -> str:
 
 
 def decision_reason(assessment: Assessment, decision: Decision) -> str:
-    """What the count rests on, without the count; empty where nothing is decided."""
+    """The reason for the count, without the count; empty where nothing is decided."""
     if decision.error is not None:
         return ""
     metrics = _usage(decision.outcome, assessment.policy) if decision.outcome else "no metric has an answer"
@@ -56,7 +57,7 @@ def decision_reason(assessment: Assessment, decision: Decision) -> str:
 
 
 def swallowed_step(decision: Decision, bounds: Bounds) -> str:
-    """What the HPA's tolerance keeps from being set; empty where nothing is."""
+    """A sentence about the step that the HPA's tolerance suppresses; empty where it suppresses none."""
     if not decision.swallowed or bounds.tolerance is None:
         return ""
     tolerance = bounds.tolerance.up if decision.swallowed > 0 else bounds.tolerance.down
@@ -69,16 +70,16 @@ def swallowed_step(decision: Decision, bounds: Bounds) -> str:
 def _pods(assessment: Assessment) -> Iterator[str]:
     counted = ", ".join(f"{count} {state.value}" for state, count in sorted(assessment.counts.items()) if count)
     yield f"{assessment.target} has {len(assessment.pods)} pods: {counted or 'none'}"
-    strange = [assessed for assessed in assessment.pods if assessed.state not in _PLAIN]
-    for assessed in strange[:_NAMED_AT_MOST]:
-        yield _pod(assessed)
-    if len(strange) > _NAMED_AT_MOST:
-        yield f"… and {len(strange) - _NAMED_AT_MOST} more pods that do not plainly serve"
+    notable = [one for one in assessment.pods if one.state not in _PLAIN]
+    for one in notable[:_NAMED_AT_MOST]:
+        yield _pod(one)
+    if len(notable) > _NAMED_AT_MOST:
+        yield f"… and {len(notable) - _NAMED_AT_MOST} more pods that do not plainly serve"
 
 
-def _pod(assessed: PodAssessment) -> str:
-    evidence = f" ({assessed.evidence})" if assessed.evidence else ""
-    return f"{assessed.pod.name} is {assessed.state.value}: {assessed.reason}{evidence}"
+def _pod(one: PodAssessment) -> str:
+    evidence = f" ({one.evidence})" if one.evidence else ""
+    return f"{one.pod.name} is {one.state.value}: {one.reason}{evidence}"
 
 
 def _metrics(assessment: Assessment, decision: Decision) -> Iterator[str]:
@@ -86,9 +87,9 @@ def _metrics(assessment: Assessment, decision: Decision) -> Iterator[str]:
     for metric in assessment.metrics:
         outcome = outcomes.get(metric.name)
         if outcome is None:
-            continue  # its error is said by the condition InputsFresh, or by the last sentence
-        share = is_utilization(assessment.policy, metric.name)
-        yield f"{_usage(outcome, assessment.policy)}{_raw(metric, share=share)}"
+            continue  # the condition InputsFresh or the last sentence has its error
+        as_percent = is_utilization(assessment.policy, metric.name)
+        yield f"{_usage(outcome, assessment.policy)}{_raw(metric, as_percent=as_percent)}"
         yield _proposal(outcome, decision, assessment.policy)
 
 
@@ -98,7 +99,7 @@ def _usage(outcome: Outcome, policy: Policy) -> str:
         return f"{metric.name}: {value_text(metric.total_value or 0)} for the whole service, and no pod"
     if scenario.usage is None:
         return f"{metric.name}: no pod that surely serves can be compared"
-    shown = partial(value_text, share=is_utilization(policy, metric.name))
+    shown = partial(value_text, as_percent=is_utilization(policy, metric.name))
     pods = _many(scenario.n, "pod")
     one = "s" if scenario.n == 1 else ""
     how = f"{pods} use{one} {shown(scenario.usage)} on average"
@@ -123,10 +124,10 @@ def _stand(
     return f"inside the band {low or '0'} … {high or 'any'}"
 
 
-def _raw(metric: MetricAssessment, *, share: bool) -> str:
+def _raw(metric: MetricAssessment, *, as_percent: bool) -> str:
     if metric.raw is None or metric.raw == metric.usage:
         return ""
-    return f"; over all running pods it would be {value_text(metric.raw, share=share)}"
+    return f"; over all running pods it would be {value_text(metric.raw, as_percent=as_percent)}"
 
 
 def _proposal(outcome: Outcome, decision: Decision, policy: Policy) -> str:
@@ -159,7 +160,7 @@ def _why_held(scenario: Scenario) -> str:
             return ""
 
 
-def _last(assessment: Assessment, decision: Decision, bounds: Bounds, now: float) -> Iterator[str]:
+def _result(assessment: Assessment, decision: Decision, bounds: Bounds, now: float) -> Iterator[str]:
     if decision.desired is None or decision.served is None:
         yield f"nothing is decided: {decision.error}"
         return
@@ -211,11 +212,11 @@ def _rest(policy: Policy) -> str:
 
 
 def _schedules(assessment: Assessment, now: float) -> Iterator[str]:
-    found = limits_at(assessment.windows, now)
-    if found.floor is not None:
-        yield f"schedule {found.floor_of} keeps at least {found.floor}"
-    if found.cap is not None:
-        yield f"schedule {found.cap_of} keeps at most {found.cap}"
+    limits = limits_at(assessment.windows, now)
+    if limits.floor is not None:
+        yield f"schedule {limits.floor_of} keeps at least {limits.floor}"
+    if limits.cap is not None:
+        yield f"schedule {limits.cap_of} keeps at most {limits.cap}"
 
 
 def _cooldown(assessment: Assessment, bounds: Bounds, now: float) -> str:
@@ -234,18 +235,18 @@ def _many(count: int, noun: str) -> str:
 
 
 def is_utilization(policy: Policy, metric: str) -> bool:
-    """Whether the metric of that name is a share of limits or requests, which people read in percent."""
+    """Whether the metric of this name is a share of limits or requests, which is shown in percent."""
     return any(one.of is not None for one in policy.metrics if one.name == metric)
 
 
-def value_text(nano: Fraction | int, *, share: bool = False) -> str:
-    """A value for people: whole milli-units, rounded down, unless it is so small that they would not tell it.
+def value_text(nano: Fraction | int, *, as_percent: bool = False) -> str:
+    """A value (nano-units) for people: in milli-units, rounded down; a small one in nano-units.
 
-    A share of a limit or request is written in percent, with one decimal where it is not whole (`83%`, `83.4%`).
+    `as_percent`: as a percentage with at most one decimal (`83%`, `83.4%`), more for very small ones.
     """
-    if share:
+    if as_percent:
         return _percent(floor(nano))
-    milli = floor(nano / 10**6) if nano >= _READ_IN_MILLI else 0
+    milli = floor(nano / 10**6) if nano >= _SHOWN_IN_MILLI else 0
     return milli_text(milli) if milli else nano_text(nano)
 
 
@@ -256,29 +257,25 @@ def _percent(nano: int) -> str:
 
 
 _AGE = " (last answer "
-"""How the end of a source's sentence begins that says how old its last answer is: it may differ by a second where all
-else is the same."""
+"""Begins the age at the end of a source's error. It is ignored when errors are compared: ages differ by a second."""
 
 
 def metric_errors(policy: Policy, metrics: Iterable[MetricAssessment]) -> str:
-    """Why metrics have no answer; empty where all have one."""
+    """The errors of the metrics in one sentence; empty where there is none."""
     return join_clauses(_error(policy, metric.name, metric.error) for metric in metrics if metric.error)
 
 
-def join_clauses(said: Iterable[tuple[str, str]]) -> str:
-    """What is said of several things: those of which the same is said are named in one clause.
-
-    `said` are subjects with what follows them, be it `: …` or ` has …`.
-    """
-    clauses: dict[str, tuple[list[str], str]] = {}
-    for subject, rest in said:
-        subjects, _ = clauses.setdefault(rest.partition(_AGE)[0], ([], rest))
+def join_clauses(clauses: Iterable[tuple[str, str]]) -> str:
+    """Join subjects and predicates (`: …` or ` has …`) to one sentence; subjects of an equal predicate share it."""
+    joined: dict[str, tuple[list[str], str]] = {}
+    for subject, predicate in clauses:
+        subjects, _ = joined.setdefault(predicate.partition(_AGE)[0], ([], predicate))
         subjects.append(subject)
-    return "; ".join(f"{', '.join(subjects)}{rest}" for subjects, rest in clauses.values())
+    return "; ".join(f"{', '.join(subjects)}{predicate}" for subjects, predicate in joined.values())
 
 
 def incomplete_metrics(metrics: Iterable[MetricAssessment]) -> Iterator[tuple[str, str]]:
-    """Metrics that have an answer, and that some pods have no fresh sample of."""
+    """Subject and predicate for each metric that has an answer, but lacks fresh samples of some pods."""
     for metric in metrics:
         if metric.missing and not metric.error:
             pods = "1 pod" if metric.missing == 1 else f"{metric.missing} pods"
@@ -286,7 +283,7 @@ def incomplete_metrics(metrics: Iterable[MetricAssessment]) -> Iterator[tuple[st
 
 
 def _error(policy: Policy, name: str, error: str) -> tuple[str, str]:
-    """A metric and its error. A query's own error names the query: beside a metric of that name it is enough."""
+    """A metric and its error as subject and predicate; of a query of the same name, the query as subject."""
     spec = next((one for one in policy.metrics if one.name == name), None)
     source = source_name(spec) if spec is not None and spec.query is not None else ""
     if not source or not error.startswith((f"{source}: ", f"{source} ")):

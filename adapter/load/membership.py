@@ -58,16 +58,16 @@ def service_registry(policy: Policy) -> Registry | None:
 
 
 def classify(
-    policy: Policy, pods: Sequence[Pod], memory: Memory, now: float, found: Registrations | None = None
+    policy: Policy, pods: Sequence[Pod], memory: Memory, now: float, registered: Registrations | None = None
 ) -> dict[str, Classification]:
     """Classify each pod, by UID, from the pod itself and a memory that already counts the latest roster.
 
-    `found`: the registrations of the pods in the latest valid roster; None to match them here.
+    `registered`: the registrations of the pods in the latest valid roster; None to match them here.
     """
     registry = service_registry(policy)
-    if found is None:
-        found = registrations(pods, memory.last_valid, registry) if registry and memory.last_valid else {}
-    view = _RegistryView(registry, memory, found, now) if registry else None
+    if registered is None:
+        registered = registrations(pods, memory.last_valid, registry) if registry and memory.last_valid else {}
+    view = _RegistryView(registry, memory, registered, now) if registry else None
     by_uid = {pod.uid: _classify(pod, view) for pod in pods}
     if view is not None:
         _guard_absence(policy, view, pods, by_uid)
@@ -75,7 +75,7 @@ def classify(
     return by_uid
 
 
-def turning_points(policy: Policy, pods: Iterable[Pod], memory: Memory, found: Registrations) -> Iterator[float]:
+def turning_points(policy: Policy, pods: Iterable[Pod], memory: Memory, registered: Registrations) -> Iterator[float]:
     """The times (seconds) at which `classify` may change its result although pods and memory stay the same."""
     registry = service_registry(policy)
     if registry is None:
@@ -87,7 +87,7 @@ def turning_points(policy: Policy, pods: Iterable[Pod], memory: Memory, found: R
         yield memory.hold_until
     yield from (_ready_at(pod) + registry.grace for pod in pods)
     yield from (known.out_since + NEWLY_OUT_SECONDS for known in memory.pods.values() if known.out_since is not None)
-    for instances in found.values():
+    for instances in registered.values():
         yield from (one.doubtful_until for one in instances if one.doubtful_until is not None)
 
 
@@ -191,12 +191,12 @@ def _doubt_if_all_are_out(by_uid: dict[str, Classification]) -> None:
 class _RegistryView:
     """Classifies the Ready pods of a target by the latest valid roster and the memory of the pods."""
 
-    def __init__(self, registry: Registry, memory: Memory, found: Registrations, now: float) -> None:
+    def __init__(self, registry: Registry, memory: Memory, registered: Registrations, now: float) -> None:
         self._registry = registry
         self._memory = memory
         self._now = now
         self._roster: Roster | None = memory.last_valid
-        self._records = found
+        self._instances = registered
         self._registered_here = Classification(PodState.SERVING, "registered", f"registry {registry.name}")
         self._age = now - self._roster.at if self._roster else math.inf
         self._set_aside = is_set_aside(memory, registry)
@@ -217,19 +217,19 @@ class _RegistryView:
             return Classification(
                 PodState.SERVING, f"registry {name} is set aside: it never listed a pod of this target"
             )
-        found = self._records.get(pod.uid, ())
-        if found:
-            return self._registered(pod, found)
+        instances = self._instances.get(pod.uid, ())
+        if instances:
+            return self._registered(pod, instances)
         if not self._roster.absence_counts:
             return Classification(PodState.SERVING, f"Ready, and registry {name} says nothing of it")
         if self.memory_of(pod).seen is None:
             return self._never_registered(pod, self._roster)
         return self._absent(pod, self._roster)
 
-    def _registered(self, pod: Pod, found: tuple[Instance, ...]) -> Classification:
-        word = out_reason_of(found, self._registry, protected=self._roster is not None and self._roster.protected)
+    def _registered(self, pod: Pod, instances: tuple[Instance, ...]) -> Classification:
+        word = out_reason_of(instances, self._registry, protected=self._roster is not None and self._roster.protected)
         if not word:
-            starting = all(instance.status.upper() == _STARTING for instance in found)
+            starting = all(instance.status.upper() == _STARTING for instance in instances)
             if starting and self._now - _ready_at(pod) < self._registry.grace:
                 return Classification(
                     PodState.STARTING, "Ready, but registered as STARTING", self._registered_here.evidence
@@ -238,14 +238,14 @@ class _RegistryView:
         evidence = f"registry {self._registry.name}: {word}"
         if self._age > EVIDENCE_TRUSTED_SECONDS:
             return Classification(PodState.DOUBTFUL, "out, by an answer older than 30 min", evidence)
-        if not self._is_sufficient(found):
+        if not self._is_sufficient(instances):
             return Classification(PodState.DOUBTFUL, f"the registry says {word}, but has just been restarted", evidence)
         return Classification(PodState.PULLED_OUT, f"the registry says {word}", evidence)
 
-    def _is_sufficient(self, found: tuple[Instance, ...]) -> bool:
+    def _is_sufficient(self, instances: tuple[Instance, ...]) -> bool:
         """Whether the pod is out even without the registrations that are no sufficient evidence for now."""
-        sure = tuple(one for one in found if one.doubtful_until is None or one.doubtful_until <= self._now)
-        if len(sure) == len(found):
+        sure = tuple(one for one in instances if one.doubtful_until is None or one.doubtful_until <= self._now)
+        if len(sure) == len(instances):
             return True
         protected = self._roster is not None and self._roster.protected
         return self._registry.any_out and bool(out_reason_of(sure, self._registry, protected=protected))
@@ -287,13 +287,13 @@ class _RegistryView:
         return roster.alive and since is not None and roster.at - since >= EMPTY_CONFIRMED_SECONDS
 
 
-def out_reason_of(found: Iterable[Instance], registry: Registry, *, protected: bool) -> str:
+def out_reason_of(instances: Iterable[Instance], registry: Registry, *, protected: bool) -> str:
     """Why a pod with these registrations takes no traffic; empty where it does.
 
     `protected`: the registry currently reports unhealthy instances as healthy, so health is not considered.
     """
     health_counts = registry.unhealthy_is_out and not protected
-    words = [out_reason(one) or ("unhealthy" if health_counts and not one.healthy else "") for one in found]
+    words = [out_reason(one) or ("unhealthy" if health_counts and not one.healthy else "") for one in instances]
     out = any(words) if registry.any_out else all(words)
     return next(word for word in words if word) if out else ""
 

@@ -1,4 +1,4 @@
-"""How fast a count may move: schedules first, then velocity, then cooldown."""
+"""How fast the count may change: schedules first, then velocity, then cooldown; and what fast scale-up holds."""
 
 from typing import NamedTuple
 
@@ -17,16 +17,16 @@ class Paced(NamedTuple):
 def pace(
     wanted: Paced, current: int, policy: Policy, limits: ScheduleLimits, last_scale: float | None, now: float
 ) -> Paced:
-    """The count that may be asked for now, of the one that is wanted. `last_scale`: when the count last changed.
+    """Limit the change from the current to the wanted count. `last_scale`: when the count last changed (seconds).
 
-    A schedule's floor waits for nothing.
+    A schedule's floor holds regardless of velocity and cooldown.
     """
     paced = _cooled(_limited(_scheduled(wanted, limits), current, policy), current, policy, last_scale, now)
     return raise_to_floor(paced, limits.floor)
 
 
 def raise_to_floor(paced: Paced, floor: int | None) -> Paced:
-    """The count, or the floor where that is more."""
+    """The count, or the floor where that is larger."""
     return Paced(floor, HeldBy.SCHEDULE) if floor is not None and floor > paced.desired else paced
 
 
@@ -47,7 +47,7 @@ def _limited(wanted: Paced, current: int, policy: Policy) -> Paced:
 
 
 def _step(current: int, percent: int) -> int:
-    """So many percent of the count, but a pod at least; no percent is no step."""
+    """The percentage of the count, at least one pod; 0 for 0 %."""
     return max(1, current * percent // 100) if percent else 0
 
 
@@ -55,25 +55,25 @@ def _cooled(wanted: Paced, current: int, policy: Policy, last_scale: float | Non
     if last_scale is None or wanted.desired == current:
         return wanted
     seconds = policy.cooldown.up if wanted.desired > current else policy.cooldown.down
-    # A scaling in the future is a clock's fault: it counts as made just now.
+    # A scaling in the future comes from a wrong clock and counts as of now.
     return Paced(current, HeldBy.COOLDOWN) if seconds and now - min(last_scale, now) < seconds else wanted
 
 
 HPA_SYNC_SECONDS = 20.0
-"""So long after a change that was not its own an HPA has synced, which it usually does every 15 s.
+"""After this long an HPA has synced, which it usually does every 15 s.
 
-What it was never asked for at a sync, its stabilization does not keep.
+Its stabilization window only knows the values of its own syncs.
 """
 CLOCK_SKEW_SECONDS = 5.0
-"""By so much the HPA's time of a scaling may be before the moment in which it was seen."""
+"""The HPA may date a scaling this long before this process observes it."""
 
 
 def held_by_fast_scale_up(assessment: Assessment, current: int, bounds: Bounds) -> bool:
-    """Whether the count rose after the samples were taken, where somebody may have known newer ones.
+    """Whether fast scale-up forbids a smaller count: the count rose after the samples were taken.
 
-    A fast scale-up follows the companion's samples; this process may not have them yet, and its pods may not exist yet.
-    And what it raised stays until the HPA was asked for it once, so that a spike between two syncs is stabilized like
-    any other. A fall needs no such rule: the load of the pods that left counts (`departures`).
+    A fast scale-up follows the companion's samples; this process may not have them yet, and the new pods may not exist
+    yet. The raised count also holds until the HPA has synced, so that its stabilization window covers a spike between
+    two syncs. A fall needs no such rule: the load of departed pods counts (`departures`).
     """
     memory, sampled_at = assessment.memory, assessment.sampled_at
     if not assessment.policy.fast_scale_up:

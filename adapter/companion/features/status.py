@@ -168,7 +168,7 @@ def _metric(metric: MetricAssessment, outcome: Outcome | None, policy: Policy) -
 def _figures(metric: MetricAssessment, policy: Policy) -> dict[str, str]:
     figures = {"effective": metric.usage, "raw": metric.raw, "high": metric.high, "low": metric.low}
     share = is_utilization(policy, metric.name)
-    return {name: value_text(value, share=share) for name, value in figures.items() if value is not None}
+    return {name: value_text(value, as_percent=share) for name, value in figures.items() if value is not None}
 
 
 def _shortened(text: str, longest: int = LONGEST) -> str:
