@@ -14,7 +14,7 @@ from tests.load.world import NOW, REGISTRY, out, pod, policy, roster
 S = PodState
 
 
-class TestUnspokenOf:
+class TestAbsenceThatDoesNotCount:
     """A registry that does not promise to list every pod that serves."""
 
     def test_a_pod_that_is_no_longer_listed_serves(self) -> None:
@@ -27,14 +27,14 @@ class TestUnspokenOf:
         assert shop.answer("new", after=10, absence_counts=False) == {"new": S.SERVING, "old": S.SERVING}
         assert shop.answer("new", after=10)["new"] is not S.SERVING, "with any other registry it would have to register"
 
-    def test_an_empty_answer_turns_nobody_out_and_sets_no_registry_aside(self) -> None:
+    def test_an_empty_answer_pulls_no_pod_out_and_does_not_set_the_registry_aside(self) -> None:
         pods = [pod("p0", ip="10.0.0.1"), pod("p1", ip="10.0.0.2")]
         shop = Registering(REGISTERED, pods)
         for _ in range(20):
             assert set(shop.answer("p0", "p1", after=30, absence_counts=False, alive=True).values()) == {S.SERVING}
         assert not is_set_aside(shop.memory, REGISTRY)
 
-    def test_what_it_says_outright_counts(self) -> None:
+    def test_explicit_evidence_counts(self) -> None:
         shop = service(3)
         said = roster("10.0.0.0", at=shop.now + 10)
         one = replace(said.instances[0], ip=shop.pods[1].ips[0], isolated=True)
@@ -71,7 +71,7 @@ class TestAbsence:
         assert shop.absent("p0", rounds=4, after=39)["p0"] is S.DOUBTFUL
         assert shop.answer("p0", after=3)["p0"] is S.PULLED_OUT
 
-    def test_it_is_believed_for_5_min_and_doubt_after_that(self) -> None:
+    def test_absence_is_evidence_for_5_min_and_doubt_after_that(self) -> None:
         shop = service()
         assert shop.absent("p0")["p0"] is S.PULLED_OUT
         assert shop.wait(300)["p0"] is S.PULLED_OUT
@@ -88,7 +88,7 @@ class TestAbsence:
         shop = Registering(REGISTERED, [pod("a", ip="10.0.0.1"), pod("b", ip="10.0.0.2")])
         assert shop.absent("b", rounds=20)["b"] is S.DOUBTFUL
 
-    def test_a_pod_that_never_registered_is_doubtful_also_where_others_only_once_were(self) -> None:
+    def test_a_pod_that_never_registered_is_doubtful_even_if_others_registered_only_once(self) -> None:
         known = Memory(ever_in_roster=True, rosters=50, rosters_since=NOW - 5000)
         found = see(REGISTERED, [pod("b", ip="10.0.0.2")], roster("10.0.0.77"), known)
         assert found["uid-b"].state is S.DOUBTFUL
@@ -220,7 +220,7 @@ class TestGuards:
 
 
 class TestTrust:
-    def test_without_a_valid_roster_ever_all_are_doubtful(self) -> None:
+    def test_all_pods_are_doubtful_before_the_first_valid_roster(self) -> None:
         invalid = roster("10.0.0.1", valid=False, error="500")
         for listed in (None, invalid):
             shop = Registering(REGISTERED, [pod("a", ip="10.0.0.1")])

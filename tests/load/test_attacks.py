@@ -31,7 +31,7 @@ HOUR = 3600.0
 FAST = policy(cpu("1200m", "400m"), fast_scale_up=True)
 
 
-def test_a_source_whose_replicas_answer_by_turns_does_not_shrink_a_service_twice() -> None:
+def test_a_source_whose_replicas_alternate_does_not_shrink_a_service_twice() -> None:
     pods, loads = same(20, "300m")
     older = usage(loads)
     first, decision = see(BAND, pods, older)
@@ -62,7 +62,7 @@ def rps(window: float, load: str, pods: list[Pod], at: float) -> Samples:
     return Samples(queries={"cpu": QuerySamples(pods=points, window=window, fetched_at=at)})
 
 
-def test_a_change_that_nobody_saw_is_forgotten_after_fifteen_minutes_like_the_pods_that_left() -> None:
+def test_an_unobserved_change_is_forgotten_after_15_min_like_departed_pods() -> None:
     rule = policy(replace(cpu("1200m", "400m"), resource=None, query=Query(name="r")))
     pods, _ = same(20, None)
     bounds = replace(BOUNDS, last_scale=NOW - 901)
@@ -75,7 +75,7 @@ def test_a_change_that_nobody_saw_is_forgotten_after_fifteen_minutes_like_the_po
 
 
 class TestAClockThatWasPutBack:
-    def test_a_change_that_nobody_saw_in_the_future_holds_no_longer_than_new_samples_take(self) -> None:
+    def test_an_unobserved_change_in_the_future_holds_only_until_new_samples(self) -> None:
         memory = Memory(
             observing_since=NOW + HOUR, last_scale=NOW + HOUR, unobserved_change=NOW + HOUR, last_replicas=20
         )
@@ -84,7 +84,7 @@ class TestAClockThatWasPutBack:
         _, decision = see(BAND, pods, usage(loads, at=NOW + 40), memory=first.memory, now=NOW + 45)
         assert decision.desired == 15
 
-    def test_a_zero_is_doubted_no_longer_than_five_minutes(self) -> None:
+    def test_a_zero_is_doubted_for_at_most_5_min(self) -> None:
         pods, loads = same(10, "300m")
         used = {"cpu": LastSample(NOW + HOUR, nano("1"))}
         known = {one.uid: PodMemory(served=True) for one in pods}

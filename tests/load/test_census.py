@@ -122,7 +122,7 @@ def _begin(rule: Policy, data: st.DataObject) -> Service:
 
 @given(st.sampled_from(RULES), st.data())
 @settings(max_examples=300)
-def test_a_look_that_knows_the_last_one_answers_as_one_that_does_not(rule: Policy, data: st.DataObject) -> None:
+def test_an_assessment_with_the_last_census_equals_one_without(rule: Policy, data: st.DataObject) -> None:
     service = _begin(rule, data)
     for _ in range(data.draw(st.integers(2, 12))):
         happens = data.draw(st.lists(st.sampled_from([_hear, _hear, _measure, _measure, _turn, _join]), max_size=2))
@@ -137,7 +137,7 @@ def test_a_look_that_knows_the_last_one_answers_as_one_that_does_not(rule: Polic
 
 @given(st.sampled_from(RULES), st.data())
 @settings(max_examples=200)
-def test_samples_that_are_read_as_plain_ones_are_as_the_rules_have_them(rule: Policy, data: st.DataObject) -> None:
+def test_plain_samples_are_read_as_with_all_checks(rule: Policy, data: st.DataObject) -> None:
     service = _begin(rule, data)
     for _ in range(data.draw(st.integers(1, 4))):
         _turn(service, data)
@@ -190,7 +190,7 @@ def test_metrics_that_a_policy_no_longer_has_leave_nothing_behind() -> None:
     assert set(service.memory.census.rows) == {"edit-19"}
 
 
-def test_a_policy_that_is_only_read_again_leaves_the_census_as_it_is() -> None:
+def test_a_policy_that_is_only_decoded_again_keeps_the_census() -> None:
     service = Service(policy(registry=REGISTRY), pods=[pod("a", ip="10.0.0.1")], roster=roster("10.0.0.1"))
     for _ in range(3):
         service.memory = service.look(service.memory).memory
@@ -219,7 +219,7 @@ def _doubts(draw: st.DrawFn, loads: st.SearchStrategy[int]) -> DoubtfulPod:
     st.sampled_from([None, None, Converge.LOW, Converge.HIGH]), st.sampled_from([1, 3]),
     st.integers(0, 3), st.integers(0, 12), st.integers(0, 1))  # fmt: skip
 @settings(max_examples=1000)
-def test_readings_that_are_left_out_win_at_no_replica_count(
+def test_dropped_scenarios_win_at_no_replica_count(
     pods: tuple[list[int], list[DoubtfulPod]],
     average: Average,
     converge: Converge | None,
@@ -249,7 +249,7 @@ def test_readings_that_are_left_out_win_at_no_replica_count(
     assert outcomes() == of_all
 
 
-def test_of_many_doubtful_pods_few_readings_are_kept() -> None:
+def test_few_scenarios_of_many_doubtful_pods_are_kept() -> None:
     service = Service(policy(registry=REGISTRY), pods=[pod(f"p{i}", ip=f"10.0.1.{i}") for i in range(200)])
     usage = {one.name: PodUsage(NOW - 1, 15.0, {"app": {"cpu": nano("900m")}}) for one in service.pods}
     service.samples = Samples(ResourceSamples(pods=usage, fetched_at=NOW))

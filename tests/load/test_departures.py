@@ -71,7 +71,7 @@ def test_a_total_has_the_same_goal_too(total_of_pods: bool) -> None:
     assert set(walk(rule, pods, samples, 6, 5)) == {15}
 
 
-def test_a_share_of_a_service_total_has_the_load_of_who_left_in_it() -> None:
+def test_a_share_of_a_service_total_includes_the_departed_load() -> None:
     pods, _ = same(20, None)
     assert set(walk(policy(queue("1200m", "400m")), pods, total("6", at=NOW - 10), 6, 2)) == {15}
 
@@ -93,7 +93,7 @@ def after_leaving(
     return see(rule, then, later, memory=first.memory, now=NOW + after)
 
 
-class TestWhoDeparts:
+class TestDepartures:
     @pytest.mark.parametrize(
         "leaves",
         [
@@ -121,7 +121,7 @@ class TestWhoDeparts:
         gone, _ = see(BAND, pods[:1], usage(loads), memory=again.memory, now=NOW + 40)
         assert {one.at for one in (first.memory.departed | gone.memory.departed).values()} == {NOW + 5}  # type: ignore[operator]
 
-    def test_a_pod_that_was_out_from_the_first_look_on_carried_nothing(self) -> None:
+    def test_a_pod_that_was_out_from_the_first_assessment_on_carried_no_load(self) -> None:
         serving, loads = same(9, "300m")
         gone, _ = after_leaving(BAND, [*serving, out("o")], usage(loads), serving, usage(loads))
         assert gone.memory.departed == {}
@@ -137,7 +137,7 @@ class TestWhoDeparts:
         back, decision = see(BAND, pods, usage(loads), memory=first.memory, now=NOW + 8)
         assert (decision.desired, back.memory.departed) == (15, {})
 
-    def test_what_it_used_last_is_forgotten_after_5_min_however_often_that_was_looked_at(self) -> None:
+    def test_its_last_usage_is_forgotten_after_5_min_however_often_it_was_assessed(self) -> None:
         pods, loads = same(2, "300m")
         first, _ = see(BAND, pods, usage(loads))
         gone, _ = see(BAND, pods[:1], usage(loads, at=NOW + 300), memory=first.memory, now=NOW + 310)
@@ -164,7 +164,7 @@ class TestWhoDeparts:
         assert set(then.memory.departed) == {"uid-web-1"}
 
 
-class TestForHowLong:
+class TestForgetting:
     def test_until_every_sample_that_counts_began_later(self) -> None:
         pods, loads = same(20, "300m")
         stay = pods[:15]

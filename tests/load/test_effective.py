@@ -69,7 +69,7 @@ class TestSamples:
         one = pod(containers=(container("app"), container("done", running=False)))
         assert sample(cpu(), one, of_containers(app="1"), {}, NOW).usage == nano("1")
 
-    def test_a_container_whose_status_is_not_known_counts_as_running(self) -> None:
+    def test_a_container_without_a_known_status_counts_as_running(self) -> None:
         one = pod(containers=(container("app"), container("other", running=None)))
         assert missing(one, of_containers(app="1")) == "container other has no cpu sample"
 
@@ -88,7 +88,7 @@ class TestSamples:
     def test_a_sample_of_a_container_that_is_not_the_pods_does_not_count(self) -> None:
         assert sample(cpu(), pod(), of_containers(app="1", stray="7"), {}, NOW).usage == nano("1")
 
-    def test_a_pod_whose_containers_are_not_known_is_the_sum_of_what_was_measured(self) -> None:
+    def test_a_pod_with_unknown_containers_uses_the_sum_of_its_samples(self) -> None:
         one = pod(containers=())
         assert sample(cpu(), one, of_containers(app="1", sidecar="200m"), {}, NOW).usage == nano("1200m")
 
@@ -136,7 +136,7 @@ class TestFreshness:
             errors.append(assessment.metrics[0].error is not None)
         assert errors == [False, False, False, True, True]
 
-    def test_a_source_whose_clock_runs_ahead_is_believed_while_it_brings_new_samples(self) -> None:
+    def test_a_source_with_a_fast_clock_counts_while_it_brings_new_samples(self) -> None:
         memory = Memory()
         for later in range(0, 600, 15):
             ahead = replace(usage({"web-0": "1"}, at=NOW + later + 60).resources, fetched_at=NOW + later)
@@ -206,12 +206,12 @@ class TestFreshness:
 class TestLastSamples:
     KNOWN = LastSample(at=NOW - 200, value=nano("20"))
 
-    def test_a_missing_pod_is_filled_with_what_it_last_used_for_5_min(self) -> None:
+    def test_a_missing_pod_is_filled_with_its_last_usage_for_5_min(self) -> None:
         for age, last in ((300, nano("20")), (301, 0)):
             found = sample(cpu(), pod(), Samples(), {"cpu": LastSample(at=NOW - age, value=nano("20"))}, NOW)
             assert (found.usage, found.last) == (None, last)
 
-    def test_a_sample_too_old_to_count_still_says_what_the_pod_last_used(self) -> None:
+    def test_a_sample_too_old_to_count_is_still_the_last_usage(self) -> None:
         found = sample(cpu(), pod(), usage({"web-0": "7"}, at=NOW - 100), {}, NOW)
         assert (found.usage, found.last) == (None, nano("7"))
 
@@ -229,7 +229,7 @@ class TestLastSamples:
         found = sample(cpu(), one, usage({"web-0": "1"}, at=at), {"cpu": self.KNOWN}, NOW)
         assert found.newest == self.KNOWN
 
-    def test_the_same_inputs_give_the_same_answer_however_often_they_are_looked_at(self) -> None:
+    def test_the_same_inputs_give_the_same_result_at_every_repetition(self) -> None:
         """An older sample that comes after a newer one, as from another replica of a source, changes no memory."""
         pods, loads = same(9, "300m")
         hot = [*pods, pod("hot")]
@@ -248,7 +248,7 @@ class TestLastSamples:
         assert sample(cpu(), pod(), Samples(), {"cpu": self.KNOWN}, NOW + 100).newest == self.KNOWN
         assert sample(cpu(), pod(), Samples(), {"cpu": self.KNOWN}, NOW + 101).newest is None
 
-    def test_what_a_pod_used_while_it_served_is_kept_while_it_does_not(self) -> None:
+    def test_the_usage_of_a_pod_is_kept_while_it_does_not_serve(self) -> None:
         pods, loads = same(2, "1")
         first, _ = see(policy(), pods, usage(loads))
         turned = [pods[0], pod("web-1", ready=False, ready_for=5, now=NOW + 60)]
@@ -294,7 +294,7 @@ class TestZeros:
         then, _ = see(self.BAND, pods, usage(loads, at=NOW + 50), memory=first.memory, now=NOW + 60)
         assert then.metrics[0].missing == 0
 
-    def test_the_doubt_says_why(self) -> None:
+    def test_a_doubted_zero_names_its_reason(self) -> None:
         found = sample(cpu(), pod(), usage({"web-0": "0"}), {"cpu": LastSample(NOW - 200, 1)}, NOW)
         assert found.missing == "it fell to exactly 0, which counts 300 s after its last other sample"
 
@@ -333,7 +333,7 @@ class TestCapacity:
         assessment, _ = see(policy(memory_of()), [*pods, bare], samples)
         assert assessment.pods[2].missing == {"memory": "container app has no memory limit"}
 
-    def test_a_limit_of_zero_is_none(self) -> None:
+    def test_a_limit_of_zero_counts_as_no_limit(self) -> None:
         assert self.capacity(pod(limits={"memory": "0"}), memory_of()) is None
 
     def test_the_average_capacity_decides_the_recount(self) -> None:
@@ -417,17 +417,17 @@ class TestErrors:
     def test_pods_that_all_start_serve_nothing_yet(self) -> None:
         assert "no pod serves" in self.error([pod(age=5, ready=False, ready_for=5)], usage({}))
 
-    def test_the_sources_own_error_is_told(self) -> None:
+    def test_the_error_names_the_sources_own_error(self) -> None:
         failing = Samples(ResourceSamples(error="503 from metrics.k8s.io", fetched_at=NOW - 100))
         assert "503 from metrics.k8s.io" in self.error([pod()], failing)
 
-    def test_the_age_of_what_the_source_last_said_is_told(self) -> None:
+    def test_the_error_names_the_age_of_the_last_answer(self) -> None:
         silent = Samples(ResourceSamples(fetched_at=NOW - 100))
         assert "no fresh sample (last answer 100 s ago)" in self.error([pod()], silent)
         assert "has not answered yet" in self.error([pod()], Samples())
         assert "has not been answered yet" in self.error([pod()], Samples(), RPS)
 
-    def test_a_reason_of_the_pods_own_is_told_before_the_sources(self) -> None:
+    def test_a_pods_own_reason_precedes_the_sources_error(self) -> None:
         samples = usage({"web-0": "1"}, at=NOW - 400)
         assert self.error([pod()], samples) == (
             "metric cpu: metrics.k8s.io has no fresh sample of a serving pod: its last sample is 400 s old"
@@ -442,7 +442,7 @@ class TestErrors:
         assert "no pod serves" in self.error([pod(age=5, ready=False, ready_for=5)], total("30"), queue("10"))
 
 
-def test_a_pod_says_what_it_uses_and_what_it_lacks() -> None:
+def test_a_pod_has_its_usage_and_its_missing_metrics() -> None:
     both = policy(cpu(), replace(RPS, name="rps"))
     samples = usage({"web-0": "1200m"})
     assessment, _ = see(both, [pod()], samples)

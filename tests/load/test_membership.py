@@ -24,7 +24,7 @@ def state(
     return see(rule, [one, other], listed, memory)[one.uid]
 
 
-class TestGone:
+class TestTerminated:
     def test_a_pod_being_deleted_is_terminating_whatever_else_it_is(self) -> None:
         for one in (pod(deleting=True), out("web-0", deleting=True), pod(deleting=True, phase="Failed", ready=False)):
             assert state(one).state is S.TERMINATING
@@ -48,7 +48,7 @@ class TestStartingAndUnready:
     def test_a_pod_that_did_not_change_since_its_creation_is_starting(self) -> None:
         assert state(pod(ready=False, age=3600, ready_for=3600)).state is S.STARTING
 
-    def test_a_pod_whose_condition_says_not_since_when_is_starting(self) -> None:
+    def test_a_pod_whose_condition_has_no_transition_time_is_starting(self) -> None:
         assert state(replace(pod(), ready=PodCondition(False, None))).state is S.STARTING
 
     def test_a_pod_that_turned_not_ready_within_30_s_of_its_start_never_was_ready(self) -> None:
@@ -214,14 +214,14 @@ class TestExplicitEvidence:
     @pytest.mark.parametrize(
         "others", [[], [pod("s", phase="Pending", ready=False)], [pod("u", ready=False, ready_for=9)]]
     )
-    def test_all_of_it_is_doubtful_where_it_would_leave_nobody(self, others: list[Pod]) -> None:
+    def test_explicit_evidence_is_doubtful_where_it_would_leave_no_pod(self, others: list[Pod]) -> None:
         pods = [pod(f"p{i}", ip=f"10.0.0.{i}") for i in range(3)]
         listed = roster(disabled=("10.0.0.0", "10.0.0.1", "10.0.0.2"))
         found = see(REGISTERED, [*pods, *others], listed)
         assert those(states(found), S.DOUBTFUL) == ["p0", "p1", "p2"]
         assert "every pod would be out" in found["uid-p0"].reason
 
-    def test_a_doubtful_pod_is_somebody(self) -> None:
+    def test_a_doubtful_pod_counts_as_one_that_stays(self) -> None:
         pods = [pod(f"p{i}", ip=f"10.0.0.{i}") for i in range(3)]
         found = see(REGISTERED, pods, roster(disabled=("10.0.0.0", "10.0.0.1")))
         assert states(found) == {"p0": S.PULLED_OUT, "p1": S.PULLED_OUT, "p2": S.DOUBTFUL}

@@ -51,12 +51,12 @@ def test_a_port_that_the_policy_does_not_count_is_the_reason() -> None:
     assert found == "10.0.0.1:20880 is registered, but the policy counts port 8080 only (registry.port)"
 
 
-def test_a_host_network_pod_that_declares_no_such_port_is_told_so() -> None:
+def test_a_host_network_pod_without_the_declared_port_is_named() -> None:
     host = replace(WEB, host_network=True)
     assert "it is on the host network and declares no such port" in reason(Instance(ip="10.0.0.1", port=8080), of=host)
 
 
-def test_pods_that_share_address_and_port_cannot_be_told_apart() -> None:
+def test_pods_that_share_address_and_port_are_ambiguous() -> None:
     container = Container("app", ports=(8080,))
     one, other = (replace(WEB, name=name, uid=name, containers=(container,)) for name in ("web-0", "web-1"))
     found = reason(Instance(ip="10.0.0.1", port=8080), of=one, beside=(other,))
@@ -72,7 +72,7 @@ def test_a_pod_without_an_address_says_so() -> None:
 
 
 @pytest.mark.parametrize("miss", Mismatch)
-def test_every_reason_is_told_of_a_pod_at_that_address(miss: Mismatch) -> None:
+def test_every_mismatch_is_named_for_a_pod_at_that_address(miss: Mismatch) -> None:
     match = RegistrationMatch(
         Instance(ip="10.0.0.1", port=8080, pod_name="web-7"), WEB if miss is Mismatch.OLDER else None, miss
     )

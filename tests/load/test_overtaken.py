@@ -48,7 +48,7 @@ def test_a_change_that_is_not_the_hpas_stays_until_the_hpa_was_asked_for_it(
 
 
 @pytest.mark.parametrize("seen_after", [0.0, 2.0, 5.0])
-def test_a_change_that_the_hpa_made_may_be_seen_somewhat_later_than_it_says(seen_after: float) -> None:
+def test_a_change_by_the_hpa_may_be_observed_after_its_date(seen_after: float) -> None:
     assert decided(FAST, SAMPLED, by_hpa=SAMPLED - seen_after).desired == 5
 
 
@@ -69,7 +69,7 @@ def test_a_count_that_rose_after_the_assessment_does_not_fall_on_it(fast: bool, 
     assert after.desired == expected
 
 
-def test_after_a_fall_the_load_of_who_left_is_enough() -> None:
+def test_after_a_fall_the_departed_load_is_enough() -> None:
     first, _ = see(FAST, [pod(n) for n in NAMES], usage(dict.fromkeys(NAMES, "200m")))
     left = NAMES[:9]
     _, then = see(
@@ -78,7 +78,7 @@ def test_after_a_fall_the_load_of_who_left_is_enough() -> None:
     assert (then.desired, then.held_by) == (5, None)
 
 
-def test_it_is_said_in_a_sentence() -> None:
+def test_the_hold_is_explained() -> None:
     known = Memory(last_replicas=10, last_rise=NOW - 1)
     assessment, decision = see(FAST, [pod(n) for n in NAMES], usage(dict.fromkeys(NAMES, "200m")), memory=known)
     sentences = explain(assessment, decision, BOUNDS, NOW)

@@ -59,7 +59,9 @@ class TestVelocity:
         assert paced(100, 1, down(10)) == (100, None)
 
     @given(st.integers(0, 1000), st.integers(0, 1000), st.integers(0, 1000))
-    def test_it_never_moves_away_from_what_is_wanted_nor_past_it(self, current: int, wanted: int, percent: int) -> None:
+    def test_it_never_moves_away_from_the_wanted_count_nor_past_it(
+        self, current: int, wanted: int, percent: int
+    ) -> None:
         desired, _ = paced(wanted, current, replace(BAND, velocity=Velocity(up=percent, down=min(percent, 100))))
         assert min(current, wanted) <= desired <= max(current, wanted)
         assert desired != current or wanted == current or percent == 0
@@ -85,7 +87,7 @@ class TestCooldown:
 
 
 class TestSchedules:
-    def test_a_floor_raises_and_a_cap_lowers_what_is_wanted(self) -> None:
+    def test_a_floor_raises_and_a_cap_lowers_the_wanted_count(self) -> None:
         assert paced(5, 5, limits=ScheduleLimits(floor=20)) == (20, HeldBy.SCHEDULE)
         assert paced(50, 5, limits=ScheduleLimits(cap=8)) == (8, HeldBy.SCHEDULE)
         assert paced(6, 5, limits=ScheduleLimits(floor=3, cap=8)) == (6, None)
@@ -223,7 +225,7 @@ class TestZero:
         rule = replace(lunch(3), metrics=(queue("100"),))
         assert self.asleep(rule).desired == 3
 
-    def test_a_service_that_somebody_else_put_to_sleep_sleeps_on(self) -> None:
+    def test_a_service_scaled_to_zero_by_hand_stays_at_zero(self) -> None:
         rule = replace(lunch(3), metrics=(queue("100"),))
         assert self.asleep(rule, "50", minimum=1).desired == 0
 
@@ -246,7 +248,7 @@ class TestZero:
         _, decision = see(BAND, pods, usage(loads), current=0, bounds=Bounds(minimum=0, maximum=50))
         assert decision.error == "Deployment web is scaled to zero"
 
-    def test_a_source_that_fails_is_told_at_zero_and_the_fallback_wakes(self) -> None:
+    def test_a_failing_source_is_an_error_at_zero_and_the_fallback_wakes(self) -> None:
         rule = replace(policy(cpu("1200m"), queue("100")), fallback=Fallback(after=300, replicas=10))
         bounds, silent = (
             Bounds(minimum=0, maximum=50),

@@ -71,12 +71,12 @@ class TestReplacing:
             found = see(rule, [*pods, out("out")], samples, memory=first.memory, now=NOW + later)[1]
             assert found.desired == expected
 
-    def test_a_pod_that_starts_already_replaces_somebody(self) -> None:
+    def test_a_starting_pod_already_counts_as_a_replacement(self) -> None:
         # 4 at 1500m need 5; of 10, 4 are in and 4 start: 2 of the 6 out are nobody's yet.
         assert mixed(4, "1500m", *self.outs(2), *(fresh(f"new-{i}") for i in range(4))).desired == 10
         assert mixed(4, "1500m", *self.outs(6), *(fresh(f"new-{i}") for i in range(4)), current=10).desired == 10
 
-    def test_surge_pods_beyond_the_count_replace_nobody(self) -> None:
+    def test_surge_pods_beyond_the_count_replace_no_pod(self) -> None:
         # 8 serve, 4 are out, the count is 10: two of the four are surge.
         assert mixed(8, "1500m", *self.outs(4), current=10).desired == 12
 
@@ -86,7 +86,7 @@ class TestReplacing:
     def test_they_are_kept_on_the_way_down(self) -> None:
         assert mixed(6, "300m", *self.outs(4)).desired == 8
 
-    def test_a_young_doubt_reserves_its_place(self) -> None:
+    def test_a_pod_doubtful_for_a_short_time_reserves_its_place(self) -> None:
         rule = policy(registry=REGISTRY)
         pods, loads = same(4, "1500m")
         pods = [replace(p, ips=(f"10.0.0.{i}",)) for i, p in enumerate(pods)]
@@ -99,7 +99,7 @@ class TestReplacing:
         assert see(rule, everyone, usage(idle), listed=listed, memory=old)[1].desired == 11  # 5 + 3 out + 3 old doubts
 
 
-class TestYoungDoubt:
+class TestYoungDoubtfulPods:
     """Pods that came up just now and that a silent registry says nothing of."""
 
     RULE = policy(cpu("1200m", "400m"), registry=REGISTRY)
@@ -138,7 +138,7 @@ class TestYoungPods:
         assert mixed(5, "300m", ill("ill", ready_for=299.0)).held_by is HeldBy.MISSING
         assert mixed(5, "300m", ill("ill", ready_for=300.0)).desired == 3
 
-    def test_what_it_used_last_is_what_it_would_come_back_with(self) -> None:
+    def test_a_young_pod_is_filled_with_its_last_usage(self) -> None:
         last = {"cpu": LastSample(at=NOW - 100, value=nano("20"))}
         known = Memory(pods={"uid-ill": PodMemory()}, samples=last_samples({"uid-ill": last}))
         assert mixed(9, "300m", ill("ill", ready_for=100.0)).desired == 9
@@ -230,7 +230,7 @@ class TestBoundsAndModes:
         assert mixed(4, "800m", bounds=Bounds(minimum=1, maximum=2)).desired == 2
 
     @pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.PAUSED])
-    def test_a_policy_that_rests_says_hold_and_what_it_would_have_said(self, mode: Mode) -> None:
+    def test_a_resting_policy_holds_and_still_publishes_its_outcome(self, mode: Mode) -> None:
         decision = mixed(4, "1500m", rule=replace(BAND, mode=mode), bounds=Bounds(minimum=6, maximum=9))
         assert (decision.desired, decision.held_by, decision.verdict) == (4, HeldBy.MODE, Verdict.ABOVE)
         assert decision.outcome is not None
@@ -265,11 +265,11 @@ class TestHeldByDoubt:
         listed = roster(*(p.ips[0] for p in pods))
         return see(self.RULE, [*pods, *unknown], usage(loads), listed=listed, memory=memory)[1]
 
-    def test_a_hold_that_only_doubt_caused_says_so(self) -> None:
+    def test_a_hold_caused_only_by_doubt_is_held_by_doubt(self) -> None:
         decision = self.decide(["500m"] * 6, ["0"] * 4)
         assert (decision.desired, decision.held_by, decision.verdict) == (10, HeldBy.DOUBT, Verdict.INSIDE)
 
-    def test_doubt_that_changes_nothing_is_not_blamed(self) -> None:
+    def test_doubt_that_changes_nothing_is_not_named(self) -> None:
         decision = self.decide(["1300m"] * 4, ["1300m"] * 6)
         assert (decision.desired, decision.held_by) == (11, None)
         assert decision.outcome is not None
@@ -282,15 +282,15 @@ class TestHeldByDoubt:
         decision = self.decide(["300m"] * 3, [None, "0", "0", "0", "0"])
         assert (decision.desired, decision.held_by) == (8, HeldBy.DOUBT)
 
-    def test_where_nobody_surely_serves_nothing_shrinks(self) -> None:
+    def test_without_a_certainly_serving_pod_the_count_does_not_shrink(self) -> None:
         assert self.decide([], ["10m"] * 5).desired == 5
         assert self.decide([], ["1500m"] * 5).desired == 7
 
-    def test_where_nobody_has_a_sample_it_is_an_error(self) -> None:
+    def test_without_any_sample_there_is_an_error(self) -> None:
         decision = self.decide([], [None, None])
         assert decision.desired is None
 
-    def test_what_a_doubtful_pod_last_used_is_remembered(self) -> None:
+    def test_the_last_usage_of_a_doubtful_pod_is_remembered(self) -> None:
         last = {"cpu": LastSample(at=NOW - 100, value=nano("20"))}
         known = Memory(ever_in_roster=True, pods={"uid-who-0": PodMemory()}, samples=last_samples({"uid-who-0": last}))
         assert self.decide(["300m"] * 9, [None]).desired == 9  # all in: (9 · 300 + 1212)/10 = 391m
@@ -301,17 +301,17 @@ class TestConditions:
     def conditions(self, rule: object, pods: list[Pod], samples: Samples, **changes: object) -> dict[str, str]:
         return dict(see(rule, pods, samples, **changes)[0].conditions)  # type: ignore[arg-type]
 
-    def test_a_service_in_order_has_none(self) -> None:
+    def test_a_healthy_service_has_no_condition(self) -> None:
         pods, loads = same(3, "800m")
         assert self.conditions(BAND, pods, usage(loads)) == {}
 
-    def test_an_untrusted_registry_is_told(self) -> None:
+    def test_an_untrusted_registry_is_a_condition(self) -> None:
         pods, loads = same(3, "800m")
         found = self.conditions(policy(registry=REGISTRY), pods, usage(loads))
         assert set(found) == {"RegistryTrusted"}
         assert "nacos" in found["RegistryTrusted"]
 
-    def test_missing_samples_and_errors_are_told(self) -> None:
+    def test_missing_samples_and_errors_are_a_condition(self) -> None:
         pods, loads = same(3, "800m")
         assert self.conditions(BAND, [*pods, pod("gap")], usage(loads)) == {
             "InputsFresh": "metric cpu: 1 pod without a fresh sample"
@@ -319,7 +319,7 @@ class TestConditions:
         found = self.conditions(BAND, pods, Samples(ResourceSamples(error="503")))
         assert "503" in found["InputsFresh"]
 
-    def test_unready_pods_that_fill_the_count_are_told(self) -> None:
+    def test_unready_pods_that_fill_the_count_are_a_condition(self) -> None:
         pods, loads = same(4, "1500m")
         found = self.conditions(BAND, [*pods, ill("x"), ill("y")], usage(loads))
         assert found == {
@@ -327,14 +327,14 @@ class TestConditions:
         }
         assert self.conditions(BAND, [*pods, fresh("new"), ill("x")], usage(loads)) == {}
 
-    def test_newcomers_that_are_out_themselves_are_told(self) -> None:
+    def test_replacements_that_are_pulled_out_are_a_condition(self) -> None:
         memory = Memory(replacement=Replacement(first_step=NOW - 300))
         pods, loads = same(3, "800m")
         found = self.conditions(BAND, [*pods, out("a", age=100), out("b", age=100)], usage(loads), memory=memory)
         assert set(found) == {"ReplacementIneffective"}
 
 
-class TestAnswers:
+class TestDecisions:
     def test_the_counts_are_by_state(self) -> None:
         pods = [
             pod("a"),
@@ -398,7 +398,7 @@ class TestDistrust:
     def test_a_failure_of_half_a_minute_is_not_worth_a_word(self) -> None:
         assert self.distrust(roster("10.0.0.1", "10.0.0.2", at=NOW - 30, error="HTTP 500")) is None
 
-    def test_a_longer_failure_is_told_with_the_registrys_own_words(self) -> None:
+    def test_a_longer_failure_is_named_with_the_registrys_own_error(self) -> None:
         listed = roster("10.0.0.1", "10.0.0.2", at=NOW - 31, error="HTTP 403: ACL not found")
         assert self.distrust(listed) == (
             "registry nacos gave its last valid answer 31 s ago, which counts: HTTP 403: ACL not found"
@@ -408,7 +408,7 @@ class TestDistrust:
         assert self.distrust(roster("10.0.0.1", "10.0.0.2", at=NOW - 60)) is None
         assert "301 s ago" in (self.distrust(roster("10.0.0.1", "10.0.0.2", at=NOW - 301)) or "")
 
-    def test_why_there_was_never_an_answer_is_told(self) -> None:
+    def test_the_error_of_a_registry_that_never_answered_is_named(self) -> None:
         told = self.distrust(roster(valid=False, error="http://nacos:8848: no answer within 5 s")) or ""
         assert "has not given a valid answer" in told
         assert told.endswith(": http://nacos:8848: no answer within 5 s")

@@ -56,12 +56,12 @@ class TestDoubt:
 
     @given(scenarios(Kinds(kinds=OLD, replaces=(True,), multiples=(1, 3))))
     @settings(max_examples=100)
-    def test_old_doubt_neither_with_replacing(self, scenario: Scenario) -> None:
+    def test_old_doubt_with_replacing_never_changes_the_count(self, scenario: Scenario) -> None:
         assert scenario.desired() >= max(surest(scenario).values(), default=0)
 
     @given(scenarios(Kinds(kinds=DOUBTFUL, replaces=(False,), averages=(Average.TOTAL,))))
     @settings(max_examples=100)
-    def test_nor_with_watermarks_for_the_whole_service(self, scenario: Scenario) -> None:
+    def test_doubt_never_changes_the_count_with_watermarks_for_the_whole_service(self, scenario: Scenario) -> None:
         assert scenario.desired() >= max(surest(scenario).values(), default=0)
 
     @given(scenarios(Kinds(kinds=DOUBTFUL, replaces=(False,), totals=True)))
@@ -213,7 +213,7 @@ class TestBounds:
         assert decision.desired is None or bounds.minimum <= decision.desired <= bounds.maximum
 
     @given(scenarios(), st.sampled_from([Mode.OBSERVE, Mode.PAUSED]))
-    def test_a_policy_that_rests_asks_for_what_there_is(self, scenario: Scenario, mode: Mode) -> None:
+    def test_a_resting_policy_asks_for_the_current_count(self, scenario: Scenario, mode: Mode) -> None:
         resting = replace(scenario, rule=replace(scenario.rule, mode=mode), bounds=Bounds(minimum=1, maximum=2))
         assert resting.decided()[1].desired == scenario.current
 
@@ -273,10 +273,10 @@ def hpa(served: int, current: int, status: int, tolerance: float) -> int:
     return -(-served // 1000)
 
 
-class TestShape:
+class TestServedValue:
     @given(desired=st.integers(0, 5000), status=st.integers(0, 5000))
     @settings(max_examples=500)
-    def test_at_tolerance_0_the_hpa_sets_exactly_what_is_asked(self, desired: int, status: int) -> None:
+    def test_at_tolerance_0_the_hpa_sets_exactly_the_count(self, desired: int, status: int) -> None:
         assert hpa(served_value(desired, status), status, status, 0.0) == desired
 
     @pytest.mark.parametrize("tolerance", [0.1, 0.05, 0.2])
@@ -301,7 +301,7 @@ class TestShape:
         ]
 
 
-def test_scenarios_are_what_they_say() -> None:
+def test_made_up_services_have_their_states() -> None:
     """The made-up services show what they are made up to show."""
     every = Scenario(tuple(One(kind, 500) for kind in As), policy(registry=REGISTRY))
     assessment, _ = every.decided()

@@ -37,7 +37,7 @@ def oracle(text: str) -> Fraction:
 
 
 @given(quantities)
-def test_what_the_kubernetes_package_reads_is_read_the_same(text: str) -> None:
+def test_quantities_are_parsed_as_by_the_kubernetes_client(text: str) -> None:
     try:
         value = parse_quantity(text)
     except QuantityError:
@@ -94,7 +94,7 @@ def test_every_form_of_the_grammar_is_read(text: str, value: Fraction | int) -> 
         *("1" * 65, "-1e400"),
     ],
 )
-def test_what_is_no_usable_quantity_is_refused_with_the_text_in_the_sentence(text: str) -> None:
+def test_an_unusable_quantity_is_refused_and_named(text: str) -> None:
     with pytest.raises(QuantityError) as refused:
         parse_quantity(text)
     assert repr(text[:64]) in str(refused.value)
@@ -117,7 +117,7 @@ def test_milli_units_survive_being_written_and_read(milli: int) -> None:
 
 
 @given(st.integers(0, LARGEST))
-def test_what_is_written_is_canonical(nano: int) -> None:
+def test_written_quantities_are_canonical(nano: int) -> None:
     text = nano_text(nano)
     digits = text.rstrip("numkMGTPE")
     assert "." not in text
@@ -147,7 +147,7 @@ def test_nano_units_are_written_with_the_largest_suffix_and_rounded_down(nano: F
 
 
 @given(st.fractions(0, 10**9))
-def test_what_is_finer_than_a_nano_unit_is_rounded_up_when_read(value: Fraction) -> None:
+def test_fractions_of_a_nano_unit_are_rounded_up(value: Fraction) -> None:
     nano = to_nano(value)
     assert Fraction(nano - 1, NANO) < value <= Fraction(nano, NANO)
 

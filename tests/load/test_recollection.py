@@ -86,7 +86,7 @@ class TestRosters:
         assert hear(memory, "10.0.0.2", at=NOW - 1) == memory
         assert hear(ahead, "10.0.0.1", "10.0.0.2", at=NOW + 3600) == ahead
 
-    def test_an_invalid_roster_and_none_at_all_count_for_nothing(self) -> None:
+    def test_an_invalid_or_missing_roster_changes_nothing(self) -> None:
         memory = hear(Memory(), "10.0.0.1", at=NOW - 20)
         assert hear(memory, at=NOW - 10, valid=False, registry_total=0, reconnected_at=NOW) is memory
         assert after_roster(memory, REGISTERED, PODS, None, NOW) is memory
@@ -116,7 +116,7 @@ class TestRosters:
         assert memory.hold_until == (NOW + 90 if held else None)
         assert memory.roster_total == after
 
-    def test_a_total_that_is_not_told_is_not_a_loss(self) -> None:
+    def test_an_unknown_registry_total_is_not_a_loss(self) -> None:
         memory = hear(Memory(), "10.0.0.1", at=NOW - 20, registry_total=1000)
         memory = hear(memory, "10.0.0.1", at=NOW - 10)
         assert (memory.hold_until, memory.roster_total) == (None, 1000)
@@ -157,20 +157,20 @@ class TestScale:
         assert (memory.last_replicas, memory.last_scale) == (4, NOW + 5)
         assert after_scale(memory, scale(4), NOW + 9).last_scale == NOW + 5
 
-    def test_what_the_hpa_says_of_its_last_scaling_counts_where_it_is_later(self) -> None:
+    def test_the_hpas_last_scale_time_counts_if_it_is_later(self) -> None:
         told = replace(BOUNDS, last_scale=NOW - 30)
         assert last_scaled(Memory(), told, NOW) == NOW - 30
         assert last_scaled(Memory(last_scale=NOW - 10), told, NOW) == NOW - 10
         assert last_scaled(Memory(last_scale=NOW - 60), told, NOW) == NOW - 30
         assert last_scaled(Memory(), BOUNDS, NOW) is None
 
-    def test_a_scaling_in_the_future_counts_as_now_at_each_look_and_is_forgotten_once_corrected(self) -> None:
+    def test_a_scaling_in_the_future_counts_as_now_until_it_is_corrected(self) -> None:
         ahead = replace(BOUNDS, last_scale=NOW + 10**9)
         assert last_scaled(Memory(), ahead, NOW) == NOW
         first, _ = see(policy(), PODS, usage({"a": "1", "b": "1"}), bounds=ahead)
         assert last_scaled(first.memory, replace(BOUNDS, last_scale=NOW - 500), NOW + 1) == NOW - 500
 
-    def test_a_remembered_time_in_the_future_ends_with_the_next_look(self) -> None:
+    def test_a_remembered_time_in_the_future_is_now_at_the_next_assessment(self) -> None:
         wrong = Memory(last_replicas=2, last_scale=NOW + 10**9, hold_until=NOW + 10**9)
         then, _ = see(policy(), PODS, usage({"a": "1", "b": "1"}), memory=wrong)
         assert (then.memory.last_scale, then.memory.hold_until) == (NOW, NOW + 90)
@@ -225,9 +225,7 @@ class TestReplacing:
         )
 
     @pytest.mark.parametrize(("replaced", "desired"), [(0, 9), (1, 4), (1, 3), (1, None)])
-    def test_nothing_is_noted_where_it_does_not_ask_for_more_or_for_nobodys_sake(
-        self, replaced: int, desired: int | None
-    ) -> None:
+    def test_nothing_is_noted_without_a_request_to_replace_pods(self, replaced: int, desired: int | None) -> None:
         assert after_replacement_request(Memory(), 4, replaced, desired, NOW).replacement == Replacement()
 
     def test_a_count_above_the_noted_one_is_a_replacing_step_dated_at_the_note(self) -> None:
@@ -289,7 +287,7 @@ class TestErrors:
         assert see(policy(queue("85")), pods, total("3"))[0].memory.error_since is None
 
 
-def test_a_request_does_not_change_what_is_remembered() -> None:
+def test_a_request_does_not_change_the_memory() -> None:
     pods, loads = same(3, "1600m")
     assessment, decision = see(policy(), [*pods, out("out")], usage(loads))
     again, _ = see(policy(), [*pods, out("out")], usage(loads), memory=assessment.memory)

@@ -88,7 +88,7 @@ def test_where_the_clocks_are_put_back_the_start_comes_once() -> None:
 
 
 @pytest.mark.parametrize("minutes", [1, 5, 30])
-def test_where_the_clocks_are_put_back_what_comes_every_few_minutes_goes_on(minutes: int) -> None:
+def test_frequent_schedules_go_on_when_clocks_are_put_back(minutes: int) -> None:
     always = schedule(f"*/{minutes} * * * *", hours=minutes / 60, zone=BERLIN)
     first = at("2026-10-25T01:00:00", BERLIN)
     assert [second for second in range(0, 4 * 3600, 31) if floor(first + second, always) is None] == []
@@ -115,14 +115,14 @@ def test_every_moment_is_in_an_hourly_window_of_an_hour(second: int, part: float
 
 
 @given(st.integers(0, 2_000_000_000))
-def test_what_is_known_beforehand_is_what_is_found_then(second: int) -> None:
+def test_the_next_window_known_before_is_the_one_that_opens(second: int) -> None:
     half = schedule("*/30 * * * *", hours=0.2, zone=BERLIN)
     known = schedule_windows([half], second)
     for later in range(0, 1800, 97):
         assert limits_at(known, second + later) == limits_at(schedule_windows([half], second + later), second + later)
 
 
-def test_epoch_seconds_are_what_comes_out() -> None:
+def test_windows_are_in_epoch_seconds() -> None:
     [window] = schedule_windows(
         [schedule("0 0 1 1 *", zone=ZoneInfo("UTC"))], datetime(2026, 1, 1, tzinfo=UTC).timestamp()
     )[:1]

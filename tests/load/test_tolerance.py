@@ -45,7 +45,7 @@ counts = st.integers(1, 400)
 
 
 @given(wanted=counts, current=counts, status=st.integers(0, 500), up=tolerances, down=tolerances, lowest=counts)
-def test_the_hpa_sets_what_is_decided_or_keeps_what_there_is(
+def test_the_hpa_sets_the_decided_count_or_keeps_the_current_one(
     wanted: int, current: int, status: int, up: Fraction, down: Fraction, lowest: int
 ) -> None:
     bounds = Bounds(minimum=min(lowest, current, wanted), maximum=400, tolerance=HpaTolerance(up, down))
@@ -60,7 +60,9 @@ def test_the_hpa_sets_what_is_decided_or_keeps_what_there_is(
 
 
 @given(wanted=counts, current=counts, up=tolerances, down=tolerances)
-def test_only_what_no_value_can_reach_is_swallowed(wanted: int, current: int, up: Fraction, down: Fraction) -> None:
+def test_only_counts_that_no_value_can_reach_are_swallowed(
+    wanted: int, current: int, up: Fraction, down: Fraction
+) -> None:
     bounds = Bounds(minimum=1, maximum=400, tolerance=HpaTolerance(up, down))
     at = scale(current)
     # A value between two whole ones says the same to the HPA, but may lie on another side of its tolerance.
@@ -104,7 +106,7 @@ def test_each_direction_has_a_tolerance_of_its_own() -> None:
     assert (settled(21, 20, bounds=only_up), settled(19, 20, bounds=only_up)) == (20, 19)
 
 
-def test_a_swallowed_step_is_held_and_told() -> None:
+def test_a_swallowed_step_is_held_and_explained() -> None:
     found = decision(20, "1230m")
     assert (found.desired, found.held_by, found.swallowed, found.served) == (20, HeldBy.HPA_TOLERANCE, 1, 20_000)
     pods, loads = same(20, "1230m")
@@ -142,7 +144,7 @@ def test_a_great_step_is_made_in_the_middle_of_a_rollout() -> None:
 @pytest.mark.parametrize(
     ("wanted", "status", "set_to"), [(0, 11, 0), (1, 0, 1), (20, 0, 20), (20, 21, 0), (20, 20, 20)]
 )
-def test_from_zero_too_the_hpa_sets_what_is_decided(wanted: int, status: int, set_to: int) -> None:
+def test_from_zero_too_the_hpa_sets_the_decided_count(wanted: int, status: int, set_to: int) -> None:
     bounds = replace(COARSE, minimum=0)
     assert settled(wanted, 0, status, bounds) == set_to
     assert stock_hpa(served_value(set_to, status), scale(0, status), bounds, 0.1, 0.1) == set_to

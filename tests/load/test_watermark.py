@@ -79,7 +79,7 @@ class TestBands:
         assert (found.verdict is Verdict.BELOW) == (each < low * (1 - Fraction(tolerance)))
 
     @given(n=st.integers(1, 2000), each=st.integers(1, 10**12))
-    def test_what_is_needed_carries_the_load_at_high_and_no_more_than_low_allows(self, n: int, each: int) -> None:
+    def test_the_needed_count_carries_the_load_at_high_and_is_no_more_than_low_allows(self, n: int, each: int) -> None:
         found = recommend(Totals(usage=n * each, n=n, weight=n), band())
         high, low = nano("1200m"), nano("400m")
         if found.verdict is Verdict.ABOVE:
@@ -98,7 +98,7 @@ class TestBands:
         assert recommend(third, band("85", None)).needed == 20
 
 
-class TestRecounts:
+class TestGaps:
     def test_pods_without_a_sample_count_as_idle_on_the_way_up(self) -> None:
         assert recommend(totals(4, "1500m", missing=1), band()) == Recommendation(Verdict.ABOVE, held=HeldBy.MISSING)
         assert recommend(totals(4, "1600m", missing=1), band()).needed == math.ceil(6400 / 1200)
@@ -116,7 +116,7 @@ class TestRecounts:
         assert recommend(totals(20, "300m", young=1), band()).needed == 18
         assert recommend(totals(4, "1500m", young=40), band()).needed == 5
 
-    def test_what_was_last_used_fills_more_than_high(self) -> None:
+    def test_a_last_usage_above_high_fills_the_gap(self) -> None:
         assert recommend(totals(9, "300m", missing=1), band()).needed == 9
         assert recommend(totals(9, "300m", missing=1, fill="20000m"), band()).held is HeldBy.MISSING
 
@@ -252,7 +252,7 @@ class TestMultiples:
         rule = policy(cpu("1200m", "400m"), multiple_of=of, **changes)  # type: ignore[arg-type]
         return see(rule, pods, usage(loads), current=current)[1].desired
 
-    def test_a_proposal_is_rounded_up_after_what_is_replaced_or_kept(self) -> None:
+    def test_a_proposal_is_rounded_up_after_replaced_and_kept_pods(self) -> None:
         assert self.desired(4, "1500m", 4) == 8  # 5
         assert self.desired(4, "1500m", 4, outs=3) == 8  # 5 + 3
         assert self.desired(4, "1500m", 4, outs=4) == 12  # 5 + 4
