@@ -20,7 +20,7 @@ from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples,
 from adapter.load.spec import Bounds, Capacity, Fallback, Metric, Mode, Policy, Query, Resource
 from adapter.snapshot import PolicyView
 from tests.companion.kit import HEARD, KEY
-from tests.load.world import NOW, REGISTRY, TARGET, cpu, pod, policy, scale, see
+from tests.load.world import NOW, REGISTRY, TARGET, assess_and_decide, cpu, pod, policy, scale
 
 CLAUSE = 6
 """So many words in a row are a clause: shorter runs, as `a fresh sample`, may belong to two facts."""
@@ -136,7 +136,7 @@ def situations() -> Iterator[Context]:
 def _situation(rule: Policy, pods: list[Pod], samples: Samples, roster: Roster | None, current: int) -> Context:
     bounds = Bounds(minimum=0, maximum=100)
     memory = Memory(error_since=NOW - 600)
-    assessment, decision = see(
+    assessment, decision = assess_and_decide(
         rule, pods, samples, current=current, bounds=bounds, listed=roster if rule.registry else None, memory=memory
     )
     view = PolicyView(policy=rule, target=TARGET, scale=scale(current), bounds=bounds, assessment=assessment)

@@ -14,14 +14,14 @@ from tests.load.world import NOW, REGISTRY, pod, policy, roster
 REGISTERED = policy(registry=REGISTRY)
 
 
-def see(
+def classify_with(
     rule: Policy, pods: list[Pod], listed: Roster | None = None, memory: Memory | None = None, now: float = NOW
 ) -> dict[str, Classification]:
     """The states once this roster counted."""
     return classify(rule, pods, after_roster(memory or Memory(), rule, pods, listed, now), now)
 
 
-def troubled(shop: "Registering", after: float = 0.0) -> str:
+def registry_problem_after(shop: "Registering", after: float = 0.0) -> str:
     """What is wrong with the registry by then."""
     return registry_problem(shop.rule, shop.memory, shop.now + after)
 
@@ -68,5 +68,5 @@ def service(count: int = 10, rule: Policy = REGISTERED) -> Registering:
     return made
 
 
-def those(found: dict[str, PodState], wanted: PodState) -> list[str]:
+def names_in_state(found: dict[str, PodState], wanted: PodState) -> list[str]:
     return sorted(name for name, classification in found.items() if classification is wanted)

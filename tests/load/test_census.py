@@ -21,7 +21,7 @@ from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples,
 from adapter.load.scenarios import AwayPods, scenarios_of
 from adapter.load.spec import Average, Bounds, Capacity, Converge, Metric, Policy, Query, Resource
 from adapter.load.totals import DoubtfulPod, Totals
-from tests.load.world import NOW, REGISTRY, cpu, nano, pod, policy, roster, scale, see
+from tests.load.world import NOW, REGISTRY, assess_and_decide, cpu, nano, pod, policy, roster, scale
 
 OF_LIMIT = Resource(name="cpu", of=Capacity.LIMIT)
 RPS = Metric(name="rps", query=Query(name="rps"), high=Fraction(nano(9)), low=Fraction(nano(3)))
@@ -51,7 +51,7 @@ class Service:
 
     def look(self, memory: Memory) -> Assessment:
         current = max(1, len(self.pods))
-        return see(
+        return assess_and_decide(
             self.rule, self.pods, self.samples, current=current, listed=self.roster, memory=memory, now=self.now
         )[0]
 

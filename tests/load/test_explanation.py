@@ -9,7 +9,21 @@ from adapter.load.memory import Memory
 from adapter.load.pods import Pod
 from adapter.load.samples import ResourceSamples, Samples
 from adapter.load.spec import Average, Bounds, Cooldown, Fallback, Mode, Policy, Schedule, Velocity
-from tests.load.world import BOUNDS, NOW, REGISTRY, cpu, out, pod, policy, queue, roster, same, see, total, usage
+from tests.load.world import (
+    BOUNDS,
+    NOW,
+    REGISTRY,
+    assess_and_decide,
+    cpu,
+    out,
+    pod,
+    policy,
+    queue,
+    roster,
+    same,
+    total,
+    usage,
+)
 
 BAND = policy(cpu("1200m", "400m"))
 
@@ -18,7 +32,7 @@ def told(
     rule: Policy, pods: list[Pod], samples: Samples, bounds: Bounds = BOUNDS, **changes: object
 ) -> tuple[str, str, Decision]:
     """The sentences in one text, the headline, and the decision."""
-    assessment, decision = see(rule, pods, samples, bounds=bounds, **changes)  # type: ignore[arg-type]
+    assessment, decision = assess_and_decide(rule, pods, samples, bounds=bounds, **changes)  # type: ignore[arg-type]
     return "\n".join(explain(assessment, decision, bounds, NOW)), headline(assessment, decision), decision
 
 
@@ -120,9 +134,9 @@ def test_waking_from_zero_is_explained() -> None:
 
 def test_a_value_is_shown_in_milli_units_unless_it_is_small() -> None:
     pods, loads = same(7, "1142857142n")
-    found = explain(*see(policy(cpu("1200m")), pods, usage(loads)), BOUNDS, NOW)
+    found = explain(*assess_and_decide(policy(cpu("1200m")), pods, usage(loads)), BOUNDS, NOW)
     assert any("use 1142m on average" in sentence for sentence in found)
-    small = explain(*see(policy(cpu("100u")), pods, usage(dict.fromkeys(loads, "57u"))), BOUNDS, NOW)
+    small = explain(*assess_and_decide(policy(cpu("100u")), pods, usage(dict.fromkeys(loads, "57u"))), BOUNDS, NOW)
     assert any("use 57u on average" in sentence for sentence in small)
 
 

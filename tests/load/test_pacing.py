@@ -14,7 +14,7 @@ from adapter.load.pipeline import decide
 from adapter.load.samples import QuerySamples, ResourceSamples, Samples
 from adapter.load.schedule import ScheduleLimits
 from adapter.load.spec import Bounds, Cooldown, Fallback, Mode, Policy, Schedule, Velocity
-from tests.load.world import BOUNDS, NOW, cpu, out, pod, policy, queue, same, scale, see, total, usage
+from tests.load.world import BOUNDS, NOW, assess_and_decide, cpu, out, pod, policy, queue, same, scale, total, usage
 
 BAND = policy(cpu("1200m", "400m"))
 NO_LIMITS = ScheduleLimits()
@@ -114,13 +114,13 @@ def lunch(low: int | None = 20, high: int | None = None) -> Policy:
 
 def decided(rule: Policy, load: str = "800m", pods: int = 5, **changes: object) -> Decision:
     made, loads = same(pods, load)
-    _, decision = see(rule, made, usage(loads), **changes)  # type: ignore[arg-type]
+    _, decision = assess_and_decide(rule, made, usage(loads), **changes)  # type: ignore[arg-type]
     return decision
 
 
 def without_metrics(rule: Policy, **changes: object) -> Decision:
     made, _ = same(5, "1")
-    _, decision = see(rule, made, Samples(ResourceSamples(error="metrics.k8s.io: 503")), **changes)  # type: ignore[arg-type]
+    _, decision = assess_and_decide(rule, made, Samples(ResourceSamples(error="metrics.k8s.io: 503")), **changes)  # type: ignore[arg-type]
     return decision
 
 
@@ -153,7 +153,7 @@ class TestDecisions:
     def test_a_scaling_since_the_assessment_counts_for_the_cooldown(self) -> None:
         rule = replace(BAND, cooldown=Cooldown(down=60))
         made, loads = same(5, "200m")
-        assessment, before = see(rule, made, usage(loads))
+        assessment, before = assess_and_decide(rule, made, usage(loads))
         assert before.desired == 2
         seen = decide(assessment, scale(7), BOUNDS, NOW + 5)
         assert (seen.desired, seen.held_by) == (7, HeldBy.COOLDOWN)
@@ -172,7 +172,7 @@ class TestDecisions:
 
     def test_pods_that_are_out_are_no_reason_to_be_slower(self) -> None:
         pods, loads = same(5, "1500m")
-        _, decision = see(up(20), [*pods, *(out(f"out-{n}") for n in range(5))], usage(loads))
+        _, decision = assess_and_decide(up(20), [*pods, *(out(f"out-{n}") for n in range(5))], usage(loads))
         assert decision.desired == 12
 
 
@@ -197,7 +197,7 @@ class TestErrors:
     def test_one_metric_with_an_answer_is_enough_to_do_without_the_fallback(self) -> None:
         rule = replace(policy(cpu("1200m", "400m"), queue("100")), fallback=Fallback(after=0, replicas=10))
         made, loads = same(5, "100m")
-        _, decision = see(rule, made, usage(loads), memory=Memory(error_since=NOW - 3000))
+        _, decision = assess_and_decide(rule, made, usage(loads), memory=Memory(error_since=NOW - 3000))
         assert (decision.desired, decision.held_by) == (5, HeldBy.METRIC_ERROR)
 
     def test_the_fallback_never_lowers(self) -> None:
@@ -218,7 +218,7 @@ class TestErrors:
 
 class TestZero:
     def asleep(self, rule: Policy, load: str = "0", minimum: int = 0) -> Decision:
-        _, decision = see(rule, [], total(load), current=0, bounds=Bounds(minimum=minimum, maximum=50))
+        _, decision = assess_and_decide(rule, [], total(load), current=0, bounds=Bounds(minimum=minimum, maximum=50))
         return decision
 
     def test_a_floor_wakes_a_service_that_may_sleep(self) -> None:
@@ -231,21 +231,25 @@ class TestZero:
 
     def test_the_fallback_wakes_no_service_whose_metrics_need_pods(self) -> None:
         rule = replace(BAND, fallback=Fallback(after=300, replicas=10))
-        asleep, _ = see(rule, [], usage({}), current=0, bounds=Bounds(minimum=0, maximum=50))
-        later = see(rule, [], usage({}), current=0, bounds=Bounds(maximum=50), memory=asleep.memory, now=NOW + 400)[0]
-        _, awake = see(rule, [pod("new", ready=False, age=5)], usage({}), memory=later.memory, now=NOW + 401)
+        asleep, _ = assess_and_decide(rule, [], usage({}), current=0, bounds=Bounds(minimum=0, maximum=50))
+        later = assess_and_decide(
+            rule, [], usage({}), current=0, bounds=Bounds(maximum=50), memory=asleep.memory, now=NOW + 400
+        )[0]
+        _, awake = assess_and_decide(
+            rule, [pod("new", ready=False, age=5)], usage({}), memory=later.memory, now=NOW + 401
+        )
         assert (awake.desired, later.memory.error_since) == (None, None)
 
     def test_the_fallback_wakes_a_service_whose_total_is_lost(self) -> None:
         rule = replace(policy(cpu("1200m"), queue("100")), fallback=Fallback(after=300, replicas=10))
         bounds, lost = Bounds(minimum=0, maximum=50), total("5", at=NOW - 500)
-        assessment, before = see(rule, [], lost, current=0, bounds=bounds)
+        assessment, before = assess_and_decide(rule, [], lost, current=0, bounds=bounds)
         assert before.desired is None
         assert decide(assessment, scale(0), bounds, NOW + 300).desired == 10
 
     def test_pods_that_are_left_at_zero_are_no_answer(self) -> None:
         pods, loads = same(2, "800m")
-        _, decision = see(BAND, pods, usage(loads), current=0, bounds=Bounds(minimum=0, maximum=50))
+        _, decision = assess_and_decide(BAND, pods, usage(loads), current=0, bounds=Bounds(minimum=0, maximum=50))
         assert decision.error == "Deployment web is scaled to zero"
 
     def test_a_failing_source_is_an_error_at_zero_and_the_fallback_wakes(self) -> None:
@@ -254,7 +258,7 @@ class TestZero:
             Bounds(minimum=0, maximum=50),
             Samples(queries={"queue": QuerySamples(error="connection refused")}),
         )
-        assessment, before = see(rule, [], silent, current=0, bounds=bounds)
+        assessment, before = assess_and_decide(rule, [], silent, current=0, bounds=bounds)
         assert before.error == "Deployment web is scaled to zero; query queue: connection refused"
         assert decide(assessment, scale(0), bounds, NOW + 300).desired == 10
 
@@ -262,7 +266,7 @@ class TestZero:
         rule = replace(policy(queue("100")), fallback=Fallback(after=60, replicas=10))
         bounds = Bounds(minimum=0, maximum=50)
         for left in (pod("new", ready=False, age=5), pod("old", deleting=True)):
-            assessment, decision = see(rule, [left], total("5"), current=0, bounds=bounds)
+            assessment, decision = assess_and_decide(rule, [left], total("5"), current=0, bounds=bounds)
             assert (decision.desired, assessment.memory.error_since) == (1, None)
 
     def test_the_first_pod_comes_at_any_velocity_but_zero(self) -> None:

@@ -16,6 +16,7 @@ from tests.load.world import (
     BOUNDS,
     NOW,
     REGISTRY,
+    assess_and_decide,
     cpu,
     last_samples,
     nano,
@@ -26,7 +27,6 @@ from tests.load.world import (
     roster,
     same,
     scale,
-    see,
     total,
     usage,
 )
@@ -45,7 +45,7 @@ def fresh(name: str, age: float = 60.0) -> Pod:
 def mixed(count: int, load: str, *others: Pod, rule: object = BAND, **changes: object) -> Decision:
     """The decision on so many serving pods of the same load, and others."""
     pods, loads = same(count, load)
-    return see(rule, [*pods, *others], usage(loads), **changes)[1]  # type: ignore[arg-type]
+    return assess_and_decide(rule, [*pods, *others], usage(loads), **changes)[1]  # type: ignore[arg-type]
 
 
 class TestReplacing:
@@ -64,11 +64,11 @@ class TestReplacing:
     def test_not_before_they_are_out_for_so_long(self) -> None:
         rule = policy(replace_after=60.0)
         pods, loads = same(4, "1500m")
-        first, decision = see(rule, [*pods, out("out")], usage(loads))
+        first, decision = assess_and_decide(rule, [*pods, out("out")], usage(loads))
         assert decision.desired == 5
         for later, expected in ((59.0, 5), (60.0, 6)):
             samples = usage(loads, at=NOW + 50)
-            found = see(rule, [*pods, out("out")], samples, memory=first.memory, now=NOW + later)[1]
+            found = assess_and_decide(rule, [*pods, out("out")], samples, memory=first.memory, now=NOW + later)[1]
             assert found.desired == expected
 
     def test_a_starting_pod_already_counts_as_a_replacement(self) -> None:
@@ -94,9 +94,13 @@ class TestReplacing:
         listed = roster(*(f"10.0.0.{i}" for i in range(4)))
         idle = loads | dict.fromkeys((p.name for p in unknown), "0")
         everyone = [*pods, *unknown, *self.outs(3)]
-        assert see(rule, everyone, usage(idle), listed=listed)[1].desired == 10  # 5 + 3 out; 3 doubts stand for them
+        assert (
+            assess_and_decide(rule, everyone, usage(idle), listed=listed)[1].desired == 10
+        )  # 5 + 3 out; 3 doubts stand for them
         old = Memory(ever_in_roster=True, pods={p.uid: PodMemory(doubt_since=NOW - 300) for p in unknown})
-        assert see(rule, everyone, usage(idle), listed=listed, memory=old)[1].desired == 11  # 5 + 3 out + 3 old doubts
+        assert (
+            assess_and_decide(rule, everyone, usage(idle), listed=listed, memory=old)[1].desired == 11
+        )  # 5 + 3 out + 3 old doubts
 
 
 class TestYoungDoubtfulPods:
@@ -112,7 +116,7 @@ class TestYoungDoubtfulPods:
         memory = Memory(ever_in_roster=True, pods={one.uid: known for one in new})
         listed = roster(*(f"10.0.0.{i}" for i in range(10)), at=NOW - ready_for - 10)
         loads = {**dict.fromkeys((p.name for p in old), "100m"), **dict.fromkeys((p.name for p in new), load)}
-        return see(self.RULE, [*old, *new], usage(loads), listed=listed, memory=memory)[1]
+        return assess_and_decide(self.RULE, [*old, *new], usage(loads), listed=listed, memory=memory)[1]
 
     @pytest.mark.parametrize("load", ["100m", None])
     def test_they_fill_on_the_way_down_as_starting_pods_do(self, load: str | None) -> None:
@@ -129,7 +133,9 @@ class TestYoungDoubtfulPods:
         listed = roster(*(f"10.0.0.{i}" for i in range(10)), at=NOW - 50)
         rule = replace(self.RULE, metrics=(queue("1200m", "400m"),))
         # All in: 3900m/15 → ⌊3900/400⌋ = 9, all out: inside.
-        decision = see(rule, [*old, *new], total("3900m"), listed=listed, memory=Memory(ever_in_roster=True))[1]
+        decision = assess_and_decide(
+            rule, [*old, *new], total("3900m"), listed=listed, memory=Memory(ever_in_roster=True)
+        )[1]
         assert decision.desired == 15
 
 
@@ -183,7 +189,7 @@ class TestSeveralMetrics:
             for name, one in used.items()
         }
         samples = Samples(ResourceSamples(pods=both, fetched_at=NOW - 10))
-        return see(policy(self.CPU, self.MEMORY, *more), pods, samples, current=current)[1]  # type: ignore[arg-type]
+        return assess_and_decide(policy(self.CPU, self.MEMORY, *more), pods, samples, current=current)[1]  # type: ignore[arg-type]
 
     @pytest.mark.parametrize(
         ("cpu_load", "memory_load", "expected", "winner"),
@@ -211,7 +217,7 @@ class TestSeveralMetrics:
         assert (decision.desired, decision.held_by) == (5, None)
 
     def test_where_all_are_in_error_nothing_is_decided_and_each_is_named(self) -> None:
-        _, decision = see(policy(self.CPU, self.LOST), [pod()], Samples())
+        _, decision = assess_and_decide(policy(self.CPU, self.LOST), [pod()], Samples())
         assert decision.desired is None
         assert decision.error is not None
         assert "metric cpu: metrics.k8s.io has not answered yet; query lost:" in decision.error
@@ -238,18 +244,18 @@ class TestBoundsAndModes:
 
     @pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.PAUSED])
     def test_a_policy_that_rests_is_never_in_error(self, mode: Mode) -> None:
-        _, decision = see(replace(BAND, mode=mode), [pod()], Samples())
+        _, decision = assess_and_decide(replace(BAND, mode=mode), [pod()], Samples())
         assert (decision.desired, decision.error) == (1, None)
 
     def test_each_request_decides_on_the_count_of_its_moment(self) -> None:
         pods, loads = same(4, "1500m")
-        assessment, _ = see(BAND, pods, usage(loads))
+        assessment, _ = assess_and_decide(BAND, pods, usage(loads))
         assert [decide(assessment, scale(n), BOUNDS, NOW).desired for n in (1, 4, 5, 6, 9)] == [5, 5, 5, 6, 9]
         assert [decide(assessment, scale(n), BOUNDS, NOW).current for n in (1, 9)] == [1, 9]
 
     def test_the_value_served_is_shaped_by_the_count_that_exists(self) -> None:
         pods, loads = same(4, "100m")
-        assessment, _ = see(BAND, pods, usage(loads))
+        assessment, _ = assess_and_decide(BAND, pods, usage(loads))
         assert decide(assessment, scale(4), BOUNDS, NOW).served == 1
         assert decide(assessment, scale(4, 0), BOUNDS, NOW).served == 1000
 
@@ -263,7 +269,7 @@ class TestHeldByDoubt:
         loads: dict[str, str | int | None] = {p.name: load for p, load in zip(pods, sure, strict=True)}
         loads |= {p.name: load for p, load in zip(unknown, doubt, strict=True)}
         listed = roster(*(p.ips[0] for p in pods))
-        return see(self.RULE, [*pods, *unknown], usage(loads), listed=listed, memory=memory)[1]
+        return assess_and_decide(self.RULE, [*pods, *unknown], usage(loads), listed=listed, memory=memory)[1]
 
     def test_a_hold_caused_only_by_doubt_is_held_by_doubt(self) -> None:
         decision = self.decide(["500m"] * 6, ["0"] * 4)
@@ -299,7 +305,7 @@ class TestHeldByDoubt:
 
 class TestConditions:
     def conditions(self, rule: object, pods: list[Pod], samples: Samples, **changes: object) -> dict[str, str]:
-        return dict(see(rule, pods, samples, **changes)[0].conditions)  # type: ignore[arg-type]
+        return dict(assess_and_decide(rule, pods, samples, **changes)[0].conditions)  # type: ignore[arg-type]
 
     def test_a_healthy_service_has_no_condition(self) -> None:
         pods, loads = same(3, "800m")
@@ -344,7 +350,7 @@ class TestDecisions:
             pod("e", deleting=True),
             pod("f", phase="Failed", ready=False),
         ]
-        assessment, _ = see(BAND, pods, usage({"a": "1"}))
+        assessment, _ = assess_and_decide(BAND, pods, usage({"a": "1"}))
         assert dict(assessment.counts) == {
             PodState.SERVING: 1,
             PodState.PULLED_OUT: 1,
@@ -357,15 +363,15 @@ class TestDecisions:
     def test_the_same_inputs_give_the_same_answer_in_any_order(self) -> None:
         pods = [pod("a"), out("b"), fresh("c"), ill("d"), pod("e")]
         loads: dict[str, str | int | None] = {"a": "1500m", "e": "1300m", "b": "0"}
-        one, first = see(BAND, pods, usage(loads))
-        two, second = see(BAND, pods[::-1], usage(dict(reversed(loads.items()))))
+        one, first = assess_and_decide(BAND, pods, usage(loads))
+        two, second = assess_and_decide(BAND, pods[::-1], usage(dict(reversed(loads.items()))))
         assert first.desired == second.desired
         assert first.outcome == second.outcome
         assert one.memory == two.memory
         assert one.counts == two.counts
 
     def test_a_metric_is_found_by_its_name(self) -> None:
-        assessment, _ = see(policy(cpu(), queue("85")), [pod()], total("3"))
+        assessment, _ = assess_and_decide(policy(cpu(), queue("85")), [pod()], total("3"))
         found = assessment.metric("queue")
         assert found is not None
         assert found.usage == Fraction(nano("3"))
@@ -373,14 +379,16 @@ class TestDecisions:
         assert assessment.sampled_at == NOW - 10
 
     def test_a_target_that_is_not_known_is_named_by_its_hpa(self) -> None:
-        _, decision = see(BAND, [], usage({}), current=1, target=None)
+        _, decision = assess_and_decide(BAND, [], usage({}), current=1, target=None)
         assert decision.error == "no pods of web exist"
 
     def test_pulled_out_defaults_are_the_specified_ones(self) -> None:
         assert PulledOut() == PulledOut(replace=True, replace_after=60.0, max_percent=50)
 
     def test_a_query_that_was_never_answered_is_not_a_service_total(self) -> None:
-        _, decision = see(policy(queue("85")), [pod()], Samples(queries={"queue": QuerySamples(error="timeout")}))
+        _, decision = assess_and_decide(
+            policy(queue("85")), [pod()], Samples(queries={"queue": QuerySamples(error="timeout")})
+        )
         assert decision.desired is None
         assert "timeout" in (decision.error or "")
 
@@ -389,7 +397,7 @@ class TestDistrust:
     def distrust(self, listed: Roster | None, pods: list[Pod] | None = None) -> str | None:
         """The condition RegistryTrusted of two registered pods, None where there is none."""
         pods = [pod("a", ip="10.0.0.1"), pod("b", ip="10.0.0.2")] if pods is None else pods
-        found, _ = see(policy(registry=REGISTRY), pods, usage({"a": "600m", "b": "600m"}), listed=listed)
+        found, _ = assess_and_decide(policy(registry=REGISTRY), pods, usage({"a": "600m", "b": "600m"}), listed=listed)
         return found.conditions.get("RegistryTrusted")
 
     def test_a_registry_that_answers_is_trusted(self) -> None:

@@ -12,7 +12,7 @@ from adapter.load.explanation import explain
 from adapter.load.metric_value import served_value, within_hpa_tolerance
 from adapter.load.pacing import Paced
 from adapter.load.spec import Bounds, HpaTolerance, Mode, Scale
-from tests.load.world import BOUNDS, NOW, cpu, policy, same, scale, see, usage
+from tests.load.world import BOUNDS, NOW, assess_and_decide, cpu, policy, same, scale, usage
 
 TENTH = HpaTolerance(Fraction(1, 10), Fraction(1, 10))
 COARSE = replace(BOUNDS, tolerance=TENTH)
@@ -37,7 +37,7 @@ def settled(wanted: int, current: int, status: int | None = None, bounds: Bounds
 def decision(count: int, load: str, status: int | None = None, **changes: object) -> Decision:
     pods, loads = same(count, load)
     rule = replace(policy(cpu("1200m", "400m")), **changes)  # type: ignore[arg-type]  # whatever the test names
-    return see(rule, pods, usage(loads), status=status, bounds=COARSE)[1]
+    return assess_and_decide(rule, pods, usage(loads), status=status, bounds=COARSE)[1]
 
 
 tolerances = st.sampled_from([Fraction(0), Fraction(1, 100), Fraction(1, 20), Fraction(1, 10), Fraction(1, 4)])
@@ -110,7 +110,7 @@ def test_a_swallowed_step_is_held_and_explained() -> None:
     found = decision(20, "1230m")
     assert (found.desired, found.held_by, found.swallowed, found.served) == (20, HeldBy.HPA_TOLERANCE, 1, 20_000)
     pods, loads = same(20, "1230m")
-    assessment, seen = see(policy(cpu("1200m", "400m")), pods, usage(loads), bounds=COARSE)
+    assessment, seen = assess_and_decide(policy(cpu("1200m", "400m")), pods, usage(loads), bounds=COARSE)
     told = explain(assessment, seen, COARSE, NOW)
     assert "the HPA's tolerance of 10 % swallows the step from 20 to 21" in told
 

@@ -12,7 +12,7 @@ from adapter.load.quantity import NANO
 from adapter.load.spec import Average, Bounds, Converge
 from adapter.load.totals import Band, Totals
 from adapter.load.watermark import Recommendation, recommend
-from tests.load.world import cpu, nano, out, pod, policy, queue, same, see, total, usage
+from tests.load.world import assess_and_decide, cpu, nano, out, pod, policy, queue, same, total, usage
 
 FREE = Bounds(minimum=0, maximum=1000)
 
@@ -151,95 +151,97 @@ class TestTotal:
 
     def test_the_watermarks_are_for_the_whole_service(self) -> None:
         pods, loads = same(4, "375m")
-        assert see(self.TOTAL, pods, usage(loads))[1].desired == 5
+        assert assess_and_decide(self.TOTAL, pods, usage(loads))[1].desired == 5
         pods, loads = same(4, "75m")
-        assert see(self.TOTAL, pods, usage(loads))[1].desired == 3  # ⌊4·300/400⌋
+        assert assess_and_decide(self.TOTAL, pods, usage(loads))[1].desired == 3  # ⌊4·300/400⌋
         pods, loads = same(4, "200m")
-        assert see(self.TOTAL, pods, usage(loads))[1].desired == 4
+        assert assess_and_decide(self.TOTAL, pods, usage(loads))[1].desired == 4
 
     @pytest.mark.parametrize("gap", [pod("gap"), pod("gap", age=20, ready=False, ready_for=20)])
     def test_a_gap_holds_on_the_way_down(self, gap: object) -> None:
         pods, loads = same(4, "75m")
-        _, decision = see(self.TOTAL, [*pods, gap], usage(loads))  # type: ignore[list-item]
+        _, decision = assess_and_decide(self.TOTAL, [*pods, gap], usage(loads))  # type: ignore[list-item]
         assert (decision.desired, decision.held_by) == (5, HeldBy.MISSING)
 
     def test_a_service_total_is_taken_as_it_is(self) -> None:
         rule = policy(queue("85", "40"), average=Average.TOTAL)
-        assert see(rule, same(3, None)[0], total("100"))[1].desired == 4  # ⌈3·100/85⌉
-        assert see(rule, same(3, None)[0], total("30"))[1].desired == 2
+        assert assess_and_decide(rule, same(3, None)[0], total("100"))[1].desired == 4  # ⌈3·100/85⌉
+        assert assess_and_decide(rule, same(3, None)[0], total("30"))[1].desired == 2
 
 
 class TestZero:
     def test_pods_that_all_use_nothing_are_not_believed(self) -> None:
         pods, loads = same(4, "0")
-        _, decision = see(policy(cpu("1200m", "400m")), pods, usage(loads))
+        _, decision = assess_and_decide(policy(cpu("1200m", "400m")), pods, usage(loads))
         assert (decision.desired, decision.verdict) == (4, Verdict.INSIDE)
 
     def test_they_are_where_the_policy_says_so(self) -> None:
         pods, loads = same(4, "0")
-        assert see(policy(cpu("1200m", "400m"), tolerate_zero=True), pods, usage(loads))[1].desired == 1
+        assert assess_and_decide(policy(cpu("1200m", "400m"), tolerate_zero=True), pods, usage(loads))[1].desired == 1
 
     def test_the_smallest_load_is_believed(self) -> None:
         pods, loads = same(4, "0")
-        assert see(policy(cpu("1200m", "400m")), pods, usage(loads | {"web-0": "1n"}))[1].desired == 1
+        assert assess_and_decide(policy(cpu("1200m", "400m")), pods, usage(loads | {"web-0": "1n"}))[1].desired == 1
 
     def test_a_service_total_of_nothing_is_believed(self) -> None:
         pods, _ = same(4, None)
-        assert see(policy(queue("85", "40")), pods, total("0"))[1].desired == 1
+        assert assess_and_decide(policy(queue("85", "40")), pods, total("0"))[1].desired == 1
         rule = policy(queue("85", "40"), tolerate_zero=False)
-        assert see(rule, pods, total("0"))[1].desired == 4
+        assert assess_and_decide(rule, pods, total("0"))[1].desired == 4
 
     def test_nothing_is_needed_of_nothing_where_the_minimum_is_0(self) -> None:
         pods, _ = same(4, None)
-        assert see(policy(queue("85", "40")), pods, total("0"), bounds=FREE)[1].desired == 0
-        assert see(policy(queue("85", "40")), pods, total("1n"), bounds=FREE)[1].desired == 1
-        assert see(policy(queue("85")), pods, total("0"), bounds=FREE)[1].desired == 4
+        assert assess_and_decide(policy(queue("85", "40")), pods, total("0"), bounds=FREE)[1].desired == 0
+        assert assess_and_decide(policy(queue("85", "40")), pods, total("1n"), bounds=FREE)[1].desired == 1
+        assert assess_and_decide(policy(queue("85")), pods, total("0"), bounds=FREE)[1].desired == 4
 
     def test_pods_that_use_nothing_never_go_to_0(self) -> None:
         pods, loads = same(4, "0")
         rule = policy(cpu("1200m", "400m"), tolerate_zero=True)
-        assert see(rule, pods, usage(loads), bounds=FREE)[1].desired == 1
+        assert assess_and_decide(rule, pods, usage(loads), bounds=FREE)[1].desired == 1
 
     def test_a_young_pod_is_waited_for_before_the_last_one_goes(self) -> None:
         pods = [pod("web-0"), pod("web-1", age=20, ready=False, ready_for=20)]
-        _, decision = see(policy(queue("85", "40")), pods, total("0"), bounds=FREE)
+        _, decision = assess_and_decide(policy(queue("85", "40")), pods, total("0"), bounds=FREE)
         assert (decision.desired, decision.held_by) == (2, HeldBy.MISSING)
 
 
 class TestFromZero:
     @pytest.mark.parametrize(("load", "expected"), [("0", 0), ("1n", 1), ("9000", 1)])
     def test_any_load_of_the_service_asks_for_one_pod(self, load: str, expected: int) -> None:
-        _, decision = see(policy(queue("85", "40")), [], total(load), bounds=FREE)
+        _, decision = assess_and_decide(policy(queue("85", "40")), [], total(load), bounds=FREE)
         assert (decision.desired, decision.error) == (expected, None)
         assert decision.served == 1000 * expected
 
     def test_having_no_pod_is_no_trouble_then(self) -> None:
-        assessment, decision = see(policy(queue("85", "40")), [], total("7"), bounds=FREE)
+        assessment, decision = assess_and_decide(policy(queue("85", "40")), [], total("7"), bounds=FREE)
         assert (assessment.conditions, assessment.memory.error_since) == ({}, None)
         assert decision.verdict is Verdict.ABOVE
 
     def test_pods_on_their_way_out_do_not_matter(self) -> None:
-        _, decision = see(policy(queue("85")), [pod(deleting=True)], total("3"), current=0, bounds=FREE)
+        _, decision = assess_and_decide(policy(queue("85")), [pod(deleting=True)], total("3"), current=0, bounds=FREE)
         assert decision.desired == 1
 
     def test_a_pod_that_has_started_already_does_not_matter(self) -> None:
         starting = pod(age=5, ready=False, ready_for=5)
-        _, decision = see(policy(queue("85")), [starting], total("3"), current=0, bounds=FREE)
+        _, decision = assess_and_decide(policy(queue("85")), [starting], total("3"), current=0, bounds=FREE)
         assert decision.desired == 1
 
     def test_metrics_of_pods_say_nothing_at_zero(self) -> None:
-        _, decision = see(policy(cpu()), [], usage({}), current=0, bounds=FREE)
+        _, decision = assess_and_decide(policy(cpu()), [], usage({}), current=0, bounds=FREE)
         assert (decision.desired, decision.error) == (None, "Deployment web is scaled to zero")
-        _, decision = see(policy(cpu(), queue("85")), [], total("1"), current=0, bounds=FREE)
+        _, decision = assess_and_decide(policy(cpu(), queue("85")), [], total("1"), current=0, bounds=FREE)
         assert decision.desired == 1
 
     def test_a_stale_total_is_an_error(self) -> None:
-        _, decision = see(policy(queue("85")), [], total("3", at=0.0), current=0, bounds=FREE)
+        _, decision = assess_and_decide(policy(queue("85")), [], total("3", at=0.0), current=0, bounds=FREE)
         assert decision.desired is None
         assert "no fresh sample" in (decision.error or "")
 
     def test_a_service_put_to_zero_by_hand_stays_there(self) -> None:
-        _, decision = see(policy(queue("85")), [], total("3"), current=0, bounds=Bounds(minimum=2, maximum=9))
+        _, decision = assess_and_decide(
+            policy(queue("85")), [], total("3"), current=0, bounds=Bounds(minimum=2, maximum=9)
+        )
         assert decision.desired == 0
 
 
@@ -250,7 +252,7 @@ class TestMultiples:
         pods, loads = same(n, load)
         pods += [out(f"out-{i}") for i in range(outs)]
         rule = policy(cpu("1200m", "400m"), multiple_of=of, **changes)  # type: ignore[arg-type]
-        return see(rule, pods, usage(loads), current=current)[1].desired
+        return assess_and_decide(rule, pods, usage(loads), current=current)[1].desired
 
     def test_a_proposal_is_rounded_up_after_replaced_and_kept_pods(self) -> None:
         assert self.desired(4, "1500m", 4) == 8  # 5
@@ -271,7 +273,7 @@ class TestConverging:
         pods, loads = same(n, load)
         rule = policy(cpu("1200m", "400m"), converge_towards=towards, multiple_of=changes.pop("of", 1))
         extra: list[object] = list(changes.pop("extra", []))  # type: ignore[call-overload]
-        return see(rule, [*pods, *extra], usage(loads), **changes)[1].desired  # type: ignore[arg-type,list-item]
+        return assess_and_decide(rule, [*pods, *extra], usage(loads), **changes)[1].desired  # type: ignore[arg-type,list-item]
 
     def test_towards_high_one_pod_fewer_while_that_stays_under_it(self) -> None:
         assert self.desired(Converge.HIGH, 10, "1080m") == 9  # 1200m exactly
@@ -320,9 +322,9 @@ class TestConverging:
     def test_a_metric_without_that_watermark_does_not_move(self) -> None:
         pods, loads = same(4, "500m")
         up_only = policy(cpu("1200m", None), converge_towards=Converge.LOW)
-        assert see(up_only, pods, usage(loads))[1].desired == 4
+        assert assess_and_decide(up_only, pods, usage(loads))[1].desired == 4
         down_only = policy(cpu(None, "400m"), converge_towards=Converge.HIGH)
-        assert see(down_only, pods, usage(loads))[1].desired == 4
+        assert assess_and_decide(down_only, pods, usage(loads))[1].desired == 4
 
 
 def test_the_unit_of_the_bands_is_a_nano_unit() -> None:

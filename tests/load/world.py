@@ -131,7 +131,7 @@ def scale(replicas: int, status: int | None = None) -> Scale:
 BOUNDS = Bounds(minimum=1, maximum=1000)
 
 
-def see(
+def assess_and_decide(
     rule: Policy,
     pods: list[Pod],
     samples: Samples,

@@ -21,7 +21,7 @@ from adapter.load.spec import Bounds, Registry
 from adapter.registries.roster import RosterSource, ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.telemetry.metrics import Metrics
-from tests.load.world import cpu, pod, policy, see, usage
+from tests.load.world import assess_and_decide, cpu, pod, policy, usage
 
 LOAD, HIGH, LOW = "600m", "1200m", "400m"
 """Every pod's load, and watermarks that have no quarrel with it: only who counts can change the answer."""
@@ -84,7 +84,7 @@ class Service:
         now = self.clock()
         bounds = Bounds(minimum=1, maximum=100)
         samples = usage({one.name: LOAD for one in self.pods}, at=now - 5)
-        assessment, decision = see(
+        assessment, decision = assess_and_decide(
             self.policy, self.pods, samples, listed=self.source.roster(self.key), memory=self.memory, bounds=bounds,
             now=now,
         )  # fmt: skip

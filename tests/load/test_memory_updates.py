@@ -26,6 +26,7 @@ from tests.load.world import (
     NOW,
     REGISTRY,
     TARGET,
+    assess_and_decide,
     cpu,
     out,
     pod,
@@ -34,7 +35,6 @@ from tests.load.world import (
     roster,
     same,
     scale,
-    see,
     total,
     usage,
 )
@@ -131,20 +131,20 @@ class TestRosters:
 class TestStates:
     def test_out_and_doubt_are_dated_at_their_beginning(self) -> None:
         pods = [out("a"), pod("b")]
-        first, _ = see(policy(), pods, usage({"b": "1"}))
-        then, _ = see(policy(), pods, usage({"b": "1"}, at=NOW + 50), memory=first.memory, now=NOW + 60)
+        first, _ = assess_and_decide(policy(), pods, usage({"b": "1"}))
+        then, _ = assess_and_decide(policy(), pods, usage({"b": "1"}, at=NOW + 50), memory=first.memory, now=NOW + 60)
         assert then.memory.pods[A].out_since == NOW
         assert then.memory.pods[B].out_since is None
-        back, _ = see(policy(), [pod("a"), pod("b")], usage({"b": "1"}), memory=then.memory, now=NOW + 61)
+        back, _ = assess_and_decide(policy(), [pod("a"), pod("b")], usage({"b": "1"}), memory=then.memory, now=NOW + 61)
         assert back.memory.pods[A].out_since is None
 
     def test_a_pod_that_is_gone_is_forgotten(self) -> None:
-        first, _ = see(policy(), PODS, usage({"a": "1", "b": "1"}))
-        then, _ = see(policy(), [PODS[0]], usage({"a": "1"}), memory=first.memory)
+        first, _ = assess_and_decide(policy(), PODS, usage({"a": "1", "b": "1"}))
+        then, _ = assess_and_decide(policy(), [PODS[0]], usage({"a": "1"}), memory=first.memory)
         assert set(then.memory.pods) == {A}
 
     def test_samples_are_remembered_of_pods_that_serve(self) -> None:
-        assessment, _ = see(policy(), [pod("a"), out("b")], usage({"a": "1", "b": "1"}))
+        assessment, _ = assess_and_decide(policy(), [pod("a"), out("b")], usage({"a": "1", "b": "1"}))
         assert assessment.memory.last_samples(A) == {"cpu": LastSample(at=NOW - 10, value=10**9)}
         assert assessment.memory.last_samples(B) == {}
 
@@ -167,14 +167,14 @@ class TestScale:
     def test_a_scaling_in_the_future_counts_as_now_until_it_is_corrected(self) -> None:
         ahead = replace(BOUNDS, last_scale=NOW + 10**9)
         assert last_scaled(Memory(), ahead, NOW) == NOW
-        first, _ = see(policy(), PODS, usage({"a": "1", "b": "1"}), bounds=ahead)
+        first, _ = assess_and_decide(policy(), PODS, usage({"a": "1", "b": "1"}), bounds=ahead)
         assert last_scaled(first.memory, replace(BOUNDS, last_scale=NOW - 500), NOW + 1) == NOW - 500
 
     def test_a_remembered_time_in_the_future_is_now_at_the_next_assessment(self) -> None:
         wrong = Memory(last_replicas=2, last_scale=NOW + 10**9, hold_until=NOW + 10**9)
-        then, _ = see(policy(), PODS, usage({"a": "1", "b": "1"}), memory=wrong)
+        then, _ = assess_and_decide(policy(), PODS, usage({"a": "1", "b": "1"}), memory=wrong)
         assert (then.memory.last_scale, then.memory.hold_until) == (NOW, NOW + 90)
-        later, _ = see(policy(), PODS, usage({"a": "1", "b": "1"}), memory=then.memory, now=NOW + 5)
+        later, _ = assess_and_decide(policy(), PODS, usage({"a": "1", "b": "1"}), memory=then.memory, now=NOW + 5)
         assert (later.memory.last_scale, later.memory.hold_until) == (NOW, NOW + 90)
 
 
@@ -201,11 +201,13 @@ class TestRollouts:
     def test_nothing_is_replaced_meanwhile(self) -> None:
         pods, loads = same(4, "1500m")
         pods.append(out("out"))
-        assert see(policy(), pods, usage(loads))[1].desired == 6
-        first, decision = see(policy(), pods, usage(loads), target=self.ROLLING)
+        assert assess_and_decide(policy(), pods, usage(loads))[1].desired == 6
+        first, decision = assess_and_decide(policy(), pods, usage(loads), target=self.ROLLING)
         assert decision.desired == 5
         loads_later = usage(loads, at=NOW + 595)
-        _, later = see(policy(), pods, loads_later, target=self.ROLLING, memory=first.memory, now=NOW + 601)
+        _, later = assess_and_decide(
+            policy(), pods, loads_later, target=self.ROLLING, memory=first.memory, now=NOW + 601
+        )
         assert later.desired == 6
 
 
@@ -266,10 +268,10 @@ class TestReplacing:
         memory = Memory(replacement=Replacement(first_step=NOW - 300))
         serving, loads = same(3, "1600m")
         old, new = out("old"), [out(f"new-{i}", age=250) for i in range(2)]
-        assessment, decision = see(policy(), [*serving, old, *new], usage(loads), memory=memory)
+        assessment, decision = assess_and_decide(policy(), [*serving, old, *new], usage(loads), memory=memory)
         assert decision.desired == 6  # 4 needed + the old one
         assert "ReplacementIneffective" in assessment.conditions
-        _, without = see(policy(), [*serving, old, *new], usage(loads))
+        _, without = assess_and_decide(policy(), [*serving, old, *new], usage(loads))
         assert without.desired == 7
 
 
@@ -282,15 +284,15 @@ class TestErrors:
     def test_one_metric_that_answers_is_enough(self) -> None:
         pods, loads = same(2, "1")
         both = policy(cpu(), queue("85"))
-        assert see(both, pods, usage(loads))[0].memory.error_since is None
-        assert see(both, pods, Samples())[0].memory.error_since == NOW
-        assert see(policy(queue("85")), pods, total("3"))[0].memory.error_since is None
+        assert assess_and_decide(both, pods, usage(loads))[0].memory.error_since is None
+        assert assess_and_decide(both, pods, Samples())[0].memory.error_since == NOW
+        assert assess_and_decide(policy(queue("85")), pods, total("3"))[0].memory.error_since is None
 
 
 def test_a_request_does_not_change_the_memory() -> None:
     pods, loads = same(3, "1600m")
-    assessment, decision = see(policy(), [*pods, out("out")], usage(loads))
-    again, _ = see(policy(), [*pods, out("out")], usage(loads), memory=assessment.memory)
+    assessment, decision = assess_and_decide(policy(), [*pods, out("out")], usage(loads))
+    again, _ = assess_and_decide(policy(), [*pods, out("out")], usage(loads), memory=assessment.memory)
     assert again.memory == assessment.memory
     assert decision.desired == 5
     assert assessment.memory.replacement == Replacement(noted_at=NOW, noted_current=4)

@@ -12,7 +12,20 @@ from adapter.load.pods import Container, Pod, PodCondition
 from adapter.load.quantity import NANO, nano_text
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Average, Capacity, Metric, Policy, Query, Resource
-from tests.load.world import NOW, cpu, last_samples, nano, out, pod, policy, queue, same, see, total, usage
+from tests.load.world import (
+    NOW,
+    assess_and_decide,
+    cpu,
+    last_samples,
+    nano,
+    out,
+    pod,
+    policy,
+    queue,
+    same,
+    total,
+    usage,
+)
 
 RPS = Metric(name="rps", query=Query(name="requests"), high=Fraction(100 * NANO), low=Fraction(40 * NANO))
 
@@ -51,7 +64,7 @@ def missing(one: Pod, samples: Samples, metric: Metric | None = None) -> str:
 
 
 def measured(metric: Metric, pods: list[Pod], samples: Samples, **changes: object) -> MetricAssessment:
-    assessment, _ = see(policy(metric, **changes), pods, samples)  # type: ignore[arg-type]
+    assessment, _ = assess_and_decide(policy(metric, **changes), pods, samples)  # type: ignore[arg-type]
     return assessment.metrics[0]
 
 
@@ -111,7 +124,7 @@ class TestFreshness:
 
         def asked(at: float, memory: Memory, value: str = "1") -> tuple[str | None, Memory]:
             frozen = replace(usage({"web-0": value}, at=NOW + 3600).resources, fetched_at=at - 1)
-            assessment, _ = see(policy(), [pod()], Samples(frozen), memory=memory, now=at)
+            assessment, _ = assess_and_decide(policy(), [pod()], Samples(frozen), memory=memory, now=at)
             return assessment.metrics[0].error, assessment.memory
 
         error, memory = asked(NOW, Memory())
@@ -129,7 +142,7 @@ class TestFreshness:
         memory, errors = Memory(), []
         for later in (0, 60, 89, 90, 3700):
             whole = QuerySamples(total=Point(NOW + 3600, nano("3")), fetched_at=NOW + later - 1)
-            assessment, _ = see(
+            assessment, _ = assess_and_decide(
                 policy(queue("85")), [pod()], Samples(queries={"queue": whole}), memory=memory, now=NOW + later
             )
             memory = assessment.memory
@@ -140,7 +153,7 @@ class TestFreshness:
         memory = Memory()
         for later in range(0, 600, 15):
             ahead = replace(usage({"web-0": "1"}, at=NOW + later + 60).resources, fetched_at=NOW + later)
-            assessment, _ = see(policy(), [pod()], Samples(ahead), memory=memory, now=NOW + later + 5)
+            assessment, _ = assess_and_decide(policy(), [pod()], Samples(ahead), memory=memory, now=NOW + later + 5)
             memory = assessment.memory
             assert assessment.metrics[0].error is None
             assert assessment.metrics[0].sampled_at == NOW + later
@@ -233,12 +246,14 @@ class TestLastSamples:
         """An older sample that comes after a newer one, as from another replica of a source, changes no memory."""
         pods, loads = same(9, "300m")
         hot = [*pods, pod("hot")]
-        first, _ = see(policy(cpu("1200m", "400m")), hot, usage({**loads, "hot": "20"}, at=NOW - 10))
+        first, _ = assess_and_decide(policy(cpu("1200m", "400m")), hot, usage({**loads, "hot": "20"}, at=NOW - 10))
         fresh, old = usage(loads, at=NOW + 5).resources, usage({"hot": "1"}, at=NOW - 91).resources
         stale = Samples(replace(fresh, pods={**fresh.pods, **old.pods}))
         memory, answers = first.memory, []
         for later in (6, 6, 7, 8):
-            assessment, decision = see(policy(cpu("1200m", "400m")), hot, stale, memory=memory, now=NOW + later)
+            assessment, decision = assess_and_decide(
+                policy(cpu("1200m", "400m")), hot, stale, memory=memory, now=NOW + later
+            )
             memory = assessment.memory
             answers.append((decision.desired, decision.held_by))
         assert answers == [(10, HeldBy.MISSING)] * 4
@@ -250,9 +265,9 @@ class TestLastSamples:
 
     def test_the_usage_of_a_pod_is_kept_while_it_does_not_serve(self) -> None:
         pods, loads = same(2, "1")
-        first, _ = see(policy(), pods, usage(loads))
+        first, _ = assess_and_decide(policy(), pods, usage(loads))
         turned = [pods[0], pod("web-1", ready=False, ready_for=5, now=NOW + 60)]
-        then, _ = see(
+        then, _ = assess_and_decide(
             policy(), turned, usage({"web-0": "1", "web-1": "0"}, at=NOW + 50), memory=first.memory, now=NOW + 60
         )
         assert then.memory.last_samples("uid-web-1")["cpu"] == LastSample(at=NOW - 10, value=nano("1"))
@@ -267,10 +282,10 @@ class TestZeros:
     def looked_at(self, zeros: int, rest: str, *, after: float = 60.0, rule: Policy = BAND) -> tuple[int, int | None]:
         """Ten pods at 1190m, and so many of them at exactly 0 later: how many are missing, and the count."""
         pods, loads = same(10, "1190m")
-        first, _ = see(rule, pods, usage(loads))
+        first, _ = assess_and_decide(rule, pods, usage(loads))
         then: dict[str, str | int | None] = {name: "0" if i < zeros else rest for i, name in enumerate(loads)}
         samples = usage(then, at=NOW + after - 10)
-        assessment, decision = see(rule, pods, samples, memory=first.memory, now=NOW + after)
+        assessment, decision = assess_and_decide(rule, pods, samples, memory=first.memory, now=NOW + after)
         return assessment.metrics[0].missing, decision.desired
 
     @pytest.mark.parametrize(("zeros", "filled"), [(1, 9), (5, 10), (9, 10)])
@@ -290,8 +305,8 @@ class TestZeros:
 
     def test_a_pod_that_was_at_0_before_is_at_0(self) -> None:
         pods, loads = same(2, "0")
-        first, _ = see(self.BAND, pods, usage(loads))
-        then, _ = see(self.BAND, pods, usage(loads, at=NOW + 50), memory=first.memory, now=NOW + 60)
+        first, _ = assess_and_decide(self.BAND, pods, usage(loads))
+        then, _ = assess_and_decide(self.BAND, pods, usage(loads, at=NOW + 50), memory=first.memory, now=NOW + 60)
         assert then.metrics[0].missing == 0
 
     def test_a_doubted_zero_names_its_reason(self) -> None:
@@ -330,7 +345,7 @@ class TestCapacity:
         samples = usage({"web-0": "1Gi", "web-1": "2Gi", "web-2": "3Gi"}, resource="memory")
         found = measured(memory_of(), [*pods, bare], samples)
         assert (found.n, found.missing, found.usage) == (2, 1, Fraction(NANO, 2))
-        assessment, _ = see(policy(memory_of()), [*pods, bare], samples)
+        assessment, _ = assess_and_decide(policy(memory_of()), [*pods, bare], samples)
         assert assessment.pods[2].missing == {"memory": "container app has no memory limit"}
 
     def test_a_limit_of_zero_counts_as_no_limit(self) -> None:
@@ -340,9 +355,9 @@ class TestCapacity:
         # 2 pods at 0.9 of 10 Gi; a third without a limit counts as 10 Gi: 18/30 = 0.6 is not above 0.8.
         pods = [pod(f"web-{i}", limits={"memory": "10Gi"}) for i in range(2)]
         samples = usage({"web-0": "9Gi", "web-1": "9Gi", "web-2": "9Gi"}, resource="memory")
-        _, decision = see(policy(memory_of()), [*pods, pod("web-2")], samples)
+        _, decision = assess_and_decide(policy(memory_of()), [*pods, pod("web-2")], samples)
         assert decision.desired == 3
-        _, without = see(policy(memory_of()), pods, samples)
+        _, without = assess_and_decide(policy(memory_of()), pods, samples)
         assert without.desired == 3  # ⌈2 · 0.9/0.8⌉
 
     def test_where_no_pod_has_a_limit_the_error_names_the_container(self) -> None:
@@ -399,7 +414,7 @@ class TestUsage:
 
 class TestErrors:
     def error(self, pods: list[Pod], samples: Samples, metric: Metric | None = None) -> str:
-        assessment, decision = see(policy(metric or cpu()), pods, samples)
+        assessment, decision = assess_and_decide(policy(metric or cpu()), pods, samples)
         assert decision.desired is None
         assert decision.served is None
         assert decision.error is not None
@@ -407,11 +422,11 @@ class TestErrors:
         return decision.error
 
     def test_without_pods_the_target_is_named(self) -> None:
-        _, decision = see(policy(), [], usage({}), current=3)
+        _, decision = assess_and_decide(policy(), [], usage({}), current=3)
         assert decision.error == "no pods of Deployment web exist"
 
     def test_pods_that_are_gone_are_no_pods(self) -> None:
-        _, decision = see(policy(), [pod(deleting=True)], usage({"web-0": "1"}), current=3)
+        _, decision = assess_and_decide(policy(), [pod(deleting=True)], usage({"web-0": "1"}), current=3)
         assert decision.error == "no pods of Deployment web exist"
 
     def test_pods_that_all_start_serve_nothing_yet(self) -> None:
@@ -435,7 +450,7 @@ class TestErrors:
 
     def test_a_service_total_too_old_is_an_error(self) -> None:
         assert "no fresh sample" in self.error([pod()], total("30", at=NOW - 91), queue("10"))
-        _, decision = see(policy(queue("10")), [pod()], total("30", at=NOW - 90))
+        _, decision = assess_and_decide(policy(queue("10")), [pod()], total("30", at=NOW - 90))
         assert decision.desired == 3
 
     def test_a_service_total_without_a_serving_pod_is_an_error(self) -> None:
@@ -445,7 +460,7 @@ class TestErrors:
 def test_a_pod_has_its_usage_and_its_missing_metrics() -> None:
     both = policy(cpu(), replace(RPS, name="rps"))
     samples = usage({"web-0": "1200m"})
-    assessment, _ = see(both, [pod()], samples)
-    reading: PodAssessment = assessment.pods[0]
-    assert {name: nano_text(value) for name, value in reading.usage.items()} == {"cpu": "1200m"}
-    assert reading.missing == {"rps": "no sample"}
+    assessment, _ = assess_and_decide(both, [pod()], samples)
+    one: PodAssessment = assessment.pods[0]
+    assert {name: nano_text(value) for name, value in one.usage.items()} == {"cpu": "1200m"}
+    assert one.missing == {"rps": "no sample"}

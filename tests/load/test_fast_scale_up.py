@@ -10,7 +10,7 @@ from adapter.load.memory import Memory
 from adapter.load.pipeline import decide
 from adapter.load.samples import Samples
 from adapter.load.spec import Policy
-from tests.load.world import BOUNDS, NOW, cpu, pod, policy, queue, scale, see, total, usage
+from tests.load.world import BOUNDS, NOW, assess_and_decide, cpu, pod, policy, queue, scale, total, usage
 
 FAST = policy(cpu("1200m", "400m"), fast_scale_up=True)
 NAMES = [f"web-{n}" for n in range(10)]
@@ -26,7 +26,7 @@ def decided(
         replace(BOUNDS, last_scale=by_hpa),
     )
     heard = samples or usage(dict.fromkeys(NAMES, "200m"))
-    return see(rule, [pod(n) for n in NAMES], heard, memory=known, bounds=bounds)[1]
+    return assess_and_decide(rule, [pod(n) for n in NAMES], heard, memory=known, bounds=bounds)[1]
 
 
 def test_it_does_not_fall_on_samples_from_before_its_last_rise() -> None:
@@ -63,16 +63,16 @@ def test_it_rises_on_older_samples_too() -> None:
 @pytest.mark.parametrize(("fast", "expected"), [(True, 5), (False, 1)])
 def test_a_count_that_rose_after_the_assessment_does_not_fall_on_it(fast: bool, expected: int) -> None:
     rule = policy(queue("100", "10"), fast_scale_up=fast)
-    assessment, before = see(rule, [pod("web-0")], total("5"))
+    assessment, before = assess_and_decide(rule, [pod("web-0")], total("5"))
     assert before.desired == 1
     after = decide(assessment, scale(5), BOUNDS, NOW)
     assert after.desired == expected
 
 
 def test_after_a_fall_the_departed_load_is_enough() -> None:
-    first, _ = see(FAST, [pod(n) for n in NAMES], usage(dict.fromkeys(NAMES, "200m")))
+    first, _ = assess_and_decide(FAST, [pod(n) for n in NAMES], usage(dict.fromkeys(NAMES, "200m")))
     left = NAMES[:9]
-    _, then = see(
+    _, then = assess_and_decide(
         FAST, [pod(n) for n in left], usage(dict.fromkeys(left, "200m")), memory=first.memory, now=NOW + 1
     )  # fmt: skip
     assert (then.desired, then.held_by) == (5, None)
@@ -80,6 +80,8 @@ def test_after_a_fall_the_departed_load_is_enough() -> None:
 
 def test_the_hold_is_explained() -> None:
     known = Memory(last_replicas=10, last_rise=NOW - 1)
-    assessment, decision = see(FAST, [pod(n) for n in NAMES], usage(dict.fromkeys(NAMES, "200m")), memory=known)
+    assessment, decision = assess_and_decide(
+        FAST, [pod(n) for n in NAMES], usage(dict.fromkeys(NAMES, "200m")), memory=known
+    )
     sentences = explain(assessment, decision, BOUNDS, NOW)
     assert any("newer ones only" in sentence for sentence in sentences)
