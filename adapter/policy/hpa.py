@@ -64,7 +64,7 @@ class Reference(NamedTuple):
 class HpaMetric:
     """One metric an HPA asks for. `described` is set for Object metrics. `aim` is in nano-units (Utilization: percent).
 
-    `match_labels` are the metric selector's.
+    `match_labels` are the metric selector's. `container` is set for ContainerResource metrics.
     """
 
     kind: MetricKind
@@ -73,6 +73,7 @@ class HpaMetric:
     match_labels: Mapping[str, str] = field(default_factory=dict)
     target: TargetKind | None = None
     aim: int | None = None
+    container: str = ""
 
     def names(self, policy: str) -> bool:
         """Whether it asks for something of that policy by the policy's own name (as an object, or by label)."""
@@ -109,6 +110,7 @@ class Hpa:
     """An HPA. `active`: whether it acts on its metrics, as it said at its last sync (condition ScalingActive).
 
     `ambiguous` is its own sentence about other HPAs that select its pods too, empty where there are none.
+    `has_behavior`: whether `spec.behavior` is there at all; without it the controller limits the pace in another way.
     """
 
     namespace: str
@@ -124,6 +126,7 @@ class Hpa:
     active: bool = False
     managers: Managers = field(default_factory=Managers)
     ambiguous: str = ""
+    has_behavior: bool = False
 
     @property
     def desired_metrics(self) -> tuple[HpaMetric, ...]:
@@ -182,6 +185,7 @@ def _hpa(root: Form) -> Hpa:
         ),
         managers=read_managers(metadata.get("managedFields")),
         ambiguous=_ambiguous(status),
+        has_behavior=spec.get("behavior") is not None,
     )
 
 
@@ -225,7 +229,8 @@ def _metric(form: Form) -> HpaMetric | None:
     source = form.section(kind.value[0].lower() + kind.value[1:])
     if kind in {MetricKind.RESOURCE, MetricKind.CONTAINER_RESOURCE}:
         target, aim = _aim(source)
-        return HpaMetric(kind=kind, name=_text(source, "name"), target=target, aim=aim)
+        container = _text(source, "container")
+        return HpaMetric(kind=kind, name=_text(source, "name"), target=target, aim=aim, container=container)
     identifier = source.section("metric")
     selector = identifier.section("selector")
     labels = selector.get("matchLabels")
