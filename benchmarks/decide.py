@@ -1,13 +1,13 @@
-"""What do `assess` and `decide` cost, by the number of pods and by what is known of them?
+"""The cost of `assess` and `decide`, by the number of pods and by the state of their registry.
 
     python -m benchmarks.decide [--sizes 20,1000,10000] [--seconds 2] [-o FILE]
 
-Processor time of this process, the least of several runs, without an event loop or a network. Each assessment has new
-samples of every pod (CPU as such, and memory of its limit) and the memory of the one before; pods, policy and the
-registry's answer stay the same objects, as between two changes in the cluster. *serving*: no registry is named.
-*registered*: one is, and lists every pod. *doubtful*: one is, and has never answered.
+Processor time of this process, the minimum of several runs, without an event loop or a network. Each assessment has new
+samples of every pod (plain CPU, and memory as a share of its limit) and the memory of the previous one; pods, policy
+and roster stay the same objects, as between two changes in the cluster. *serving*: the policy names no registry.
+*registered*: its registry lists every pod. *doubtful*: its registry has never answered.
 
-With `--against FILE` the figures are shown beside those of another run, made by `-o`.
+`--against FILE` compares with the figures of another run, written by `-o`.
 """
 
 import argparse
@@ -35,12 +35,12 @@ _MEBI = 2**20 * NANO
 
 @dataclass(slots=True)
 class Scene:
-    """A target of so many pods, assessed again and again."""
+    """A target that is assessed repeatedly."""
 
     inputs: AssessmentInputs
 
     def advance(self) -> None:
-        """An interval later there are new samples of every pod."""
+        """Advance by an interval, to new samples of every pod."""
         now = self.inputs.now + _INTERVAL
         self.inputs = replace(self.inputs, samples=self._samples(now), now=now)
 
@@ -53,7 +53,7 @@ class Scene:
         return assessment, spent
 
     def _samples(self, at: float) -> Samples:
-        """Samples of every pod, as a decoder leaves them."""
+        """Samples of every pod, as the decoder makes them."""
         turn = int((at - BEGAN) / _INTERVAL)
         usage = {
             pod.name: PodUsage(at - 5, 15.0, {"app": {"cpu": (300 + (index * 7 + turn) % 90) * NANO // 1000,
@@ -64,7 +64,7 @@ class Scene:
 
 
 def scene(case: str, size: int) -> Scene:
-    """The pods of one Deployment, long Ready, in one of the CASES."""
+    """The pods of one Deployment, Ready for hours, in one of the CASES."""
     containers = (Container("app", {"cpu": NANO // 2}, {"memory": 512 * _MEBI}, running=True),)
     pods = tuple(
         Pod(
@@ -111,8 +111,8 @@ def scene(case: str, size: int) -> Scene:
     )
 
 
-def _least(step: Callable[[], float], seconds: float) -> float:
-    """The least of the steps' own times (s), of at least five."""
+def _minimum(step: Callable[[], float], seconds: float) -> float:
+    """The minimum of the steps' times (seconds), of at least five."""
     until, times = time.process_time() + seconds, []
     while len(times) < 5 or time.process_time() < until:
         times.append(step())
@@ -121,16 +121,16 @@ def _least(step: Callable[[], float], seconds: float) -> float:
 
 def measure(case: str, size: int, seconds: float) -> dict[str, float]:
     """Milliseconds of processor time of one assessment, and of one decision on it."""
-    there = scene(case, size)
+    target = scene(case, size)
 
     def assessing() -> float:
-        there.advance()
-        return there.assess()[1]
+        target.advance()
+        return target.assess()[1]
 
-    assessed = _least(assessing, seconds)
-    there.advance()
-    assessment, _ = there.assess()
-    inputs = there.inputs
+    assessed = _minimum(assessing, seconds)
+    target.advance()
+    assessment, _ = target.assess()
+    inputs = target.inputs
 
     def deciding() -> float:
         began = time.process_time()
@@ -138,7 +138,7 @@ def measure(case: str, size: int, seconds: float) -> dict[str, float]:
             decide(assessment, inputs.scale, inputs.bounds, inputs.now)
         return (time.process_time() - began) / 10
 
-    return {"assess": 1000 * assessed, "decide": 1000 * _least(deciding, seconds / 4)}
+    return {"assess": 1000 * assessed, "decide": 1000 * _minimum(deciding, seconds / 4)}
 
 
 def main() -> None:
@@ -151,16 +151,16 @@ def main() -> None:
     options = parser.parse_args()
     before = json.loads(options.against.read_text()) if options.against else {}
     print(f"{'ms of processor time':24}{'assess':>10}{'decide':>10}" + ("   assess before, ratio" if before else ""))
-    found = {}
+    costs = {}
     for size in (int(each) for each in options.sizes.split(",")):
         for case in CASES:
             name = f"{size} {case}"
-            cost = found[name] = measure(case, size, options.seconds)
+            cost = costs[name] = measure(case, size, options.seconds)
             known = before.get(name)
             beside = f"{known['assess']:12.3f}{cost['assess'] / known['assess']:8.2f}" if known else ""
             print(f"{name:24}{cost['assess']:10.3f}{cost['decide']:10.4f}{beside}", flush=True)
     if options.output:
-        options.output.write_text(json.dumps(found, indent=2) + "\n")
+        options.output.write_text(json.dumps(costs, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Strategy Watermark: above the high watermark ⌈n·usage/high⌉ pods, below the low one ⌊n·usage/low⌋, else hold.
 
 The formulas are those of known dual-watermark autoscalers. The tolerance decides whether to act, never how far. Gaps
-are filled against the direction: with no load on the way up, with a full load on the way down. So a gap can hold the
-count, but never change it.
+are filled against the direction (the recount): with no load on the way up, with a full load on the way down. So a gap
+can hold the count, but never change it.
 """
 
 import math
@@ -121,7 +121,7 @@ def _towards_low(totals: Totals, band: Band, usage: Fraction) -> Recommendation 
     if step > 1 or band.high is None:
         return Recommendation(Verdict.INSIDE, drift=step)
     if totals.missing:
-        return None  # with gaps filled, usage just above the band would hold
+        return None  # just above the band the recount would hold
     return Recommendation(Verdict.INSIDE, drift=step, edge=math.floor(totals.n * (1 + band.tolerance)) + 1)
 
 

@@ -54,7 +54,7 @@ class Registering:
         return self.hear(None)
 
     def absent(self, *names: str, rounds: int = 4, after: float = 15.0) -> dict[str, PodState]:
-        """The states after so many rosters without these pods."""
+        """The states after `rounds` rosters without these pods."""
         found: dict[str, PodState] = {}
         for _ in range(rounds):
             found = self.answer(*names, after=after)

@@ -1,4 +1,4 @@
-"""Services made up by hypothesis: pods in every state with any load, under every kind of policy."""
+"""Services drawn by hypothesis: pods in every state with any load, under every kind of policy."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ DOUBTS = {SeenAs.DOUBT, SeenAs.OLD_DOUBT}
 
 @dataclass(frozen=True)
 class DrawnPod:
-    """A pod: what it is seen as, its load (milli-units; None: no sample), what it used last, and its limit (units)."""
+    """A pod: its state, its load and its last usage (milli-units; None: no sample), and its limit (units)."""
 
     kind: SeenAs = SeenAs.SERVING
     load: int | None = 0

@@ -1,4 +1,4 @@
-"""What a registry no longer says: absence, its guards, and when the registry itself is not trusted."""
+"""Absence from a registry, its guards, and registries that are not trusted."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What nobody means to happen: sources that answer by turns, changes long ago, clocks that were put back."""
+"""Inputs that could mislead: sources with alternating replicas, changes long ago, clocks that were put back."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What is kept from one look to the next changes no answer: all of it is as if it had been worked out anew."""
+"""Everything kept from one assessment to the next changes no result."""
 
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -39,7 +39,7 @@ _LOADS = st.sampled_from([None, 0, 100, 300, 399, 900, 1300, 5000])
 
 @dataclass
 class Service:
-    """A service that goes on: what is known of it at one time."""
+    """A service over time, with the inputs of its next assessment."""
 
     rule: Policy
     now: float = NOW

@@ -1,4 +1,4 @@
-"""Pods that are out need no place in the count where they are sure to be deleted first."""
+"""Pulled-out pods need no place in the count where they are certainly deleted first."""
 
 from dataclasses import replace
 

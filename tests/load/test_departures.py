@@ -1,4 +1,4 @@
-"""Pods that left: until samples know of it, their load counts, so that no sample shrinks a service twice."""
+"""Departed pods: their load counts until samples show their absence, so that no sample shrinks a service twice."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -20,7 +20,7 @@ BAND = policy(cpu("1200m", "400m"))
 
 
 def walk(rule: Policy, pods: list[Pod], samples: Samples, steps: int, take: int) -> list[int | None]:
-    """What is asked for while up to `take` pods leave at each look, and no newer sample comes."""
+    """The desired counts while up to `take` pods leave at each assessment, without a newer sample."""
     asked: list[int | None] = []
     memory = Memory()
     for step in range(steps):

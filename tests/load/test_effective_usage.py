@@ -1,4 +1,4 @@
-"""Usage of one metric: what is a sample, what is missing and why, what stands behind a utilization."""
+"""Usage of one metric: which samples count, which pods are missing and why, and the capacity of a utilization."""
 
 from dataclasses import replace
 from fractions import Fraction

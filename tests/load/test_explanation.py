@@ -1,4 +1,4 @@
-"""A decision in sentences: what a user reads must say what was done, and why."""
+"""A decision in sentences: what was decided, and why."""
 
 from dataclasses import replace
 from datetime import UTC

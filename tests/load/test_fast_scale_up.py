@@ -1,4 +1,4 @@
-"""With fastScaleUp a count falls only on samples newer than its last rise: the companion may have known better."""
+"""With fastScaleUp a count falls only on samples newer than its last rise: the companion may have had newer ones."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What one assessment leaves to the next."""
+"""The memory that one assessment leaves to the next."""
 
 from dataclasses import replace
 

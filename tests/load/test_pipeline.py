@@ -1,4 +1,4 @@
-"""The decision path as a whole: states to one count, with what was held and why."""
+"""The whole decision path: from the pods' states to one count, and what held it."""
 
 from dataclasses import replace
 from fractions import Fraction

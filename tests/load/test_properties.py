@@ -1,4 +1,4 @@
-"""What holds for every service: doubt never shrinks, gaps never shrink, more load never asks for fewer, bounds hold."""
+"""Properties of every decision: doubt never shrinks, gaps never shrink, more load never asks for fewer, bounds hold."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -143,7 +143,7 @@ class TestMoreLoad:
 
 
 def with_two_that_serve(scenario: DrawnService, data: st.DataObject, most: int) -> DrawnService:
-    """The scenario with a pod that carries little, for somebody to lie about, and a last one that stays in."""
+    """The service with a lightly loaded pod, to be reported wrongly, and a last one that stays in."""
     lied = DrawnPod(load=data.draw(st.integers(0, most)))
     stays = DrawnPod(load=data.draw(loads()))
     return replace(scenario, pods=(*scenario.pods, lied, stays))
@@ -317,7 +317,7 @@ class TestServedValue:
 
 
 def test_made_up_services_have_their_states() -> None:
-    """The made-up services show what they are made up to show."""
+    """The drawn services have the states that they are drawn with."""
     every = DrawnService(tuple(DrawnPod(kind, 500) for kind in SeenAs), policy(registry=REGISTRY))
     assessment, _ = every.decided()
     assert [one.state for one in assessment.pods] == [

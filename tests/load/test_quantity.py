@@ -1,4 +1,4 @@
-"""Quantities, held against the kubernetes package's own reader where that is as strict as the API server."""
+"""Quantities, compared with the kubernetes package's parser where that is as strict as the API server."""
 
 from decimal import Decimal, localcontext
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""An HPA whose own tolerance is not 0: what it would swallow is held, and it is never made to ratchet."""
+"""An HPA with a tolerance of its own: steps that it would swallow are held, and it never ratchets."""
 
 from dataclasses import replace
 from fractions import Fraction

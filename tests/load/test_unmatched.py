@@ -1,4 +1,4 @@
-"""Why a pod has no registration that counts, as `effective-load check` tells it."""
+"""The reasons why a pod has no registration that counts, for `effective-load check`."""
 
 from dataclasses import replace
 

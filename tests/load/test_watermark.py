@@ -1,4 +1,4 @@
-"""The Watermark strategy: exact bands, recounts that hold and never turn, what the policy may add."""
+"""The Watermark strategy: exact bands, recounts that hold and never reverse, and options of the policy."""
 
 import math
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""A small service to reason about: pods with loads, a policy, and the two calls that decide."""
+"""A small service for tests: pods with loads, a policy, and the two calls that decide."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -34,7 +34,7 @@ def pod(
     now: float = NOW,
     **changes: object,
 ) -> Pod:
-    """A pod that has been running and Ready for an hour, unless told otherwise."""
+    """A pod that has been running and Ready for an hour by default."""
     since = now - (age - 5 if ready_for is None else ready_for)
     container = Container(
         "app",
@@ -59,7 +59,7 @@ def pod(
 
 
 def last_samples(pods: Mapping[str, Mapping[str, LastSample]]) -> dict[str, SampleMemory]:
-    """What pods used last, by UID and metric, as a memory has it."""
+    """The pods' last samples (by UID and metric) in the form of a memory (by metric)."""
     names = {name for samples in pods.values() for name in samples}
     return {
         name: SampleMemory(last={uid: samples[name] for uid, samples in pods.items() if name in samples})
@@ -124,7 +124,7 @@ def roster(*ips: str, at: float = NOW - 1, disabled: tuple[str, ...] = (), **cha
 
 
 def scale(replicas: int, status: int | None = None) -> Scale:
-    """A scale whose status agrees with its spec, unless told otherwise."""
+    """A scale whose status agrees with its spec by default."""
     return Scale(replicas=replicas, status_replicas=replicas if status is None else status, selector="app=web")
 
 
@@ -144,7 +144,7 @@ def assess_and_decide(
     target: Target | None = TARGET,
     now: float = NOW,
 ) -> tuple[Assessment, Decision]:
-    """Assess and decide, with as many replicas as there are pods unless told otherwise."""
+    """Assess and decide; by default with as many replicas as pods."""
     inputs = AssessmentInputs(
         policy=rule, pods=pods, samples=samples, roster=listed,
         scale=scale(len(pods) if current is None else current, status), bounds=bounds, target=target,

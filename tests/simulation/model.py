@@ -266,6 +266,6 @@ def replay(inputs: Sequence[AssessmentInputs], memory: Memory, begin: int = 0) -
 
 
 def settled(moments: Sequence[Moment]) -> bool:
-    """The last ten minutes saw one count, and nobody was loaded beyond high and its tolerance."""
+    """The last ten minutes saw one count, and no pod was loaded beyond high and its tolerance."""
     last = moments[-120:]
     return len(set(counts(last))) == 1 and all(moment.load <= HIGH * 1.01 for moment in last)

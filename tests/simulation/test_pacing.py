@@ -30,7 +30,7 @@ def wave(now: int) -> int:
 
 
 def started_anew(service: Service) -> None:
-    """The adapter is another process, that knows what the policy's status says."""
+    """The adapter is a new process that reads its memory from the policy's status."""
     service.memory = status_memory.load(json.loads(json.dumps(status_memory.dump(service.memory))))
 
 

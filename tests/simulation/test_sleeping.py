@@ -1,4 +1,4 @@
-"""Services that sleep: what wakes them, and what does not (decision.md §6, rows 33 and 34)."""
+"""Services at zero replicas: what scales them up, and what does not (decision.md §6, rows 33 and 34)."""
 
 from dataclasses import replace
 

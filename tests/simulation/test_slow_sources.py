@@ -1,4 +1,4 @@
-"""Sources that lag, in closed loop: no count below what the truth asks for, ever."""
+"""Sources that lag, in closed loop: the count is never below the true need."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""The HPA of the closed loops against what the stock controller was measured to do."""
+"""The HPA of the closed loops against measurements of the stock controller."""
 
 from adapter.load.spec import Bounds
 from tests.simulation.stock_hpa import PERCENT, PODS, RatePolicy, StockHpa, trace
