@@ -24,7 +24,7 @@ from adapter.load.pods import Container, Owner, Pod, PodCondition
 from adapter.load.quantity import NANO
 from adapter.load.roster import Instance, Roster
 from adapter.load.samples import PodUsage, ResourceSamples, Samples
-from adapter.load.spec import Bounds, Capacity, Metric, Policy, Registry, Resource, Scale, Target
+from adapter.load.spec import Bounds, Capacity, Metric, Policy, Registry, ResourceMetric, Scale, Target
 
 BEGAN = 1_700_000_000.0
 TARGET = Target(api_version="apps/v1", kind="Deployment", name="web", uid="target")
@@ -88,10 +88,10 @@ def scene(case: str, size: int) -> Scene:
         name="web",
         hpa="web",
         metrics=(
-            Metric(name="cpu", resource=Resource(name="cpu"), high=Fraction(NANO, 2), low=Fraction(NANO, 4)),
+            Metric(name="cpu", resource=ResourceMetric(name="cpu"), high=Fraction(NANO, 2), low=Fraction(NANO, 4)),
             Metric(
                 name="memory",
-                resource=Resource(name="memory", of=Capacity.LIMIT),
+                resource=ResourceMetric(name="memory", of=Capacity.LIMIT),
                 high=Fraction(NANO * 95, 100),
                 low=Fraction(NANO * 40, 100),
             ),

@@ -59,7 +59,7 @@ class Converge(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resource:
+class ResourceMetric:
     """Usage from metrics.k8s.io: of the named containers (empty: all running ones), plain or as a share (`of`)."""
 
     name: str
@@ -87,7 +87,7 @@ class Metric:
     """
 
     name: str
-    resource: Resource | None = None
+    resource: ResourceMetric | None = None
     query: Query | None = None
     high: Fraction | None = None
     low: Fraction | None = None

@@ -24,7 +24,7 @@ from adapter.load.spec import (
     PulledOut,
     Query,
     Registry,
-    Resource,
+    ResourceMetric,
     Strategy,
 )
 from adapter.policy import pacing
@@ -220,11 +220,11 @@ def _watermark_advice(text: str, value: Fraction, *, of: bool) -> str:
     return ""
 
 
-def _resource(form: Form) -> Resource:
+def _resource(form: Form) -> ResourceMetric:
     name = form.choice("name", _UsageResource)
     if form.get("name") is None:
         form.fault("name", None, "Required value: cpu or memory")
-    resource = Resource(
+    resource = ResourceMetric(
         name=name.value if name else "",
         containers=form.texts("containers", _MOST_CONTAINERS),
         of=form.choice("of", Capacity),

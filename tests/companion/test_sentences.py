@@ -17,7 +17,7 @@ from adapter.load.pods import Pod
 from adapter.load.quantity import NANO
 from adapter.load.roster import Roster
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
-from adapter.load.spec import Bounds, Capacity, Fallback, Metric, Mode, Policy, Query, Resource
+from adapter.load.spec import Bounds, Capacity, Fallback, Metric, Mode, Policy, Query, ResourceMetric
 from adapter.snapshot import PolicyView
 from tests.companion.kit import HEARD, KEY
 from tests.load.world import NOW, REGISTRY, TARGET, assess_and_decide, cpu, pod, policy, scale
@@ -27,7 +27,7 @@ CLAUSE = 6
 HALF = Fraction(NANO, 2)
 METRICS = (
     cpu("1200m", "400m"),
-    Metric(name="memory", resource=Resource(name="memory", of=Capacity.LIMIT), high=HALF),
+    Metric(name="memory", resource=ResourceMetric(name="memory", of=Capacity.LIMIT), high=HALF),
     Metric(name="rps", query=Query(name="rps"), high=Fraction(100 * NANO)),
     Metric(name="latency", query=Query(name="p99"), high=Fraction(100 * NANO)),
     Metric(name="queue", query=Query(name="queue"), high=Fraction(100 * NANO)),

@@ -11,7 +11,7 @@ from adapter.load.assessment import Assessment, Decision
 from adapter.load.memory import LastSample, Memory, PodMemory
 from adapter.load.pods import Pod, PodCondition
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
-from adapter.load.spec import Average, Bounds, Capacity, Converge, Metric, Policy, Query, Resource
+from adapter.load.spec import Average, Bounds, Capacity, Converge, Metric, Policy, Query, ResourceMetric
 from tests.load.world import BOUNDS, NOW, REGISTRY, assess_and_decide, cpu, last_samples, pod, policy, roster
 
 MILLI = 10**6
@@ -189,7 +189,7 @@ def _metric(draw_from: Choices, high: int | None, low: int | None) -> Metric:
     if draw_from.totals:
         return replace(metric, name="queue", resource=None, query=Query(name="queue"))
     if draw_from.of:
-        return replace(metric, resource=Resource(name="cpu", of=Capacity.LIMIT))
+        return replace(metric, resource=ResourceMetric(name="cpu", of=Capacity.LIMIT))
     return metric
 
 

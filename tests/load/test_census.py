@@ -19,11 +19,11 @@ from adapter.load.roster import Instance, Roster
 from adapter.load.sample_columns import Column, read_columns, static_rows
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.scenarios import AwayPods, scenarios_of
-from adapter.load.spec import Average, Bounds, Capacity, Converge, Metric, Policy, Query, Resource
+from adapter.load.spec import Average, Bounds, Capacity, Converge, Metric, Policy, Query, ResourceMetric
 from adapter.load.totals import DoubtfulPod, Totals
 from tests.load.world import NOW, REGISTRY, assess_and_decide, cpu, nano, pod, policy, roster, scale
 
-OF_LIMIT = Resource(name="cpu", of=Capacity.LIMIT)
+OF_LIMIT = ResourceMetric(name="cpu", of=Capacity.LIMIT)
 RPS = Metric(name="rps", query=Query(name="rps"), high=Fraction(nano(9)), low=Fraction(nano(3)))
 RULES = (
     policy(cpu("1200m", "400m")),

@@ -13,7 +13,7 @@ from adapter.load.departures import DepartedLoad
 from adapter.load.memory import Departed, LastSample, Memory
 from adapter.load.pods import Pod
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
-from adapter.load.spec import Average, Capacity, Converge, Metric, Policy, Query, Resource
+from adapter.load.spec import Average, Capacity, Converge, Metric, Policy, Query, ResourceMetric
 from tests.load.world import NOW, assess_and_decide, cpu, nano, out, pod, policy, queue, same, total, usage
 
 BAND = policy(cpu("1200m", "400m"))
@@ -51,7 +51,7 @@ def test_the_goal_never_falls_while_the_samples_stay_the_same(
     if average is Average.TOTAL:
         of = None
     low, high = (Fraction(4, 10), Fraction(12, 10)) if of is None else (Fraction(2, 10), Fraction(6, 10))
-    metric = Metric(name="cpu", resource=Resource(name="cpu", of=of), high=high * 10**9, low=low * 10**9)
+    metric = Metric(name="cpu", resource=ResourceMetric(name="cpu", of=of), high=high * 10**9, low=low * 10**9)
     pods = [pod(f"web-{index}", limits={"cpu": "2"}) for index in range(len(loads))]
     samples = usage({f"web-{index}": f"{load}m" for index, load in enumerate(loads)})
     asked = walk(policy(metric, average=average), pods, samples, 6, take)

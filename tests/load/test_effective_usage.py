@@ -11,7 +11,7 @@ from adapter.load.memory import NO_SAMPLES, LastSample, Memory
 from adapter.load.pods import Container, Pod, PodCondition
 from adapter.load.quantity import NANO, nano_text
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
-from adapter.load.spec import Average, Capacity, Metric, Policy, Query, Resource
+from adapter.load.spec import Average, Capacity, Metric, Policy, Query, ResourceMetric
 from tests.load.world import (
     NOW,
     assess_and_decide,
@@ -34,7 +34,7 @@ def memory_of(of: Capacity | None = Capacity.LIMIT, containers: tuple[str, ...] 
     """Memory as a share of its limit: high 80 %, low 50 %."""
     base = Metric(
         name="memory",
-        resource=Resource(name="memory", containers=containers, of=of),
+        resource=ResourceMetric(name="memory", containers=containers, of=of),
         high=Fraction(8, 10) * NANO,
         low=Fraction(5, 10) * NANO,
     )
@@ -74,7 +74,7 @@ class TestSamples:
         assert sample(cpu(), one, of_containers(app="1", sidecar="200m"), {}, NOW).usage == nano("1200m")
 
     def test_named_containers_alone_count(self) -> None:
-        named = cpu(resource=Resource(name="cpu", containers=("app",)))
+        named = cpu(resource=ResourceMetric(name="cpu", containers=("app",)))
         one = pod(containers=(container("app"), container("sidecar")))
         assert sample(named, one, of_containers(app="1", sidecar="200m"), {}, NOW).usage == nano("1")
 
@@ -95,7 +95,7 @@ class TestSamples:
         assert missing(pod(), Samples(ResourceSamples(pods={"web-0": used}))) == "container app has no cpu sample"
 
     def test_a_named_container_that_the_pod_lacks_makes_it_missing(self) -> None:
-        named = cpu(resource=Resource(name="cpu", containers=("nginx",)))
+        named = cpu(resource=ResourceMetric(name="cpu", containers=("nginx",)))
         assert missing(pod(), of_containers(app="1"), named) == "container nginx has no cpu sample"
 
     def test_a_sample_of_a_container_that_is_not_the_pods_does_not_count(self) -> None:

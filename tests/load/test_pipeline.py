@@ -11,7 +11,7 @@ from adapter.load.pipeline import decide
 from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Roster
 from adapter.load.samples import QuerySamples, ResourceSamples, Samples
-from adapter.load.spec import Bounds, Mode, PulledOut, Query, Resource
+from adapter.load.spec import Bounds, Mode, PulledOut, Query, ResourceMetric
 from tests.load.world import (
     BOUNDS,
     NOW,
@@ -177,7 +177,7 @@ class TestMinServing:
 
 class TestSeveralMetrics:
     CPU = cpu("1200m", "400m")
-    MEMORY = replace(cpu("1Gi", "500Mi"), name="memory", resource=Resource(name="memory"))
+    MEMORY = replace(cpu("1Gi", "500Mi"), name="memory", resource=ResourceMetric(name="memory"))
     LOST = replace(cpu("1", "500m"), name="lost", query=Query(name="lost"), resource=None)
 
     def decide(self, cpu_load: str, memory_load: str, *more: object, current: int = 4) -> Decision:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from adapter.load.assessment import HeldBy, Verdict
 from adapter.load.metric_value import served_value
 from adapter.load.pods import PodState
-from adapter.load.spec import Average, Bounds, Capacity, Converge, Mode, Resource
+from adapter.load.spec import Average, Bounds, Capacity, Converge, Mode, ResourceMetric
 from tests.load.scenarios import DOUBTS, HIGH, LOW, Choices, DrawnPod, DrawnService, SeenAs, loads, scenarios, subsets
 from tests.load.world import BOUNDS, REGISTRY, cpu, policy
 
@@ -45,7 +45,7 @@ def surest(scenario: DrawnService) -> dict[frozenset[int], int]:
 
 
 OF_LIMITS = policy(
-    replace(cpu("1200m", "400m"), resource=Resource(name="cpu", of=Capacity.LIMIT)),
+    replace(cpu("1200m", "400m"), resource=ResourceMetric(name="cpu", of=Capacity.LIMIT)),
     replaces=False,
     registry=REGISTRY,
     min_serving_percent=0,
@@ -275,7 +275,7 @@ class TestOneAmongSeveral:
         alone = replace(one, rule=replace(one.rule, metrics=(twin,)))
         counts = [one.desired(), alone.desired()]
         assert both.desired() == max(counts)
-        lost = replace(high, name="lost", resource=Resource(name="gpu"))
+        lost = replace(high, name="lost", resource=ResourceMetric(name="gpu"))
         beside = replace(one, rule=replace(one.rule, metrics=(high, lost)))
         assert beside.desired() == max(one.current, one.desired())
 

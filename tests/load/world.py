@@ -11,7 +11,7 @@ from adapter.load.pods import Container, Owner, Pod, PodCondition
 from adapter.load.quantity import NANO, parse_quantity
 from adapter.load.roster import Instance, Roster
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
-from adapter.load.spec import Bounds, Metric, Policy, PulledOut, Query, Registry, Resource, Scale, Target
+from adapter.load.spec import Bounds, Metric, Policy, PulledOut, Query, Registry, ResourceMetric, Scale, Target
 
 NOW = 1_767_268_800.0
 TARGET = Target(api_version="apps/v1", kind="Deployment", name="web", uid="target")
@@ -76,7 +76,7 @@ def cpu(high: str | None = "1200m", low: str | None = None, **changes: object) -
     """A CPU metric with its watermarks."""
     metric = Metric(
         name="cpu",
-        resource=Resource(name="cpu"),
+        resource=ResourceMetric(name="cpu"),
         high=None if high is None else Fraction(nano(high)),
         low=None if low is None else Fraction(nano(low)),
     )
