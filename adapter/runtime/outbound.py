@@ -1,12 +1,4 @@
-"""HTTP to servers that are not this cluster's API server: credentials from files, TLS, deadlines, limits.
-
-OutboundError               no usable answer; its text is for operators, `public` for all
-└── Unreachable             connection, TLS, deadline, files with credentials that cannot be read
-
-AnswerTooLarge (adapter.runtime.answer_budget): the answer is larger than its source's limit.
-"""
-
-# ruff: noqa: N818 - an error is called what happened
+"""HTTP to servers other than this cluster's API server: credentials from files, TLS, deadlines, limits."""
 
 import asyncio
 import base64
@@ -20,9 +12,9 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
-from adapter.runtime.answer_budget import ANSWERS, MIB, AnswerBudget, Body, Lease, Limit, discard_body, read_body
-from adapter.runtime.connector import Connector, words
-from adapter.runtime.source_errors import SourceError, connection_fault
+from adapter.runtime.answer_budget import ANSWERS, MIB, AnswerBudget, Body, Limit, Reservation, discard_body, read_body
+from adapter.runtime.connector import Connector, error_text
+from adapter.runtime.source_errors import SourceUnreachable, connection_fault
 
 AT_ONCE = 8
 """Requests under way at a time, for each client."""
@@ -33,16 +25,6 @@ LARGEST_SECRET = 16 * 1024
 UNREADABLE_CREDENTIALS = "the adapter's credentials for it cannot be read"
 
 _Stamp = tuple[tuple[int, ...], ...]
-
-
-class OutboundError(SourceError):
-    """Base of what can go wrong on the way to another server and back."""
-
-
-class Unreachable(OutboundError):
-    """The server gave no answer, or not all of it."""
-
-    summary = "cannot be reached"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,10 +120,10 @@ class Client:
         """Send a request and read the whole answer, which the budget counts until this context ends.
 
         `content` goes to aiohttp as it is: `params`, `data`, `json`. `deadline` (seconds) covers all of it; redirects
-        are not followed. Without `keep` the body is read past, and is empty. Raises OutboundError and AnswerTooLarge.
+        are not followed. Without `keep` the body is discarded, and empty. Raises SourceUnreachable and AnswerTooLarge.
         """
-        async with self._budget.lease(self._source) as lease:
-            yield await self._read(lease, method, url, deadline or self._timeout, headers or {}, keep, content)
+        async with self._budget.reserve(self._source) as reservation:
+            yield await self._read(reservation, method, url, deadline or self._timeout, headers or {}, keep, content)
 
     async def send(self, method: str, url: str, **more: Any) -> Reply:
         """As `answer`, for answers that are small, or of which little is kept."""
@@ -150,7 +132,7 @@ class Client:
 
     async def _read(
         self,
-        lease: Lease,
+        reservation: Reservation,
         method: str,
         url: str,
         seconds: float,
@@ -172,12 +154,12 @@ class Client:
                 async with request as response:
                     if not keep:
                         await discard_body(response, self._limit)
-                    body = await read_body(response, self._limit, lease) if keep else Body()
+                    body = await read_body(response, self._limit, reservation) if keep else Body()
                     return Answer(response.status, response.headers, body)
         except TimeoutError as error:
-            raise Unreachable(lease.late(seconds), public="timed out") from error
+            raise SourceUnreachable(reservation.late(seconds), public="timed out") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise Unreachable(words(error), public=connection_fault(error)) from error
+            raise SourceUnreachable(error_text(error), public=connection_fault(error)) from error
 
     async def _credentials(self, *, secure: bool) -> _Opened:
         known = self._opened
@@ -229,8 +211,8 @@ def _open(access: Access, known: _Opened | None, secure: bool) -> _Opened:
         raise _unusable(str(error)) from error
 
 
-def _unusable(why: str) -> Unreachable:
-    return Unreachable(f"credentials: {why}", public=UNREADABLE_CREDENTIALS)
+def _unusable(why: str) -> SourceUnreachable:
+    return SourceUnreachable(f"credentials: {why}", public=UNREADABLE_CREDENTIALS)
 
 
 def _stamp(file: str) -> tuple[int, ...]:

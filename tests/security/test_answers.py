@@ -17,19 +17,17 @@ from adapter.kube.credentials import ClusterAccess as KubeAccess
 from adapter.kube.errors import TooLarge
 from adapter.kube.reflector import Reflector
 from adapter.kube.session import LARGEST_ANSWER, LARGEST_LINE, Session
-from adapter.registries.errors import WrongRegistryAnswer
 from adapter.registries.polling.http1 import LONGEST_LINE, Reader
 from adapter.runtime.answer_budget import FREE_BYTES, MIB, AnswerBudget, Body, Limit
 from adapter.runtime.json_pieces import Uncut, array, pieces
-from adapter.runtime.outbound import Access, Client, Unreachable
+from adapter.runtime.outbound import Access, Client, SourceUnreachable
 from adapter.runtime.slices import Slices
+from adapter.runtime.source_errors import WrongAnswer, WrongRegistryAnswer
 from adapter.settings import ResourceMetricsSettings as Options
 from adapter.settings import SettingsError, parse
 from adapter.telemetry.metrics import Metrics
-from adapter.usage.errors import WrongAnswer
+from adapter.usage.prometheus_api import PrometheusClient, Sample, read_samples
 from adapter.usage.resource_metrics import ResourceMetrics
-from adapter.usage.server import Server
-from adapter.usage.wire import Sample, read_samples
 from tests.usage.fakes import FakePrometheus
 
 STEP_SECONDS = 0.03
@@ -115,14 +113,14 @@ class TestPieces:
 class TestPrometheus:
     async def test_an_answer_over_its_limit_names_address_key_value_and_remedy(self) -> None:
         async with FakePrometheus() as fake:
-            server, url = Server(fake.settings(max_answer_mib=1)), fake.url
+            server, url = PrometheusClient(fake.settings(max_answer_mib=1)), fake.url
 
             async def huge(_request: web.Request, _form: dict[str, str]) -> web.StreamResponse:
                 return web.Response(body=b" " * (MIB + 1))
 
             fake.handler = huge
             with pytest.raises(WrongAnswer) as caught:
-                await server.read("x", [].append, Slices(), max_age=90)
+                await server.query("x", [].append, Slices(), max_age=90)
             await server.close()
         said = str(caught.value)
         assert url in said
@@ -205,11 +203,11 @@ class TestBudget:
 
     async def test_a_source_with_many_slow_answers_keeps_no_other_source_waiting(self) -> None:
         budget = AnswerBudget(4 * MIB)
-        async with budget.lease("hostile") as first:
+        async with budget.reserve("hostile") as first:
             await first.take(2 * MIB)
             waiting = [asyncio.create_task(budget.take("hostile", 2 * MIB)) for _ in range(20)]
             await asyncio.sleep(0)
-            async with asyncio.timeout(5), budget.lease("metrics.k8s.io") as other:
+            async with asyncio.timeout(5), budget.reserve("metrics.k8s.io") as other:
                 await other.take(2 * MIB)
             for task in waiting:
                 task.cancel()
@@ -224,7 +222,7 @@ class TestBudget:
             await budget.take(source, size)
             served.append(source)
 
-        async with budget.lease("a") as lease:
+        async with budget.reserve("a") as lease:
             await lease.take(3)
             large = asyncio.create_task(take("large", 4))
             await asyncio.sleep(0)
@@ -256,9 +254,9 @@ class TestBudget:
             async with asyncio.timeout(10):
                 while not budget.taken:  # noqa: ASYNC110  nothing tells of it
                     await asyncio.sleep(0.01)
-            with pytest.raises(Unreachable, match=r"waiting for memory .*answers\.maxTotalMiB"):
+            with pytest.raises(SourceUnreachable, match=r"waiting for memory .*answers\.maxTotalMiB"):
                 await clients[1].send("GET", url)
-            with pytest.raises(Unreachable, match=r"no answer within 1\.5 s$"):
+            with pytest.raises(SourceUnreachable, match=r"no answer within 1\.5 s$"):
                 await first
             over.set()
             for client in clients:
@@ -286,7 +284,7 @@ class TestRegistryReader:
             self.feed(b"1\r\nx\r\n" * 10_000)
 
     def test_chunks_are_judged_by_their_sum_before_they_come(self) -> None:
-        with pytest.raises(WrongRegistryAnswer, match=r"larger than maxAnswerMiB of registry main \(1\)"):
+        with pytest.raises(WrongAnswer, match=r"larger than maxAnswerMiB of registry main \(1\)"):
             self.feed(b"80000\r\n" + b"x" * 0x80000 + b"\r\n80001\r\n")
 
 
