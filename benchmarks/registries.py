@@ -1,10 +1,11 @@
-"""What following 500 services costs at rest, for every registry whose real server can hold them, and for HTTP.
+"""The cost of following 500 services at rest, for every registry whose real server can hold them, and for HTTP.
 
     python -m benchmarks.registries [--only consul,nacos] [--services 500] [--instances 10] [--seconds 60] [--out FILE]
+    python -m benchmarks.registries --requests     # one polled request: the pool's processor time beside aiohttp's
 
-A real server on loopback holds the services; a process of its own runs the adapter's hub with one connection, and its
-processor time is taken over a minute in which nothing changes. Afterwards every roster must be full and fresh, or the
-figure would be that of a connection that died.
+A real server on loopback holds the services; a process of its own runs the adapter's registry manager with one
+connection, and its processor time is taken over a minute in which nothing changes. Afterwards every roster must be full
+and fresh: else the connection died, and the figure is worthless.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from statistics import median
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -27,8 +29,12 @@ from pydantic import TypeAdapter
 
 from adapter.assembly import GC_THRESHOLDS
 from adapter.registries.manager import RegistryManager
+from adapter.registries.polling.http1 import RawReply, Request
+from adapter.registries.polling.pool import CONNECTIONS, Pool
 from adapter.registries.roster import FRESH_SECONDS, ServiceKey
+from adapter.runtime.answer_budget import MIB, Limit
 from adapter.runtime.fair_slots import Claim
+from adapter.runtime.outbound import Access, Client
 from adapter.settings.registries import Registry
 from adapter.telemetry import logs
 from adapter.telemetry.metrics import Metrics
@@ -41,6 +47,7 @@ from harness.registries.zookeeper import ZooKeeper
 AIM = 0.02
 """Share of a processor."""
 SETTLE_SECONDS = 10
+ROUNDS = 40
 _PATIENCE_SECONDS = 240
 _RESULTS = Path(__file__).parent / "results" / "registries.json"
 
@@ -174,12 +181,12 @@ async def follow(entry: dict[str, Any], services: int, instances: int) -> None:
     logs.configure("error")
     settings: Registry = TypeAdapter(Registry).validate_python({**entry, "name": "main"})
     changed = asyncio.Event()
-    hub = RegistryManager([settings], lambda _: changed.set(), time.time, Metrics())
+    manager = RegistryManager([settings], lambda _: changed.set(), time.time, Metrics())
     keys = [ServiceKey("main", name) for name in _services(services, instances)]
     # Of ten namespaces: one alone has a bound.
-    hub.watch(Claim(f"team-{number % 10}", (key.service,), key) for number, key in enumerate(keys))
-    running = asyncio.create_task(hub.run())
-    while _known(hub, keys, instances)["known"] != services:
+    manager.watch(Claim(f"team-{number % 10}", (key.service,), key) for number, key in enumerate(keys))
+    running = asyncio.create_task(manager.run())
+    while _known(manager, keys, instances)["known"] != services:
         changed.clear()
         await changed.wait()
         await asyncio.sleep(0.25)
@@ -188,15 +195,59 @@ async def follow(entry: dict[str, Any], services: int, instances: int) -> None:
     gc.set_threshold(*GC_THRESHOLDS)
     print("ready", flush=True)
     while await asyncio.to_thread(sys.stdin.readline):
-        print(json.dumps(_known(hub, keys, instances)), flush=True)
+        print(json.dumps(_known(manager, keys, instances)), flush=True)
     running.cancel()
 
 
-def _known(hub: RegistryManager, keys: list[ServiceKey], instances: int) -> dict[str, float]:
-    rosters = [roster for key in keys if (roster := hub.roster(key)) is not None]
+def _known(manager: RegistryManager, keys: list[ServiceKey], instances: int) -> dict[str, float]:
+    rosters = [roster for key in keys if (roster := manager.roster(key)) is not None]
     known = [one for one in rosters if one.valid and not one.error and len(one.instances) == instances]
     oldest = max((time.time() - one.at for one in known), default=0.0)
     return {"known": len(known), "oldest_seconds": round(oldest, 1)}
+
+
+# --- one request ---
+
+
+async def compare_requests(url: str, services: Services) -> dict[str, float]:
+    """Microseconds of processor time for one "not modified", in rounds of a quarter of the services."""
+    keys = [(f"?service={name}", (("If-None-Match", '"1"'),)) for name in list(services)[: len(services) // 4]]
+    source, limit = "registry/main", Limit(MIB)
+    pool = Pool(url, Access(), timeout=5, source=source, limit=limit)
+    client = Client(Access(), timeout=5, source=source, limit=limit)
+
+    async def read(_: int, reply: RawReply) -> int:
+        return reply.status
+
+    async def by_pool() -> None:
+        await pool.ask([Request("GET", *key) for key in keys], read)
+
+    async def by_aiohttp() -> None:
+        left = iter(keys)
+
+        async def work() -> None:
+            for target, headers in left:
+                await client.send("GET", f"{url}/{target}", headers=dict(headers))
+
+        await asyncio.gather(*(work() for _ in range(CONNECTIONS)))
+
+    took: dict[str, list[float]] = {"pool": [], "aiohttp": []}
+    for _ in range(ROUNDS):
+        for name, ask in (("pool", by_pool), ("aiohttp", by_aiohttp)):
+            began = time.process_time()
+            await ask()
+            took[name].append((time.process_time() - began) / len(keys) * 1e6)
+            await asyncio.sleep(0.1)
+    pool.close()
+    await client.close()
+    return {name: round(median(times)) for name, times in took.items()}
+
+
+def measure_requests(count: int) -> dict[str, float]:
+    with http(_services(count, 1)) as entry:
+        command = [sys.executable, "-m", "benchmarks.registries", "--requests", "--follow", json.dumps(entry)]
+        done = subprocess.run([*command, "--services", str(count)], check=True, capture_output=True, text=True)
+        return dict(json.loads(done.stdout))
 
 
 # --- the measurement ---
@@ -255,8 +306,16 @@ def main() -> None:
     parser.add_argument("--instances", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--out", type=Path, default=_RESULTS)
+    parser.add_argument("--requests", action="store_true", help="compare one request of the pool with aiohttp's")
     parser.add_argument("--follow", help=argparse.SUPPRESS)
     asked = parser.parse_args()
+    if asked.requests:
+        if asked.follow:
+            services = _services(asked.services, 1)
+            print(json.dumps(asyncio.run(compare_requests(json.loads(asked.follow)["url"], services))))
+        else:
+            print(json.dumps(measure_requests(asked.services)))
+        return
     if asked.follow:
         asyncio.run(follow(json.loads(asked.follow), asked.services, asked.instances))
         return

@@ -17,7 +17,7 @@ class Response(Protocol):
 class Registries(Protocol):
     """Where the word of platforms goes that tell which pods serve."""
 
-    async def tell(
+    async def push(
         self, registry: str, service: str, namespace: str, group: str, document: bytes
     ) -> tuple[HTTPStatus, str] | None:
         """Take a platform's word about one service; where it is not taken, the status and the sentence to answer."""

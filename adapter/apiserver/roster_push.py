@@ -31,7 +31,7 @@ class RosterPush:
         if self._registries is None:
             raise status.not_found("no registry takes a platform's word here")
         document = await _read(content)
-        refusal = await self._registries.tell(
+        refusal = await self._registries.push(
             asked.resource, asked.name, asked.namespace, asked.registry_group, document
         )
         if refusal is not None:

@@ -20,7 +20,7 @@ from adapter.load.membership import KUBERNETES, service_registry
 from adapter.load.roster import Roster
 from adapter.load.spec import Policy
 from adapter.policy.conformance import Wiring, flaws
-from adapter.registries.probe import Look, look
+from adapter.registries.probe import ProbeResult, probe
 from adapter.registries.roster import ServiceKey, service_of
 from adapter.registries.service_allowlist import ServiceAllowlist
 from adapter.settings import Settings
@@ -201,8 +201,8 @@ def _services(
 
 async def _look_at_all(
     registries: Mapping[str, Registry], services: Mapping[str, set[ServiceKey]]
-) -> dict[str, Sequence[Look]]:
-    found = await asyncio.gather(*(look(registries[name], keys, time.time) for name, keys in services.items()))
+) -> dict[str, Sequence[ProbeResult]]:
+    found = await asyncio.gather(*(probe(registries[name], keys, time.time) for name, keys in services.items()))
     return dict(zip(services, found, strict=True))
 
 

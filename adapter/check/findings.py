@@ -10,10 +10,9 @@ from adapter.load.pods import Pod
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Registry as PolicyRegistry
 from adapter.load.spec import Target
-from adapter.registries.probe import Look
-from adapter.registries.registry_metrics import row
+from adapter.registries.probe import ProbeResult
 from adapter.registries.roster import ServiceKey
-from adapter.registries.roster_cache import Trouble
+from adapter.registries.roster_cache import Trouble, count_states
 from adapter.settings.registries import Registry
 
 PROBE_SERVICE = "effective-load-check"
@@ -24,7 +23,7 @@ MAX_LISTED = 20
 _CREDENTIALS = ("username", "token_file", "access_key_file", "bearer_token_file")
 
 
-def registry_section(settings: Registry, looks: Sequence[Look]) -> ReportSection:
+def registry_section(settings: Registry, looks: Sequence[ProbeResult]) -> ReportSection:
     """How far the adapter gets with each server of a registry."""
     section = ReportSection(f"registry {settings.name} ({settings.type})", SubjectKind.REGISTRY)
     if not looks:
@@ -34,7 +33,7 @@ def registry_section(settings: Registry, looks: Sequence[Look]) -> ReportSection
     return section
 
 
-def _server(section: ReportSection, one: Look, *, has_credentials: bool) -> None:
+def _server(section: ReportSection, one: ProbeResult, *, has_credentials: bool) -> None:
     """Reachable, authenticated, allowed: a step that fails is the last."""
     server = one.server
     trouble = None if one.rosters else next(iter(one.troubles.values()))
@@ -69,7 +68,7 @@ def _accepted(server: str, *, has_credentials: bool) -> str:
     return f"{server} accepts the credentials" if has_credentials else f"{server} asks for no credentials"
 
 
-def service_section(key: ServiceKey, looks: Sequence[Look]) -> ReportSection:
+def service_section(key: ServiceKey, looks: Sequence[ProbeResult]) -> ReportSection:
     """Whether a registry knows a service, and how many instances it lists."""
     places = [f"namespace {key.namespace}"] * bool(key.namespace) + [f"group {key.group}"] * bool(key.group)
     section = ReportSection(
@@ -102,13 +101,13 @@ def _instances(section: ReportSection, roster: Roster) -> None:
         section.note("the registry protects itself: it calls unhealthy instances healthy, so health says nothing")
 
 
-def fullest_roster(key: ServiceKey, looks: Sequence[Look]) -> Roster | None:
+def fullest_roster(key: ServiceKey, looks: Sequence[ProbeResult]) -> Roster | None:
     """The answer about a service: the fullest, where servers differ; None where none gave one."""
     return max((one.rosters[key] for one in looks if key in one.rosters), key=lambda r: len(r.instances), default=None)
 
 
 def _count(roster: Roster) -> str:
-    states = row(ServiceKey("", ""), 0.0, roster.instances).instances
+    states = count_states(roster.instances)
     told = ", ".join(f"{count:.0f} {state}" for state, count in states.items() if count)
     number = len(roster.instances)
     return f"{number} instance{'s' * (number != 1)}" + (f" ({told})" if told else "")

@@ -29,34 +29,39 @@ _TIME = re.compile(
 
 
 class Failover:
-    """The servers' base addresses. Sticky, because servers differ for a moment: switching looks like a change.
+    """The base addresses of a registry's servers, of which one is current until it fails.
 
-    `on_switch` is called after another server was chosen.
+    Sticky, because servers differ for a moment: a switch looks like a change. `on_switch` is called after each.
     """
 
     def __init__(self, servers: Sequence[str], on_switch: Callable[[], None]) -> None:
-        self._servers = [server.rstrip("/") for server in servers]
+        self._servers = servers
         self._on_switch = on_switch
         self.current = self._servers[0]
 
     async def ask(self, question: Callable[[str], Awaitable[T]]) -> T:
-        """Put the question to the current server; to each other one once, while they fail or cannot be reached.
+        """Ask the current server, then each other one once while they fail or cannot be reached.
 
-        Raises the SourceError of the last one asked; a refusal (password, rights) is not put to another server.
+        Raises the SourceError of the last one; after a refusal (password, rights) no other server is asked.
         """
         for _ in self._servers[1:]:
-            asked = self.current
+            server = self.current
             try:
-                return await question(asked)
+                return await question(server)
             except (SourceUnreachable, SourceFailing):
-                self._leave(asked)
+                self._leave(server)
         return await question(self.current)
 
     def _leave(self, server: str) -> None:
-        # Questions run side by side: only the first that fails moves on.
+        # Questions run concurrently: only the first failure switches.
         if server == self.current:
             self.current = self._servers[(self._servers.index(server) + 1) % len(self._servers)]
             self._on_switch()
+
+
+def base_urls(servers: Sequence[str]) -> list[str]:
+    """The addresses of the settings without a slash at the end."""
+    return [server.rstrip("/") for server in servers]
 
 
 def registry_client(settings: HttpAsked, *, at_once: int = AT_ONCE) -> Client:
@@ -82,10 +87,7 @@ def limit_of(settings: HttpAsked) -> Limit:
 
 @contextlib.asynccontextmanager
 async def answering(client: Client, method: str, url: str, **more: Any) -> AsyncIterator[Answer]:
-    """An answer of whatever status, for as long as it is decoded, with transport errors of this room.
-
-    Raises SourceError.
-    """
+    """An answer of any status, held in memory until the context ends. Raises SourceError with the URL."""
     async with contextlib.AsyncExitStack() as reading:
         try:
             answer = await reading.enter_async_context(client.answer(method, url, **more))
@@ -95,15 +97,15 @@ async def answering(client: Client, method: str, url: str, **more: Any) -> Async
 
 
 async def send(client: Client, method: str, url: str, **more: Any) -> Reply:
-    """As `answering`, for answers that are small, or of which only the headers count."""
+    """As `answering`, for answers that are small, or of which only the headers matter."""
     async with answering(client, method, url, **more) as answer:
         return answer.plain
 
 
 def refusal(reply: Reply) -> SourceError:
-    """The error for a status that is no answer, with the registry's own words."""
-    said = words(reply.body)
-    text = f"HTTP {reply.status}: {said}" if said else f"HTTP {reply.status}"
+    """The error for a status that carries no answer, with the beginning of the registry's own text."""
+    quoted = server_text(reply.body)
+    text = f"HTTP {reply.status}: {quoted}" if quoted else f"HTTP {reply.status}"
     if 300 <= reply.status < 400 and "Location" in reply.headers:
         text += f"; redirects are not followed, write the address that answers itself: {reply.headers['Location']}"
     elif reply.status < 300:
@@ -120,7 +122,7 @@ def _kind(status: int) -> type[SourceError]:
     return SourceFailing if status == 429 or status >= 500 else WrongRegistryAnswer
 
 
-def words(body: bytes) -> str:
-    """The beginning of a server's own words, without the times in them: the same error is the same sentence again."""
+def server_text(body: bytes) -> str:
+    """The beginning of a server's own text. Times are cut out, so that a repeated error is the same sentence."""
     text = body[:_READ].decode("utf-8", errors="replace")
     return " ".join(_TIME.sub("…", text).split())[:_SHOWN]

@@ -1,9 +1,9 @@
 """Kubernetes as the registry: whether EndpointSlices list a pod as serving.
 
 A pod may be listed several times: in the slices of several Services, once for each address family, and twice while it
-moves between slices. It is out only where all copies say so, because any copy that serves sends it traffic.
-`Endpoint.is_serving` reads one copy: `serving`, else `ready`, and what is unknown serves (the API's own rule). For a
-Service with publishNotReadyAddresses `ready` is always true, and `serving` still tells the truth.
+moves between slices. It is out only where no copy serves, because any serving copy sends it traffic.
+`Endpoint.is_serving` reads one copy: `serving`, else `ready`; unknown means serving (the API's own rule). For a Service
+with publishNotReadyAddresses `ready` is always true, and `serving` is still correct.
 """
 
 import sys
@@ -17,7 +17,7 @@ from adapter.runtime.decoding import Decoder
 
 
 class _Copy(NamedTuple):
-    """A slice's word about a pod."""
+    """A pod as one slice lists it."""
 
     slice_name: str
     uid: str
@@ -32,7 +32,7 @@ class _Place(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """What counts of an EndpointSlice: its copies of the pods of its own namespace, by pod name."""
+    """The relevant part of an EndpointSlice: its copies of the pods of its own namespace, by pod name."""
 
     namespace: str
     name: str
@@ -48,12 +48,12 @@ def decode_slice(body: bytes | msgspec.Raw) -> EndpointSlice:
 
 
 def decode_listing(body: bytes | msgspec.Raw) -> Listing:
-    """What counts of an EndpointSlice, in a third of its memory. Raises msgspec.MsgspecError for anything else."""
+    """The listing of an EndpointSlice, in a third of its memory. Raises msgspec.MsgspecError for anything else."""
     return listing(decode_slice(body))
 
 
 def listing(one: EndpointSlice) -> Listing:
-    """The pods that a slice lists."""
+    """The listing of a slice."""
     namespace = sys.intern(one.metadata.namespace)
     copies: dict[str, tuple[_Copy, ...]] = {}
     for name, copy in _copies(one, namespace):
@@ -62,7 +62,7 @@ def listing(one: EndpointSlice) -> Listing:
 
 
 def endpoints_serving(slices: Iterable[EndpointSlice], namespace: str, pod_name: str, pod_uid: str) -> bool | None:
-    """What these slices say of a pod: True where a copy serves, False where none does, None where none is listed."""
+    """True where a copy of the pod in these slices serves, False where none does, None where none is listed."""
     copies = [
         copy
         for one in slices
@@ -70,39 +70,39 @@ def endpoints_serving(slices: Iterable[EndpointSlice], namespace: str, pod_name:
         for name, copy in _copies(one, namespace)
         if name == pod_name
     ]
-    return _verdict(copies, pod_uid)
+    return _any_serving(copies, pod_uid)
 
 
 class Endpoints:
-    """What all slices say of every pod, kept up to date by `change`; `on_change` hears of each pod whose word changed.
+    """The copies of every pod in all slices, kept up to date by `change`.
 
-    `on_change` is called with namespace and name once the new word can be asked for.
+    `on_change` is called with namespace and name of each pod whose serving state changed, after the change.
     """
 
     def __init__(self, on_change: Callable[[str, str], None]) -> None:
         self._on_change = on_change
         self._pods: dict[str, dict[str, tuple[_Copy, ...]]] = {}
-        """By namespace and pod name: mostly one copy each, and there is one for every pod of the cluster."""
+        """By namespace and pod name; mostly one copy each, for every pod of the cluster."""
 
     def change(self, old: Listing | None, new: Listing | None) -> None:
-        """A slice came (`old` None), changed, or went (`new` None)."""
-        found = new or old
-        assert found is not None
+        """A slice was added (`old` None), changed, or deleted (`new` None)."""
+        current = new or old
+        assert current is not None
         before = old.copies if old is not None else {}
         after = new.copies if new is not None else {}
         for name in before.keys() | after.keys():
             if before.get(name) != after.get(name):
-                self._file(_Place(found.namespace, name), found.name, after.get(name, ()))
+                self._store(_Place(current.namespace, name), current.name, after.get(name, ()))
 
     def endpoint_serving(self, namespace: str, pod_name: str, pod_uid: str) -> bool | None:
         """True where a listed copy of the pod serves, False where none does, None where no slice lists it."""
-        return _verdict(self._filed(namespace, pod_name), pod_uid)
+        return _any_serving(self._copies_of(namespace, pod_name), pod_uid)
 
-    def _filed(self, namespace: str, pod_name: str) -> tuple[_Copy, ...]:
+    def _copies_of(self, namespace: str, pod_name: str) -> tuple[_Copy, ...]:
         return self._pods.get(namespace, {}).get(pod_name, ())
 
-    def _file(self, pod: _Place, slice_name: str, copies: tuple[_Copy, ...]) -> None:
-        before = self._filed(*pod)
+    def _store(self, pod: _Place, slice_name: str, copies: tuple[_Copy, ...]) -> None:
+        before = self._copies_of(*pod)
         after = tuple(copy for copy in before if copy.slice_name != slice_name) + copies
         pods = self._pods.setdefault(pod.namespace, {})
         if after:
@@ -111,27 +111,27 @@ class Endpoints:
             pods.pop(pod.name, None)
         if not pods:
             del self._pods[pod.namespace]
-        if _words(before) != _words(after):
+        if _serving_by_uid(before) != _serving_by_uid(after):
             self._on_change(*pod)
 
 
-def _words(copies: Iterable[_Copy]) -> dict[str, bool]:
-    """What is said of each UID that bore the pod's name."""
-    words: dict[str, bool] = {}
+def _serving_by_uid(copies: Iterable[_Copy]) -> dict[str, bool]:
+    """Whether a copy serves, by UID of the pods that had the name."""
+    serving: dict[str, bool] = {}
     for copy in copies:
-        words[copy.uid] = words.get(copy.uid, False) or copy.serving
-    return words
+        serving[copy.uid] = serving.get(copy.uid, False) or copy.serving
+    return serving
 
 
-def _verdict(copies: Iterable[_Copy], uid: str) -> bool | None:
-    found = None
+def _any_serving(copies: Iterable[_Copy], uid: str) -> bool | None:
+    listed = None
     for copy in copies:
-        # A copy without a UID, or a caller without one, is matched by name; one with another UID is of an earlier pod.
+        # Without a UID on either side the name matches; a copy with another UID is of an earlier pod.
         if not copy.uid or not uid or copy.uid == uid:
             if copy.serving:
                 return True
-            found = False
-    return found
+            listed = False
+    return listed
 
 
 def _copies(one: EndpointSlice, namespace: str) -> Iterator[tuple[str, _Copy]]:

@@ -1,7 +1,7 @@
-"""What every registry has in common: how a service is named, what a source offers, and when an answer can be trusted.
+"""What every registry has in common: the key of a service, the interface of a source, and the trust in an answer.
 
-Pure: times come in as arguments. What follows from a trusted answer for a pod (absence counted, guards per policy,
-doubt) is `adapter.load.membership`'s part; here an answer becomes a `Roster` with the fields that it judges by.
+Pure: times come in as arguments. `adapter.load.membership` decides what a trusted answer means for a pod; here an
+answer becomes a `Roster` with the fields that it decides by.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,7 +15,7 @@ from adapter.load.spec import Policy
 V = TypeVar("V")
 
 FRESH_SECONDS = 30.0
-"""So close to an empty answer a full one about another service shows that the registry is well."""
+"""How close to an empty answer a full one about another service shows that the registry has its data."""
 
 
 class ServiceKey(NamedTuple):
@@ -31,7 +31,7 @@ class ServiceKey(NamedTuple):
 
 
 def service_of(policy: Policy) -> ServiceKey | None:
-    """The service that a policy's pods register under; None where Kubernetes' own facts are the registry."""
+    """The service that a policy's pods register under; None where Kubernetes itself is the registry."""
     registry = service_registry(policy)
     if registry is None:
         return None
@@ -39,17 +39,14 @@ def service_of(policy: Policy) -> ServiceKey | None:
 
 
 OnChange = Callable[[ServiceKey], None]
-"""Called after a service's roster is not what it was; every source takes one."""
+"""Called after a service's roster changed."""
 
 
 class RosterSource(Protocol):
-    """A registry as the rest of the adapter sees it. Answers come from memory; errors are in the rosters."""
+    """The connection to one registry. It reads from its cache which services to follow, and writes answers into it."""
 
-    def watch(self, keys: Iterable[ServiceKey]) -> None:
-        """Follow exactly these services from now on."""
-
-    def roster(self, key: ServiceKey) -> Roster | None:
-        """The latest answer about a service, valid or not; None where there was none yet."""
+    def refresh(self) -> None:
+        """Follow the services of the cache from now on: begin with new ones, end what is no longer followed."""
 
     async def run(self) -> None:
         """Follow the services until cancelled."""
@@ -57,12 +54,12 @@ class RosterSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a source heard about one service, before it is trusted.
+    """A registry's answer about one service, before it is trusted.
 
-    `error`: no answer, or none that can be read; `reason` is the word it is counted by. `filtered`: the registry says
-    that it left something out (rights). `partial`: pages are lacking. `index`: the registry's own revision, which only
-    grows while it lives. `protected`: it reports unhealthy instances as healthy just now. `alive`: the source has a
-    sign of life of its own, beside the list. `absence_counts`: False where pods that serve may be missing.
+    `error`: no answer, or an unreadable one; `reason` is the metrics' label for it. `filtered`: the registry says that
+    it left something out (rights). `partial`: pages are missing. `index`: the registry's own revision, which only grows
+    while it lives. `protected`: it reports unhealthy instances as healthy just now. `alive`: the source has a sign of
+    life beside the list. `absence_counts`: False where pods that serve may be missing.
     """
 
     at: float
@@ -78,11 +75,11 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """The last valid answer about a service: when, how many instances.
+class LastAnswer:
+    """Time and number of instances of the last valid answer about a service.
 
-    `full_at`: when an answer listed instances last. `full_since`: since when all answers do; None where the last is
-    empty.
+    `full_at`: the time of the last answer with instances. `full_since`: since when every answer has some; None where
+    the last one is empty.
     """
 
     at: float
@@ -90,100 +87,106 @@ class Heard:
     full_at: float | None = None
     full_since: float | None = None
 
-    def then(self, at: float, count: int) -> "Heard":
-        """What is remembered after the next answer."""
+    def then(self, at: float, count: int) -> "LastAnswer":
+        """The same after the next valid answer."""
         if not count:
-            return Heard(at, 0, self.full_at)
-        return Heard(at, count, at, at if self.full_since is None else self.full_since)
+            return LastAnswer(at, 0, self.full_at)
+        return LastAnswer(at, count, at, at if self.full_since is None else self.full_since)
 
 
-_NEVER_HEARD = Heard(0.0, 0)
+_NEVER_ANSWERED = LastAnswer(0.0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerHistory:
-    """What is remembered of one registry across its services; every method returns the next ledger.
+    """The answers of one registry about its services, immutable: every method returns the next history.
 
-    `watched` are the services that are followed, `heard` their last valid answers, `indexes` the revisions of their
-    last answers, `reconnected_at` the last reconnect or restart that was seen.
+    `followed` services, their `last_valid` answers, the `indexes` (revisions) of their last answers, and
+    `reconnected_at`: the last observed reconnect or restart.
     """
 
-    watched: frozenset[ServiceKey] = frozenset()
-    heard: Mapping[ServiceKey, Heard] = field(default_factory=dict)
+    followed: frozenset[ServiceKey] = frozenset()
+    last_valid: Mapping[ServiceKey, LastAnswer] = field(default_factory=dict)
     indexes: Mapping[ServiceKey, int] = field(default_factory=dict)
     reconnected_at: float | None = None
 
     @property
     def total(self) -> int | None:
-        """Instances of all watched services; None until each was heard of, or a start would look like a recovery."""
-        if not self.watched <= self.heard.keys():
+        """Instances of all followed services; None until each has answered, because a partial total would grow like a
+        recovery.
+        """
+        if not self.followed <= self.last_valid.keys():
             return None
-        return sum(heard.count for heard in self.heard.values())
+        return sum(last.count for last in self.last_valid.values())
 
-    def watch(self, keys: Iterable[ServiceKey]) -> "AnswerHistory":
-        """Follow exactly these services; the others are forgotten."""
-        watched = frozenset(keys)
-        return replace(self, watched=watched, heard=_only(watched, self.heard), indexes=_only(watched, self.indexes))
+    def follow(self, keys: Iterable[ServiceKey]) -> "AnswerHistory":
+        """Follow exactly these services; forget the others."""
+        followed = frozenset(keys)
+        return replace(
+            self, followed=followed, last_valid=_only(followed, self.last_valid), indexes=_only(followed, self.indexes)
+        )
 
     def reconnected(self, at: float) -> "AnswerHistory":
-        """A connection was made anew, or a restart was seen."""
+        """Note a new connection, or an observed restart."""
         return replace(self, reconnected_at=max(at, self.reconnected_at or at))
 
     def admit(self, key: ServiceKey, answer: Answer) -> tuple["AnswerHistory", Roster]:
-        """Turn an answer into a roster. One that cannot be trusted becomes an invalid roster that says why.
+        """Turn an answer into a roster; an untrusted one becomes an invalid roster with the reason.
 
-        An index that went back shows that the registry was restarted or restored: that answer is not valid, and the
-        next one is measured against it.
+        An index that decreased shows that the registry was restarted or restored: that answer is not valid, and the
+        next one is compared with it.
         """
-        last = self.indexes.get(key)
-        ledger = self
+        last_index = self.indexes.get(key)
+        history = self
         if answer.index is not None and not answer.error:
-            ledger = replace(self, indexes={**self.indexes, key: answer.index})
-            if last is not None and answer.index < last:
-                ledger = ledger.reconnected(answer.at)
-        fault = _fault(answer, last)
+            history = replace(self, indexes={**self.indexes, key: answer.index})
+            if last_index is not None and answer.index < last_index:
+                history = history.reconnected(answer.at)
+        fault = _fault(answer, last_index)
         if not fault:
-            heard = ledger.heard.get(key, _NEVER_HEARD).then(answer.at, len(answer.instances))
-            ledger = replace(ledger, heard={**ledger.heard, key: heard})
-        return ledger, _roster(ledger, key, answer, fault)
+            last = history.last_valid.get(key, _NEVER_ANSWERED).then(answer.at, len(answer.instances))
+            history = replace(history, last_valid={**history.last_valid, key: last})
+        return history, _roster(history, key, answer, fault)
 
     def confirm(self, keys: Iterable[ServiceKey], at: float) -> "AnswerHistory":
-        """What was last heard of these services still holds: a connection that would tell of changes is alive."""
-        heard = {key: self.heard[key].then(at, self.heard[key].count) for key in keys if key in self.heard}
-        return replace(self, heard={**self.heard, **heard})
+        """Note that the last answers about these services still hold: the connection that reports changes is alive."""
+        confirmed = {
+            key: self.last_valid[key].then(at, self.last_valid[key].count) for key in keys if key in self.last_valid
+        }
+        return replace(self, last_valid={**self.last_valid, **confirmed})
 
     def is_alive(self, key: ServiceKey, answer: Answer) -> bool:
-        """Whether there is a witness that an empty answer about a service is no loss of data.
+        """Whether there is evidence that an empty answer about a service is no loss of data.
 
-        A witness is the source's own sign of life, or another service that had instances a moment before or after.
-        After a reconnect neither says that registrations survived: only a service does that never was without any.
+        Evidence is the source's own sign of life, or another service that had instances a moment before or after.
+        After a reconnect neither proves that registrations survived: only a service that never was empty does.
         """
         lost = self.reconnected_at
-        full_at = self.heard[key].full_at if key in self.heard else None
+        full_at = self.last_valid[key].full_at if key in self.last_valid else None
         if lost is None or (full_at is not None and full_at > lost):
             return answer.alive or next(self._full_beside(key, answer.at), None) is not None
         return any(since <= lost for since in self._full_beside(key, answer.at))
 
     def _full_beside(self, key: ServiceKey, at: float) -> Iterator[float]:
-        """Since when each other service that had instances a moment before or after has had some."""
-        for other, heard in self.heard.items():
-            if other != key and heard.full_since is not None and abs(at - heard.at) <= FRESH_SECONDS:
-                yield heard.full_since
+        """Since when each other service with instances around that time has had some."""
+        for other, last in self.last_valid.items():
+            if other != key and last.full_since is not None and abs(at - last.at) <= FRESH_SECONDS:
+                yield last.full_since
 
 
-def valid_roster(ledger: AnswerHistory, key: ServiceKey, answer: Answer) -> Roster:
-    """A valid answer once more, as of the time for which it was confirmed last."""
-    return _roster(ledger, key, replace(answer, at=ledger.heard[key].at), "")
+def valid_roster(history: AnswerHistory, key: ServiceKey, answer: Answer) -> Roster:
+    """The roster of a valid answer as of the time of its last confirmation."""
+    return _roster(history, key, replace(answer, at=history.last_valid[key].at), "")
 
 
-def _roster(ledger: AnswerHistory, key: ServiceKey, answer: Answer, fault: str) -> Roster:
+def _roster(history: AnswerHistory, key: ServiceKey, answer: Answer, fault: str) -> Roster:
     return Roster(
         at=answer.at,
         valid=not fault,
         protected=answer.protected,
-        alive=ledger.is_alive(key, answer),
-        registry_total=ledger.total,
-        reconnected_at=ledger.reconnected_at,
+        alive=history.is_alive(key, answer),
+        registry_total=history.total,
+        reconnected_at=history.reconnected_at,
         error=fault or None,
         absence_counts=answer.absence_counts,
         instances=() if fault else answer.instances,
@@ -191,7 +194,7 @@ def _roster(ledger: AnswerHistory, key: ServiceKey, answer: Answer, fault: str) 
 
 
 def reason_of(answer: Answer) -> str:
-    """The word by which an answer that is not valid is counted."""
+    """The metrics' label for an answer that is not valid."""
     if answer.error:
         return answer.reason
     return "filtered" if answer.filtered else "partial" if answer.partial else "rewound"

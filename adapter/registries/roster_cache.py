@@ -1,22 +1,36 @@
-"""The answers of one registry: every source keeps one book, which judges, remembers, counts and tells of changes."""
+"""The cache of one registry's rosters: sources write answers and failures into it, everything else reads from it.
 
+It owns the subscriptions: which services are followed, and for which Kubernetes namespace. It judges each answer,
+remembers the last valid one, counts for the metrics, and reports changes.
+"""
+
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 import structlog
 
+from adapter.load.membership import out_reason
 from adapter.load.memory_updates import RECOVERY_SECONDS
 from adapter.load.roster import Instance, Roster
-from adapter.registries.origin import Origin
 from adapter.registries.roster import Answer, AnswerHistory, OnChange, ServiceKey, reason_of, valid_roster
 from adapter.runtime.source_errors import SourceError
+from adapter.settings.registries import EurekaRegistry, HttpRegistry, NacosRegistry, Registry, ZooKeeperRegistry
 from adapter.telemetry.metrics import Metrics
+from adapter.telemetry.registries import RegistryRow
+
+INSTANCE_STATES = ("in", "out", "unhealthy")
 
 _log = structlog.get_logger(__name__)
 
+# Reasons of errors by the settings' keys that cause them.
+_UNREACHABLE = {"unreachable"}
+_REFUSED = {"unauthenticated", "forbidden", "filtered"}
+_WRONG = {"failing", "malformed", "partial", "rewound", "unknown"}
 
-class _Page(NamedTuple):
+
+class _ValidAnswer(NamedTuple):
     """The last valid answer about a service, and the roster made of it."""
 
     answer: Answer
@@ -24,9 +38,9 @@ class _Page(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """Why the latest question about a service has no valid answer: the word it is counted by, and the sentence.
+    """Why the last question about a service has no valid answer; `reason` is the metrics' label for it.
 
-    `sentence` is for operators; `public` for everybody else: without addresses, and without the registry's words.
+    `sentence` is for operators; `public` for everybody: no addresses, and no text of the registry.
     """
 
     reason: str
@@ -34,10 +48,25 @@ class Trouble(NamedTuple):
     public: str
 
 
-class RosterCache:
-    """Rosters by service. `clock` gives epoch seconds; `on_change` hears of services whose roster or error changed.
+class Origin(NamedTuple):
+    """The place of a registry, for error sentences: its address, and the keys of the settings by an error's reason."""
 
-    `origin`: what errors say of where they come from.
+    address: str = ""
+    keys: Mapping[str, str] = {}
+
+    def about(self, reason: str, sentence: str) -> str:
+        """The sentence with the keys to check."""
+        keys = self.keys.get(reason)
+        return f"{sentence} (settings: {keys})" if keys else sentence
+
+    def of_answer(self, fault: str) -> str:
+        """The fault of an answer, with the address."""
+        return f"{self.address}: {fault}" if self.address else fault
+
+
+class RosterCache:
+    """Rosters by service. `clock` gives epoch seconds; `on_change` is called with each service whose roster or error
+    changed; `origin` adds the place to error sentences.
     """
 
     def __init__(
@@ -51,91 +80,95 @@ class RosterCache:
         self.registry = registry
         self._origin = origin
         self.clock = clock
-        self.followed_for: Mapping[ServiceKey, str] = {}
-        """The Kubernetes namespace that each service is followed for: between these, sources are fair."""
+        self.namespaces: Mapping[ServiceKey, str] = {}
+        """The followed services, each with the Kubernetes namespace that it is followed for."""
         self._on_change = on_change
         self._metrics = metrics
-        self._ledger = AnswerHistory()
-        self._pages: dict[ServiceKey, _Page] = {}
+        self._history = AnswerHistory()
+        self._valid: dict[ServiceKey, _ValidAnswer] = {}
         self._troubles: dict[ServiceKey, Trouble] = {}
 
     @property
     def keys(self) -> frozenset[ServiceKey]:
-        """The services that are followed."""
-        return self._ledger.watched
+        """The followed services."""
+        return self._history.followed
 
     @property
     def hold_until(self) -> float:
-        """When the doubt ends that the last reconnect left (seconds); 0 where there was none."""
-        at = self._ledger.reconnected_at
+        """When the doubt after the last reconnect ends (epoch seconds); 0 where there was none."""
+        at = self._history.reconnected_at
         return 0.0 if at is None else at + RECOVERY_SECONDS
 
-    def watch(self, keys: Iterable[ServiceKey]) -> None:
-        """Follow exactly these services; what is known of others is dropped."""
-        self._ledger = self._ledger.watch(keys)
-        for known in (self._pages, self._troubles):
+    def follow(self, services: Mapping[ServiceKey, str]) -> None:
+        """Follow exactly these services, each for a Kubernetes namespace; forget the others."""
+        self.namespaces = services
+        self._history = self._history.follow(services)
+        for known in (self._valid, self._troubles):
             for key in known.keys() - self.keys:
                 del known[key]
 
     def roster(self, key: ServiceKey) -> Roster | None:
-        """The last valid answer, with the error that came since; an invalid roster where there was no valid one yet.
+        """The last valid answer, with the error since; an invalid roster before the first valid one.
 
-        None where nothing was heard at all.
+        None before any answer or error.
         """
-        page, trouble = self._pages.get(key), self._troubles.get(key)
+        valid, trouble = self._valid.get(key), self._troubles.get(key)
         error = trouble.public if trouble else None
-        if page is None:
+        if valid is None:
             return Roster(at=self.clock(), valid=False, error=error) if error else None
-        # An empty list is worth what other services say just now.
-        if page.roster.at != self._ledger.heard[key].at or not page.answer.instances:
-            page = self._pages[key] = _Page(page.answer, valid_roster(self._ledger, key, page.answer))
-        return page.roster if error is None else replace(page.roster, error=error)
+        # The worth of an empty list depends on the other services' answers of this moment.
+        if valid.roster.at != self._history.last_valid[key].at or not valid.answer.instances:
+            valid = self._valid[key] = _ValidAnswer(valid.answer, valid_roster(self._history, key, valid.answer))
+        return valid.roster if error is None else replace(valid.roster, error=error)
 
     def trouble(self, key: ServiceKey) -> Trouble | None:
-        """Why the latest question about a service has no valid answer; None where it has one, or none was put."""
+        """Why the last question about a service has no valid answer; None where it has one, or none was asked."""
         return self._troubles.get(key)
 
-    def heard(self, key: ServiceKey, instances: Iterable[Instance], **more: bool | int | None) -> None:
-        """A list came just now. `more` are further fields of `Answer`: filtered, partial, index, protected, alive."""
-        self.note(key, Answer(at=self.clock(), instances=tuple(instances), **more))  # type: ignore[arg-type]  # by name
+    def update(self, key: ServiceKey, instances: Iterable[Instance], **more: bool | int | None) -> None:
+        """Record a list that came just now. `more`: further fields of `Answer` (filtered, partial, index, …)."""
+        self.record(key, Answer(at=self.clock(), instances=tuple(instances), **more))  # type: ignore[arg-type]  # by name
 
-    def note(self, key: ServiceKey, answer: Answer) -> None:
-        """Judge an answer, and keep it where it is valid. One about a service that is not followed is dropped."""
+    def record(self, key: ServiceKey, answer: Answer) -> None:
+        """Judge an answer and keep it where it is valid. Answers about services that are not followed are dropped."""
         if key not in self.keys:
             return
-        reconnected_at = self._ledger.reconnected_at
-        self._ledger, roster = self._ledger.admit(key, answer)
-        if self._ledger.reconnected_at != reconnected_at:
+        reconnected_at = self._history.reconnected_at
+        self._history, roster = self._history.admit(key, answer)
+        if self._history.reconnected_at != reconnected_at:
             self._metrics.registry_reconnects.labels(registry=self.registry).inc()
         if roster.error:
-            reason = reason_of(answer)
-            sentence = self._origin.about(reason, self._origin.of_answer(roster.error))
-            self._metrics.registry_errors.labels(registry=self.registry, reason=reason).inc()
-            if key not in self._troubles:
-                _log.warning("registry answer is not valid", registry=self.registry, service=str(key), error=sentence)
-            self._fail(key, Trouble(reason, sentence, roster.error))
+            self._reject(key, answer, roster.error)
             return
         self._metrics.registry_up.labels(registry=self.registry).set(1)
-        before = self._pages.get(key)
-        self._pages[key] = _Page(answer, roster)
-        mended = self._troubles.pop(key, None) is not None
+        before = self._valid.get(key)
+        self._valid[key] = _ValidAnswer(answer, roster)
+        recovered = self._troubles.pop(key, None) is not None
         changed = before is None or _differ(before.answer, answer)
         if changed and before is not None:
             self._metrics.registry_changes.labels(registry=self.registry).inc()
-        if changed or mended:
+        if changed or recovered:
             self._on_change(key)
 
+    def _reject(self, key: ServiceKey, answer: Answer, fault: str) -> None:
+        reason = reason_of(answer)
+        sentence = self._origin.about(reason, self._origin.of_answer(fault))
+        self._metrics.registry_errors.labels(registry=self.registry, reason=reason).inc()
+        if key not in self._troubles:
+            _log.warning("registry answer is not valid", registry=self.registry, service=str(key), error=sentence)
+        self._set_trouble(key, Trouble(reason, sentence, fault))
+
     def confirm(self, keys: Iterable[ServiceKey] | None = None) -> None:
-        """What was last heard of these services (default: all) still holds now."""
+        """The last answers about these services (default: all) still hold."""
         keys = self.keys if keys is None else keys
         self._metrics.registry_up.labels(registry=self.registry).set(1)
-        self._ledger = self._ledger.confirm(keys, self.clock())
-        for key in [key for key in keys if key in self._troubles and key in self._pages]:
+        self._history = self._history.confirm(keys, self.clock())
+        for key in [key for key in keys if key in self._troubles and key in self._valid]:
             del self._troubles[key]
             self._on_change(key)
 
     def failed(self, error: SourceError, keys: Iterable[ServiceKey] | None = None) -> None:
-        """Asking about these services (default: all) failed; what was heard before stays."""
+        """Questions about these services (default: all) failed; the last valid answers stay."""
         if keys is None:
             self._metrics.registry_up.labels(registry=self.registry).set(0)
         self._metrics.registry_errors.labels(registry=self.registry, reason=error.reason).inc()
@@ -144,24 +177,76 @@ class RosterCache:
         if any(key not in self._troubles for key in failing):
             _log.warning("registry failed", registry=self.registry, services=len(failing), error=sentence)
         for key in failing:
-            self._fail(key, Trouble(error.reason, sentence, error.public))
+            self._set_trouble(key, Trouble(error.reason, sentence, error.public))
 
     def reconnected(self) -> None:
-        """A connection was lost and made anew, or a restart was seen: absence is doubted for a while."""
-        self._ledger = self._ledger.reconnected(self.clock())
+        """A connection was lost and made again, or a restart was observed: absence is in doubt for a while."""
+        self._history = self._history.reconnected(self.clock())
         self._metrics.registry_reconnects.labels(registry=self.registry).inc()
 
-    def pages(self) -> Iterator[tuple[ServiceKey, float | None, tuple[Instance, ...]]]:
-        """Every followed service with the time of its last valid answer and what that listed."""
+    def rows(self) -> Iterator[RegistryRow]:
+        """What the metrics show of every followed service."""
+        now = self.clock()
         for key in sorted(self.keys):
-            page, heard = self._pages.get(key), self._ledger.heard.get(key)
-            yield key, heard.at if heard else None, page.answer.instances if page else ()
+            valid, last = self._valid.get(key), self._history.last_valid.get(key)
+            counts = count_states(valid.answer.instances) if valid else {}
+            yield RegistryRow(
+                registry=key.registry,
+                registry_namespace=key.namespace,
+                group=key.group,
+                service=key.service,
+                age=now - last.at if last else None,
+                instances=counts,
+            )
 
-    def _fail(self, key: ServiceKey, trouble: Trouble) -> None:
+    def _set_trouble(self, key: ServiceKey, trouble: Trouble) -> None:
         if self._troubles.get(key) != trouble:
             self._troubles[key] = trouble
             self._on_change(key)
 
 
+def count_states(instances: Iterable[Instance]) -> Mapping[str, float]:
+    """The number of instances in each of INSTANCE_STATES, by what they say of themselves."""
+    counts = Counter(map(_state, instances))
+    return {state: float(counts[state]) for state in INSTANCE_STATES}
+
+
+def _state(instance: Instance) -> str:
+    if out_reason(instance):
+        return "out"
+    return "in" if instance.healthy else "unhealthy"
+
+
 def _differ(one: Answer, other: Answer) -> bool:
     return one.instances != other.instances or one.protected != other.protected
+
+
+def origin(settings: Registry) -> Origin:
+    """The origin of a registry's errors."""
+    if isinstance(settings, HttpRegistry):
+        place, address = "`url`", settings.url
+    else:
+        place, address = "`servers`", ", ".join(settings.servers)
+    if not address:
+        return Origin()  # a platform that only pushes
+    credentials = _credentials(settings)
+    return Origin(
+        address,
+        {
+            **dict.fromkeys(_UNREACHABLE, f"{place}, `timeoutSeconds`, `tls`"),
+            **dict.fromkeys(_REFUSED, credentials),
+            **dict.fromkeys(_WRONG, place),
+        },
+    )
+
+
+def _credentials(settings: Registry) -> str:
+    match settings:
+        case NacosRegistry() if settings.access_key_file:
+            return "`accessKeyFile`, `secretKeyFile`"
+        case HttpRegistry() if not settings.username:
+            return "`bearerTokenFile`"
+        case NacosRegistry() | EurekaRegistry() | ZooKeeperRegistry() | HttpRegistry():
+            return "`username`, `passwordFile`"
+        case _:
+            return "`tokenFile`"

@@ -1,4 +1,4 @@
-"""Which services the policies of a Kubernetes namespace may have followed: judged before any registry is asked."""
+"""Which services the policies of a Kubernetes namespace may follow; decided before any registry is asked."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -10,13 +10,13 @@ from adapter.runtime.fair_slots import Claim, grant_slots
 from adapter.settings.registries import AllowedServices, ConsulRegistry, NacosRegistry, PolarisRegistry, Registry
 
 _GROUPED = "@@"
-"""Nacos takes `group@@service` for a service's name, whatever group stands beside it, and ends a group at the first."""
+"""Nacos reads `group@@service` as group and name, whatever group is given beside it, and splits at the first."""
 
 
 class Choice(NamedTuple):
-    """The services to follow, by registry, each with the namespace that it is followed for.
+    """The services to follow, by registry, each with the Kubernetes namespace that it is followed for.
 
-    `left_out` are those that policies may name and that have no place.
+    `left_out` are allowed services beyond a namespace's limit.
     """
 
     followed: Mapping[str, Mapping[ServiceKey, str]]
@@ -24,7 +24,7 @@ class Choice(NamedTuple):
 
 
 class ServiceAllowlist:
-    """What the settings' registries let policies name."""
+    """The services that the settings allow policies to name."""
 
     def __init__(self, registries: Iterable[Registry]) -> None:
         self._settings = {one.name: one for one in registries}
@@ -47,7 +47,7 @@ class ServiceAllowlist:
         )
 
     def crowded(self, key: ServiceKey, namespace: str) -> str:
-        """The sentence about a service that is left out."""
+        """Why a service is left out."""
         most = self._settings[key.registry].services_per_namespace
         return (
             f"service {key.service!r} of registry {key.registry} is not followed: policies in namespace {namespace} "
@@ -56,7 +56,7 @@ class ServiceAllowlist:
         )
 
     def choose(self, claims: Iterable[Claim[ServiceKey]]) -> Choice:
-        """What to follow of all that policies name: what they may, of each namespace the oldest ones."""
+        """The services to follow: of each namespace the oldest allowed claims."""
         allowed: dict[str, list[Claim[ServiceKey]]] = {}
         for claim in claims:
             if not self.refusal(claim.item, claim.namespace):
@@ -66,7 +66,7 @@ class ServiceAllowlist:
         for name, of_one in allowed.items():
             placed = grant_slots(of_one, self._settings[name].services_per_namespace)
             counts = Counter(namespace for namespace, _ in placed)
-            # Of several namespaces that with the fewest services: nobody's service becomes one of many by being named.
+            # Of several namespaces the one with the fewest services counts: the others' claims must not slow a service.
             ordered = sorted(placed, key=lambda one: (-counts[one[0]], one[0]))
             followed[name] = {key: namespace for namespace, key in ordered}
             left_out |= {claim.item for claim in of_one} - followed[name].keys()
@@ -89,7 +89,7 @@ class ServiceAllowlist:
 
 
 def _place(settings: Registry, key: ServiceKey) -> tuple[str, str]:
-    """The registry's namespace and group that are asked: the policy's, or else those of the settings."""
+    """The registry's namespace and group of a service: the policy's, else those of the settings."""
     match settings:
         case NacosRegistry():
             return key.namespace or settings.namespace or "public", key.group or settings.group

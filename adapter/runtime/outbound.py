@@ -29,10 +29,10 @@ _Stamp = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How to prove who asks, and whom to believe. Files are read again when they change; empty: not used.
+    """Credentials and TLS of a client. Files are read again when they change; empty: not used.
 
-    `secret_headers` and `header_files` are header names with the files that hold their values: those of the protocol,
-    and those that the settings name under `headerFiles`. `ca` is the PEM text of CAs, instead of `ca_file`.
+    `secret_headers` and `header_files` map header names to the files with their values: headers of the protocol, and
+    those under `headerFiles` in the settings. `ca` is the PEM text of CAs, instead of `ca_file`.
     """
 
     username: str = ""
@@ -49,7 +49,7 @@ class Access:
 
 
 class Reply(NamedTuple):
-    """An answer of whatever status; `headers` are case-insensitive."""
+    """An answer of any status; `headers` are case-insensitive."""
 
     status: int
     headers: Mapping[str, str]
@@ -57,7 +57,7 @@ class Reply(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """As a reply, its body still in segments."""
+    """An answer with its body in segments."""
 
     status: int
     headers: Mapping[str, str]
@@ -65,7 +65,7 @@ class Answer(NamedTuple):
 
     @property
     def plain(self) -> Reply:
-        """The reply, for bodies that are small or refusals."""
+        """The same in one piece, for small bodies and refusals."""
         return Reply(self.status, self.headers, self.body.whole())
 
 
@@ -79,8 +79,8 @@ class _Opened:
 class Client:
     """Sends requests with the credentials of one access. Must be made where an event loop runs.
 
-    `timeout` is the usual deadline of a request, in seconds; `at_once` bounds the connections, `limit` each answer.
-    Large answers are read when `budget` has room for one of this `source`.
+    `timeout` is the default deadline of a request, in seconds; `at_once` limits the connections (0: any number),
+    `limit` each answer. Large answers are read when `budget` has room for one of this `source`.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Client:
         self._http = aiohttp.ClientSession(
             connector=Connector(limit=at_once),
             cookie_jar=aiohttp.DummyCookieJar(),
-            # Only what is always there to unpack with: aiohttp would offer more where more is installed.
+            # What can always be unpacked: aiohttp would offer more where more packages are installed.
             headers={"Accept": "application/json", "Accept-Encoding": "gzip"},
         )
 
@@ -126,7 +126,7 @@ class Client:
             yield await self._read(reservation, method, url, deadline or self._timeout, headers or {}, keep, content)
 
     async def send(self, method: str, url: str, **more: Any) -> Reply:
-        """As `answer`, for answers that are small, or of which little is kept."""
+        """As `answer`, for answers that are small."""
         async with self.answer(method, url, **more) as reply:
             return reply.plain
 
@@ -175,7 +175,7 @@ class Client:
 def tls_context(access: Access) -> ssl.SSLContext:
     """The TLS context of an access. Reads files. Raises OSError (ssl.SSLError among them)."""
     context = ssl.create_default_context(cafile=access.ca_file or None, cadata=access.ca or None)
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # the CAs of managed clouds lack key identifiers
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # CAs of managed clouds lack key identifiers
     if access.cert_file:
         context.load_cert_chain(access.cert_file, access.key_file or None)
     if access.insecure_skip_verify:
@@ -185,7 +185,7 @@ def tls_context(access: Access) -> ssl.SSLContext:
 
 
 def secret(file: str) -> str:
-    """A secret from its file, without the white space around it. Raises OSError, and ValueError for one too large."""
+    """The secret in a file, without surrounding white space. Raises OSError, and ValueError where it is too large."""
     with Path(file).open("rb") as opened:
         content = opened.read(LARGEST_SECRET + 1)
     if len(content) > LARGEST_SECRET:
@@ -221,7 +221,7 @@ def _stamp(file: str) -> tuple[int, ...]:
 
 
 def credentials(access: Access) -> dict[str, str]:
-    """The request headers of an access. Reads files. Raises OSError, and ValueError for what fits in no header."""
+    """The request headers of an access. Reads files. Raises OSError, and ValueError for an unusable value."""
     headers = dict(access.headers)
     if access.username:
         pair = f"{access.username}:{secret(access.password_file) if access.password_file else ''}"

@@ -111,7 +111,9 @@ def test_the_aggregated_form_says_what_it_is(accept: str, version: str) -> None:
 def test_the_aggregated_form_says_the_same_as_the_legacy_lists() -> None:
     picture = snapshot(view(), queries=[query("requests")])
     found = read(Discovery(external=True).groups(Directory(picture), AGGREGATOR))
+    assert {group["metadata"]["name"] for group in found["items"]} == {CUSTOM, EXTERNAL}
     for group in found["items"]:
+        assert group["versions"]
         for version in group["versions"]:
             assert version["freshness"] == "Current"
             listed = []

@@ -44,7 +44,7 @@ class Listener:
         self.told: list[Told] = []
         self.refusal: tuple[HTTPStatus, str] | None = None
 
-    async def tell(
+    async def push(
         self, registry: str, service: str, namespace: str, group: str, document: bytes
     ) -> tuple[HTTPStatus, str] | None:
         self.told.append(Told(registry, service, namespace, group, document))
@@ -184,7 +184,7 @@ async def hub() -> AsyncIterator[Hub]:
 
 class TestHub:
     async def test_a_word_becomes_the_roster(self, hub: Hub) -> None:
-        assert await hub.registries.tell("own", "shop", "prod", "", json.dumps(DOCUMENT).encode()) is None
+        assert await hub.registries.push("own", "shop", "prod", "", json.dumps(DOCUMENT).encode()) is None
         roster = hub.registries.roster(hub.key)
         assert roster is not None
         assert [(one.pod_name, one.status) for one in roster.instances] == [("web-1", "OUT_OF_SERVICE")]
@@ -193,7 +193,7 @@ class TestHub:
     @pytest.mark.parametrize(
         ("registry", "service", "words"),
         [
-            ("nobody", "shop", "nobody is told of registry 'nobody'"),
+            ("nobody", "shop", "registry 'nobody' accepts no pushed documents"),
             ("asked", "shop", "push: true"),
             ("own", "other", "no policy follows service 'other prod' of registry own"),
         ],
@@ -201,7 +201,7 @@ class TestHub:
     async def test_a_word_that_nobody_waits_for_is_not_kept(
         self, hub: Hub, registry: str, service: str, words: str
     ) -> None:
-        refusal = await hub.registries.tell(registry, service, "prod", "", json.dumps(DOCUMENT).encode())
+        refusal = await hub.registries.push(registry, service, "prod", "", json.dumps(DOCUMENT).encode())
         assert refusal is not None
         assert refusal[0] is HTTPStatus.NOT_FOUND
         assert words in refusal[1]
@@ -217,8 +217,8 @@ class TestHub:
     async def test_a_word_that_cannot_be_taken_leaves_the_last(
         self, hub: Hub, document: bytes, code: HTTPStatus
     ) -> None:
-        await hub.registries.tell("own", "shop", "prod", "", json.dumps({**DOCUMENT, "revision": 2}).encode())
-        refusal = await hub.registries.tell("own", "shop", "prod", "", document)
+        await hub.registries.push("own", "shop", "prod", "", json.dumps({**DOCUMENT, "revision": 2}).encode())
+        refusal = await hub.registries.push("own", "shop", "prod", "", document)
         assert refusal is not None
         assert refusal[0] is code
         roster = hub.registries.roster(hub.key)

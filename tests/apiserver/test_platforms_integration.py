@@ -34,7 +34,7 @@ class Listener:
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    async def tell(
+    async def push(
         self, registry: str, service: str, namespace: str, group: str, document: bytes
     ) -> tuple[HTTPStatus, str] | None:
         self.told.append(f"{registry} {service} {namespace} {group} {document.decode()}")

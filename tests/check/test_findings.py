@@ -8,7 +8,7 @@ from adapter.check.findings import MAX_LISTED, PROBE_SERVICE, add_pod_matches, r
 from adapter.check.report import ReportSection, SubjectKind, all_ok, as_data, report_lines
 from adapter.load.pods import Pod
 from adapter.load.roster import Instance, Roster
-from adapter.registries.probe import Look
+from adapter.registries.probe import ProbeResult
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import Trouble
 from adapter.settings.registries import ConsulRegistry, HttpRegistry
@@ -18,13 +18,13 @@ KEY = ServiceKey("main", "web", "prod", "blue")
 CONSUL = ConsulRegistry(name="main", type="Consul", servers=("http://a",))
 
 
-def heard(*instances: Instance, server: str = "http://a", protected: bool = False) -> Look:
+def heard(*instances: Instance, server: str = "http://a", protected: bool = False) -> ProbeResult:
     roster = Roster(at=NOW, instances=instances, protected=protected)
-    return Look(server=server, rosters={KEY: roster}, troubles={})
+    return ProbeResult(server=server, rosters={KEY: roster}, troubles={})
 
 
-def failed(reason: str, server: str = "http://a") -> Look:
-    return Look(server=server, rosters={}, troubles={KEY: Trouble(reason, "its own words", "")})
+def failed(reason: str, server: str = "http://a") -> ProbeResult:
+    return ProbeResult(server=server, rosters={}, troubles={KEY: Trouble(reason, "its own words", "")})
 
 
 def text(section: ReportSection) -> list[str]:
@@ -67,13 +67,13 @@ class TestRegistry:
 
     def test_that_an_invented_service_is_not_known_is_no_fault(self) -> None:
         key = ServiceKey("main", PROBE_SERVICE)
-        unknown = Look(server="http://a", rosters={}, troubles={key: Trouble("unknown", "no such service", "")})
+        unknown = ProbeResult(server="http://a", rosters={}, troubles={key: Trouble("unknown", "no such service", "")})
         section = registry_section(CONSUL, [unknown])
         assert text(section)[1].startswith("note: http://a was asked about a service that does not exist")
 
     def test_that_what_answers_an_invented_service_is_no_registry_is_wrong(self) -> None:
         key = ServiceKey("main", PROBE_SERVICE)
-        login = Look(server="http://a", rosters={}, troubles={key: Trouble("malformed", "a login page", "")})
+        login = ProbeResult(server="http://a", rosters={}, troubles={key: Trouble("malformed", "a login page", "")})
         assert not all_ok([registry_section(CONSUL, [login])])
 
     def test_one_dead_server_of_two_is_wrong(self) -> None:
@@ -100,7 +100,7 @@ class TestService:
         ]
 
     def test_a_registry_that_need_not_list_all_may_list_none(self) -> None:
-        look = Look(server="http://a", rosters={KEY: Roster(at=NOW, absence_counts=False)}, troubles={})
+        look = ProbeResult(server="http://a", rosters={KEY: Roster(at=NOW, absence_counts=False)}, troubles={})
         assert text(service_section(KEY, [look])) == ["ok: it is known, and no pod is listed, so all of them serve"]
 
     def test_what_a_platform_told_is_not_known_here(self) -> None:
@@ -195,8 +195,8 @@ def test_a_server_that_cannot_be_reached_is_named_once() -> None:
     assert line == "wrong: http://a cannot be reached: no answer within 3 s"
 
 
-def sentence(words: str) -> Look:
-    return Look(server="http://a", rosters={}, troubles={KEY: Trouble("unreachable", words, "")})
+def sentence(words: str) -> ProbeResult:
+    return ProbeResult(server="http://a", rosters={}, troubles={KEY: Trouble("unreachable", words, "")})
 
 
 def test_the_report_reads_as_text_and_as_json() -> None:

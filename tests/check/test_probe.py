@@ -2,11 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
-from adapter.load.roster import Instance, Roster
+from adapter.load.roster import Instance
 from adapter.registries import probe
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
@@ -27,11 +27,7 @@ class Played:
         [self._server] = settings.servers
         self._book, self._play = book, play
 
-    def watch(self, keys: Iterable[ServiceKey]) -> None:
-        self._book.watch(keys)
-
-    def roster(self, key: ServiceKey) -> Roster | None:
-        return self._book.roster(key)
+    def refresh(self) -> None: ...
 
     async def run(self) -> None:
         await self._play(self._book, self._server)
@@ -58,10 +54,10 @@ async def test_every_server_is_asked_by_itself(plays: Callable[[Play], None]) ->
         if server == "http://b":
             book.failed(SourceUnreachable("http://b: refused"))
         else:
-            book.heard(WEB, LISTED)
+            book.update(WEB, LISTED)
 
     plays(play)
-    up, down = await probe.look(settings("http://a", "http://b"), {WEB}, time.time)
+    up, down = await probe.probe(settings("http://a", "http://b"), {WEB}, time.time)
     assert (up.server, list(up.rosters), up.troubles) == ("http://a", [WEB], {})
     assert (down.server, down.rosters) == ("http://b", {})
     assert down.troubles[WEB][:2] == (
@@ -74,20 +70,20 @@ async def test_an_error_that_does_not_last_is_none(plays: Callable[[Play], None]
     async def play(book: RosterCache, _server: str) -> None:
         book.failed(SourceUnreachable("no push"))
         await asyncio.sleep(0)
-        book.heard(WEB, LISTED)
+        book.update(WEB, LISTED)
 
     plays(play)
-    [found] = await probe.look(settings(), {WEB}, time.time)
+    [found] = await probe.probe(settings(), {WEB}, time.time)
     assert found.rosters[WEB].instances == tuple(LISTED)
 
 
 async def test_services_stand_for_themselves(plays: Callable[[Play], None]) -> None:
     async def play(book: RosterCache, _server: str) -> None:
-        book.heard(WEB, LISTED)
+        book.update(WEB, LISTED)
         book.failed(NotAllowed("cart is not yours"), [CART])
 
     plays(play)
-    [found] = await probe.look(settings(), {WEB, CART}, time.time)
+    [found] = await probe.probe(settings(), {WEB, CART}, time.time)
     assert list(found.rosters) == [WEB]
     assert {key: trouble[:2] for key, trouble in found.troubles.items()} == {
         CART: ("forbidden", "cart is not yours (settings: `tokenFile`)")
@@ -96,10 +92,10 @@ async def test_services_stand_for_themselves(plays: Callable[[Play], None]) -> N
 
 async def test_an_answer_that_is_not_valid_says_why(plays: Callable[[Play], None]) -> None:
     async def play(book: RosterCache, _server: str) -> None:
-        book.heard(WEB, [], filtered=True)
+        book.update(WEB, [], filtered=True)
 
     plays(play)
-    [found] = await probe.look(settings(), {WEB}, time.time)
+    [found] = await probe.probe(settings(), {WEB}, time.time)
     assert found.troubles[WEB].reason == "filtered"
 
 
@@ -108,7 +104,7 @@ async def test_silence_ends_with_the_settings_timeout(plays: Callable[[Play], No
         await asyncio.Event().wait()
 
     plays(play)
-    [found] = await probe.look(settings(seconds=0.05), {WEB}, time.time)
+    [found] = await probe.probe(settings(seconds=0.05), {WEB}, time.time)
     assert found.troubles[WEB][:2] == (
         "unreachable",
         "http://a: no answer within 0.05 s (settings: `servers`, `timeoutSeconds`, `tls`)",
@@ -120,7 +116,7 @@ async def test_a_source_that_breaks_is_our_fault_and_said_so(plays: Callable[[Pl
         raise LookupError("oops")
 
     plays(play)
-    [found] = await probe.look(settings(), {WEB}, time.time)
+    [found] = await probe.probe(settings(), {WEB}, time.time)
     assert found.troubles[WEB][:2] == ("error", "the adapter's own fault: LookupError('oops')")
 
 
@@ -129,9 +125,9 @@ async def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatc
         raise ImportError("No module named 'kazoo'")
 
     monkeypatch.setattr(probe, "source", source)
-    [found] = await probe.look(settings(), {WEB}, time.time)
+    [found] = await probe.probe(settings(), {WEB}, time.time)
     assert "install effective-load[consul]" in found.troubles[WEB].sentence
 
 
 async def test_a_registry_that_only_listens_has_nobody_to_ask() -> None:
-    assert await probe.look(HttpRegistry(name="main", type="HTTP", push=True), {WEB}, time.time) == []
+    assert await probe.probe(HttpRegistry(name="main", type="HTTP", push=True), {WEB}, time.time) == []

@@ -301,4 +301,6 @@ def test_what_is_swallowed_now_is_in_the_sentence() -> None:
 
 
 def test_the_set_hpa_is_what_is_wanted() -> None:
-    assert all(one.is_set for one in required_behavior(ENFORCED, SET, tolerance=True))
+    settings = required_behavior(ENFORCED, SET, tolerance=True)
+    assert settings
+    assert all(one.is_set for one in settings)

@@ -22,7 +22,7 @@ from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.promql import INPUT_LABEL
 from tests.engine.cluster import KINDS, PREFIXES, Cluster, Object
-from tests.registries.test_http import Platform, said
+from tests.registries.http_kit import Platform, said
 from tests.usage.fakes import FakePrometheus, vector
 
 CREATED = "2026-01-01T00:00:00Z"

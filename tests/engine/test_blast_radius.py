@@ -9,7 +9,7 @@ from adapter.evaluation import worker
 from adapter.kube import reflector
 from tests.engine.inputs import INPUTS
 from tests.engine.kit import DESIRED, SERVICES, Stand, running, standing, until
-from tests.registries.test_http import said
+from tests.registries.http_kit import said
 
 CONFIRMED_SECONDS = 1.0
 

@@ -87,7 +87,8 @@ def test_a_replica_whose_watches_are_all_silent_is_unready() -> None:
     checked = Checked(*watches)
     watches[1].silent = True
     checked.freshness.check()
-    assert checked.freshness.unready() is not None
+    assert checked.freshness.unready() == checked.freshness.trouble() is not None
+    assert (checked.policy() is not None, checked.policy("cart") is not None) == (True, True)
 
 
 def test_a_silent_watch_of_the_whole_cluster_affects_every_policy() -> None:

@@ -7,7 +7,12 @@ import pytest
 from hypothesis import strategies as st
 
 from adapter.registries.zookeeper import layouts as zookeeper_layouts
-from adapter.registries.zookeeper.rules import LARGEST_RULE, applied, documents, overrides
+from adapter.registries.zookeeper.override_rules import (
+    LARGEST_RULE,
+    apply_rules,
+    parse_configurator,
+    parse_override_urls,
+)
 from tests.fuzz.kit import fuzz, in_a_step
 from tests.fuzz.spoil import TEXTS, each_place, spoilt
 
@@ -19,12 +24,12 @@ URL_PIECES = ["://", ":", "/", "?", "&", "=", "@", "[", "]", "%", "%25", "%00", 
 def nodes(node: str) -> None:
     """The node as a provider and as a rule, both read or refused, at once."""
     try:
-        found = [in_a_step(lambda: zookeeper_layouts.provider(node, "pod"))]
+        found = [in_a_step(lambda: zookeeper_layouts.parse_provider(node, "pod"))]
     except ValueError as error:
         str(error)
         found = []
-    rules = in_a_step(lambda: overrides([node]))
-    for one in zookeeper_layouts.newest(applied(found, rules.rules)):
+    rules = in_a_step(lambda: parse_override_urls([node]))
+    for one in zookeeper_layouts.newest_registrations(apply_rules(found, rules.rules)):
         json.dumps([one.instance.ip, one.instance.port, one.instance.weight, one.instance.registered_at])
 
 
@@ -67,16 +72,16 @@ RULE = {
 def test_a_rule_with_anything_anywhere_is_read_or_told_of() -> None:
     for what, body in each_place(RULE):
         try:
-            found = documents("shop.configurators", body)
+            found = parse_configurator("shop.configurators", body)
         except Exception as error:
             raise AssertionError(f"{what}: {error!r}") from error
-        "".join(found.remarks).encode(errors="surrogatepass")
-        list(applied([zookeeper_layouts.provider(URL, "")], found.rules))
+        "".join(found.warnings).encode(errors="surrogatepass")
+        list(apply_rules([zookeeper_layouts.parse_provider(URL, "")], found.rules))
 
 
 @fuzz(150, body=spoilt(RULE))
 def test_a_rule_with_several_faults_is_read_or_told_of(body: bytes) -> None:
-    documents("shop.configurators", body)
+    parse_configurator("shop.configurators", body)
 
 
 @pytest.mark.parametrize(
@@ -99,6 +104,6 @@ def test_a_rule_with_several_faults_is_read_or_told_of(body: bytes) -> None:
     ids=lambda body: body[:24].decode(),
 )
 def test_a_rule_made_to_break_its_reader_is_told_of(body: bytes) -> None:
-    found = documents("shop.configurators", body)
+    found = parse_configurator("shop.configurators", body)
     assert found.rules == ()
-    assert len("".join(found.remarks)) < 1000
+    assert len("".join(found.warnings)) < 1000

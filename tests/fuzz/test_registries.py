@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict
 
 from adapter.load.roster import Instance
-from adapter.registries.client import refusal, words
+from adapter.registries.client import refusal, server_text
 from adapter.registries.consul import wire as consul_wire
 from adapter.registries.eureka import wire as eureka_wire
-from adapter.registries.eureka.state import RegistryCopy
+from adapter.registries.eureka.registry_copy import RegistryCopy
 from adapter.registries.http import wire as http_wire
 from adapter.registries.nacos import grpc as nacos_grpc
 from adapter.registries.nacos import push as nacos_push
 from adapter.registries.nacos import wire as nacos_wire
-from adapter.registries.nacos.http import ADMIN, CLIENT
+from adapter.registries.nacos.http import ADMIN_CALLS, CLIENT_CALLS
 from adapter.registries.polaris import wire as polaris_wire
 from adapter.registries.polling.http1 import RawReply, Reader
 from adapter.registries.zookeeper import layouts as zookeeper_layouts
@@ -132,16 +132,16 @@ CURATOR = {
     "enabled": True,
 }
 
-READER = nacos_wire.Reader((), "pod")
+READER = nacos_wire.InstanceDecoder((), "pod")
 
 
 async def eureka(body: bytes) -> tuple[Instance, ...]:
     copy = RegistryCopy(["SHOP"], "pod")
     try:
-        await copy.fill(eureka_wire.Applications(Body(body)), 1.7e9)
-        await copy.apply(eureka_wire.Applications(Body(body)))
+        await copy.load(eureka_wire.Applications(Body(body)), 1.7e9)
+        await copy.apply_delta(eureka_wire.Applications(Body(body)))
         unasked = RegistryCopy([], "pod")
-        await unasked.fill(eureka_wire.Applications(Body(body)), 1.7e9, copy)
+        await unasked.load(eureka_wire.Applications(Body(body)), 1.7e9, copy)
     except (msgspec.MsgspecError, Uncut):
         return ()
     str(copy.hashcode)
@@ -156,7 +156,7 @@ async def consul(body: bytes) -> tuple[Instance, ...]:
 
 async def nacos(body: bytes) -> tuple[Instance, ...]:
     found: tuple[Instance, ...] = ()
-    for view in (*ADMIN, *CLIENT):
+    for view in (*ADMIN_CALLS, *CLIENT_CALLS):
         try:
             found += (await view.read(READER, Body(body), view.path)).instances
         except SourceError as error:
@@ -165,30 +165,31 @@ async def nacos(body: bytes) -> tuple[Instance, ...]:
 
 
 async def nacos_pushed(body: bytes) -> tuple[Instance, ...]:
-    sent = nacos_wire.decode(nacos_wire.encode(nacos_wire.Payload("NotifySubscriberRequest", body), {"a": "b"}))
+    sent = nacos_wire.decode_payload(
+        nacos_wire.encode_payload(nacos_wire.Payload("NotifySubscriberRequest", body), {"a": "b"})
+    )
     assert sent.body == body
     found: tuple[Instance, ...] = ()
-    for decode in (nacos_grpc._RESPONSE, nacos_grpc._NOTIFICATION, nacos_push._SUBSCRIBED):
+    for decode in (nacos_grpc._RESPONSE, nacos_grpc._SERVER_REQUEST, nacos_push._SUBSCRIBED):
         try:
-            told = nacos_wire.reading(decode, sent.body, "gRPC")
+            told = nacos_wire.decode_body(decode, sent.body, "gRPC")
         except SourceError as error:
             str(error)
             continue
         info = getattr(told, "service_info", None)
-        found += READER.listed(info).instances if info is not None else ()
+        found += READER.decode_service_info(info).instances if info is not None else ()
     return found
 
 
 async def polaris(body: bytes) -> tuple[Instance, ...]:
     for status in (500, 200):
         try:
-            found = await polaris_wire.answer(
-                RawReply(status, b"HTTP/1.1 200", Body(body)), "http://p", "shop", "default"
-            )
+            reply = RawReply(status, b"HTTP/1.1 200", Body(body))
+            answer = await polaris_wire.read_answer(reply, "http://p", "shop", "default", "pod")
         except SourceError:
             if status == 200:
                 raise
-    return await polaris_wire.instances(found, "pod") if isinstance(found, polaris_wire.Listed) else ()
+    return answer.instances if isinstance(answer, polaris_wire.InstanceList) else ()
 
 
 async def platform(body: bytes) -> tuple[Instance, ...]:
@@ -197,7 +198,11 @@ async def platform(body: bytes) -> tuple[Instance, ...]:
 
 async def curator(body: bytes) -> tuple[Instance, ...]:
     try:
-        return (zookeeper_layouts.newest([zookeeper_layouts.curator(body, 1.7e9, "pod")])[0].instance,)
+        return (
+            zookeeper_layouts.newest_registrations([zookeeper_layouts.parse_service_instance(body, 1.7e9, "pod")])[
+                0
+            ].instance,
+        )
     except ValueError as error:
         raise SourceError(str(error)) from error
 
@@ -260,12 +265,14 @@ def test_bytes_of_any_kind_are_refused(family: str, body: bytes) -> None:
 
 # --- the gRPC envelope of Nacos ---
 
-ENVELOPE = nacos_wire.encode(nacos_wire.Payload("NotifySubscriberRequest", json.dumps(INFO).encode()), {"a": "b"})
+ENVELOPE = nacos_wire.encode_payload(
+    nacos_wire.Payload("NotifySubscriberRequest", json.dumps(INFO).encode()), {"a": "b"}
+)
 
 
 def unwrap(message: bytes) -> None:
     try:
-        in_a_step(lambda: nacos_wire.decode(message))
+        in_a_step(lambda: nacos_wire.decode_payload(message))
     except SourceError as error:
         str(error)
 
@@ -305,7 +312,7 @@ def fed(data: bytes, at_once: int) -> None:
         for start in range(0, len(data), at_once):
             reply = reader.feed(data[start : start + at_once])
             if reply is not None:
-                words(reply.body.whole())
+                server_text(reply.body.whole())
                 str(refusal(reply.plain))
                 return
     except SourceError as error:

@@ -47,6 +47,7 @@ def test_nothing_is_wrong(check: Any) -> None:
 
 def test_every_file_of_the_manifests_is_used() -> None:
     folders = [path.parent for path in MANIFESTS.rglob("kustomization.yaml")]
+    assert folders
     for folder in folders:
         kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text(encoding="utf-8"))
         named = {*kustomization.get("resources", ()), *(patch["path"] for patch in kustomization.get("patches", ()))}
@@ -95,7 +96,9 @@ def test_the_server_writes_its_own_secret_and_apiservices_by_name_and_nothing_el
 
 
 def test_no_right_is_a_wildcard_and_secrets_are_read_by_name_only() -> None:
-    for rule in server_rules(EXTERNAL):
+    rules = server_rules(EXTERNAL)
+    assert any("secrets" in rule.get("resources", ()) for rule in rules)
+    for rule in rules:
         assert "*" not in {*rule["verbs"], *rule.get("apiGroups", ()), *rule.get("resources", ())}
         if "secrets" in rule.get("resources", ()):
             assert rule["resourceNames"] == ["effective-load-tls"]
@@ -197,8 +200,9 @@ def test_every_field_of_a_policy_is_explained() -> None:
 
 
 def test_every_text_and_list_of_the_spec_is_bounded() -> None:
-    spec = _schema()["properties"]["spec"]
-    for path, one in _fields(spec, "spec"):
+    fields = list(_fields(_schema()["properties"]["spec"], "spec"))
+    assert {"string", "array", "integer"} <= {one.get("type") for _, one in fields}
+    for path, one in fields:
         if one.get("type") == "string":
             assert "maxLength" in one or "enum" in one, path
         if one.get("type") == "array":
@@ -210,7 +214,9 @@ def test_every_text_and_list_of_the_spec_is_bounded() -> None:
 def test_printer_columns_point_at_fields_that_exist() -> None:
     (crd,) = documents(MANIFESTS / "crd" / "watermarkpolicies.yaml")
     paths = {path for path, _ in _fields(_schema(), "")}
-    for column in crd["spec"]["versions"][0]["additionalPrinterColumns"]:
+    columns = crd["spec"]["versions"][0]["additionalPrinterColumns"]
+    assert columns
+    for column in columns:
         field = column["jsonPath"].replace('[?(@.type=="Ready")]', "[]")
         assert field in paths | {".metadata.creationTimestamp"}
 

@@ -144,6 +144,7 @@ def test_a_replica_that_starts_doubts_the_zeros_that_were_doubted_before() -> No
 def test_doubt_of_a_process_that_never_heard_of_the_registry_stays_with_it() -> None:
     shop = Registering(service().rule, [pod("p0", ip="10.0.0.1"), pod("p1", ip="10.0.0.2")])
     shop.hear(None)
+    assert len(shop.memory.pods) == 2
     assert all(known.doubt_since is not None for known in shop.memory.pods.values())
     assert status_memory.to_status(shop.memory)["pods"] == {}
     heard = service(8)

@@ -1,140 +1,54 @@
 """A Eureka source that runs, the pods whose service it follows, and a Eureka that says what a test tells it."""
 
-import asyncio
 import contextlib
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from adapter.load.roster import Roster
 from adapter.registries.eureka.source import EurekaSource
 from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import EurekaRegistry
 from harness.registries.eureka import EurekaServer
-from tests.registries.trust import Clock, Ears, Service, book
+from tests.registries.kit import FollowedService, running
 
 REGISTRY = "eureka"
 
 
-class Pulse(Clock):
-    """A clock that tells when it is read, as it is at each answer, also where nothing has changed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.read = asyncio.Event()
-
-    def __call__(self) -> float:
-        self.read.set()
-        return super().__call__()
-
-
-class Bell(Ears):
-    """An `on_change` that wakes those who wait for the clock to be read."""
-
-    def __init__(self, clock: Pulse) -> None:
-        super().__init__()
-        self._clock = clock
-
-    def __call__(self, key: ServiceKey) -> None:
-        super().__call__(key)
-        self._clock.read.set()
-
-
-class Followed:
-    """One service in a Eureka, and four pods (`web-0` … at 10.0.0.10 …) that register under it."""
+class Followed(FollowedService[EurekaSource]):
+    """A service of Eureka. `settings` are those of the registry."""
 
     def __init__(self, servers: Iterable[str], service: str, **settings: Any) -> None:
-        self.key = ServiceKey(REGISTRY, service)
         named = {"name": REGISTRY, "type": "Eureka", "servers": tuple(servers)}
         self.settings = EurekaRegistry(**{**named, "interval_seconds": 0.1, "timeout_seconds": 5, **settings})
-        self.clock = Pulse()
-        self.ears = Bell(self.clock)
-        self.book = book(REGISTRY, self.clock, self.ears)
-        self.source = EurekaSource(self.settings, self.book)
-        self.pods = Service(self.source, self.key, self.clock)
-
-    @property
-    def roster(self) -> Roster:
-        """What is known of the service. It must be known."""
-        found = self.source.roster(self.key)
-        assert found is not None
-        return found
-
-    @property
-    def error(self) -> str:
-        """Why the last answer is not valid, or none came since; empty where all is well."""
-        trouble = self.source._book.trouble(self.key)
-        return trouble.sentence if trouble is not None else ""
+        super().__init__(ServiceKey(REGISTRY, service), lambda book: EurekaSource(self.settings, book))
 
     @property
     def statuses(self) -> dict[str, str]:
         """The status of each instance by its id, in the last valid answer."""
-        found = self.source.roster(self.key)
-        return {one.metadata["instanceId"]: one.status for one in found.instances} if found is not None else {}
-
-    @property
-    def listed(self) -> int:
-        """How many instances the last valid answer has; -1 where there is none."""
-        found = self.source.roster(self.key)
-        return len(found.instances) if found is not None and found.valid else -1
+        roster = self.book.roster(self.key)
+        return {one.metadata["instanceId"]: one.status for one in roster.instances} if roster is not None else {}
 
     def reconnected(self) -> bool:
-        """Whether the roster tells of a reconnect, or of a restart."""
+        """Whether the source has reported a reconnect or a restart."""
         return self.roster.reconnected_at is not None
 
-    async def until(self, told: Callable[[], object], seconds: float = 30) -> None:
-        """Wait until that is so; looked at whenever something may have come."""
-        try:
-            async with asyncio.timeout(seconds):
-                while not told():
-                    self.clock.read.clear()
-                    await self.clock.read.wait()
-        except TimeoutError:
-            raise AssertionError(f"not within {seconds:g} s; last: {self.source.roster(self.key)}") from None
-
-    async def until_listed(self, count: int) -> None:
-        """Wait until so many instances are listed, and nothing is wrong."""
-        await self.until(lambda: self.listed == count and not self.error)
-
-    async def until_out(self, *names: str) -> None:
-        """Wait until exactly these pods are out."""
-        await self.until(lambda: self.pods.out() == list(names))
-
-    async def until_error(self, words: str) -> None:
-        """Wait until the error holds these words."""
-        await self.until(lambda: words in self.error)
-
-    async def asked_again(self) -> None:
-        """Wait for one more valid answer."""
-        last = self.roster.at
-        await self.until(lambda: self.roster.at > last)
-
-    async def aged(self, seconds: int) -> set[str]:
-        """Let so much time pass in which the server goes on answering every 10 s; who was out meanwhile."""
+    async def aged_by_answers(self, seconds: int) -> set[str]:
+        """Lets this time pass while the server answers every 10 s; returns the pods that were pulled out meanwhile."""
         out: set[str] = set()
         for _ in range(seconds // 10):
             self.clock.jump(10)
-            await self.asked_again()
+            await self.until_confirmed()
             out.update(self.pods.out())
         return out
 
 
-@contextlib.asynccontextmanager
-async def following(*servers: str, service: str = "web", **settings: Any) -> AsyncIterator[Followed]:
-    """Follow a service while the block runs. `settings` are those of the registry."""
-    followed = Followed(servers, service, **settings)
-    followed.source.watch([followed.key])
-    task = asyncio.create_task(followed.source.run())
-    try:
-        yield followed
-        assert not task.done(), task.exception()
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+def following(*servers: str, service: str = "web", **settings: Any) -> contextlib.AbstractAsyncContextManager[Followed]:
+    """Follows a service while the block runs."""
+    return running(Followed(servers, service, **settings))
 
 
 def register_pods(eureka: EurekaServer, service: str, count: int = 4, **more: Any) -> None:

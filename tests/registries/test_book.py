@@ -26,7 +26,7 @@ class Stand:
         self.told: list[ServiceKey] = []
         self.metrics = Metrics()
         self.book = RosterCache("nacos", self.told.append, lambda: self.now, self.metrics)
-        self.book.watch([WEB, API])
+        self.book.follow({WEB: "", API: ""})
 
     def counted(self, name: str, **labels: str) -> float | None:
         return self.metrics.registry.get_sample_value(
@@ -45,7 +45,7 @@ def test_nothing_is_known_of_a_service_that_was_never_heard_of(stand: Stand) -> 
 
 
 def test_an_answer_is_kept_and_told(stand: Stand) -> None:
-    stand.book.heard(WEB, [ONE, TWO])
+    stand.book.update(WEB, [ONE, TWO])
     roster = stand.book.roster(WEB)
     assert roster is not None
     assert (roster.valid, roster.instances, roster.at) == (True, (ONE, TWO), 1000)
@@ -53,9 +53,9 @@ def test_an_answer_is_kept_and_told(stand: Stand) -> None:
 
 
 def test_the_same_answer_again_is_told_to_nobody_but_is_younger(stand: Stand) -> None:
-    stand.book.heard(WEB, [ONE])
+    stand.book.update(WEB, [ONE])
     stand.now += 5
-    stand.book.heard(WEB, [ONE])
+    stand.book.update(WEB, [ONE])
     assert stand.told == [WEB]
     roster = stand.book.roster(WEB)
     assert roster is not None
@@ -64,15 +64,15 @@ def test_the_same_answer_again_is_told_to_nobody_but_is_younger(stand: Stand) ->
 
 @pytest.mark.parametrize("more", [{"protected": True}, {}])
 def test_another_answer_is_told_and_counted(stand: Stand, more: dict[str, bool]) -> None:
-    stand.book.heard(WEB, [ONE])
+    stand.book.update(WEB, [ONE])
     assert stand.counted("changes_total") is None
-    stand.book.heard(WEB, [ONE] if more else [TWO], **more)
+    stand.book.update(WEB, [ONE] if more else [TWO], **more)
     assert stand.told == [WEB, WEB]
     assert stand.counted("changes_total") == 1
 
 
 def test_a_failure_keeps_what_was_heard_with_its_age_and_says_why(stand: Stand) -> None:
-    stand.book.heard(WEB, [ONE])
+    stand.book.update(WEB, [ONE])
     stand.now += 400
     stand.book.failed(DOWN)
     roster = stand.book.roster(WEB)
@@ -92,7 +92,7 @@ def test_a_failure_is_told_once_until_its_words_change_or_it_is_over(stand: Stan
     stand.book.failed(DOWN, [WEB])
     assert stand.told == [WEB]
     stand.book.failed(NotAllowed("HTTP 403"), [WEB])
-    stand.book.heard(WEB, [ONE])
+    stand.book.update(WEB, [ONE])
     assert stand.told == [WEB, WEB, WEB]
     roster = stand.book.roster(WEB)
     assert roster is not None
@@ -100,9 +100,9 @@ def test_a_failure_is_told_once_until_its_words_change_or_it_is_over(stand: Stan
 
 
 def test_the_end_of_a_failure_is_told_even_where_the_answer_is_the_same(stand: Stand) -> None:
-    stand.book.heard(WEB, [ONE])
+    stand.book.update(WEB, [ONE])
     stand.book.failed(DOWN, [WEB])
-    stand.book.heard(WEB, [ONE])
+    stand.book.update(WEB, [ONE])
     assert stand.told == [WEB, WEB, WEB]
     assert stand.counted("changes_total") is None
 
@@ -112,12 +112,12 @@ def test_a_registry_that_is_down_fails_all_services_and_is_counted_once(stand: S
     assert sorted(stand.told) == [API, WEB]
     assert stand.counted("errors_total", reason="unreachable") == 1
     assert stand.counted("up") == 0
-    stand.book.heard(WEB, [ONE])
+    stand.book.update(WEB, [ONE])
     assert stand.counted("up") == 1
 
 
 def test_one_service_that_fails_leaves_the_registry_up(stand: Stand) -> None:
-    stand.book.heard(API, [ONE])
+    stand.book.update(API, [ONE])
     stand.book.failed(NotAllowed("HTTP 403"), [WEB])
     assert stand.counted("up") == 1
 
@@ -134,8 +134,8 @@ def test_one_service_that_fails_leaves_the_registry_up(stand: Stand) -> None:
 def test_an_answer_that_is_not_valid_replaces_nothing_and_is_counted_by_reason(
     stand: Stand, answer: Answer, reason: str
 ) -> None:
-    stand.book.heard(WEB, [ONE], index=9)
-    stand.book.note(WEB, answer)
+    stand.book.update(WEB, [ONE], index=9)
+    stand.book.record(WEB, answer)
     roster = stand.book.roster(WEB)
     assert roster is not None
     assert (roster.valid, roster.instances) == (True, (ONE,))
@@ -144,10 +144,10 @@ def test_an_answer_that_is_not_valid_replaces_nothing_and_is_counted_by_reason(
 
 
 def test_an_index_that_went_back_is_a_reconnect(stand: Stand) -> None:
-    stand.book.heard(WEB, [ONE], index=9)
+    stand.book.update(WEB, [ONE], index=9)
     stand.now = 1010
-    stand.book.heard(WEB, [], index=3)
-    stand.book.heard(WEB, [ONE], index=4)
+    stand.book.update(WEB, [], index=3)
+    stand.book.update(WEB, [ONE], index=4)
     roster = stand.book.roster(WEB)
     assert roster is not None
     assert roster.reconnected_at == 1010
@@ -156,7 +156,7 @@ def test_an_index_that_went_back_is_a_reconnect(stand: Stand) -> None:
 
 def test_a_reconnect_is_in_every_later_roster(stand: Stand) -> None:
     stand.book.reconnected()
-    stand.book.heard(WEB, [ONE])
+    stand.book.update(WEB, [ONE])
     roster = stand.book.roster(WEB)
     assert roster is not None
     assert roster.reconnected_at == 1000
@@ -164,7 +164,7 @@ def test_a_reconnect_is_in_every_later_roster(stand: Stand) -> None:
 
 
 def test_a_live_connection_confirms_what_was_heard_and_tells_nobody(stand: Stand) -> None:
-    stand.book.heard(WEB, [ONE])
+    stand.book.update(WEB, [ONE])
     stand.now += 60
     stand.book.confirm()
     roster = stand.book.roster(WEB)
@@ -175,7 +175,7 @@ def test_a_live_connection_confirms_what_was_heard_and_tells_nobody(stand: Stand
 
 
 def test_a_confirmation_ends_a_failure(stand: Stand) -> None:
-    stand.book.heard(WEB, [ONE])
+    stand.book.update(WEB, [ONE])
     stand.book.failed(DOWN)
     stand.told.clear()
     stand.book.confirm()
@@ -186,9 +186,9 @@ def test_a_confirmation_ends_a_failure(stand: Stand) -> None:
 
 
 def test_an_empty_list_is_alive_while_another_service_is_confirmed(stand: Stand) -> None:
-    stand.book.heard(API, [ONE])
+    stand.book.update(API, [ONE])
     stand.now += 100
-    stand.book.heard(WEB, [])
+    stand.book.update(WEB, [])
     roster = stand.book.roster(WEB)
     assert roster is not None
     assert not roster.alive
@@ -199,21 +199,25 @@ def test_an_empty_list_is_alive_while_another_service_is_confirmed(stand: Stand)
 
 
 def test_what_is_not_followed_any_more_is_forgotten_and_not_heard_again(stand: Stand) -> None:
-    stand.book.heard(WEB, [ONE])
+    stand.book.update(WEB, [ONE])
     stand.book.failed(DOWN, [API])
-    stand.book.watch([API])
+    stand.book.follow({API: ""})
     assert stand.book.roster(WEB) is None
     stand.told.clear()
-    stand.book.heard(WEB, [ONE])
+    stand.book.update(WEB, [ONE])
     stand.book.failed(DOWN, [WEB])
     assert stand.book.roster(WEB) is None
     assert stand.told == []
-    assert [key for key, *_ in stand.book.pages()] == [API]
+    assert [row.service for row in stand.book.rows()] == [API.service]
 
 
-def test_pages_show_age_and_instances_of_every_service(stand: Stand) -> None:
-    stand.book.heard(WEB, [ONE])
-    assert list(stand.book.pages()) == [(API, None, ()), (WEB, 1000, (ONE,))]
+def test_rows_show_age_and_instances_of_every_service(stand: Stand) -> None:
+    stand.book.update(WEB, [ONE])
+    stand.now += 7
+    assert [(row.service, row.age, row.instances) for row in stand.book.rows()] == [
+        (API.service, None, {}),
+        (WEB.service, 7, {"in": 1, "out": 0, "unhealthy": 0}),
+    ]
 
 
 def test_only_the_first_of_a_row_of_failures_is_logged() -> None:
@@ -236,8 +240,8 @@ def test_a_registry_that_is_down_is_one_line_in_the_log() -> None:
 def test_an_invalid_answer_is_logged_with_its_service_once() -> None:
     stand = Stand()
     with capture_logs() as logs:
-        stand.book.heard(WEB, [], filtered=True)
-        stand.book.heard(WEB, [], filtered=True)
+        stand.book.update(WEB, [], filtered=True)
+        stand.book.update(WEB, [], filtered=True)
     assert [(log["registry"], log["service"]) for log in logs] == [("nacos", "web")]
 
 
@@ -253,22 +257,26 @@ def test_an_invalid_answer_is_logged_with_its_service_once() -> None:
     )
 )
 def test_a_roster_is_always_the_last_valid_list(steps: list[tuple[str, list[Instance] | None]]) -> None:
-    stand, last, at = Stand(), None, None
+    stand, last, at, failed = Stand(), None, None, False
     for step, listed in steps:
         stand.now += 1
         if step == "heard":
-            stand.book.heard(WEB, listed or [])
+            stand.book.update(WEB, listed or [])
             last, at = tuple(listed or []), stand.now
         elif step == "failed":
             stand.book.failed(DOWN)
         elif step == "filtered":
-            stand.book.heard(WEB, [], filtered=True)
+            stand.book.update(WEB, [], filtered=True)
         else:
             stand.book.confirm()
             at = stand.now if last is not None else None
         roster = stand.book.roster(WEB)
+        failed = failed or step in {"failed", "filtered"}
         if last is not None:
             assert roster is not None
             assert (roster.valid, roster.instances, roster.at) == (True, last, at)
+        elif failed:
+            assert roster is not None
+            assert (roster.valid, roster.instances) == (False, ())
         else:
-            assert roster is None or not roster.valid
+            assert roster is None

@@ -12,6 +12,7 @@ from aiohttp.test_utils import TestServer
 from blockbuster import blockbuster_ctx
 from multidict import CIMultiDict
 
+from adapter.load.memory_updates import RECOVERY_SECONDS
 from adapter.load.pods import PodState
 from adapter.load.roster import Instance
 from adapter.registries.consul import source as source_module
@@ -49,7 +50,7 @@ def four(*statuses: str) -> list[Document]:
 
 
 def states(followed: Followed) -> list[PodState]:
-    return [state for _, state in sorted(followed.pods.look().items())]
+    return [state for _, state in sorted(followed.pods.states().items())]
 
 
 def read(document: object, *, pod_name_key: str = "", warning_is_out: bool = False) -> tuple[Instance, ...]:
@@ -315,11 +316,11 @@ class TestAsking:
         async with following([fake.url], "web") as followed:
             await fake.until_waiting()
             api = followed.key._replace(service="api")
-            followed.source.watch([api])
-            await followed.until(lambda: followed.source.roster(api))
+            followed.follow([api])
+            await followed.until(lambda: followed.book.roster(api))
             await fake.until_waiting("api")
-            assert followed.source.roster(followed.key) is None
-            followed.source.watch([api, followed.key])
+            assert followed.book.roster(followed.key) is None
+            followed.follow([api, followed.key])
             await followed.until_listed(1)
 
     async def test_a_new_one_is_asked_for_at_once(self, fake: FakeConsul, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,20 +328,20 @@ class TestAsking:
         async with following([fake.url], "web") as followed:
             await fake.until_waiting()
             api = followed.key._replace(service="api")
-            followed.source.watch([api, followed.key])
-            await followed.until(lambda: followed.source.roster(api))
+            followed.follow([api, followed.key])
+            await followed.until(lambda: followed.book.roster(api))
 
     async def test_one_that_goes_and_comes_back_at_once_is_heard_anew(self, fake: FakeConsul) -> None:
         async with following([fake.url], "web") as followed:
             await fake.until_waiting()
-            followed.source.watch([])
-            followed.source.watch([followed.key])
+            followed.follow([])
+            followed.follow([followed.key])
             await followed.until_listed(1)
 
     async def test_watching_before_running_is_enough(self, fake: FakeConsul) -> None:
         followed = Followed([fake.url], "web")
-        followed.source.watch([followed.key])
-        assert followed.source.roster(followed.key) is None
+        followed.follow([followed.key])
+        assert followed.book.roster(followed.key) is None
         for _ in range(2):  # one that ended can be run again
             task = asyncio.create_task(followed.source.run())
             asked = len(fake.of("web"))
@@ -361,11 +362,11 @@ class TestIndex:
     async def test_a_return_without_news_is_no_change(self, fake: FakeConsul) -> None:
         async with following([fake.url], "web") as followed:
             await fake.until_waiting()
-            heard, asked = len(followed.ears.heard), len(fake.of("web"))
+            heard, asked = len(followed.changes.received), len(fake.of("web"))
             await fake.tell(end=True)
             await fake.until_waiting(since=asked + 1)
             assert followed.listed == 1
-            assert len(followed.ears.heard) == heard
+            assert len(followed.changes.received) == heard
             assert [one.query.get("index") for one in fake.of("web")[asked:]] == [None, "10"]
 
     async def test_what_a_stream_missed_is_seen_when_the_wait_is_over(self, fake: FakeConsul) -> None:
@@ -375,18 +376,18 @@ class TestIndex:
             await fake.tell(end=True)
             await followed.until_listed(2)
 
-    async def test_an_answer_that_went_back_is_not_valid_and_the_list_is_heard_again(self, fake: FakeConsul) -> None:
+    async def test_an_index_that_went_back_is_invalid_and_restarts_the_watch(self, fake: FakeConsul) -> None:
         async with following([fake.url], "web") as followed:
             await fake.until_waiting()
             await fake.tell("web", index=3)
             await fake.tell(end=True)
             await followed.until_listed(0)
             assert followed.roster.reconnected_at is not None
-            errors = followed.book._metrics.registry_errors.labels(registry="consul", reason="rewound")
-            assert errors._value.get() == 1
+            errors = ("effective_load_registry_errors_total", {"registry": "consul", "reason": "rewound"})
+            assert followed.metrics.registry.get_sample_value(*errors) == 1
             await fake.until_waiting()
             assert fake.of("web")[-1].query["index"] == "3"
-            with followed.pods.nobody_turns_out():
+            with followed.pods.nothing_changes():
                 followed.aged(80)
 
     async def test_an_answer_without_an_index_is_an_error(self, fake: FakeConsul) -> None:
@@ -408,8 +409,8 @@ class TestIndex:
     async def test_another_cluster_is_seen_by_its_servers_while_queries_hang(self, fake: FakeConsul) -> None:
         async with following([fake.url], "web", wait_seconds=200) as followed:
             await fake.until_waiting()
-            followed.pods.look()
-            with followed.pods.nobody_turns_out():
+            followed.pods.states()
+            with followed.pods.nothing_changes():
                 fake.indexes["web"] = 3
                 fake.lists["web"] = []
                 fake.lists["consul"] = []  # as long as it has no leader
@@ -425,9 +426,8 @@ class TestIndex:
             fake.fault["web"] = web.Response(status=500, text="rpc error")
             fake.lists["consul"] = [entry(node="n2")]
             await followed.until_error("rpc error")
-            ledger = followed.book._ledger
-            assert ledger.reconnected_at is not None
-            assert ledger.heard[followed.key].at < ledger.reconnected_at
+            reconnected_at = followed.book.hold_until - RECOVERY_SECONDS
+            assert followed.roster.at < reconnected_at
 
     async def test_a_server_that_joins_is_no_other_cluster(self, fake: FakeConsul) -> None:
         async with following([fake.url], "web") as followed:
@@ -484,8 +484,8 @@ class TestProof:
         fake.fault["api"] = web.Response(status=500, text="rpc error")
         async with following([fake.url], "web") as followed:
             api = followed.key._replace(service="api")
-            followed.source.watch([api, followed.key])
-            await followed.until(lambda: followed.source.roster(api))
+            followed.follow([api, followed.key])
+            await followed.until(lambda: followed.book.roster(api))
             await followed.until_listed(1)
             assert not followed.error
             assert followed.roster.reconnected_at is None
@@ -547,7 +547,7 @@ class TestRestart:
             assert states(followed) == [PodState.SERVING] * 4
             await self.restarted(fake, followed, *four("critical", "critical", "critical"))
             assert states(followed) == [*[PodState.DOUBTFUL] * 3, PodState.SERVING]
-            assert followed.pods.asked == 4
+            assert followed.pods.desired == 4
             followed.clock.jump(80)
             assert states(followed) == [*[PodState.DOUBTFUL] * 3, PodState.SERVING]
             followed.clock.jump(11)
@@ -616,7 +616,7 @@ class TestWitness:
         fake.lists["web"] = four()
         async with following([fake.url], "web") as followed:
             await fake.until_waiting()
-            followed.pods.look()
+            followed.pods.states()
             await TestRestart().restarted(fake, followed)
             await followed.until_listed(0)
             assert not followed.roster.alive

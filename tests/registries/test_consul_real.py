@@ -67,7 +67,7 @@ def _quick_pulse(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def states(followed: Followed) -> list[PodState]:
-    return [state for _, state in sorted(followed.pods.look().items())]
+    return [state for _, state in sorted(followed.pods.states().items())]
 
 
 SERVING, OUT = PodState.SERVING, PodState.PULLED_OUT
@@ -146,7 +146,7 @@ class TestPullingOut:
         register_pods(consul, service)
         async with following(consul, service) as followed:
             await followed.until_listed(4)
-            followed.pods.look()
+            followed.pods.states()
             await asyncio.to_thread(consul.deregister, f"{service}-3")
             await followed.until_listed(3)
             assert followed.pods.out() == []
@@ -161,7 +161,7 @@ class TestPullingOut:
         register_pods(consul, service)
         async with following(consul, service) as followed:
             await followed.until_listed(4)
-            followed.pods.look()
+            followed.pods.states()
             for number in range(4):
                 await asyncio.to_thread(consul.deregister, f"{service}-{number}")
             await followed.until_listed(0)
@@ -184,8 +184,8 @@ class TestPullingOut:
             register_pods(lost, service)
             async with following(consul, service) as followed:
                 await followed.until_listed(4)
-                followed.pods.look()
-                with followed.pods.nobody_turns_out():
+                followed.pods.states()
+                with followed.pods.nothing_changes():
                     lost.kill()
                     await followed.until(lambda: {one.status for one in followed.roster.instances} == {"CRITICAL"}, 60)
 
@@ -258,7 +258,7 @@ class TestDelay:
                 began = time.monotonic()
                 await asyncio.to_thread(consul.maintenance, f"{service}-1", on=on)
                 await followed.until_out(*expected)
-                delays.append(followed.ears.heard[-1][1] - began)
+                delays.append(followed.changes.received[-1][1] - began)
         middle, late = statistics.median(delays), statistics.quantiles(delays, n=100, method="inclusive")[98]
         record_property("delay_p50_seconds", middle)
         record_property("delay_p99_seconds", late)
@@ -267,13 +267,13 @@ class TestDelay:
 
 
 class TestOutages:
-    async def test_a_restart_turns_nobody_out_and_changes_are_heard_after_it(self, service: str) -> None:
+    async def test_a_restart_pulls_no_pod_out_and_changes_are_heard_after_it(self, service: str) -> None:
         with Consul() as own:
             register_pods(own, service)
             async with following(own, service) as followed:
                 await followed.until_listed(4)
-                followed.pods.look()
-                with followed.pods.nobody_turns_out():
+                followed.pods.states()
+                with followed.pods.nothing_changes():
                     own.kill()
                     await followed.until_error("Cannot connect to host")
                     assert followed.listed == 4
@@ -299,7 +299,7 @@ class TestOutages:
                 own.component.start()
                 await followed.until(lambda: [one.status for one in followed.roster.instances].count("CRITICAL") == 3)
                 assert states(followed) == [PodState.DOUBTFUL] * 3 + [SERVING]
-                assert followed.pods.asked == 4
+                assert followed.pods.desired == 4
                 await asyncio.to_thread(own.maintenance, f"{service}-3", on=True)
                 await followed.until_out("web-3")
                 await asyncio.to_thread(own.maintenance, f"{service}-3", on=False)
@@ -307,7 +307,7 @@ class TestOutages:
                 followed.clock.jump(91)
                 assert states(followed) == [OUT] * 3 + [SERVING]
 
-    async def test_one_that_is_away_for_an_hour_turns_nobody_out_and_what_was_out_is_doubt(self, service: str) -> None:
+    async def test_one_that_is_away_for_an_hour_pulls_no_pod_out_and_what_was_out_is_doubt(self, service: str) -> None:
         with Consul() as own:
             register_pods(own, service)
             own.maintenance(f"{service}-1", on=True)
@@ -318,19 +318,19 @@ class TestOutages:
                 seen = []
                 for _ in range(13):
                     followed.clock.jump(300)
-                    seen.append(followed.pods.look()["web-1"])
+                    seen.append(followed.pods.states()["web-1"])
                     assert set(followed.pods.out()) <= {"web-1"}
                 assert seen[:5] == [OUT] * 5
                 assert seen[-1] is PodState.DOUBTFUL
 
-    async def test_one_that_lost_its_data_turns_nobody_out(self, service: str) -> None:
+    async def test_one_that_lost_its_data_pulls_no_pod_out(self, service: str) -> None:
         with Consul() as own:
             register_pods(own, service, Check=TTL)
             for number in range(20):  # so that the index has a way to fall
                 own.check(f"service:{service}-0", "warn" if number % 2 else "pass")
             async with following(own, service) as followed:
                 await followed.until_listed(4)
-                followed.pods.look()
+                followed.pods.states()
                 own.kill()
                 await followed.until_error("Cannot connect to host")
                 own.wipe()
@@ -347,8 +347,8 @@ class TestOutages:
             register_pods(own, service)
             async with following(own, service, timeout_seconds=1) as followed:
                 await followed.until_listed(4)
-                followed.pods.look()
-                with followed.pods.nobody_turns_out():
+                followed.pods.states()
+                with followed.pods.nothing_changes():
                     own.component.signal(signal.SIGSTOP)
                     await followed.until_error("no answer within 1 s")
                     own.component.signal(signal.SIGCONT)
@@ -362,8 +362,8 @@ class TestOutages:
             await asyncio.to_thread(first.wait_voters, 2)
             async with following(first, service) as followed:
                 await followed.until_listed(4)
-                followed.pods.look()
-                with followed.pods.nobody_turns_out():
+                followed.pods.states()
+                with followed.pods.nothing_changes():
                     second.kill()
                     await followed.until_error("leader")
                     second.component.start()
@@ -374,8 +374,8 @@ class TestOutages:
         with Consul(joins=consul) as first:
             async with following([first.url, consul.url], service) as followed:
                 await followed.until_listed(4)
-                followed.pods.look()
-                with followed.pods.nobody_turns_out():
+                followed.pods.states()
+                with followed.pods.nothing_changes():
                     first.kill()
                     await followed.until(lambda: followed.roster.reconnected_at is not None or followed.error)
                     await asyncio.to_thread(consul.maintenance, f"{service}-1", on=True)
@@ -399,7 +399,7 @@ class TestOutages:
             register_pods(own, service)
             async with following(agent, service) as followed:
                 await followed.until_listed(4)
-                followed.pods.look()
+                followed.pods.states()
                 own.kill()
                 await followed.until(lambda: followed.error)
                 own.wipe()
@@ -413,11 +413,11 @@ class TestOutages:
                 register_pods(own, f"{service}-{number}", 1)
             async with following(own, f"{service}-0") as followed:
                 keys = [followed.key._replace(service=f"{service}-{number}") for number in range(4)]
-                followed.source.watch(keys)
+                followed.follow(keys)
 
                 def errors() -> list[str]:
-                    asked = [key for key in keys if followed.source.roster(key) is not None]
-                    troubles = [followed.source._book.trouble(key) for key in asked]
+                    asked = [key for key in keys if followed.book.roster(key) is not None]
+                    troubles = [followed.book.trouble(key) for key in asked]
                     return [one.sentence if one else "" for one in troubles] + ["nothing yet"] * (
                         len(keys) - len(asked)
                     )
@@ -474,8 +474,8 @@ class TestRights:
         accessor, secret = guarded.token(SEES_ALL)
         async with following(guarded, service, token_file=written(tmp_path, secret)) as followed:
             await followed.until_listed(4)
-            followed.pods.look()
-            with followed.pods.nobody_turns_out():
+            followed.pods.states()
+            with followed.pods.nothing_changes():
                 await asyncio.to_thread(guarded.call, "DELETE", f"/v1/acl/token/{accessor}")
                 await followed.until_error("ACL not found")
                 assert followed.listed == 4
@@ -493,15 +493,15 @@ class TestRights:
             await followed.until_error("may not see all")
             assert followed.listed == -1
 
-    async def test_a_token_that_loses_a_right_turns_nobody_out(
+    async def test_a_token_that_loses_a_right_pulls_no_pod_out(
         self, guarded: Consul, service: str, tmp_path: Path
     ) -> None:
         register_pods(guarded, service)
         accessor, secret = guarded.token(SEES_ALL)
         async with following(guarded, service, token_file=written(tmp_path, secret)) as followed:
             await followed.until_listed(4)
-            followed.pods.look()
-            with followed.pods.nobody_turns_out():
+            followed.pods.states()
+            with followed.pods.nothing_changes():
                 await asyncio.to_thread(guarded.call, "PUT", f"/v1/acl/token/{accessor}", {"Policies": []})
                 await asyncio.to_thread(guarded.register, service, f"{service}-9", "10.0.0.19")  # wakes the query
                 await followed.until_error("may not see all")
@@ -513,7 +513,7 @@ class TestRights:
         rules = f'service "{service}" {{ policy = "read" }} node_prefix "" {{ policy = "read" }}'
         async with following(guarded, service, token_file=written(tmp_path, guarded.token(rules)[1])) as followed:
             await followed.until_listed(4)
-            followed.pods.look()
+            followed.pods.states()
             assert not followed.roster.alive
             for number in range(4):
                 await asyncio.to_thread(guarded.deregister, f"{service}-{number}")
@@ -529,7 +529,7 @@ class TestRights:
             await followed.until_error("without a token")
             assert followed.listed == -1
 
-    async def test_the_anonymous_token_that_loses_its_rights_turns_nobody_out(
+    async def test_the_anonymous_token_that_loses_its_rights_pulls_no_pod_out(
         self, guarded: Consul, service: str
     ) -> None:
         register_pods(guarded, service)
@@ -538,8 +538,8 @@ class TestRights:
         guarded.call("PUT", f"/v1/acl/token/{ANONYMOUS}", {"Policies": [{"ID": policy["ID"]}]})
         async with following(guarded, service) as followed:
             await followed.until_listed(4)
-            followed.pods.look()
-            with followed.pods.nobody_turns_out():
+            followed.pods.states()
+            with followed.pods.nothing_changes():
                 await asyncio.to_thread(guarded.call, "PUT", f"/v1/acl/token/{ANONYMOUS}", {"Policies": []})
                 await asyncio.to_thread(guarded.register, service, f"{service}-9", "10.0.0.19")  # wakes the query
                 await followed.until_error("without a token")

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from adapter.load.pods import PodState
 from adapter.registries.eureka import source as source_module
+from adapter.registries.eureka.registry_copy import EVICTION_SECONDS, LONGEST_CACHE_SECONDS, RegistryCopy
 from adapter.registries.eureka.source import LONGEST_GAP_SECONDS, RELIST_SECONDS
-from adapter.registries.eureka.state import CACHED_SECONDS, EVICTION_SECONDS, RegistryCopy
-from adapter.registries.eureka.wire import Applications, Registration, entries, registrations
+from adapter.registries.eureka.wire import Applications, InstanceInfo, instance_infos, instance_summaries
 from adapter.registries.roster import ServiceKey
 from adapter.runtime.answer_budget import Body
 from tests.registries.eureka_kit import REGISTRY, FakeEureka, Followed, following, hash_of, instance, raw
-from tests.registries.trust import Clock
+from tests.registries.kit import Clock
 
 NOW = 1_767_268_800.0
 
@@ -31,7 +31,7 @@ ANYTHING = st.recursive(
 
 
 def states(followed: Followed) -> list[PodState]:
-    return [state for _, state in sorted(followed.pods.look().items())]
+    return [state for _, state in sorted(followed.pods.states().items())]
 
 
 def four(*out: int) -> list[dict[str, Any]]:
@@ -40,7 +40,7 @@ def four(*out: int) -> list[dict[str, Any]]:
 
 async def several_answers(followed: Followed, count: int = 3) -> None:
     for _ in range(count):
-        await followed.asked_again()
+        await followed.until_confirmed()
 
 
 class TestWhenTheListIsRead:
@@ -148,7 +148,7 @@ class TestWhenTheListIsRead:
                 await followed.until_out("web-1")
                 fake.apps = {"WEB": four(2)}  # and no delta tells of it
                 for _ in range(int(RELIST_SECONDS / 40)):
-                    await followed.asked_again()
+                    await followed.until_confirmed()
                     assert followed.statuses["web-1"] == "OUT_OF_SERVICE"
                     followed.clock.jump(40)
                 await followed.until_out("web-2")
@@ -160,9 +160,9 @@ class TestWhenTheListIsRead:
             async with following(fake.url, interval_seconds=3600) as followed:
                 await followed.until_listed(4)
                 other = ServiceKey(REGISTRY, "other")
-                followed.source.watch([followed.key, other])  # it is not waited for the end of the interval
-                await followed.until(lambda: followed.source.roster(other) is not None)
-                assert followed.source.roster(other).instances[0].ip == "10.0.0.19"  # type: ignore[union-attr]
+                followed.follow([followed.key, other])  # it is not waited for the end of the interval
+                await followed.until(lambda: followed.book.roster(other) is not None)
+                assert followed.book.roster(other).instances[0].ip == "10.0.0.19"  # type: ignore[union-attr]
         assert fake.lists == 2
 
     async def test_a_second_name_for_a_known_application_needs_no_list(self) -> None:
@@ -171,9 +171,9 @@ class TestWhenTheListIsRead:
             async with following(fake.url) as followed:
                 await followed.until_listed(4)
                 again = ServiceKey(REGISTRY, "Web", "shop")
-                followed.source.watch([followed.key, again])
-                await followed.until(lambda: followed.source.roster(again) is not None)
-                assert followed.source.roster(again).instances == followed.roster.instances  # type: ignore[union-attr]
+                followed.follow([followed.key, again])
+                await followed.until(lambda: followed.book.roster(again) is not None)
+                assert followed.book.roster(again).instances == followed.roster.instances  # type: ignore[union-attr]
         assert fake.lists == 1
 
     async def test_nothing_is_asked_for_while_nobody_follows_anything(self) -> None:
@@ -182,12 +182,12 @@ class TestWhenTheListIsRead:
             async with following(fake.url) as followed, following(other.url) as busy:
                 await followed.until_listed(4)
                 await busy.until_listed(0)
-                followed.source.watch([])
+                followed.follow([])
                 await several_answers(busy, 2)  # what was on its way has arrived
                 asked = len(fake.asked)
                 await several_answers(busy, 5)
                 assert len(fake.asked) == asked
-                followed.source.watch([followed.key])
+                followed.follow([followed.key])
                 await followed.until_listed(4)
 
     @pytest.mark.parametrize("status", [403, 404])
@@ -230,14 +230,14 @@ class TestEmptiness:
                 await followed.until_listed(4)
                 assert not followed.reconnected()
                 assert states(followed) == [PodState.SERVING] * 4
-                with followed.pods.nobody_turns_out():
+                with followed.pods.nothing_changes():
                     followed.clock.jump(11)
                     fake.apps = {}
                     await followed.until_listed(0)
                     assert followed.roster.valid
                     assert not followed.roster.alive
                     assert followed.reconnected()
-                    assert await followed.aged(600) == set()
+                    assert await followed.aged_by_answers(600) == set()
 
     async def test_an_empty_service_in_a_registry_with_others_that_nobody_follows_is_a_living_one(self) -> None:
         async with FakeEureka() as fake:
@@ -269,7 +269,7 @@ class TestFailures:
             fake.apps = {"WEB": four(1)}
             async with following(fake.url) as followed:
                 await followed.until_out("web-1")
-                with followed.pods.nobody_turns_out():
+                with followed.pods.nothing_changes():
                     fake.handlers = {"apps/": answer, "apps/delta": answer}
                     await followed.until_error(words)
                     assert fake.url in followed.error
@@ -320,23 +320,23 @@ class TestFailures:
             fake.apps = {"WEB": four()}
             async with following(fake.url) as followed:
                 await followed.until_listed(4)
-                followed.ears.heard.clear()
+                followed.changes.received.clear()
                 said = (web.Response(status=500, text=f"at {n}") for n in range(1000))
                 fake.handlers = {"apps/delta": lambda: next(said)}
                 deltas = fake.deltas
                 await followed.until(lambda: fake.deltas > deltas + 2)
-                assert len(followed.ears.heard) == 1
+                assert len(followed.changes.received) == 1
 
 
-def registration(**more: Any) -> Registration:
+def registration(**more: Any) -> InstanceInfo:
     """What is read of one instance, which Eureka writes with these fields."""
     return read([{**instance(1), **more}])[0]
 
 
-def read(instances: object) -> list[Registration]:
+def read(instances: object) -> list[InstanceInfo]:
     body = json.dumps({"applications": {"application": {"name": "WEB", "instance": instances}}}).encode()
     [application] = Applications(Body(body))
-    return list(registrations(application))
+    return list(instance_infos(application))
 
 
 class TestJson:
@@ -415,11 +415,11 @@ class TestJson:
         assert read([entry])[0].instance("").status == word
 
     @given(ANYTHING)
-    def test_whatever_comes_is_read_or_refused(self, document: Any) -> None:
+    def test_any_json_is_decoded_or_refused(self, document: Any) -> None:
         try:
             for one in Applications(Body(json.dumps(document).encode())):
-                list(entries(one))
-                for each in registrations(one):
+                list(instance_summaries(one))
+                for each in instance_infos(one):
                     each.instance("podName")
         except msgspec.MsgspecError:
             return
@@ -448,7 +448,7 @@ class TestCopy:
                 server.get(name, {}).pop(number, None)
             else:
                 server.setdefault(name, {})[number] = one
-            await copy.apply(parsed({name: [one]}))
+            await copy.apply_delta(parsed({name: [one]}))
         apps = {name: list(rows.values()) for name, rows in server.items()}
         assert copy.hashcode == hash_of(apps)
         assert copy.count == sum(len(rows) for rows in server.values())
@@ -458,15 +458,15 @@ class TestCopy:
 
     async def test_only_real_changes_are_named(self) -> None:
         copy = RegistryCopy(["WEB"], "")
-        await copy.fill(parsed({"WEB": four(), "OTHER": [instance(9)]}), NOW)
-        assert await copy.apply(parsed({"WEB": four(), "OTHER": [instance(9, "DOWN")]})) == frozenset()
-        assert await copy.apply(parsed({"WEB": [instance(8, action="DELETED")]})) == frozenset()
-        assert await copy.apply(parsed({"WEB": four(2)})) == {"WEB"}
+        await copy.load(parsed({"WEB": four(), "OTHER": [instance(9)]}), NOW)
+        assert await copy.apply_delta(parsed({"WEB": four(), "OTHER": [instance(9, "DOWN")]})) == frozenset()
+        assert await copy.apply_delta(parsed({"WEB": [instance(8, action="DELETED")]})) == frozenset()
+        assert await copy.apply_delta(parsed({"WEB": four(2)})) == {"WEB"}
 
     async def test_a_list_shares_what_it_has_in_common_with_the_one_before(self) -> None:
         before, copy = RegistryCopy(["WEB"], ""), RegistryCopy(["WEB"], "")
-        await before.fill(parsed({"WEB": four()}), NOW)
-        await copy.fill(parsed({"WEB": four(2)}), NOW, before)
+        await before.load(parsed({"WEB": four()}), NOW)
+        await copy.load(parsed({"WEB": four(2)}), NOW, before)
         shared = [one is other for one, other in zip(copy.instances("WEB"), before.instances("WEB"), strict=True)]
         assert shared == [True, True, False, True]
 
@@ -483,7 +483,7 @@ class TestLeftovers:
     @pytest.mark.parametrize("old", ["a-before", "z-before"])
     async def test_of_one_address_and_port_the_newest_registration_counts(self, old: str) -> None:
         copy = RegistryCopy(["WEB"], "")
-        await copy.fill(
+        await copy.load(
             parsed({"WEB": [self.at(old, "UP", NOW), self.at("new", "OUT_OF_SERVICE", NOW + 9), instance(2)]}), NOW
         )
         assert [(one.ip, one.status) for one in copy.instances("WEB")] == [
@@ -491,7 +491,7 @@ class TestLeftovers:
             ("10.0.0.12", "UP"),
         ]
         assert copy.hashcode == "OUT_OF_SERVICE_1_UP_2_"
-        assert await copy.apply(parsed({"WEB": [self.at("new", "UP", NOW + 9, action="DELETED")]})) == {"WEB"}
+        assert await copy.apply_delta(parsed({"WEB": [self.at("new", "UP", NOW + 9, action="DELETED")]})) == {"WEB"}
         assert [one.status for one in copy.instances("WEB")] == ["UP", "UP"]
 
     @pytest.mark.parametrize(
@@ -507,7 +507,7 @@ class TestLeftovers:
         known = None if "registered" in other else NOW
         more = {key: value for key, value in other.items() if key != "registered"}
         copy = RegistryCopy(["WEB"], "hostName")
-        await copy.fill(
+        await copy.load(
             parsed({"WEB": [self.at("a", "UP", known, **more), self.at("b", "DOWN", known and NOW + 9)]}), NOW
         )
         assert len(copy.instances("WEB")) == 2
@@ -534,16 +534,16 @@ class TestSelfPreservation:
     ) -> None:
         last_heard = NOW - ended_for - 90 * (1 + renewed)
         copy = RegistryCopy(["WEB", "OTHER"], "")
-        await copy.fill(parsed({"WEB": [leased(1, last_heard, renewed=renewed)], "OTHER": [leased(2, NOW)]}), NOW)
+        await copy.load(parsed({"WEB": [leased(1, last_heard, renewed=renewed)], "OTHER": [leased(2, NOW)]}), NOW)
         assert copy.protected == ({"WEB"} if protected else set())
 
     @pytest.mark.parametrize(("beyond", "protected"), [(0, False), (1, True)])
     async def test_where_nobody_gives_a_sign_of_life_the_age_of_the_list_is_allowed_for(
         self, beyond: float, protected: bool
     ) -> None:
-        heard = NOW - CACHED_SECONDS - EVICTION_SECONDS - 180 - beyond
+        heard = NOW - LONGEST_CACHE_SECONDS - EVICTION_SECONDS - 180 - beyond
         copy = RegistryCopy(["WEB"], "")
-        await copy.fill(parsed({"WEB": [leased(1, heard)]}), NOW)
+        await copy.load(parsed({"WEB": [leased(1, heard)]}), NOW)
         assert copy.protected == ({"WEB"} if protected else set())
 
     async def test_a_service_whose_dead_linger_is_told_as_protected_and_all_stay_in(self) -> None:

@@ -8,12 +8,15 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from adapter.load.pods import PodState
+from adapter.registries.eureka import registry_copy as eureka_state
 from adapter.registries.eureka import source as source_module
-from adapter.registries.eureka import state as eureka_state
+from adapter.registries.eureka.registry_copy import RegistryCopy
+from adapter.runtime.outbound import Client
 from harness.pki import Authority
 from harness.registries import eureka as servers
 from harness.registries.eureka import EurekaServer
@@ -73,8 +76,22 @@ def service() -> str:
     return f"web-{secrets.token_hex(4)}"
 
 
+@pytest.fixture
+def full_fetches(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """When a source loaded the full registry."""
+    at: list[float] = []
+    load = RegistryCopy.load
+
+    async def noted(self: RegistryCopy, *arguments: Any) -> None:
+        at.append(time.monotonic())
+        await load(self, *arguments)
+
+    monkeypatch.setattr(RegistryCopy, "load", noted)
+    return at
+
+
 def states(followed: Followed) -> list[PodState]:
-    return [state for _, state in sorted(followed.pods.look().items())]
+    return [state for _, state in sorted(followed.pods.states().items())]
 
 
 def has_status(followed: Followed, name: str, status: str) -> bool:
@@ -139,8 +156,8 @@ class TestPullingOut:
             await do(eureka.clear_status, service, f"{service}-1-again")
             await followed.until_out()
             await do(eureka.set_status, service, f"{service}-1", "OUT_OF_SERVICE")
-            await followed.asked_again()
-            await followed.asked_again()
+            await followed.until_confirmed()
+            await followed.until_confirmed()
             assert followed.pods.out() == []
 
     async def test_an_instance_that_reports_itself_down_is_out_until_it_reports_itself_up(
@@ -188,8 +205,8 @@ class TestPullingOut:
                 await do(eureka.deregister, service, f"{service}-3")
             await followed.until_listed(3)
             assert states(followed) == [SERVING] * 3 + [DOUBTFUL]
-            assert await followed.aged(40) == set()
-            assert await followed.aged(20) == {"web-3"}
+            assert await followed.aged_by_answers(40) == set()
+            assert await followed.aged_by_answers(20) == {"web-3"}
             await do(eureka.register, service, f"{service}-3", "10.0.0.13")
             await followed.until_out()
 
@@ -207,11 +224,12 @@ class TestPullingOut:
             assert followed.roster.instances[0].pod_name == "web-3"
             assert followed.pods.out() == ["web-3"]
 
-    async def test_many_changes_need_no_second_list(self, eureka: EurekaServer, service: str) -> None:
+    async def test_many_changes_need_no_second_full_fetch(
+        self, eureka: EurekaServer, service: str, full_fetches: list[float]
+    ) -> None:
         register_pods(eureka, service)
         async with following(eureka.url, service=service) as followed:
             await followed.until_listed(4)
-            listed_at = followed.source._listed_at
             for status in ("OUT_OF_SERVICE", "UP") * 3:
                 await do(eureka.set_status, service, f"{service}-1", status)
                 await followed.until(partial(has_status, followed, f"{service}-1", status))
@@ -219,30 +237,31 @@ class TestPullingOut:
             await followed.until_listed(3)
             await do(eureka.register, service, f"{service}-2", "10.0.0.12")
             await followed.until_listed(4)
-            assert followed.source._verified
-            assert followed.source._listed_at == listed_at
+            await followed.until_confirmed()  # a delta confirms only where the hash code matches
+            await followed.until_confirmed()
+            assert len(full_fetches) == 1
 
 
 class TestIllness:
-    async def test_a_server_that_lists_nobody_after_its_restart_turns_nobody_out(
+    async def test_a_server_that_is_empty_after_its_restart_pulls_no_pod_out(
         self, mortal: EurekaServer, service: str
     ) -> None:
         register_pods(mortal, service)
         async with following(mortal.url, service=service) as followed:
             await followed.until_listed(4)
             before = states(followed)
-            with followed.pods.nobody_turns_out():
+            with followed.pods.nothing_changes():
                 await do(mortal.kill)
                 await followed.until_error("Cannot connect")
                 await revive(mortal)
                 await followed.until_listed(0)
-                assert await followed.aged(600) == set()
+                assert await followed.aged_by_answers(600) == set()
                 assert not followed.roster.alive
             await do(register_pods, mortal, service)
             await followed.until_listed(4)
             assert states(followed) == before
 
-    async def test_a_service_that_comes_back_later_than_others_turns_nobody_out(
+    async def test_a_service_that_comes_back_later_than_others_pulls_no_pod_out(
         self, mortal: EurekaServer, service: str
     ) -> None:
         register_pods(mortal, service)
@@ -255,7 +274,7 @@ class TestIllness:
             await revive(mortal)
             await do(register_pods, mortal, f"other-{service}")
             await followed.until_listed(0)
-            assert await followed.aged(80) == set()
+            assert await followed.aged_by_answers(80) == set()
             assert followed.reconnected()
             await do(register_pods, mortal, service)
             await followed.until_listed(4)
@@ -273,8 +292,8 @@ class TestIllness:
                 await do(eureka.deregister, service, f"{service}-{number}")
             await followed.until_listed(0)
             assert followed.roster.alive
-            assert await followed.aged(80) == set()
-            assert len(await followed.aged(200)) == 2  # at most half of the pods, however long they are gone
+            assert await followed.aged_by_answers(80) == set()
+            assert len(await followed.aged_by_answers(200)) == 2  # at most half of the pods, however long they are gone
 
     async def test_a_server_that_is_gone_for_longer_than_stale_changes_nothing(
         self, mortal: EurekaServer, service: str
@@ -284,13 +303,13 @@ class TestIllness:
         async with following(mortal.url, service=service) as followed:
             await followed.until_listed(4)
             assert followed.pods.out() == ["web-0"]
-            with followed.pods.nobody_turns_out():  # for ten minutes
+            with followed.pods.nothing_changes():  # for ten minutes
                 await do(mortal.kill)
                 await followed.until_error("Cannot connect")
             assert len(followed.roster.instances) == 4
             await revive(mortal)
 
-    async def test_self_preservation_is_recognised_and_turns_nobody_out(
+    async def test_self_preservation_is_recognised_and_pulls_no_pod_out(
         self, service: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(eureka_state, "EVICTION_SECONDS", 0.0)
@@ -303,21 +322,29 @@ class TestIllness:
                 assert states(followed) == [SERVING] * 4
                 while not followed.roster.protected:  # the last pod died; the others go on
                     await do(cautious.renew, service, f"{service}-1")
-                    await followed.asked_again()
+                    await followed.until_confirmed()
                 assert states(followed) == [SERVING] * 4
                 await do(cautious.set_status, service, f"{service}-0", "OUT_OF_SERVICE")
                 await followed.until_out("web-0")  # what somebody says is evidence all the same
 
-    async def test_a_service_that_nobody_knows_is_empty_and_turns_nobody_out(
+    async def test_a_service_that_nobody_knows_is_empty_and_pulls_no_pod_out(
         self, eureka: EurekaServer, service: str
     ) -> None:
         async with following(eureka.url, service=service) as followed:
             await followed.until_listed(0)
-            assert await followed.aged(300) == set()
+            assert await followed.aged_by_answers(300) == set()
 
 
 class TestPeers:
-    async def test_another_peer_is_asked_when_one_dies_and_stays_the_one(self, service: str) -> None:
+    async def test_failover_to_another_peer_is_sticky(self, service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked: list[str] = []
+        answer = Client.answer
+
+        def noted(self: Client, method: str, url: str, **more: Any) -> Any:
+            asked.append(url.partition("/apps")[0])
+            return answer(self, method, url, **more)
+
+        monkeypatch.setattr(Client, "answer", noted)
         with peers() as (one, other):
             register_pods(one, service)
             other.wait_listed(service, {f"{service}-{number}": "UP" for number in range(4)})
@@ -331,26 +358,26 @@ class TestPeers:
                 await do(other.set_status, service, f"{service}-3", "OUT_OF_SERVICE")
                 await followed.until_out("web-3")
                 await revive(one)
-                await followed.asked_again()
-                assert followed.source._peers.current == other.url
+                await followed.until_confirmed()
+                assert asked[-1] == other.url
                 # The peer that was away learns from the other at its start.
                 expected = {f"{service}-{number}": "UP" for number in range(3)} | {f"{service}-3": "OUT_OF_SERVICE"}
                 await do(one.wait_listed, service, expected)
                 await do(other.kill)
-                await followed.until(lambda: followed.source._peers.current == one.url and not followed.error)
+                await followed.until(lambda: asked[-1] == one.url and not followed.error)
                 assert followed.pods.out() == ["web-3"]
 
-    async def test_a_peer_that_is_still_empty_turns_nobody_out(self, service: str) -> None:
+    async def test_a_peer_that_is_still_empty_pulls_no_pod_out(self, service: str) -> None:
         # Two that know nothing of each other: what a peer is that has just started, and stays so while it is looked at.
         with EurekaServer(cache_ms=0) as one, EurekaServer(cache_ms=0) as other:
             async with following(one.url, other.url, service=service) as followed:
                 register_pods(one, service)
                 await followed.until_listed(4)
                 assert states(followed) == [SERVING] * 4
-                with followed.pods.nobody_turns_out():
+                with followed.pods.nothing_changes():
                     await do(one.kill)
                     await followed.until_listed(0)
-                    assert await followed.aged(600) == set()
+                    assert await followed.aged_by_answers(600) == set()
 
 
 class TestAccess:
@@ -364,7 +391,7 @@ class TestAccess:
         async with following(guarded.url, service=service, **access) as followed:
             await followed.until_listed(4)
             assert states(followed) == [SERVING] * 4
-            with followed.pods.nobody_turns_out():
+            with followed.pods.nothing_changes():
                 file.write_text("guessed")
                 await followed.until_error("wrong user or password; check username and passwordFile")
                 assert len(followed.roster.instances) == 4
@@ -387,7 +414,7 @@ class TestAccess:
 
 
 class TestPolaris:
-    async def test_its_facade_is_followed(self, polaris: Polaris, service: str) -> None:
+    async def test_its_facade_is_followed(self, polaris: Polaris, service: str, full_fetches: list[float]) -> None:
         for number in range(4):
             one = {"service": service, "namespace": "default", "host": f"10.0.0.{10 + number}", "port": 8080}
             polaris.call("POST", "/naming/v1/instances", [one])
@@ -397,13 +424,12 @@ class TestPolaris:
             assert states(followed) == [SERVING] * 4
             await do(polaris.call, "PUT", "/naming/v1/instances/isolate/host", [{**isolate, "isolate": True}])
             await followed.until_out("web-2")
-            listed_at = followed.source._listed_at
             await do(polaris.call, "PUT", "/naming/v1/instances/isolate/host", [{**isolate, "isolate": False}])
             await followed.until_out()
             await do(polaris.call, "POST", "/naming/v1/instances/delete/host", [isolate])
             await followed.until_listed(3)
             assert states(followed)[2] is DOUBTFUL
-            assert followed.source._listed_at == listed_at  # its deltas are like Eureka's
+            assert len(full_fetches) == 1  # its deltas are like Eureka's
 
 
 @pytest.mark.parametrize(("cache_ms", "changes"), [(0, 20), (1000, 20)])
@@ -418,11 +444,11 @@ async def test_a_change_is_told_within_the_interval_and_a_second(
             await followed.until_listed(4)
             for number in range(changes):
                 status = "UP" if number % 2 else "OUT_OF_SERVICE"
-                followed.ears.heard.clear()
+                followed.changes.received.clear()
                 began = time.monotonic()
                 await do(server.set_status, service, f"{service}-1", status)
-                await followed.ears.until(lambda: bool(followed.ears.heard))
-                delays.append(followed.ears.heard[0][1] - began)
+                await followed.changes.until(lambda: bool(followed.changes.received))
+                delays.append(followed.changes.received[0][1] - began)
                 await asyncio.sleep(secrets.randbelow(100) / 100)  # the next change comes at any moment of the cycle
     delays.sort()
     p50, p99 = statistics.median(delays), delays[round(0.99 * (len(delays) - 1))]

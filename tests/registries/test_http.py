@@ -6,7 +6,7 @@ import gc
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,102 +16,15 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from adapter.load.roster import Roster
-from adapter.registries.http.source import HttpSource
 from adapter.registries.http.wire import document
 from adapter.registries.roster import ServiceKey
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.source_errors import SourceError, WrongRegistryAnswer
-from adapter.settings.registries import HttpRegistry
-from tests.registries.trust import Clock, Ears, Service, book
+from tests.registries.http_kit import Followed, Platform, out, said
+from tests.registries.kit import running
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCHEMA = json.loads((DOCS / "registry-http.schema.json").read_text())
-
-
-def said(*listed: Mapping[str, object], **more: object) -> dict[str, Any]:
-    return {"complete": True, "instances": list(listed), **more}
-
-
-def out(number: int, **more: object) -> dict[str, object]:
-    return {"ip": f"10.0.0.{10 + number}", "state": "out", **more}
-
-
-class Platform:
-    """Answers every service with `answer`, or with `status` where that is set; remembers what it was asked."""
-
-    def __init__(self) -> None:
-        self.answer: Any = said()
-        self.status = 200
-        self.etag = ""
-        self.asked: list[web.Request] = []
-        self.news = asyncio.Event()
-
-    async def handle(self, request: web.Request) -> web.Response:
-        self.asked.append(request)
-        self.news.set()
-        if self.status != 200:
-            return web.Response(status=self.status, text="not now")
-        headers = {"ETag": self.etag} if self.etag else {}
-        if self.etag and request.headers.get("If-None-Match") == self.etag:
-            return web.Response(status=304, headers=headers)
-        body = self.answer if isinstance(self.answer, str) else json.dumps(self.answer)
-        return web.Response(text=body, headers=headers)
-
-    async def questions(self, count: int) -> list[web.Request]:
-        """The next so many."""
-        before = len(self.asked)
-        async with asyncio.timeout(20):
-            while len(self.asked) < before + count:
-                self.news.clear()
-                await self.news.wait()
-        return self.asked[before:]
-
-
-class World:
-    """A source that follows one service of four pods."""
-
-    def __init__(self, url: str = "", **settings: Any) -> None:
-        place = settings.pop("place", {})
-        given = {"name": "own", "type": "HTTP", "url": url, "interval_seconds": 0.05, "timeout_seconds": 2, **settings}
-        self.key = ServiceKey("own", "shop", **place)
-        self.clock, self.ears = Clock(), Ears()
-        self.book = book("own", self.clock, self.ears)
-        self.source = HttpSource(HttpRegistry(**given), self.book)
-        self.pods = Service(self.source, self.key, self.clock)
-        self.source.watch([self.key])
-
-    @property
-    def roster(self) -> Roster:
-        found = self.source.roster(self.key)
-        assert found is not None
-        return found
-
-    @property
-    def error(self) -> str:
-        trouble = self.source._book.trouble(self.key)
-        return trouble.sentence if trouble is not None else ""
-
-    @property
-    def listed(self) -> int:
-        """How many instances the last valid answer has."""
-        found = self.source.roster(self.key)
-        return len(found.instances) if found is not None and found.valid else -1
-
-    async def until(self, told: Callable[[], object]) -> None:
-        await self.ears.until(lambda: bool(told()), 20)
-
-    async def until_out(self, *names: str) -> None:
-        await self.until(lambda: self.source.roster(self.key) is not None and self.pods.out() == list(names))
-
-
-@contextlib.asynccontextmanager
-async def running(world: World) -> AsyncIterator[World]:
-    task = asyncio.create_task(world.source.run())
-    try:
-        yield world
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 @pytest.fixture
@@ -129,7 +42,7 @@ async def url(platform: Platform) -> AsyncIterator[str]:
 
 class TestStates:
     async def test_a_pod_that_is_said_to_be_out_is_out_and_comes_back(self, platform: Platform, url: str) -> None:
-        async with running(World(url)) as world:
+        async with running(Followed(url)) as world:
             await world.until_out()
             platform.answer = said(out(1, reason="canary failed"), {"ip": "10.0.0.10", "state": "in"})
             await world.until_out("web-1")
@@ -142,55 +55,55 @@ class TestStates:
         self, platform: Platform, url: str, one: dict[str, object]
     ) -> None:
         platform.answer = said({**one, "state": "out"})
-        async with running(World(url)) as world:
+        async with running(Followed(url)) as world:
             await world.until_out("web-2")
 
     async def test_a_weight_of_0_is_out(self, platform: Platform, url: str) -> None:
         platform.answer = said({"pod": "web-0", "state": "in", "weight": 0})
-        async with running(World(url)) as world:
+        async with running(Followed(url)) as world:
             await world.until_out("web-0")
 
     async def test_an_unknown_state_is_no_evidence(self, platform: Platform, url: str) -> None:
         platform.answer = said({"pod": "web-0", "state": "unknown"}, out(1))
-        async with running(World(url)) as world:
+        async with running(Followed(url)) as world:
             await world.until_out("web-1")
 
     async def test_pods_that_are_missing_serve_for_as_long_as_they_like(self, platform: Platform, url: str) -> None:
         platform.answer = said(*({"pod": f"web-{n}", "state": "in"} for n in range(4)))
-        async with running(World(url)) as world:
+        async with running(Followed(url)) as world:
             await world.until(lambda: world.listed == 4)
-            with world.pods.nobody_turns_out():
+            with world.pods.nothing_changes():
                 platform.answer = said({"pod": "web-0", "state": "in"})
                 await world.until(lambda: world.listed == 1)
                 for _ in range(60):
                     world.clock.jump(10)
                     await platform.questions(1)
-                    assert set(world.pods.look().values()) == {"serving"}
+                    assert set(world.pods.states().values()) == {"serving"}
 
 
 class TestQuestions:
     async def test_service_namespace_and_group_are_asked_for(self, platform: Platform, url: str) -> None:
         place = {"namespace": "prod/α", "group": "g&h"}
-        async with running(World(url, place=place)):
+        async with running(Followed(url, place=place)):
             [request] = await platform.questions(1)
         assert dict(request.query) == {"service": "shop", **place}
         assert request.method == "GET"
 
     async def test_what_is_empty_is_not_asked_for(self, platform: Platform, url: str) -> None:
-        async with running(World(url)):
+        async with running(Followed(url)):
             [request] = await platform.questions(1)
         assert dict(request.query) == {"service": "shop"}
 
     async def test_an_address_without_a_path_is_asked_at_its_root(self, platform: Platform) -> None:
         app = web.Application()
         app.router.add_get("/", platform.handle)
-        async with TestServer(app) as server, running(World(f"http://127.0.0.1:{server.port}")) as world:
+        async with TestServer(app) as server, running(Followed(f"http://127.0.0.1:{server.port}")) as world:
             await world.until_out()
 
     async def test_headers_and_credentials_go_along(self, platform: Platform, url: str, tmp_path: Path) -> None:
         token = tmp_path / "token"
         token.write_text("one\n")
-        async with running(World(url, bearer_token_file=str(token), headers={"X-Tenant": "a"})):
+        async with running(Followed(url, bearer_token_file=str(token), headers={"X-Tenant": "a"})):
             [request] = await platform.questions(1)
             assert (request.headers["Authorization"], request.headers["X-Tenant"]) == ("Bearer one", "a")
             token.write_text("two")
@@ -199,7 +112,7 @@ class TestQuestions:
 
     async def test_an_unchanged_answer_is_confirmed_by_its_tag(self, platform: Platform, url: str) -> None:
         platform.answer, platform.etag = said(out(0)), '"A-Tag"'
-        async with running(World(url)) as world:
+        async with running(Followed(url)) as world:
             await world.until_out("web-0")
             listed, at = world.roster.instances, world.roster.at
             world.clock.jump(1)
@@ -212,12 +125,12 @@ class TestQuestions:
 
     async def test_a_service_that_is_let_go_is_asked_for_no_more(self, platform: Platform, url: str) -> None:
         other = ServiceKey("own", "other")
-        async with running(World(url)) as world:
-            world.source.watch([other])
-            await world.until(lambda: world.source.roster(other))
+        async with running(Followed(url)) as world:
+            world.follow([other])
+            await world.until(lambda: world.book.roster(other))
             asked = await platform.questions(3)
         assert {request.query["service"] for request in asked} == {"other"}
-        assert world.source.roster(world.key) is None
+        assert world.book.roster(world.key) is None
 
 
 class TestTrouble:
@@ -240,7 +153,7 @@ class TestTrouble:
         self, platform: Platform, url: str, answer: object, words: str
     ) -> None:
         platform.answer, platform.etag = said(out(0), revision=7), '"good"'
-        async with running(World(url)) as world:
+        async with running(Followed(url)) as world:
             await world.until_out("web-0")
             platform.answer, platform.etag = answer if isinstance(answer, str) else dict(answer), '"bad"'  # type: ignore[call-overload]
             await world.until(lambda: words in world.error)
@@ -250,7 +163,7 @@ class TestTrouble:
         self, platform: Platform, url: str
     ) -> None:
         platform.answer, platform.etag = said(out(0)), '"good"'
-        async with running(World(url)) as world:
+        async with running(Followed(url)) as world:
             await world.until_out("web-0")
             platform.answer, platform.etag = said(complete=False), '"bad"'
             await world.until(lambda: world.error)
@@ -270,9 +183,9 @@ class TestTrouble:
     )
     async def test_a_refusal_is_quoted_and_mends(self, platform: Platform, url: str, status: int, words: str) -> None:
         platform.answer = said(out(0))
-        async with running(World(url)) as world:
+        async with running(Followed(url)) as world:
             await world.until_out("web-0")
-            with world.pods.nobody_turns_out():
+            with world.pods.nothing_changes():
                 platform.status = status
                 await world.until(lambda: words in world.error)
             platform.status = 200
@@ -322,7 +235,7 @@ class TestAddresses:
     @pytest.mark.parametrize("ip", ["10.0.0.11", " 10.0.0.11 ", "::ffff:10.0.0.11", "[::ffff:10.0.0.11]"])
     async def test_an_address_counts_however_it_is_spelled(self, platform: Platform, url: str, ip: str) -> None:
         platform.answer = said({"ip": ip, "state": "out"})
-        async with running(World(url)) as world:
+        async with running(Followed(url)) as world:
             await world.until_out("web-1")
 
     @pytest.mark.parametrize("ip", ["10.0.0.11:8080", "[fd00::1]:8080", "web-1.shop", "10.0.0.0/24", "shop/web-1"])
@@ -330,9 +243,9 @@ class TestAddresses:
         self, platform: Platform, url: str, ip: str
     ) -> None:
         platform.answer = said(out(0))
-        async with running(World(url)) as world:
+        async with running(Followed(url)) as world:
             await world.until_out("web-0")
-            with world.pods.nobody_turns_out():
+            with world.pods.nothing_changes():
                 platform.answer = said({"ip": ip, "state": "out"})
                 await world.until(lambda: f"instances[0].ip {ip!r} is no IP address" in world.error)
 
@@ -351,40 +264,40 @@ class TestManyServices:
         platform.seconds = 0.05
         keys = [ServiceKey("own", f"shop-{number}") for number in range(60)]
         platform.of = {key.service: http(said()) for key in keys[1:]}  # the first is never answered for
-        world = World(url, timeout_seconds=1)
-        world.source.watch(keys)
+        world = Followed(url, timeout_seconds=1)
+        world.follow(keys)
         async with running(world):
-            await world.until(lambda: all(is_valid(world.source.roster(key)) for key in keys[1:]))
-            await world.until(lambda: world.source.roster(keys[0]))
-            trouble = world.source._book.trouble(keys[0])
+            await world.until(lambda: all(is_valid(world.book.roster(key)) for key in keys[1:]))
+            await world.until(lambda: world.book.roster(keys[0]))
+            trouble = world.book.trouble(keys[0])
             assert trouble is not None
             assert "no answer within 1 s" in trouble.sentence
-            assert all(is_valid(world.source.roster(key)) for key in keys[1:])
+            assert all(is_valid(world.book.roster(key)) for key in keys[1:])
 
     async def test_one_answer_too_many_gives_no_service_anothers_document(self, answers: tuple[Answers, str]) -> None:
         platform, url = answers
         other = ServiceKey("own", "other")
         extra = http(said(*(out(number) for number in range(2))), 'ETag: "shared"')
         platform.of = {"other": http(said(), 'ETag: "shared"') + extra, "shop": http(said(), 'ETag: "shared"')}
-        world = World(url)
-        world.source.watch([other, world.key])
+        world = Followed(url)
+        world.follow([other, world.key])
         async with running(world):
-            await world.until(lambda: is_valid(world.source.roster(world.key)))
+            await world.until(lambda: is_valid(world.book.roster(world.key)))
             for _ in range(5):
                 asked = len(platform.asked)
                 async with asyncio.timeout(20):
                     while len(platform.asked) < asked + 2:  # noqa: ASYNC110  the platform has no event for it
                         await asyncio.sleep(0.01)
                 assert world.pods.out() == []
-            trouble = world.source._book.trouble(other)
+            trouble = world.book.trouble(other)
             assert trouble is not None
-            assert "more than was asked for" in trouble.sentence
+            assert "more answers than requests" in trouble.sentence
 
     async def test_a_document_of_another_service_is_not_taken(self, platform: Platform, url: str) -> None:
         platform.answer = said(out(0), service="shop")
-        async with running(World(url)) as world:
+        async with running(Followed(url)) as world:
             await world.until_out("web-0")
-            with world.pods.nobody_turns_out():
+            with world.pods.nothing_changes():
                 platform.answer = said(out(1), service="cart")
                 await world.until(lambda: "of service 'cart'" in world.error)
 
@@ -392,7 +305,7 @@ class TestManyServices:
         self, platform: Platform, url: str
     ) -> None:
         platform.answer, platform.etag = said(out(0)), '"same"'
-        async with running(World(url)) as world:
+        async with running(Followed(url)) as world:
             await world.until_out("web-0")
             asked = await platform.questions(3)
             assert all("If-None-Match" in request.headers for request in asked[1:])
@@ -407,11 +320,11 @@ class TestManyServices:
         listed = [{"ip": f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}", "state": "in"} for n in range(200_000)]
         platform.answer = json.dumps(said(*listed, out(1)))
         held = 0.0
-        world = World(url, timeout_seconds=30)
+        world = Followed(url, timeout_seconds=30)
         asking = asyncio.create_task(world.source.run())
         await platform.questions(1)
         async with asyncio.timeout(60):
-            while not is_valid(world.source.roster(world.key)):
+            while not is_valid(world.book.roster(world.key)):
                 began = time.thread_time()
                 await asyncio.sleep(0)
                 held = max(held, time.thread_time() - began)
@@ -427,9 +340,9 @@ class TestTold:
     @pytest.mark.usefixtures("collector_off")
     async def test_a_long_word_holds_the_loop_for_a_moment_only(self) -> None:
         listed = [{"ip": f"10.9.{n >> 8}.{n & 255}", "state": "in", "reason": "x" * 30} for n in range(12_000)]
-        world = World(push=True)
+        world = Followed(push=True)
         telling = asyncio.create_task(
-            world.source.tell(world.key, json.dumps(said(*listed, out(1), ttlSeconds=400)).encode())
+            world.source.push(world.key, json.dumps(said(*listed, out(1), ttlSeconds=400)).encode())
         )
         held = 0.0
         while not telling.done():
@@ -441,26 +354,26 @@ class TestTold:
         assert held < 0.05, f"{held:.3f} s of processor time at a stretch"
 
     async def test_a_word_holds_until_its_time_is_over_and_then_everybody_serves(self) -> None:
-        world = World(push=True)
-        await world.source.tell(world.key, json.dumps(said(out(1), ttlSeconds=400)).encode())
+        world = Followed(push=True)
+        await world.source.push(world.key, json.dumps(said(out(1), ttlSeconds=400)).encode())
         assert world.pods.out() == ["web-1"]
         for _ in range(39):
             world.clock.jump(10)
-            world.source.look_at_clock()
+            world.source.confirm_pushed()
             assert world.pods.out() == ["web-1"]
             assert not world.error
         world.clock.jump(11)
-        world.source.look_at_clock()
+        world.source.confirm_pushed()
         assert world.pods.out() == []
         assert "has expired" in world.error
-        await world.source.tell(world.key, json.dumps(said(out(2), ttlSeconds=60)).encode())
+        await world.source.push(world.key, json.dumps(said(out(2), ttlSeconds=60)).encode())
         assert world.pods.out() == ["web-2"]
         assert not world.error
 
     async def test_expiry_is_noticed_without_anybody_asking(self) -> None:
-        world = World(push=True)
+        world = Followed(push=True)
         async with running(world):
-            await world.source.tell(world.key, json.dumps(said(out(1), ttlSeconds=1)).encode())
+            await world.source.push(world.key, json.dumps(said(out(1), ttlSeconds=1)).encode())
             assert world.pods.out() == ["web-1"]
             await world.until(lambda: "has expired" in world.error)
             assert world.pods.out() == []
@@ -475,23 +388,23 @@ class TestTold:
         ],
     )
     async def test_a_word_that_is_not_taken_leaves_the_last_one(self, document: object, words: str) -> None:
-        world = World(push=True)
-        await world.source.tell(world.key, json.dumps(said(out(1), revision=7, ttlSeconds=60)).encode())
+        world = Followed(push=True)
+        await world.source.push(world.key, json.dumps(said(out(1), revision=7, ttlSeconds=60)).encode())
         with pytest.raises(SourceError, match=words.replace("`", ".")):
-            await world.source.tell(world.key, json.dumps(document).encode())
+            await world.source.push(world.key, json.dumps(document).encode())
         assert world.pods.out() == ["web-1"]
 
     async def test_what_is_asked_after_a_word_replaces_it_and_does_not_expire(
         self, platform: Platform, url: str
     ) -> None:
         platform.answer = said(out(0))
-        world = World(url, push=True)
-        await world.source.tell(world.key, json.dumps(said(out(1), ttlSeconds=5)).encode())
+        world = Followed(url, push=True)
+        await world.source.push(world.key, json.dumps(said(out(1), ttlSeconds=5)).encode())
         assert world.pods.out() == ["web-1"]
         async with running(world):
             await world.until_out("web-0")
             world.clock.jump(10)
-            world.source.look_at_clock()
+            world.source.confirm_pushed()
             assert world.pods.out() == ["web-0"]
 
 

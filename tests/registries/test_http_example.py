@@ -14,7 +14,8 @@ import pytest
 import trustme
 
 from harness.processes import Component, free_ports
-from tests.registries.test_http import World, running
+from tests.registries.http_kit import Followed
+from tests.registries.kit import running
 
 pytestmark = pytest.mark.integration
 
@@ -52,10 +53,10 @@ class Example:
         fresh.write_text(json.dumps(services))
         fresh.rename(self.folder / "services.json")
 
-    def world(self, **settings: object) -> World:
+    def world(self, **settings: object) -> Followed:
         """A source that asks it."""
         given = {"bearer_token_file": str(self.token), "tls": {"ca_file": self.authority}, **settings}
-        return World(f"https://127.0.0.1:{self.port}/roster", **given)
+        return Followed(f"https://127.0.0.1:{self.port}/roster", **given)
 
     def _listens(self) -> bool:
         with socket.create_connection(("127.0.0.1", self.port), timeout=2):
@@ -98,14 +99,14 @@ async def test_a_restart_and_an_outage_turn_nobody_out_or_in(example: Example) -
         assert world.pods.out() == ["web-1"]
 
 
-async def test_a_wiped_platform_turns_nobody_out(example: Example) -> None:
+async def test_a_wiped_platform_pulls_no_pod_out(example: Example) -> None:
     example.say(shop=[{"pod": f"web-{n}", "state": "in"} for n in range(4)])
     async with running(example.world()) as world:
         await world.until_out()
-        with world.pods.nobody_turns_out():
+        with world.pods.nothing_changes():
             example.say(shop=[])
             await world.until(lambda: world.listed == 0)
-        with world.pods.nobody_turns_out():
+        with world.pods.nothing_changes():
             example.say()
             await world.until(lambda: "knows no such service" in world.error)
 
@@ -114,7 +115,7 @@ async def test_a_wrong_token_is_refused_and_a_right_one_taken(example: Example) 
     example.say(shop=[OUT_1])
     async with running(example.world()) as world:
         await world.until_out("web-1")
-        with world.pods.nobody_turns_out():
+        with world.pods.nothing_changes():
             example.token.write_text("wrong")
             await world.until(lambda: "HTTP 401: wrong token" in world.error)
         example.token.write_text("secret")
@@ -137,7 +138,7 @@ async def test_the_delay_from_the_platforms_word_to_the_change(
             began = time.monotonic()
             example.say(shop=listed)
             await world.until(lambda: world.listed == len(listed))  # noqa: B023  awaited
-            delays.append(world.ears.heard[-1][1] - began)
+            delays.append(world.changes.received[-1][1] - began)
             await asyncio.sleep(turn * 0.25)  # at another moment of the interval each time
     record_property("delays", [round(delay, 3) for delay in delays])
     print(f"delay: median {statistics.median(delays):.2f} s, longest {max(delays):.2f} s of {len(delays)}")

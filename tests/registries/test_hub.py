@@ -1,13 +1,13 @@
 """The registries of the settings: who is connected to when, and what policies may name."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 from structlog.testing import capture_logs
 
-from adapter.load.roster import Instance, Roster
+from adapter.load.roster import Instance
 from adapter.registries import manager
 from adapter.registries.manager import RegistryManager
 from adapter.registries.roster import RosterSource, ServiceKey
@@ -15,7 +15,7 @@ from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.fair_slots import Claim
 from adapter.settings.registries import AllowedServices, ConsulRegistry, Registry, ZooKeeperRegistry
 from adapter.telemetry.metrics import Metrics
-from tests.registries.trust import Ears
+from tests.registries.kit import Changes
 
 WEB, API = ServiceKey("one", "web"), ServiceKey("two", "api")
 ONE = ConsulRegistry(name="one", type="Consul", servers=("http://one:8500",))
@@ -35,15 +35,11 @@ class FakeSource:
         self.running, self.ended = asyncio.Event(), asyncio.Event()
         self.breaks = False
 
-    def watch(self, keys: Iterable[ServiceKey]) -> None:
-        self.book.watch(keys)
-
-    def roster(self, key: ServiceKey) -> Roster | None:
-        return self.book.roster(key)
+    def refresh(self) -> None: ...
 
     async def run(self) -> None:
         for key in self.book.keys:
-            self.book.heard(key, [Instance(ip="10.0.0.1")])
+            self.book.update(key, [Instance(ip="10.0.0.1")])
         self.running.set()
         if self.breaks:
             raise RuntimeError("a fault of the adapter's own")
@@ -59,9 +55,9 @@ class Stand:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.made: list[FakeSource] = []
         self.breaks = False
-        self.ears = Ears()
+        self.changes = Changes()
         self.now = 1000.0
-        self.hub = RegistryManager((ONE, TWO), self.ears, lambda: self.now, Metrics())
+        self.hub = RegistryManager((ONE, TWO), self.changes, lambda: self.now, Metrics())
         monkeypatch.setattr(manager, "source", self._make)
 
     def _make(self, settings: Registry, book: RosterCache) -> RosterSource:
@@ -75,7 +71,7 @@ class Stand:
         task = asyncio.create_task(self.hub.run())
         self.hub.watch(map(claim, keys))
         for key in keys:
-            await self.ears.until(lambda key=key: self.hub.roster(key) is not None)  # type: ignore[misc]  # a default
+            await self.changes.until(lambda key=key: self.hub.roster(key) is not None)  # type: ignore[misc]  # a default
         yield self.hub
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -110,10 +106,10 @@ async def test_a_registry_that_nobody_names_any_more_is_left(stand: Stand) -> No
 async def test_new_settings_of_one_registry_leave_the_others_alone(stand: Stand) -> None:
     async with stand.running(WEB, API):
         one, two = stand.made
-        stand.ears.heard.clear()
+        stand.changes.received.clear()
         stand.hub.reload((ONE.model_copy(update={"token_file": "/etc/token"}), TWO))
         await one.ended.wait()
-        await stand.ears.until(lambda: len(stand.made) == 3 and stand.made[2].running.is_set())
+        await stand.changes.until(lambda: len(stand.made) == 3 and stand.made[2].running.is_set())
         assert not two.ended.is_set()
         assert stand.made[2].settings.token_file == "/etc/token"  # type: ignore[union-attr]
 
@@ -129,7 +125,7 @@ async def test_the_same_settings_again_change_nothing(stand: Stand) -> None:
     async with stand.running(WEB):
         stand.hub.reload((ONE.model_copy(), TWO))
         stand.hub.watch(map(claim, [WEB, API]))
-        await stand.ears.until(lambda: stand.hub.roster(API) is not None)
+        await stand.changes.until(lambda: stand.hub.roster(API) is not None)
         assert len(stand.made) == 2
         assert not stand.made[0].ended.is_set()
 
@@ -196,7 +192,7 @@ async def test_policies_may_name_only_what_the_settings_allow_their_namespace(
         AllowedServices(namespaces=("shop*",), services=("com.shop.*",)),
         AllowedServices(namespaces=("pay",), services=("com.pay.*", "billing")),
     )
-    guarded = RegistryManager((ONE.model_copy(update={"allow": rules}),), Ears(), lambda: 0.0, Metrics())
+    guarded = RegistryManager((ONE.model_copy(update={"allow": rules}),), Changes(), lambda: 0.0, Metrics())
     refusal = guarded.refusal(ServiceKey("one", service), namespace)
     assert bool(refusal) is not allowed
     if refusal:
@@ -204,6 +200,6 @@ async def test_policies_may_name_only_what_the_settings_allow_their_namespace(
 
 
 async def test_without_rules_every_service_may_be_named() -> None:
-    open_to_all = RegistryManager((ONE,), Ears(), lambda: 0.0, Metrics())
+    open_to_all = RegistryManager((ONE,), Changes(), lambda: 0.0, Metrics())
     assert open_to_all.refusal(ServiceKey("one", "anything"), "anywhere") == ""
     assert "(one)" in open_to_all.refusal(ServiceKey("nacos", "web"), "shop")

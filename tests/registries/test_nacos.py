@@ -1,65 +1,20 @@
 """Nacos by lists: which call, which rights, which server, and what is made of the answers."""
 
-import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from adapter.load.roster import Roster
-from adapter.registries.nacos.source import NacosSource
 from adapter.registries.roster import ServiceKey
-from adapter.settings.registries import NacosRegistry
-from tests.registries.fakes_nacos import SECRET_KEY, FakeNacos, host
-from tests.registries.trust import Clock, Ears, book
-
-SHOP = ServiceKey("nacos", "shop")
-
-
-class World:
-    """A source that follows `shop`, and ears for what it tells."""
-
-    def __init__(self, settings: NacosRegistry, *keys: ServiceKey) -> None:
-        self.ears, self.clock = Ears(), Clock()
-        self.book = book("nacos", self.clock, self.ears)
-        self.source = NacosSource(settings, self.book)
-        self.source.watch(keys or [SHOP])
-
-    @property
-    def roster(self) -> Roster:
-        return self.source.roster(SHOP) or Roster(at=0.0, valid=False)
-
-    @property
-    def error(self) -> str:
-        trouble = self.source._book.trouble(SHOP)
-        return trouble.sentence if trouble is not None else ""
-
-    def doubted(self) -> bool:
-        """Whether absence is doubted, because a connection or a server is new."""
-        return self.roster.reconnected_at is not None
-
-    def listed(self) -> list[str]:
-        """The names of the listed pods."""
-        return [one.metadata["pod"] for one in self.roster.instances] if self.roster.valid else ["no list"]
-
-    async def until_listed(self, *pods: str) -> None:
-        await self.ears.until(lambda: self.listed() == list(pods) and not self.error)
-
-    async def until_error(self, words: str) -> None:
-        await self.ears.until(lambda: words in self.error)
-
-
-@asynccontextmanager
-async def following(settings: NacosRegistry, *keys: ServiceKey) -> AsyncIterator[World]:
-    world = World(settings, *keys)
-    task = asyncio.create_task(world.source.run())
-    try:
-        yield world
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+from tests.registries.nacos_kit import (
+    SECRET_KEY,
+    SHOP,
+    FakeNacos,
+    Password,
+    following,
+    host,
+    polling,
+)
 
 
 @pytest.fixture
@@ -74,33 +29,13 @@ async def old_nacos() -> AsyncIterator[FakeNacos]:
         yield fake
 
 
-def polling(nacos: FakeNacos, **more: Any) -> NacosRegistry:
-    return nacos.settings(push=False, **more)
-
-
-class Password:
-    """A file with a password."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = str(file)
-        self.write("right\n")
-
-    def write(self, text: str) -> None:
-        Path(self.file).write_text(text)
-
-
-@pytest.fixture
-def password(tmp_path: Path) -> Password:
-    return Password(tmp_path / "password")
-
-
 class TestClientViews:
     @pytest.mark.parametrize("version", [2, 3])
-    async def test_what_may_be_used_is_listed_and_a_disabled_instance_is_absent(self, version: int) -> None:
+    async def test_a_disabled_instance_is_absent_for_clients(self, version: int) -> None:
         async with FakeNacos(version) as nacos:
             nacos.put(host(0), host(1, enabled=False), host(2, weight=0), host(3, healthy=False))
             async with following(polling(nacos)) as world:
-                await world.until_listed("web-0", "web-2", "web-3")
+                await world.until_pods("web-0", "web-2", "web-3")
         zero, weightless, ill = world.roster.instances
         assert (zero.ip, zero.port, zero.weight, zero.healthy) == ("10.0.0.10", 8080, 1.0, True)
         assert weightless.weight == 0
@@ -110,15 +45,15 @@ class TestClientViews:
     async def test_a_change_is_seen_by_polling(self, nacos: FakeNacos) -> None:
         nacos.put(host(0), host(1))
         async with following(polling(nacos)) as world:
-            await world.until_listed("web-0", "web-1")
+            await world.until_pods("web-0", "web-1")
             nacos.put(host(1))
-            await world.until_listed("web-1")
+            await world.until_pods("web-1")
 
     async def test_protected_health_is_recognised(self, nacos: FakeNacos) -> None:
         nacos.threshold = 0.6
         nacos.put(host(0), host(1, healthy=False))
         async with following(polling(nacos)) as world:
-            await world.until_listed("web-0", "web-1")
+            await world.until_pods("web-0", "web-1")
         assert world.roster.protected
         assert world.roster.instances[1].healthy
 
@@ -126,19 +61,19 @@ class TestClientViews:
         nacos.compatible = False
         nacos.put(host(0))
         async with following(polling(nacos)) as world:
-            await world.until_listed("web-0")
+            await world.until_pods("web-0")
             nacos.put(host(1))
-            await world.until_listed("web-1")
+            await world.until_pods("web-1")
         assert nacos.asked.count("/v1/ns/instance/list") == 1
 
     @pytest.mark.parametrize("status", [404, 405, 410, 501])
     async def test_an_upgrade_while_it_runs_is_followed(self, nacos: FakeNacos, status: int) -> None:
         nacos.put(host(0))
         async with following(polling(nacos)) as world:
-            await world.until_listed("web-0")
+            await world.until_pods("web-0")
             nacos.compatible, nacos.moved = False, status
             nacos.put(host(1))
-            await world.until_listed("web-1")
+            await world.until_pods("web-1")
 
     async def test_the_new_call_hides_protection_so_health_is_doubtful_where_all_are_healthy(
         self, nacos: FakeNacos
@@ -146,10 +81,10 @@ class TestClientViews:
         nacos.compatible, nacos.threshold = False, 0.6
         nacos.put(host(0), host(1, healthy=False))
         async with following(polling(nacos)) as world:
-            await world.until_listed("web-0", "web-1")
+            await world.until_pods("web-0", "web-1")
             assert world.roster.protected
             nacos.threshold = 0.1  # an unhealthy instance in the list proves that nothing is hidden
-            await world.ears.until(lambda: not world.roster.protected)
+            await world.until(lambda: not world.roster.protected)
         assert not world.roster.instances[1].healthy
 
     async def test_namespace_group_and_clusters_choose(self, nacos: FakeNacos) -> None:
@@ -157,15 +92,15 @@ class TestClientViews:
         nacos.put(host(2))
         key = ServiceKey("nacos", "shop", "prod", "G")
         async with following(polling(nacos, clusters=("SH",)), key) as world:
-            await world.ears.until(lambda: world.source.roster(key) is not None)
-        roster = world.source.roster(key)
+            await world.until(lambda: world.book.roster(key) is not None)
+        roster = world.book.roster(key)
         assert roster is not None
         assert [one.metadata["pod"] for one in roster.instances] == ["web-1"]
 
     async def test_the_settings_give_what_a_policy_leaves_out(self, nacos: FakeNacos) -> None:
         nacos.services["prod", "G@@shop"] = [host(0)]
         async with following(polling(nacos, namespace="prod", group="G", pod_name_key="pod")) as world:
-            await world.until_listed("web-0")
+            await world.until_pods("web-0")
         assert world.roster.instances[0].pod_name == "web-0"
 
     async def test_a_wrong_context_path_is_an_error_that_says_so(self, nacos: FakeNacos) -> None:
@@ -180,7 +115,7 @@ class TestAdministratorsViews:
         nacos.threshold = 0.9
         nacos.put(host(0), host(1, enabled=False), host(2, healthy=False))
         async with following(polling(nacos, admin=True)) as world:
-            await world.until_listed("web-0", "web-1", "web-2")
+            await world.until_pods("web-0", "web-1", "web-2")
         assert [one.enabled for one in world.roster.instances] == [True, False, True]
         assert [one.healthy for one in world.roster.instances] == [True, True, False]
         assert not world.roster.protected
@@ -188,9 +123,9 @@ class TestAdministratorsViews:
     async def test_nacos_2_shows_them_in_its_catalog(self, old_nacos: FakeNacos) -> None:
         old_nacos.put(host(0), host(1, enabled=False))
         async with following(polling(old_nacos, admin=True)) as world:
-            await world.until_listed("web-0", "web-1")
+            await world.until_pods("web-0", "web-1")
             old_nacos.put()
-            await world.until_listed()
+            await world.until_pods()
         assert old_nacos.asked.count("/v3/admin/ns/instance/list") == 1
 
     async def test_a_page_that_does_not_hold_all_is_no_answer(
@@ -205,9 +140,9 @@ class TestAdministratorsViews:
     async def test_an_unknown_service_is_an_empty_list_and_not_a_lacking_call(self, nacos: FakeNacos) -> None:
         nacos.put(host(0))
         async with following(polling(nacos, admin=True)) as world:
-            await world.until_listed("web-0")
+            await world.until_pods("web-0")
             nacos.services.clear()
-            await world.until_listed()
+            await world.until_pods()
         assert set(nacos.asked) == {"/v3/admin/ns/instance/list"}
 
     async def test_without_the_right_the_error_says_what_to_do_and_the_last_list_stays(
@@ -217,7 +152,7 @@ class TestAdministratorsViews:
         nacos.put(host(0))
         settings = polling(nacos, admin=True, username="reader", password_file=password.file)
         async with following(settings) as world:
-            await world.until_listed("web-0")
+            await world.until_pods("web-0")
             nacos.readers.clear()
             await world.until_error("give its user a role that may read (`r`) the namespace, or set `admin: false`")
         assert world.roster.instances[0].ip == "10.0.0.10"
@@ -227,23 +162,23 @@ class TestAdministratorsViews:
         """Nacos 3.1 says of it that its cluster DEFAULT is not found."""
         nacos.put(host(0))
         async with following(polling(nacos, admin=True)) as world:
-            await world.until_listed("web-0")
+            await world.until_pods("web-0")
             nacos.put()
-            await world.until_listed()
+            await world.until_pods()
         assert "/v2/ns/catalog/instances" not in nacos.asked
 
     async def test_instances_in_clusters_that_the_list_does_not_show_are_no_empty_list(self, nacos: FakeNacos) -> None:
         nacos.put(host(0))
         async with following(polling(nacos, admin=True)) as world:
-            await world.until_listed("web-0")
+            await world.until_pods("web-0")
             nacos.put(host(0, clusterName="HZ"))
             await world.until_error("shows cluster DEFAULT alone, and the service has instances in other clusters")
-            assert world.listed() == ["web-0"]
+            assert world.pod_names() == ["web-0"]
 
     async def test_a_server_without_such_lists_is_an_error_that_says_so(self, nacos: FakeNacos) -> None:
         nacos.version = 2
         async with following(polling(nacos, admin=True)) as world:
-            await world.ears.until(lambda: world.roster.valid)
+            await world.until(lambda: world.listed >= 0)
         nacos.moved = 404
         async with following(polling(nacos, admin=True, servers=(nacos.url + "/x",))) as world:
             await world.until_error("set `admin: false`")
@@ -257,19 +192,19 @@ class TestAccess:
             nacos.put(host(0))
             settings = polling(nacos, username="reader", password_file=password.file)
             async with following(settings) as world:
-                await world.until_listed("web-0")
+                await world.until_pods("web-0")
                 nacos.put(host(1))
-                await world.until_listed("web-1")
+                await world.until_pods("web-1")
         assert nacos.logins == ["reader"]
 
     async def test_a_token_is_renewed_before_it_ends(self, nacos: FakeNacos, password: Password) -> None:
         nacos.users, nacos.token_ttl = {"reader": "right"}, 100
         nacos.put(host(0))
         async with following(polling(nacos, username="reader", password_file=password.file)) as world:
-            await world.until_listed("web-0")
+            await world.until_pods("web-0")
             world.clock.jump(89)
             nacos.put(host(1))
-            await world.until_listed("web-1")
+            await world.until_pods("web-1")
             assert len(nacos.logins) == 1
             world.clock.jump(2)
             await nacos.until(lambda: len(nacos.logins) == 2)
@@ -279,11 +214,11 @@ class TestAccess:
         nacos.users = {"reader": "right"}
         nacos.put(host(0))
         async with following(polling(nacos, username="reader", password_file=password.file)) as world:
-            await world.until_listed("web-0")
+            await world.until_pods("web-0")
             world.clock.jump(31)
             nacos.tokens.clear()  # as when the server was given another signing key
             nacos.put(host(1))
-            await world.until_listed("web-1")
+            await world.until_pods("web-1")
         assert len(nacos.logins) == 2
 
     async def test_a_refusal_for_lack_of_rights_does_not_log_in_again_and_again(
@@ -297,7 +232,7 @@ class TestAccess:
             await nacos.until(lambda: len(nacos.asked) > before + 10)
         assert len(nacos.logins) == 1
 
-    async def test_a_wrong_password_is_said_and_mended_by_a_right_one(
+    async def test_a_wrong_password_is_reported_until_the_right_one_is_written(
         self, nacos: FakeNacos, password: Password
     ) -> None:
         nacos.users = {"reader": "right"}
@@ -307,10 +242,10 @@ class TestAccess:
             await world.until_error("look at `username` and `passwordFile`")
             assert not world.roster.valid
             password.write("right")
-            await world.until_listed("web-0")
+            await world.until_pods("web-0")
 
     @pytest.mark.parametrize("version", [2, 3])
-    async def test_a_wrong_password_is_no_trouble_of_the_server_and_the_same_error_each_time(
+    async def test_a_wrong_password_is_always_the_same_error_and_none_of_the_server(
         self, version: int, password: Password, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Nacos 3.1 answers it with HTTP 500, and every error bears a date."""
@@ -329,10 +264,10 @@ class TestAccess:
                 assert trouble is not None
                 assert trouble.reason == "unauthenticated"
                 password.write("right")
-                await world.ears.until(lambda: world.roster.valid)
+                await world.until(lambda: world.listed >= 0)
             assert other.asked == []
 
-    async def test_a_missing_password_file_is_said(self, nacos: FakeNacos, password: Password) -> None:
+    async def test_a_missing_password_file_is_reported(self, nacos: FakeNacos, password: Password) -> None:
         async with following(polling(nacos, username="reader", password_file=password.file + "s")) as world:
             await world.until_error(f"cannot read {password.file}s")
 
@@ -343,7 +278,7 @@ class TestAccess:
         (tmp_path / "sk").write_text(f"{SECRET_KEY}\n")
         keys = {"access_key_file": str(tmp_path / "ak"), "secret_key_file": str(tmp_path / "sk")}
         async with following(polling(nacos, **keys)) as world:
-            await world.until_listed("web-0")
+            await world.until_pods("web-0")
             (tmp_path / "sk").write_text("another")
             await world.until_error("wrong signature")
 
@@ -354,14 +289,14 @@ class TestFailover:
             nacos.put(host(0), host(1))
             other.put(host(0))
             async with following(polling(nacos, servers=(nacos.url, other.url))) as world:
-                await world.until_listed("web-0", "web-1")
+                await world.until_pods("web-0", "web-1")
                 assert not world.doubted()
                 nacos.status = 500
-                await world.until_listed("web-0")
+                await world.until_pods("web-0")
                 assert world.doubted()
                 nacos.status = 0
                 other.put(host(1))
-                await world.until_listed("web-1")  # sticky
+                await world.until_pods("web-1")  # sticky
 
     async def test_a_refusal_is_not_put_to_another_server(self, nacos: FakeNacos) -> None:
         async with FakeNacos() as other:
@@ -376,10 +311,10 @@ async def test_services_may_come_and_go_while_it_runs(nacos: FakeNacos) -> None:
     nacos.put(host(0))
     nacos.put(host(1), service="cart")
     async with following(polling(nacos, interval_seconds=60)) as world:
-        await world.until_listed("web-0")
-        world.source.watch([cart])
-        await world.ears.until(lambda: world.source.roster(cart) is not None)
-        assert world.source.roster(SHOP) is None
+        await world.until_pods("web-0")
+        world.follow([cart])
+        await world.until(lambda: world.book.roster(cart) is not None)
+        assert world.book.roster(SHOP) is None
 
 
 async def test_one_service_that_fails_leaves_the_others(nacos: FakeNacos) -> None:
@@ -387,12 +322,12 @@ async def test_one_service_that_fails_leaves_the_others(nacos: FakeNacos) -> Non
     nacos.services["public", "DEFAULT_GROUP@@cart"] = [{"enabled": True, "healthy": True, "ip": 7}]
     nacos.put(host(0))
     async with following(polling(nacos), SHOP, cart) as world:
-        await world.until_listed("web-0")
-        await world.ears.until(lambda: world.source.roster(cart) is not None)
-    found = world.source.roster(cart)
+        await world.until_pods("web-0")
+        await world.until(lambda: world.book.roster(cart) is not None)
+    found = world.book.roster(cart)
     assert found is not None
     assert not found.valid
-    trouble = world.source._book.trouble(cart)
+    trouble = world.book.trouble(cart)
     assert trouble is not None
     assert "not what Nacos answers there" in trouble.sentence
     assert not world.error

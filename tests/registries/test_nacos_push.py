@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +12,25 @@ import pytest
 import trustme
 
 from adapter.registries.nacos import push as nacos_push
-from adapter.registries.nacos.grpc import target
+from adapter.registries.nacos.grpc import grpc_address
 from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import NacosRegistry, RegistryTls
-from tests.registries.fakes_nacos import FakeNacos, host
-from tests.registries.test_nacos import SHOP, Password, World, following, password
-
-__all__ = ["password"]
+from tests.registries.nacos_kit import (
+    SHOP,
+    FakeNacos,
+    Password,
+    eventually,
+    following,
+    host,
+    subscribed,
+)
 
 CART = ServiceKey("nacos", "cart")
 
 
 @pytest.fixture(autouse=True)
 def _beat(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nacos_push, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(nacos_push, "HEALTH_CHECK_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -38,20 +43,6 @@ async def nacos() -> AsyncIterator[FakeNacos]:
 def pushed(nacos: FakeNacos, **more: Any) -> NacosRegistry:
     """Settings with which a change can only come by push: lists are asked for once."""
     return nacos.settings(**{"interval_seconds": 3600, **more})
-
-
-async def subscribed(nacos: FakeNacos, world: World, *services: str) -> None:
-    """Wait until these services (default: shop) are subscribed to, and pushes are what is believed."""
-    places = {("public", f"DEFAULT_GROUP@@{service}") for service in services or ("shop",)}
-    await nacos.until(lambda: nacos.subscriptions == places)
-    await eventually(lambda: len(world.source.carried) == len(places))
-
-
-async def eventually(holds: Callable[[], bool]) -> None:
-    """Return once it holds, of which nothing tells."""
-    async with asyncio.timeout(20):
-        while not holds():  # noqa: ASYNC110  there is no event to wait for
-            await asyncio.sleep(0.01)
 
 
 def established(port: int) -> int:
@@ -67,64 +58,64 @@ class TestPushes:
         async with following(pushed(nacos)) as world:
             await subscribed(nacos, world)
             nacos.put(host(1))
-            await world.until_listed("web-1")
+            await world.until_pods("web-1")
             nacos.put()
-            await world.until_listed()
+            await world.until_pods()
 
     async def test_protected_health_is_recognised(self, nacos: FakeNacos) -> None:
         async with following(pushed(nacos)) as world:
             await subscribed(nacos, world)
             nacos.threshold = 0.6
             nacos.put(host(0), host(1, healthy=False))
-            await world.ears.until(lambda: world.roster.protected)
+            await world.until(lambda: world.roster.protected)
 
     async def test_with_the_admin_right_a_push_is_the_word_to_list(self, nacos: FakeNacos) -> None:
         async with following(pushed(nacos, admin=True)) as world:
             await subscribed(nacos, world)
             nacos.put(host(0), host(1, enabled=False))
-            await world.ears.until(lambda: not all(one.enabled for one in world.roster.instances))
-        assert world.listed() == ["web-0", "web-1"]
+            await world.until(lambda: not all(one.enabled for one in world.roster.instances))
+        assert world.pod_names() == ["web-0", "web-1"]
 
     async def test_a_push_during_a_list_has_it_listed_again(self, nacos: FakeNacos) -> None:
         async with following(pushed(nacos, admin=True)) as world:
             await subscribed(nacos, world)
-            await world.until_listed("web-0", "web-1")
+            await world.until_pods("web-0", "web-1")
             nacos.hold, asked = asyncio.Event(), len(nacos.asked)
             nacos.put(host(0))
             await nacos.until(lambda: len(nacos.asked) > asked)
             nacos.put(host(1))
             nacos.hold.set()
-            await world.until_listed("web-1")
+            await world.until_pods("web-1")
 
     async def test_a_list_that_was_asked_for_before_the_subscription_is_dropped(self, nacos: FakeNacos) -> None:
         nacos.hold = asyncio.Event()
         async with following(pushed(nacos)) as world:
             await subscribed(nacos, world)
             nacos.put(host(1))
-            await world.until_listed("web-1")
+            await world.until_pods("web-1")
             nacos.services["public", "DEFAULT_GROUP@@shop"] = [host(0)]  # an older state, in words of the list
-            changes = len(world.ears.heard)
+            changes = len(world.changes.received)
             nacos.hold.set()
             beats = nacos.calls.count("HealthCheckRequest")
             await nacos.until(lambda: nacos.calls.count("HealthCheckRequest") > beats + 3)
-        assert world.listed() == ["web-1"]
-        assert len(world.ears.heard) == changes
+        assert world.pod_names() == ["web-1"]
+        assert len(world.changes.received) == changes
 
     async def test_an_answer_to_a_subscription_that_was_overtaken_by_a_push_is_dropped(self, nacos: FakeNacos) -> None:
         nacos.hold, nacos.hold_subscriptions = asyncio.Event(), asyncio.Event()
         async with following(pushed(nacos)) as world:
             await nacos.until(lambda: bool(nacos.subscriptions))
             nacos.put(host(1))
-            await world.until_listed("web-1")
+            await world.until_pods("web-1")
             nacos.hold_subscriptions.set()
             await subscribed(nacos, world)
-            assert world.listed() == ["web-1"]
+            assert world.pod_names() == ["web-1"]
             nacos.hold.set()
 
     async def test_what_could_not_be_listed_is_not_confirmed_by_a_live_connection(self, nacos: FakeNacos) -> None:
         async with following(nacos.settings(admin=True)) as world:
             await subscribed(nacos, world)
-            await world.until_listed("web-0", "web-1")
+            await world.until_pods("web-0", "web-1")
             nacos.status = 500
             nacos.put(host(1))
             await world.until_error("HTTP 500")
@@ -133,16 +124,16 @@ class TestPushes:
             assert world.error
             assert world.roster.at == at
             nacos.status = 0
-            await world.until_listed("web-1")
+            await world.until_pods("web-1")
 
     async def test_services_are_subscribed_to_and_left_as_policies_come_and_go(self, nacos: FakeNacos) -> None:
         async with following(pushed(nacos)) as world:
             await subscribed(nacos, world)
-            world.source.watch([SHOP, CART])
+            world.follow([SHOP, CART])
             await subscribed(nacos, world, "shop", "cart")
             nacos.put(host(2), service="cart")
-            await world.ears.until(lambda: bool((r := world.source.roster(CART)) and r.instances))
-            world.source.watch([CART])
+            await world.until(lambda: bool((r := world.book.roster(CART)) and r.instances))
+            world.follow([CART])
             await subscribed(nacos, world, "cart")
 
     async def test_two_names_of_one_service_both_hear_of_it(self, nacos: FakeNacos) -> None:
@@ -150,9 +141,9 @@ class TestPushes:
         async with following(pushed(nacos), SHOP, also) as world:
             await nacos.until(lambda: bool(nacos.subscriptions))
             nacos.put(host(1))
-            await world.until_listed("web-1")
-            await world.ears.until(lambda: world.source.roster(also) is not None)
-            assert [one.metadata["pod"] for one in world.source.roster(also).instances] == ["web-1"]  # type: ignore[union-attr]
+            await world.until_pods("web-1")
+            await world.until(lambda: world.book.roster(also) is not None)
+            assert [one.metadata["pod"] for one in world.book.roster(also).instances] == ["web-1"]  # type: ignore[union-attr]
 
     async def test_one_name_in_two_namespaces_is_never_taken_for_the_other(self, nacos: FakeNacos) -> None:
         other = ServiceKey("nacos", "shop", "prod")
@@ -160,19 +151,19 @@ class TestPushes:
         async with following(pushed(nacos), SHOP, other) as world:
             await nacos.until(lambda: len(nacos.subscriptions) == 2)
             nacos.put(host(1))  # Nacos does not say of which namespace it speaks
-            await world.until_listed("web-1")
+            await world.until_pods("web-1")
             nacos.put(host(0), namespace="prod")
-            await world.ears.until(lambda: [i.ip for i in world.source.roster(other).instances] == ["10.0.0.10"])  # type: ignore[union-attr]
-            assert world.listed() == ["web-1"]
+            await world.until(lambda: [i.ip for i in world.book.roster(other).instances] == ["10.0.0.10"])  # type: ignore[union-attr]
+            assert world.pod_names() == ["web-1"]
 
     async def test_subscriptions_are_renewed_in_case_a_push_was_lost(
         self, nacos: FakeNacos, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(nacos_push, "RENEW_SECONDS", 0.1)
+        monkeypatch.setattr(nacos_push, "RESUBSCRIBE_SECONDS", 0.1)
         async with following(pushed(nacos)) as world:
             await subscribed(nacos, world)
             nacos.services["public", "DEFAULT_GROUP@@shop"] = [host(1)]  # and no push
-            await world.until_listed("web-1")
+            await world.until_pods("web-1")
 
     async def test_what_the_server_asks_is_acknowledged(self, nacos: FakeNacos) -> None:
         async with following(pushed(nacos)) as world:
@@ -191,7 +182,7 @@ class TestPushes:
             await world.until_error("HTTP 500")
             world.clock.jump(100)
             assert world.clock() - world.roster.at > 90
-        assert world.listed() == ["web-0", "web-1"]
+        assert world.pod_names() == ["web-0", "web-1"]
 
 
 class TestLoss:
@@ -202,18 +193,18 @@ class TestLoss:
             nacos.drop()
             await subscribed(nacos, world)
             nacos.put(host(1))
-            await world.until_listed("web-1")
+            await world.until_pods("web-1")
             assert world.doubted()
 
     async def test_a_new_connection_makes_absence_doubtful_even_when_nothing_was_listed(self, nacos: FakeNacos) -> None:
         async with following(pushed(nacos)) as world:
             await subscribed(nacos, world)
-            await world.until_listed("web-0", "web-1")
+            await world.until_pods("web-0", "web-1")
             nacos.hold = asyncio.Event()
             nacos.drop()
             await subscribed(nacos, world)
             nacos.put(host(1))
-            await world.until_listed("web-1")
+            await world.until_pods("web-1")
             assert world.doubted()
             nacos.hold.set()
 
@@ -236,9 +227,9 @@ class TestLoss:
             await subscribed(nacos, world)
             await nacos.stop_grpc()
             nacos.put(host(1))
-            await world.until_listed("web-1")
+            await world.until_pods("web-1")
             nacos.put(host(0))
-            await world.until_listed("web-0")
+            await world.until_pods("web-0")
             await nacos.start_grpc()
             await subscribed(nacos, world)
 
@@ -297,15 +288,15 @@ class TestLoss:
                 await nacos.stop_grpc()
                 await subscribed(two, world)
                 two.put(host(1))
-                await world.until_listed("web-1")  # the lists, too, come from there now
+                await world.until_pods("web-1")  # the lists, too, come from there now
                 await nacos.start_grpc()
 
     async def test_without_a_grpc_port_services_are_polled(self, nacos: FakeNacos) -> None:
         await nacos.stop_grpc()
         async with following(nacos.settings()) as world:
-            await world.until_listed("web-0", "web-1")
+            await world.until_pods("web-0", "web-1")
             nacos.put(host(1))
-            await world.until_listed("web-1")
+            await world.until_pods("web-1")
             assert not world.doubted()
         await nacos.start_grpc()
 
@@ -314,9 +305,9 @@ class TestLoss:
     ) -> None:
         monkeypatch.setitem(__import__("sys").modules, "adapter.registries.nacos.push", None)
         async with following(nacos.settings()) as world:
-            await world.until_listed("web-0", "web-1")
+            await world.until_pods("web-0", "web-1")
             nacos.put(host(1))
-            await world.until_listed("web-1")
+            await world.until_pods("web-1")
         assert nacos.calls == []
 
 
@@ -329,7 +320,7 @@ class TestAccess:
             await subscribed(nacos, world)
             world.clock.jump(31)
             nacos.tokens.clear()
-            world.source.watch([SHOP, CART])
+            world.follow([SHOP, CART])
             await subscribed(nacos, world, "shop", "cart")
         assert len(nacos.logins) == 2
 
@@ -346,8 +337,8 @@ class TestAccess:
         async with following(nacos.settings()) as world:
             await nacos.until(lambda: "SubscribeServiceRequest" in nacos.calls)
             nacos.put(host(1))
-            await world.until_listed("web-1")
-            assert world.source.carried == frozenset()
+            await world.until_pods("web-1")
+            assert world.source.pushed == frozenset()
 
 
 class TestTls:
@@ -369,7 +360,7 @@ class TestTls:
         async with following(pushed(nacos, tls=RegistryTls(ca_file=authority))) as world:
             await subscribed(nacos, world)
             nacos.put(host(1))
-            await world.until_listed("web-1")
+            await world.until_pods("web-1")
 
     async def test_a_certificate_that_nobody_vouches_for_is_refused(self, secure: tuple[FakeNacos, str]) -> None:
         nacos, _ = secure
@@ -380,9 +371,9 @@ class TestTls:
     async def test_unverified_tls_is_polled_for_grpc_always_verifies(self, secure: tuple[FakeNacos, str]) -> None:
         nacos, _ = secure
         async with following(nacos.settings(tls=RegistryTls(insecure_skip_verify=True))) as world:
-            await world.until_listed("web-0")
+            await world.until_pods("web-0")
             nacos.put(host(1))
-            await world.until_listed("web-1")
+            await world.until_pods("web-1")
         assert nacos.calls == []
 
 
@@ -395,4 +386,4 @@ class TestTls:
     ],
 )
 def test_grpc_is_a_thousand_ports_above(server: str, address: str, secure: bool) -> None:
-    assert target(server, 1000) == (address, secure)
+    assert grpc_address(server, 1000) == (address, secure)

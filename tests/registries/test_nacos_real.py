@@ -22,9 +22,8 @@ import trustme
 from adapter.load.pods import PodState
 from adapter.settings.registries import NacosRegistry, RegistryTls
 from harness.registries.polaris import Polaris
-from tests.registries.test_nacos import SHOP, World, following
-from tests.registries.test_nacos_push import eventually
-from tests.registries.trust import Service
+from tests.registries.kit import Pods
+from tests.registries.nacos_kit import SHOP, Followed, eventually, following
 
 pytestmark = [pytest.mark.integration, pytest.mark.builds("polaris")]
 
@@ -133,10 +132,10 @@ def settings(polaris: Polaris, **more: Any) -> NacosRegistry:
     return NacosRegistry(**{**base, **more})
 
 
-async def all_serving(world: World) -> Service:
+async def all_serving(world: Followed) -> Pods:
     """Return once all pods serve."""
-    found = Service(world.source, SHOP, world.clock, pods=PODS)
-    await world.ears.until(lambda: set(found.look().values()) == {PodState.SERVING})
+    found = Pods(world.book, SHOP, world.clock, pods=PODS)
+    await world.until(lambda: set(found.states().values()) == {PodState.SERVING})
     return found
 
 
@@ -154,21 +153,17 @@ MEANS: dict[str, tuple[Means, Means, bool]] = {
 
 @pytest.mark.parametrize("push", [True, False], ids=["push", "poll"])
 @pytest.mark.parametrize("means", MEANS)
-async def test_a_pod_that_was_pulled_out_is_seen_and_seen_again_when_it_is_put_back(
-    shop: Shop, means: str, push: bool
-) -> None:
+async def test_a_pod_that_was_pulled_out_is_out_until_it_is_put_back(shop: Shop, means: str, push: bool) -> None:
     pull_out, put_back, absent = MEANS[means]
     async with following(settings(shop.polaris, push=push)) as world:
         service = await all_serving(world)
-        await eventually(lambda: bool(world.source.carried) is push)
-        before = world.roster.instances
+        await eventually(lambda: bool(world.source.pushed) is push)
         await pull_out(shop)
-        await world.ears.until(lambda: world.roster.instances != before)
         if absent:
-            assert sorted(world.listed()) == list(ALL[1:])
-            assert service.look()["web-0"] is PodState.DOUBTFUL
+            await world.until(lambda: sorted(world.pod_names()) == list(ALL[1:]))
+            assert service.states()["web-0"] is PodState.DOUBTFUL
         else:
-            assert service.out() == ["web-0"]
+            await world.until(lambda: service.out() == ["web-0"])
         await put_back(shop)
         await all_serving(world)
 
@@ -177,65 +172,65 @@ async def test_missed_beats_make_a_pod_unhealthy(shop: Shop) -> None:
     async with following(settings(shop.polaris)) as world:
         service = await all_serving(world)
         shop.beating.discard(0)
-        await world.ears.until(lambda: not all(one.healthy for one in world.roster.instances), 60)
+        await world.until(lambda: not all(one.healthy for one in world.roster.instances), 60)
         assert service.out() == ["web-0"]
 
 
-async def test_a_restart_is_seen_and_turns_nobody_out(own_shop: Shop) -> None:
+async def test_a_restart_is_seen_and_pulls_no_pod_out(own_shop: Shop) -> None:
     async with following(settings(own_shop.polaris)) as world:
         service = await all_serving(world)
-        await eventually(lambda: bool(world.source.carried))
-        with service.nobody_turns_out():
+        await eventually(lambda: bool(world.source.pushed))
+        with service.nothing_changes():
             await asyncio.to_thread(own_shop.polaris.restart)
             await eventually(world.doubted)
-            await world.ears.until(lambda: not world.error)
+            await world.until(lambda: not world.error)
         await own_shop.put(0, weight=0)
-        await world.ears.until(lambda: service.out() == ["web-0"])
+        await world.until(lambda: service.out() == ["web-0"])
 
 
-async def test_an_outage_longer_than_stale_turns_nobody_out_nor_in(own_shop: Shop) -> None:
+async def test_an_outage_longer_than_stale_changes_no_state(own_shop: Shop) -> None:
     async with following(settings(own_shop.polaris)) as world:
         service = await all_serving(world)
-        await eventually(lambda: bool(world.source.carried))
+        await eventually(lambda: bool(world.source.pushed))
         await own_shop.put(0, weight=0)
-        await world.ears.until(lambda: service.out() == ["web-0"])
-        with service.nobody_turns_out():  # 10 min by its clock: stale after 5
+        await world.until(lambda: service.out() == ["web-0"])
+        with service.nothing_changes():  # 10 min by its clock: stale after 5
             await asyncio.to_thread(own_shop.polaris.kill)
             await world.until_error("Cannot connect")
         world.clock.jump(-600)
         await asyncio.to_thread(own_shop.polaris.resume)
         await own_shop.put(0, weight=1)
-        await world.ears.until(lambda: not world.error and service.out() == [])
+        await world.until(lambda: not world.error and service.out() == [])
 
 
-async def test_a_frozen_server_is_noticed_and_turns_nobody_out(own_shop: Shop) -> None:
+async def test_a_frozen_server_is_noticed_and_pulls_no_pod_out(own_shop: Shop) -> None:
     async with following(settings(own_shop.polaris, timeout_seconds=1)) as world:
         service = await all_serving(world)
-        await eventually(lambda: bool(world.source.carried))
+        await eventually(lambda: bool(world.source.pushed))
         own_shop.polaris.component.signal(signal.SIGSTOP)
-        with service.nobody_turns_out():
+        with service.nothing_changes():
             await world.until_error("no answer within 1 s")
         own_shop.polaris.component.signal(signal.SIGCONT)
-        await world.ears.until(lambda: not world.error)
+        await world.until(lambda: not world.error)
 
 
-async def test_a_server_that_forgot_all_turns_nobody_out(own_shop: Shop) -> None:
+async def test_a_server_that_forgot_all_pulls_no_pod_out(own_shop: Shop) -> None:
     async with following(settings(own_shop.polaris)) as world:
         service = await all_serving(world)
-        await eventually(lambda: bool(world.source.carried))
-        with service.nobody_turns_out():
+        await eventually(lambda: bool(world.source.pushed))
+        with service.nothing_changes():
             await asyncio.to_thread(own_shop.polaris.restart, wipe=True)
-            await world.ears.until(lambda: world.listed() == [] and not world.error)
+            await world.until(lambda: world.pod_names() == [] and not world.error)
         await own_shop.register()
         await all_serving(world)
 
 
-async def test_a_login_that_the_server_does_not_have_is_said(shop: Shop, tmp_path: Path) -> None:
+async def test_a_login_that_the_server_does_not_have_is_reported(shop: Shop, tmp_path: Path) -> None:
     """Polaris lets everybody read, and has no login below Nacos' context path."""
     (tmp_path / "password").write_text("wrong")
     access = {"username": "nacos", "password_file": str(tmp_path / "password")}
     async with following(settings(shop.polaris, **access)) as world:
-        await world.until_error("or name no `username`")
+        await world.until_error("or leave `username` empty")
     assert not world.roster.valid
 
 
@@ -247,11 +242,11 @@ async def test_by_tls_changes_are_pushed_too(tmp_path: Path) -> None:
     authority.cert_pem.write_to_path(str(files[2]))
     with Polaris(tls=(files[0], files[1], files[2])) as polaris:
         async with following(settings(polaris, tls=RegistryTls(ca_file=str(files[2])))) as world:
-            await eventually(lambda: world.source.carried == {SHOP})
+            await eventually(lambda: world.source.pushed == {SHOP})
             native: dict[str, Any] = {"service": "shop", "namespace": "default", "host": "10.0.0.10", "port": 8080}
             native["metadata"] = {"pod": "web-0"}
             await asyncio.to_thread(polaris.call, "POST", "/naming/v1/instances", [native])
-            await world.until_listed("web-0")
+            await world.until_pods("web-0")
         async with following(settings(polaris)) as world:
             await world.until_error("certificate verify failed")
 
@@ -266,14 +261,14 @@ async def test_the_delay_of_a_change(
     whole, own = [], []
     async with following(settings(shop.polaris, push=push)) as world:
         await all_serving(world)
-        await eventually(lambda: bool(world.source.carried) is push)
+        await eventually(lambda: bool(world.source.pushed) is push)
         for number in range(_CHANGES):
             await asyncio.sleep(random.random())  # at any phase of the server's second
             began, weight = time.monotonic(), number % 2
             await shop.put(0, weight=weight)
             shown = asyncio.create_task(shop.shown(0, weight))
-            await world.ears.until(lambda weight=weight: world.roster.instances[0].weight == weight)  # type: ignore[misc]
-            told = world.ears.heard[-1][1]
+            await world.until(lambda weight=weight: world.roster.instances[0].weight == weight)  # type: ignore[misc]
+            told = world.changes.received[-1][1]
             whole.append(told - began)
             own.append(told - await shown)
     found = {"whole": _spread(whole), "after the server shows it": _spread(own)}

@@ -7,19 +7,25 @@ import pytest
 
 from adapter.load.pods import PodState
 from adapter.registries.nacos import push as nacos_push
-from tests.registries.fakes_nacos import FakeNacos, host
-from tests.registries.test_nacos import SHOP, Password, World, following, password, polling
-from tests.registries.test_nacos_push import eventually, subscribed
-from tests.registries.trust import Service
-
-__all__ = ["password"]
+from tests.registries.kit import Pods
+from tests.registries.nacos_kit import (
+    SHOP,
+    FakeNacos,
+    Followed,
+    Password,
+    eventually,
+    following,
+    host,
+    polling,
+    subscribed,
+)
 
 PODS = 4
 
 
 @pytest.fixture(autouse=True)
 def _beat(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nacos_push, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(nacos_push, "HEALTH_CHECK_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -29,10 +35,10 @@ async def nacos() -> AsyncIterator[FakeNacos]:
         yield fake
 
 
-def service(world: World) -> Service:
+def service(world: Followed) -> Pods:
     """The pods of `shop`, all of which serve just now."""
-    found = Service(world.source, SHOP, world.clock, pods=PODS)
-    assert set(found.look().values()) == {PodState.SERVING}
+    found = Pods(world.book, SHOP, world.clock, pods=PODS)
+    assert set(found.states().values()) == {PodState.SERVING}
     return found
 
 
@@ -48,104 +54,104 @@ class TestEvidence:
         self, nacos: FakeNacos, change: dict[str, object], push: bool
     ) -> None:
         async with following(nacos.settings(admin=True, push=push)) as world:
-            await world.until_listed(*ALL)
+            await world.until_pods(*ALL)
             shop = service(world)
             before = world.roster
             nacos.put(host(0, **change), *(host(n) for n in range(1, PODS)))
-            await world.ears.until(lambda: world.roster.instances != before.instances)
+            await world.until(lambda: world.roster.instances != before.instances)
             assert shop.out() == ["web-0"]
             nacos.put(*(host(number) for number in range(PODS)))
-            await world.ears.until(lambda: world.roster.instances == before.instances)
+            await world.until(lambda: world.roster.instances == before.instances)
             assert shop.out() == []
 
     async def test_to_clients_a_disabled_pod_is_absent_and_counts_as_out_45_s_later(self, nacos: FakeNacos) -> None:
         async with following(polling(nacos)) as world:
-            await world.until_listed(*ALL)
+            await world.until_pods(*ALL)
             shop = service(world)
             nacos.put(host(0, enabled=False), *(host(n) for n in range(1, PODS)))
-            await world.until_listed(*ALL[1:])
-            assert shop.look()["web-0"] is PodState.DOUBTFUL
+            await world.until_pods(*ALL[1:])
+            assert shop.states()["web-0"] is PodState.DOUBTFUL
             for _ in range(6):
                 world.clock.jump(9)
                 at = world.roster.at
                 await eventually(lambda at=at: world.roster.at > at + 5)  # type: ignore[misc]
-                shop.look()
+                shop.states()
             assert shop.out() == ["web-0"]
 
 
 class TestTraps:
     async def test_an_empty_list_after_a_restart_that_polling_noticed(self, nacos: FakeNacos) -> None:
         async with following(polling(nacos)) as world:
-            await world.until_listed(*ALL)
+            await world.until_pods(*ALL)
             shop = service(world)
-            with shop.nobody_turns_out():
+            with shop.nothing_changes():
                 await nacos.stop()
                 await world.until_error("Cannot connect")
                 nacos.services.clear()
                 await nacos.start()
-                await world.until_listed()
+                await world.until_pods()
                 assert world.doubted()
 
     async def test_an_empty_list_after_a_restart_that_polling_did_not_notice(self, nacos: FakeNacos) -> None:
         async with following(polling(nacos)) as world:
-            await world.until_listed(*ALL)
+            await world.until_pods(*ALL)
             shop = service(world)
-            with shop.nobody_turns_out():
+            with shop.nothing_changes():
                 nacos.services.clear()
-                await world.until_listed()
+                await world.until_pods()
                 assert not world.doubted()
 
     async def test_an_empty_list_after_a_restart_of_a_server_that_pushes(self, nacos: FakeNacos) -> None:
         async with following(nacos.settings()) as world:
             await subscribed(nacos, world)
             shop = service(world)
-            with shop.nobody_turns_out():
+            with shop.nothing_changes():
                 await nacos.stop()
                 nacos.services.clear()
                 await nacos.start()
-                await world.until_listed()
+                await world.until_pods()
                 assert world.doubted()
 
     async def test_an_empty_push_while_another_node_restarts(self, nacos: FakeNacos) -> None:
         async with following(nacos.settings()) as world:
             await subscribed(nacos, world)
             shop = service(world)
-            with shop.nobody_turns_out():
+            with shop.nothing_changes():
                 nacos.put()
-                await world.until_listed()
+                await world.until_pods()
             nacos.put(*(host(number) for number in range(PODS)))
-            await world.until_listed(*ALL)
-            with shop.nobody_turns_out():
+            await world.until_pods(*ALL)
+            with shop.nothing_changes():
                 pass
 
     @pytest.mark.parametrize("admin", [False, True])
     async def test_a_wrong_namespace(self, nacos: FakeNacos, admin: bool) -> None:
         async with following(nacos.settings(namespace="nowhere", admin=admin)) as world:
-            await world.until_listed()
-            shop = Service(world.source, SHOP, world.clock, pods=PODS)
+            await world.until_pods()
+            shop = Pods(world.book, SHOP, world.clock, pods=PODS)
             for _ in range(30):
                 world.clock.jump(10)
-                assert PodState.PULLED_OUT not in shop.look().values()
-            assert shop.asked == PODS
+                assert PodState.PULLED_OUT not in shop.states().values()
+            assert shop.desired == PODS
 
     async def test_the_last_instance_is_deregistered(self, nacos: FakeNacos) -> None:
         async with following(polling(nacos, admin=True)) as world:
-            await world.until_listed(*ALL)
+            await world.until_pods(*ALL)
             shop = service(world)
-            with shop.nobody_turns_out():
+            with shop.nothing_changes():
                 nacos.services.clear()  # Nacos removes an empty service, and answers 404 from then on
-                await world.until_listed()
+                await world.until_pods()
 
     async def test_a_server_that_does_not_answer_any_more(self, nacos: FakeNacos) -> None:
         async with following(nacos.settings(timeout_seconds=0.3)) as world:
             await subscribed(nacos, world)
             shop = service(world)
             nacos.put(host(0, weight=0), *(host(n) for n in range(1, PODS)))
-            await world.ears.until(lambda: world.roster.instances[0].weight == 0)
+            await world.until(lambda: world.roster.instances[0].weight == 0)
             assert shop.out() == ["web-0"]
             nacos.beats_answered, nacos.hold = False, asyncio.Event()
             await world.until_error("no answer within 0.3 s")
-            with shop.nobody_turns_out():  # nor in again: explicit evidence outlives the silence
+            with shop.nothing_changes():  # nor in again: explicit evidence outlives the silence
                 assert world.roster.valid
             world.clock.jump(1800)
             assert shop.out() == []  # until it is half an hour old
@@ -155,7 +161,7 @@ class TestTraps:
         async with following(nacos.settings()) as world:
             await subscribed(nacos, world)
             shop = service(world)
-            with shop.nobody_turns_out():
+            with shop.nothing_changes():
                 await nacos.stop()
                 await world.until_error("Cannot connect")
         await nacos.start()
@@ -165,9 +171,9 @@ class TestTraps:
         nacos.users, nacos.readers = {"reader": "right"}, {"reader"}
         settings = polling(nacos, username="reader", password_file=password.file, admin=admin)
         async with following(settings) as world:
-            await world.until_listed(*ALL)
+            await world.until_pods(*ALL)
             shop = service(world)
-            with shop.nobody_turns_out():
+            with shop.nothing_changes():
                 nacos.users["reader"] = "changed"
                 nacos.tokens.clear()
                 world.clock.jump(31)
@@ -175,28 +181,28 @@ class TestTraps:
 
     async def test_protection_says_healthy_of_all_and_then_stops(self, nacos: FakeNacos) -> None:
         async with following(polling(nacos)) as world:
-            await world.until_listed(*ALL)
+            await world.until_pods(*ALL)
             shop = service(world)
-            with shop.nobody_turns_out():
+            with shop.nothing_changes():
                 nacos.threshold = 0.5
                 nacos.put(*(host(n, healthy=n == 0) for n in range(PODS)))
-                await world.ears.until(lambda: world.roster.protected)
+                await world.until(lambda: world.roster.protected)
 
     async def test_half_of_a_list_is_lost(self, nacos: FakeNacos) -> None:
         """Its total falls by more than 30 %: absence is doubted for 90 s, and the list is back before."""
         async with following(polling(nacos)) as world:
-            await world.until_listed(*ALL)
+            await world.until_pods(*ALL)
             shop = service(world)
             nacos.put(host(0))
-            await world.until_listed("web-0")
+            await world.until_pods("web-0")
             for _ in range(8):
                 world.clock.jump(10)
                 at = world.roster.at
                 await eventually(lambda at=at: world.roster.at > at + 5)  # type: ignore[misc]
                 assert shop.out() == []
             nacos.put(*(host(number) for number in range(PODS)))
-            await world.until_listed(*ALL)
-            assert set(shop.look().values()) == {PodState.SERVING}
+            await world.until_pods(*ALL)
+            assert set(shop.states().values()) == {PodState.SERVING}
 
 
 async def test_at_rest_five_hundred_subscriptions_cost_one_beat(nacos: FakeNacos) -> None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.registries.nacos.identity import signature
-from adapter.registries.nacos.wire import Host, Payload, Reader, ServiceInfo, decode, encode
+from adapter.registries.nacos.credentials import signature
+from adapter.registries.nacos.wire import Host, InstanceDecoder, Payload, ServiceInfo, decode_payload, encode_payload
 from adapter.runtime.source_errors import WrongRegistryAnswer
 
 # Written by a protobuf library: type "A", header {"k": "v"}, clientIp "1.2.3.4", body {}.
@@ -17,40 +17,40 @@ BODY = b"\x1a\x04\x12\x02{}"
 
 
 def test_an_envelope_is_written_as_protobuf_writes_it() -> None:
-    assert encode(Payload("A", b"{}"), {"k": "v"}) == b"\x12\x0b" + METADATA + BODY
+    assert encode_payload(Payload("A", b"{}"), {"k": "v"}) == b"\x12\x0b" + METADATA + BODY
 
 
-def test_fields_that_mean_nothing_here_are_passed_over() -> None:
+def test_unknown_protobuf_fields_are_skipped() -> None:
     numbers = b"\x08\x96\x01" + b"\x31" + b"8" * 8 + b"\x3d" + b"4" * 4
     type_url = b"\x0a\x01t"
     message = numbers + b"\x12\x14" + METADATA + CLIENT_IP + b"\x1a\x07" + type_url + b"\x12\x02{}"
-    assert decode(message) == Payload("A", b"{}")
+    assert decode_payload(message) == Payload("A", b"{}")
 
 
 @given(st.text(), st.binary(max_size=300), st.dictionaries(st.text(), st.text(max_size=200), max_size=3))
 def test_what_was_written_is_read(kind: str, body: bytes, headers: dict[str, str]) -> None:
-    assert decode(encode(Payload(kind, body), headers)) == Payload(kind, body)
+    assert decode_payload(encode_payload(Payload(kind, body), headers)) == Payload(kind, body)
 
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_message_or_an_error(data: bytes) -> None:
     with contextlib.suppress(WrongRegistryAnswer):
-        decode(data)
+        decode_payload(data)
 
 
 @pytest.mark.parametrize("cut", [cut for cut in range(1, 19) if cut != 6])
 def test_an_envelope_that_was_cut_off_is_an_error(cut: int) -> None:
     with pytest.raises(WrongRegistryAnswer):
-        decode(encode(Payload("A", b"{}"), {"k": "v"})[:-cut])
+        decode_payload(encode_payload(Payload("A", b"{}"), {"k": "v"})[:-cut])
 
 
 def test_an_envelope_may_lack_a_body() -> None:
-    assert decode(encode(Payload("A", b"{}"), {"k": "v"})[:-6]) == Payload("A", b"")
+    assert decode_payload(encode_payload(Payload("A", b"{}"), {"k": "v"})[:-6]) == Payload("A", b"")
 
 
 def test_a_host_becomes_an_instance_with_all_that_speaks_for_or_against_it() -> None:
     host = Host(ip="fd00::1", port=1, weight=0.5, healthy=False, enabled=False, metadata={"pod": "a", "none": None})
-    [instance] = Reader((), "pod").instances([host])
+    [instance] = InstanceDecoder((), "pod").decode([host])
     assert (instance.ip, instance.port, instance.weight) == ("fd00::1", 1, 0.5)
     assert (instance.healthy, instance.enabled) == (False, False)
     assert instance.pod_name == "a"
@@ -59,19 +59,19 @@ def test_a_host_becomes_an_instance_with_all_that_speaks_for_or_against_it() -> 
 
 def test_only_the_clusters_of_the_settings_count() -> None:
     hosts = [Host(ip="a", port=1, cluster_name="HZ"), Host(ip="b", port=1, cluster_name="SH")]
-    assert [one.ip for one in Reader(["SH"], "").instances(hosts)] == ["b"]
-    assert [one.ip for one in Reader([], "").instances(hosts)] == ["a", "b"]
+    assert [one.ip for one in InstanceDecoder(["SH"], "").decode(hosts)] == ["b"]
+    assert [one.ip for one in InstanceDecoder([], "").decode(hosts)] == ["a", "b"]
 
 
 def test_the_same_hosts_in_another_order_are_no_change() -> None:
     hosts = [Host(ip="b", port=1), Host(ip="a", port=2), Host(ip="a", port=1)]
-    reader = Reader([], "")
-    assert reader.instances(hosts) == reader.instances(reversed(hosts))
+    decoder = InstanceDecoder([], "")
+    assert decoder.decode(hosts) == decoder.decode(reversed(hosts))
 
 
 def test_a_name_may_hold_the_group_or_stand_beside_it() -> None:
-    assert ServiceInfo(hosts=[], name="shop", group_name="G").grouped == "G@@shop"
-    assert ServiceInfo(hosts=[], name="G@@shop", group_name="G").grouped == "G@@shop"
+    assert ServiceInfo(hosts=[], name="shop", group_name="G").grouped_name == "G@@shop"
+    assert ServiceInfo(hosts=[], name="G@@shop", group_name="G").grouped_name == "G@@shop"
 
 
 def test_a_signature_is_a_known_one() -> None:

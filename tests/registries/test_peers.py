@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from adapter.registries.client import Failover, refusal, send
+from adapter.registries.client import Failover, base_urls, refusal, send
 from adapter.runtime.answer_budget import Limit
 from adapter.runtime.outbound import Access, Client, Reply
 from adapter.runtime.source_errors import (
@@ -28,7 +28,7 @@ class Servers:
 
     def __init__(self, *servers: str) -> None:
         self.switches: list[str] = []
-        self.peers = Failover(servers, lambda: self.switches.append(self.peers.current))
+        self.peers = Failover(base_urls(servers), lambda: self.switches.append(self.peers.current))
         self.faults: dict[str, SourceError] = {}
         self.asked: list[str] = []
 

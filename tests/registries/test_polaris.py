@@ -58,21 +58,21 @@ async def test_what_is_not_said_of_an_instance_is_no_evidence_and_their_order_do
         assert (first.ip, second.ip) == ("10.0.0.10", "10.0.0.11")
         assert (second.healthy, second.isolated, second.weight) == (True, False, None)
         assert (first.metadata, first.registered_at) == ({"k": "v"}, None)
-        told = len(world.ears.heard)
+        told = len(world.changes.received)
         fake.body = json.dumps({**LIST, "instances": LIST["instances"][::-1]})
-        await world.confirmed()
-        await world.confirmed()
-        assert len(world.ears.heard) == told
+        await world.until_confirmed()
+        await world.until_confirmed()
+        assert len(world.changes.received) == told
 
 
 async def test_the_revision_that_was_heard_last_is_asked_with(fakes: Any) -> None:
     fake, url = await fakes()
     async with following(url) as world:
         await world.until_listed(2)
-        await world.confirmed()
+        await world.until_confirmed()
         fake.body = json.dumps({"code": 200001})
-        await world.confirmed()
-        assert len(world.listed) == 2
+        await world.until_confirmed()
+        assert world.listed == 2
         asked = [question["service"]["revision"] for question in fake.asked]
     assert asked[0] == ""
     assert set(asked[1:]) == {"r1"}
@@ -84,7 +84,7 @@ async def test_every_two_minutes_it_is_asked_without_a_revision(fakes: Any) -> N
     async with following(url) as world:
         await world.until_listed(2)
         fake.body = json.dumps({"code": 200001})
-        await world.confirmed()
+        await world.until_confirmed()
         world.clock.jump(121)  # "not modified" for ever, as of a server that mixed two services up
         await world.until(lambda: "was asked for all" in world.error)
         assert fake.asked[-1]["service"]["revision"] == ""
@@ -102,7 +102,7 @@ async def test_an_answer_about_another_service_is_not_taken(fakes: Any, code: in
         service = {"name": "shop", "namespace": "default", "revision": "r2", **named}
         fake.body = json.dumps({"code": code, "service": service, "instances": []})
         await world.until(lambda: "the answer is of" in world.error)
-        assert len(world.listed) == 2
+        assert world.listed == 2
 
 
 async def test_an_alias_is_answered_for_by_what_it_stands_for(fakes: Any) -> None:
@@ -132,10 +132,10 @@ async def test_what_is_no_list_leaves_the_last_one(fakes: Any, status: int, body
     fake, url = await fakes()
     async with following(url) as world:
         await world.until_listed(2)
-        with world.pods.nobody_turns_out():
+        with world.pods.nothing_changes():
             fake.status, fake.body = status, body
             await world.until(lambda: words in world.error)
-            assert len(world.listed) == 2
+            assert world.listed == 2
         fake.status, fake.body = 200, json.dumps(LIST)
         await world.until(lambda: not world.error)
 

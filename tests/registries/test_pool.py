@@ -279,7 +279,7 @@ async def test_an_answer_that_nobody_asked_for_is_given_to_no_question(then: str
 
     async with serving(answering) as (pool, server):
         if then == "at once":
-            with pytest.raises(SourceError, match="more than was asked for"):
+            with pytest.raises(SourceError, match="more answers than requests"):
                 await ask(pool, questions(1))
         else:
             await ask(pool, questions(1))
@@ -297,7 +297,7 @@ async def test_with_an_answer_too_many_nothing_of_that_connection_is_believed() 
         found = bodies(await ask(pool, questions(31)))
     wrong = [number for number in range(31) if found[number] != f"/{number}"]
     assert wrong[-1] == 30
-    assert all("more than was asked for" in found[number] for number in wrong)
+    assert all("more answers than requests" in found[number] for number in wrong)
 
 
 async def test_when_time_ends_what_was_answered_is_kept_and_the_rest_is_late_or_was_not_asked() -> None:

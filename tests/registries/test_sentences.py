@@ -13,8 +13,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from pydantic import TypeAdapter
 
-from adapter.registries.client import words
-from adapter.registries.probe import look
+from adapter.registries.client import server_text
+from adapter.registries.probe import probe
 from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import Registry
 
@@ -49,7 +49,7 @@ def registry(kind: str, url: str, **more: Any) -> Registry:
 
 
 async def said(settings: Registry) -> str:
-    [found] = await look(settings, [KEY], time.time)
+    [found] = await probe(settings, [KEY], time.time)
     return found.troubles[KEY].sentence
 
 
@@ -128,10 +128,10 @@ async def test_a_document_that_is_not_all_is_told_with_its_address(strange: tupl
 )
 def test_words_that_differ_by_the_servers_time_alone_are_the_same(when: str) -> None:
     text = '{{"timestamp":"{}","status":500,"message":"no luck"}}'
-    found = words(text.format(when).encode())
-    assert found == words(text.format("").encode()).replace('""', '"…"')
+    found = server_text(text.format(when).encode())
+    assert found == server_text(text.format("").encode()).replace('""', '"…"')
     assert "no luck" in found
 
 
 def test_the_quoted_words_are_few() -> None:
-    assert len(words(b"a" * 5000)) == 200
+    assert len(server_text(b"a" * 5000)) == 200

@@ -24,7 +24,7 @@ from tests.registries.zookeeper_kit import (
     RULES,
     SPRING,
     Followed,
-    Pods,
+    Processes,
     following,
     provider_url,
 )
@@ -52,7 +52,7 @@ def client(zookeeper: ZooKeeper) -> Iterator[Any]:
 
 @pytest.fixture(autouse=True)
 def _quick_pulse(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_module, "PULSE_SECONDS", 0.2)
+    monkeypatch.setattr(source_module, "PING_SECONDS", 0.2)
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +79,7 @@ def rule(key: str, scope: str, parameters: str, addresses: str = address(1)) -> 
 class TestPullingOut:
     @pytest.mark.parametrize("layout", LAYOUTS)
     async def test_registered_pods_serve(self, zookeeper: ZooKeeper, client: Any, layout: str) -> None:
-        pods = Pods(client, layout)
+        pods = Processes(client, layout)
         await pods.register()
         async with following(zookeeper, layout, pods.service) as followed:
             await followed.until_listed(4)
@@ -87,7 +87,7 @@ class TestPullingOut:
 
     @pytest.mark.parametrize("layout", LAYOUTS)
     async def test_a_service_that_comes_later_is_seen(self, zookeeper: ZooKeeper, client: Any, layout: str) -> None:
-        pods = Pods(client, layout)
+        pods = Processes(client, layout)
         async with following(zookeeper, layout, pods.service) as followed:
             await followed.until_listed(0)
             await pods.register()
@@ -97,7 +97,7 @@ class TestPullingOut:
     async def test_a_removed_registration_counts_once_it_is_confirmed(
         self, zookeeper: ZooKeeper, client: Any, layout: str
     ) -> None:
-        pods = Pods(client, layout)
+        pods = Processes(client, layout)
         await pods.register()
         async with following(zookeeper, layout, pods.service) as followed:
             await followed.until(everyone_serves(followed))
@@ -122,7 +122,7 @@ class TestPullingOut:
     async def test_a_registration_that_takes_no_traffic_is_out_until_it_is_changed_back(
         self, zookeeper: ZooKeeper, client: Any, layout: str, means: dict[str, Any]
     ) -> None:
-        pods = Pods(client, layout)
+        pods = Processes(client, layout)
         await pods.register()
         async with following(zookeeper, layout, pods.service) as followed:
             await followed.until_listed(4)
@@ -135,7 +135,7 @@ class TestPullingOut:
     async def test_an_override_node_takes_a_provider_out_until_it_is_removed(
         self, zookeeper: ZooKeeper, client: Any, what: str
     ) -> None:
-        pods = Pods(client, INTERFACE)
+        pods = Processes(client, INTERFACE)
         await pods.register()
         async with following(zookeeper, INTERFACE, pods.service) as followed:
             await followed.until_listed(4)
@@ -150,7 +150,7 @@ class TestPullingOut:
     async def test_a_rule_for_the_application_takes_an_instance_out_until_it_is_removed(
         self, zookeeper: ZooKeeper, client: Any, layout: str, what: str
     ) -> None:
-        pods = Pods(client, layout)
+        pods = Processes(client, layout)
         application = f"app-{pods.service}" if layout == INTERFACE else pods.service
         await pods.register(**({"application": application} if layout == INTERFACE else {}))
         async with following(zookeeper, layout, pods.service) as followed:
@@ -164,7 +164,7 @@ class TestPullingOut:
             await followed.until(everyone_serves(followed))
 
     async def test_a_rule_for_the_interface_takes_a_provider_out(self, zookeeper: ZooKeeper, client: Any) -> None:
-        pods = Pods(client, INTERFACE)
+        pods = Processes(client, INTERFACE)
         await pods.register()
         node = f"{RULES}/{pods.service}::.configurators"
         await pods.rule(node, rule(pods.service, "service", "disabled: true"))
@@ -173,22 +173,22 @@ class TestPullingOut:
             await pods.remove(node)
             await followed.until(everyone_serves(followed))
 
-    async def test_a_rule_that_is_not_clear_pulls_nobody_out_and_is_told_of(
+    async def test_a_rule_that_is_not_clear_pulls_no_pod_out_and_is_told_of(
         self, zookeeper: ZooKeeper, client: Any
     ) -> None:
-        pods = Pods(client, INTERFACE)
+        pods = Processes(client, INTERFACE)
         await pods.register()
         await pods.rule(pods.override(f"override://{address(1)}/{pods.service}?~zone=a&disabled=true"))
         async with following(zookeeper, INTERFACE, pods.service) as followed:
             await followed.until_listed(4)
             assert followed.serving() == 4
-            [remark] = followed.source.remarks(followed.key)
-            assert "condition ~zone is not known here" in remark
+            [warning] = followed.source.warnings(followed.key)
+            assert "condition ~zone is not supported" in warning
 
     async def test_a_change_arrives_within_a_second(
         self, zookeeper: ZooKeeper, client: Any, record_property: Callable[[str, object], None]
     ) -> None:
-        pods = Pods(client, SPRING)
+        pods = Processes(client, SPRING)
         await pods.register()
         delays = []
         async with following(zookeeper, SPRING, pods.service) as followed:
@@ -198,7 +198,7 @@ class TestPullingOut:
                 began = time.monotonic()
                 await pods.change(1, instance_status=status)
                 await followed.until(lambda s=status: followed.roster.instances[1].status == s)  # type: ignore[misc]
-                delays.append(followed.ears.heard[-1][1] - began)
+                delays.append(followed.changes.received[-1][1] - began)
         p99 = statistics.quantiles(delays, n=100, method="inclusive")[98]
         record_property("zookeeper_delay_p50_ms", round(statistics.median(delays) * 1000, 1))
         record_property("zookeeper_delay_p99_ms", round(p99 * 1000, 1))
@@ -210,7 +210,7 @@ class TestWhichInstances:
     async def test_group_and_version_choose_among_the_providers_of_an_interface(
         self, zookeeper: ZooKeeper, client: Any
     ) -> None:
-        pods = Pods(client, INTERFACE)
+        pods = Processes(client, INTERFACE)
         await pods.register(0, group="blue", version="1")
         await pods.register(1, group="blue", version="2")
         await pods.register(2, group="green", version="1")
@@ -220,29 +220,29 @@ class TestWhichInstances:
                 ServiceKey("zk", f"{pods.service}:1"),
                 ServiceKey("zk", f"{pods.service}:2", group="green"),
             ]
-            followed.source.watch([followed.key, *keys])
-            await followed.until(lambda: all(followed.source.roster(key) for key in (*keys, followed.key)))
-            found = [followed.source.roster(key) for key in (followed.key, *keys)]
+            followed.follow([followed.key, *keys])
+            await followed.until(lambda: all(followed.book.roster(key) for key in (*keys, followed.key)))
+            found = [followed.book.roster(key) for key in (followed.key, *keys)]
             assert [len(one.instances) for one in found if one] == [3, 2, 2, 0]
 
     async def test_a_service_that_is_followed_no_more_is_forgotten(self, zookeeper: ZooKeeper, client: Any) -> None:
-        pods, others = Pods(client, SPRING), Pods(client, SPRING)
+        pods, others = Processes(client, SPRING), Processes(client, SPRING)
         await pods.register()
         await others.register(0)
         async with following(zookeeper, SPRING, pods.service) as followed:
             await followed.until_listed(4)
             other = ServiceKey("zk", others.service)
-            followed.source.watch([other])
-            await followed.until(lambda: followed.source.roster(other))
-            assert followed.source.roster(followed.key) is None
-            followed.source.watch([followed.key, other])
+            followed.follow([other])
+            await followed.until(lambda: followed.book.roster(other))
+            assert followed.book.roster(followed.key) is None
+            followed.follow([followed.key, other])
             await followed.until_listed(4)
 
     @pytest.mark.parametrize(
         ("layout", "service", "place", "words"),
         [
-            (SPRING, "a/b", {}, "cannot be the name of a node"),
-            (SPRING, "..", {}, "cannot be the name of a node"),
+            (SPRING, "a/b", {}, "is not a valid node name"),
+            (SPRING, "..", {}, "is not a valid node name"),
             (SPRING, "order", {"group": "blue"}, "has no groups"),
             (INTERFACE, "order", {"namespace": "prod"}, "has no namespaces"),
         ],
@@ -255,7 +255,7 @@ class TestWhichInstances:
 
     @pytest.mark.parametrize("layout", LAYOUTS)
     async def test_what_is_below_the_chroot_is_followed(self, zookeeper: ZooKeeper, client: Any, layout: str) -> None:
-        pods = Pods(client, layout, top="/env-a")
+        pods = Processes(client, layout, top="/env-a")
         await pods.register()
         async with following(zookeeper, layout, pods.service, chroot="/env-a") as followed:
             await followed.until_listed(4)
@@ -273,7 +273,7 @@ class TestWhichInstances:
     async def test_another_root_is_followed_from_its_creation_on(self, zookeeper: ZooKeeper, client: Any) -> None:
         async with following(zookeeper, SPRING, "order", root="/spring/apps") as followed:
             await followed.until_error("no node /spring/apps")
-            pods = Pods(client, SPRING, "order")
+            pods = Processes(client, SPRING, "order")
             pods.top = "/spring/apps"
             await asyncio.to_thread(client.ensure_path, "/spring/apps/order")
             await followed.until_listed(0)
@@ -283,29 +283,29 @@ class TestWhichInstances:
     async def test_a_spoilt_document_says_what_it_said_before(
         self, zookeeper: ZooKeeper, client: Any, layout: str
     ) -> None:
-        pods = Pods(client, layout)
+        pods = Processes(client, layout)
         await pods.register()
         async with following(zookeeper, layout, pods.service) as followed:
             await followed.until_listed(4)
-            with followed.pods.nobody_turns_out():
+            with followed.pods.nothing_changes():
                 await asyncio.to_thread(client.set, pods.nodes[1], b"spoilt")
                 await pods.deregister(0)
                 await followed.until_listed(3)
                 assert followed.aged(40) == set()
-            assert "cannot be read" in followed.source.remarks(followed.key)[0]
+            assert "cannot be read" in followed.source.warnings(followed.key)[0]
 
     async def test_a_provider_that_cannot_be_read_is_told_of(self, zookeeper: ZooKeeper, client: Any) -> None:
-        pods = Pods(client, INTERFACE)
+        pods = Processes(client, INTERFACE)
         await pods.register(0)
         await asyncio.to_thread(client.create, f"{pods.folder}/{quote('no url', safe='')}")
         async with following(zookeeper, INTERFACE, pods.service) as followed:
             await followed.until_listed(1)
-            assert "cannot be read" in followed.source.remarks(followed.key)[0]
+            assert "cannot be read" in followed.source.warnings(followed.key)[0]
 
     async def test_a_registration_made_anew_after_a_lost_session_is_the_same_pods(
         self, zookeeper: ZooKeeper, client: Any
     ) -> None:
-        pods = Pods(client, INTERFACE)
+        pods = Processes(client, INTERFACE)
         await pods.register()
         name = quote(provider_url(1, pods.service, timestamp=str(int(time.time() * 1000) - 60_000)), safe="")
         async with following(zookeeper, INTERFACE, pods.service) as followed:
@@ -323,21 +323,21 @@ class TestWhoMayRead:
         return file
 
     @pytest.fixture
-    async def guarded(self, client: Any) -> Pods:
+    async def guarded(self, client: Any) -> Processes:
         """A service that only the user `reader` may read."""
-        pods = Pods(client, SPRING)
+        pods = Processes(client, SPRING)
         await pods.register()
         acl = [make_digest_acl("reader", "right", read=True)]
         await asyncio.to_thread(client.set_acls, pods.folder, acl)
         return pods
 
-    async def test_the_user_reads(self, zookeeper: ZooKeeper, guarded: Pods, password: Path) -> None:
+    async def test_the_user_reads(self, zookeeper: ZooKeeper, guarded: Processes, password: Path) -> None:
         user = {"username": "reader", "password_file": str(password)}
         async with following(zookeeper, SPRING, guarded.service, **user) as followed:
             await followed.until_listed(4)
 
     async def test_a_wrong_password_is_refused_and_says_who_may_not_read_what(
-        self, zookeeper: ZooKeeper, guarded: Pods, password: Path
+        self, zookeeper: ZooKeeper, guarded: Processes, password: Path
     ) -> None:
         await asyncio.to_thread(password.write_text, "wrong")
         user = {"username": "reader", "password_file": str(password)}
@@ -347,16 +347,16 @@ class TestWhoMayRead:
             await asyncio.to_thread(password.write_text, "right")
             await followed.until_listed(4)
 
-    async def test_nobody_is_refused_by_name_too(self, zookeeper: ZooKeeper, guarded: Pods) -> None:
+    async def test_nobody_is_refused_by_name_too(self, zookeeper: ZooKeeper, guarded: Processes) -> None:
         async with following(zookeeper, SPRING, guarded.service) as followed:
             await followed.until_error("does not let a client without a user read")
 
     async def test_a_right_that_is_withdrawn_keeps_the_last_list(self, zookeeper: ZooKeeper, client: Any) -> None:
-        pods = Pods(client, SPRING)
+        pods = Processes(client, SPRING)
         await pods.register()
         async with following(zookeeper, SPRING, pods.service) as followed:
             await followed.until(everyone_serves(followed))
-            with followed.pods.nobody_turns_out():
+            with followed.pods.nothing_changes():
                 acl = [make_acl("world", "anyone", create=True, delete=True)]
                 await asyncio.to_thread(client.set_acls, pods.folder, acl)
                 await pods.deregister(1)
@@ -386,9 +386,9 @@ def secured(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> 
 
 class TestTls:
     @pytest.fixture
-    def pods(self, secured: ZooKeeper) -> Iterator[Pods]:
+    def pods(self, secured: ZooKeeper) -> Iterator[Processes]:
         with secured.session() as session:
-            yield Pods(session, SPRING)
+            yield Processes(session, SPRING)
 
     @pytest.fixture
     def files(self, authority: trustme.CA, tmp_path: Path) -> dict[str, str]:
@@ -398,7 +398,7 @@ class TestTls:
         authority.issue_cert("adapter").private_key_and_cert_chain_pem.write_to_path(str(mine))
         return {"ca_file": str(ca), "cert_file": str(mine)}
 
-    async def test_the_secure_port_is_read(self, secured: ZooKeeper, pods: Pods, files: dict[str, str]) -> None:
+    async def test_the_secure_port_is_read(self, secured: ZooKeeper, pods: Processes, files: dict[str, str]) -> None:
         await pods.register()
         async with following(secured.secure_address, SPRING, pods.service, use_tls=True, tls=files) as followed:
             await followed.until_listed(4)

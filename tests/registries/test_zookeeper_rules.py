@@ -5,22 +5,29 @@ from urllib.parse import quote
 import pytest
 
 from adapter.load.roster import Instance
-from adapter.registries.zookeeper.layouts import Registration, provider
-from adapter.registries.zookeeper.rules import LARGEST_RULE, Rules, applied, documents, overrides, subject
+from adapter.registries.zookeeper.layouts import ServiceInstance, parse_provider
+from adapter.registries.zookeeper.override_rules import (
+    LARGEST_RULE,
+    OverrideRules,
+    apply_rules,
+    parse_configurator,
+    parse_override_urls,
+    rule_key,
+)
 
 PROVIDER = "dubbo://10.0.0.7:20880/com.shop.Order?application=shop&interface=com.shop.Order"
 
 
-def registration(more: str = "") -> Registration:
-    return provider(quote(PROVIDER + more, safe=""), "")
+def registration(more: str = "") -> ServiceInstance:
+    return parse_provider(quote(PROVIDER + more, safe=""), "")
 
 
-def rules(*urls: str) -> Rules:
-    return overrides(quote(url, safe="") for url in urls)
+def rules(*urls: str) -> OverrideRules:
+    return parse_override_urls(quote(url, safe="") for url in urls)
 
 
-def after(found: Rules, more: str = "") -> tuple[bool, float | None]:
-    [one] = applied([registration(more)], found.rules)
+def after(found: OverrideRules, more: str = "") -> tuple[bool, float | None]:
+    [one] = apply_rules([registration(more)], found.rules)
     return one.instance.enabled, one.instance.weight
 
 
@@ -55,7 +62,7 @@ class TestOverrides:
     def test_another_place_a_rule_that_is_off_and_other_parameters_change_nothing(self, url: str) -> None:
         found = rules(url)
         assert after(found) == (True, 100.0)
-        assert found.remarks == ()
+        assert found.warnings == ()
 
     def test_group_and_version_are_those_of_the_provider(self) -> None:
         found = rules(f"{HERE}&group=blue&version=2&disabled=true")
@@ -83,23 +90,25 @@ class TestOverrides:
         [
             (f"{HERE}&~zone=a&disabled=true", "condition ~zone"),
             (f"{HERE}&application=checkout&disabled=true", "the application checkout alone"),
-            (f"{HERE}&weight=half", "weight half is no number"),
+            (f"{HERE}&weight=half", "weight half is not a number"),
             (f"{HERE}&priority=high&weight=0", "invalid literal"),
             ("route://0.0.0.0/com.shop.Order?disabled=true", "protocol is route"),
-            ("10.0.0.7", "no URL"),
+            ("10.0.0.7", "not a URL"),
         ],
     )
-    def test_what_is_not_clear_is_told_of_and_not_applied(self, url: str, why: str) -> None:
+    def test_an_unclear_rule_is_ignored_with_a_warning(self, url: str, why: str) -> None:
         found = rules(url)
         assert after(found) == (True, 100.0)
-        assert why in found.remarks[0]
+        assert why in found.warnings[0]
 
     def test_any_application_is_no_condition(self) -> None:
         assert after(rules(f"{HERE}&application=*&disabled=true")) == (False, 100.0)
 
 
-def yaml_rule(entry: str, head: str = "scope: service\nkey: com.shop.Order\nenabled: true") -> Rules:
-    return documents("com.shop.Order::.configurators", f"configVersion: v2.7\n{head}\nconfigs:\n{entry}".encode())
+def yaml_rule(entry: str, head: str = "scope: service\nkey: com.shop.Order\nenabled: true") -> OverrideRules:
+    return parse_configurator(
+        "com.shop.Order::.configurators", f"configVersion: v2.7\n{head}\nconfigs:\n{entry}".encode()
+    )
 
 
 DISABLED = "  parameters: {disabled: true}\n"
@@ -127,14 +136,14 @@ class TestDocuments:
     def test_an_application_without_interfaces_is_disabled_too(self) -> None:
         head = "scope: application\nkey: shop\nenabled: true"
         found = yaml_rule(f'- side: provider\n  addresses: ["10.0.0.7:20880"]\n{DISABLED}', head)
-        one = Registration(instance=Instance(ip="10.0.0.7", port=20880, enabled=True), application="shop")
-        assert [each.instance.enabled for each in applied([one], found.rules)] == [False]
+        one = ServiceInstance(instance=Instance(ip="10.0.0.7", port=20880, enabled=True), application="shop")
+        assert [each.instance.enabled for each in apply_rules([one], found.rules)] == [False]
 
     def test_a_disabled_instance_of_curator_is_not_enabled_by_a_rule(self) -> None:
         head = "scope: application\nkey: shop\nenabled: true"
         found = yaml_rule("- side: provider\n  parameters: {disabled: false}\n", head)
-        one = Registration(instance=Instance(ip="10.0.0.7", port=20880, enabled=False), application="shop")
-        assert [each.instance.enabled for each in applied([one], found.rules)] == [False]
+        one = ServiceInstance(instance=Instance(ip="10.0.0.7", port=20880, enabled=False), application="shop")
+        assert [each.instance.enabled for each in apply_rules([one], found.rules)] == [False]
 
     def test_one_interface_of_an_application_is_named(self) -> None:
         head = "scope: application\nkey: shop\nenabled: true"
@@ -158,7 +167,7 @@ class TestDocuments:
     def test_what_is_off_or_about_others_changes_nothing(self, entry: str, head: str) -> None:
         found = yaml_rule(entry, head)
         assert after(found) == (True, 100.0)
-        assert found.remarks == ()
+        assert found.warnings == ()
 
     @pytest.mark.parametrize(
         ("body", "why"),
@@ -172,7 +181,7 @@ class TestDocuments:
             (f"key: com.shop.Order\nconfigs:\n- side: consumer\n  applications: [x]\n{DISABLED}", "some consumers"),
             (f"scope: application\nkey: shop\nconfigs:\n- side: consumer\n{DISABLED}", "some consumers"),
             (f"configs:\n- side: provider\n{DISABLED}", "no key"),
-            ("key: com.shop.Order\nconfigs:\n- side: provider\n  parameters: {weight: heavy}\n", "no number"),
+            ("key: com.shop.Order\nconfigs:\n- side: provider\n  parameters: {weight: heavy}\n", "not a number"),
             ("key: com.shop.Order\nconfigs: none\n", "Expected `array"),
             ("just text", "Expected `object"),
             ("a: b: c", "mapping values"),
@@ -181,21 +190,21 @@ class TestDocuments:
             ('["override://10.0.0.7:20880/com.shop.Order?~zone=a&disabled=true"]', "condition ~zone"),
         ],
     )
-    def test_what_is_not_clear_is_told_of_and_not_applied(self, body: str, why: str) -> None:
-        found = documents("x.configurators", body.encode())
+    def test_an_unclear_rule_is_ignored_with_a_warning(self, body: str, why: str) -> None:
+        found = parse_configurator("x.configurators", body.encode())
         assert after(found) == (True, 100.0)
-        assert why in found.remarks[0]
+        assert why in found.warnings[0]
 
     def test_a_list_of_overrides_is_read_too(self) -> None:
-        found = documents("x.configurators", f'["{HERE}&disabled=true"]'.encode())
+        found = parse_configurator("x.configurators", f'["{HERE}&disabled=true"]'.encode())
         assert after(found) == (False, 100.0)
 
     @pytest.mark.parametrize("body", ["", "# nothing", "key: com.shop.Order\nconfigs:\n"])
     def test_an_empty_document_is_no_rule(self, body: str) -> None:
-        assert documents("x.configurators", body.encode()) == Rules()
+        assert parse_configurator("x.configurators", body.encode()) == OverrideRules()
 
     def test_bytes_that_are_no_text_are_told_of(self) -> None:
-        assert "not applied" in documents("x.configurators", b"\xff\xfe").remarks[0]
+        assert "not applied" in parse_configurator("x.configurators", b"\xff\xfe").warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -209,4 +218,4 @@ class TestDocuments:
     ],
 )
 def test_a_nodes_name_says_what_it_is_about(node: str, name: str) -> None:
-    assert subject(node) == name
+    assert rule_key(node) == name

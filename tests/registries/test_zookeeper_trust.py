@@ -14,7 +14,7 @@ from adapter.registries.roster import ServiceKey
 from adapter.registries.zookeeper import readers as readers_module
 from adapter.registries.zookeeper import source as source_module
 from harness.registries.zookeeper import ZooKeeper
-from tests.registries.zookeeper_kit import INTERFACE, LAYOUTS, RULES, SPRING, Followed, Pods, following
+from tests.registries.zookeeper_kit import INTERFACE, LAYOUTS, RULES, SPRING, Followed, Processes, following
 
 pytestmark = pytest.mark.integration
 
@@ -28,10 +28,10 @@ class Crowd:
     def __init__(self, server: ZooKeeper, stack: ExitStack) -> None:
         self.server, self._stack = server, stack
 
-    async def pods(self, layout: str, *, session: float = 20, service: str = "") -> Pods:
-        """Pods with a session of their own, that lasts so many seconds without a server."""
+    async def pods(self, layout: str, *, session: float = 20, service: str = "") -> Processes:
+        """Processes with a session of their own, that lasts so many seconds without a server."""
         client = await asyncio.to_thread(self._stack.enter_context, self.server.session(session))
-        return Pods(client, layout, service)
+        return Processes(client, layout, service)
 
 
 @pytest.fixture
@@ -44,22 +44,22 @@ async def crowd() -> AsyncIterator[Crowd]:
 
 @pytest.fixture(autouse=True)
 def _quick_pulse(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_module, "PULSE_SECONDS", 0.2)
+    monkeypatch.setattr(source_module, "PING_SECONDS", 0.2)
 
 
-async def registered(crowd: Crowd, followed: Followed, pods: Pods) -> None:
+async def registered(crowd: Crowd, followed: Followed, pods: Processes) -> None:
     await pods.register()
     await followed.until_listed(4)
     assert followed.serving() == 4
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-async def test_a_restart_pulls_nobody_out_and_changes_are_seen_again(crowd: Crowd, layout: str) -> None:
+async def test_a_restart_pulls_no_pod_out_and_changes_are_seen_again(crowd: Crowd, layout: str) -> None:
     pods = await crowd.pods(layout)
     async with following(crowd.server, layout, pods.service) as followed:
         await registered(crowd, followed, pods)
         assert followed.roster.reconnected_at is None
-        with followed.pods.nobody_turns_out():
+        with followed.pods.nothing_changes():
             await asyncio.to_thread(crowd.server.restart)
             await followed.until(lambda: followed.book.roster(followed.key).reconnected_at)  # type: ignore[union-attr]
             await followed.until_listed(4)
@@ -74,7 +74,7 @@ async def test_a_dead_server_keeps_the_last_list(crowd: Crowd, silence: int) -> 
     pods = await crowd.pods(SPRING)
     async with following(crowd.server, SPRING, pods.service) as followed:
         await registered(crowd, followed, pods)
-        with followed.pods.nobody_turns_out():
+        with followed.pods.nothing_changes():
             await asyncio.to_thread(crowd.server.kill)
             await followed.until_error(f"no connection to ZooKeeper at {crowd.server.address}: ")
             followed.clock.jump(silence)
@@ -92,15 +92,15 @@ async def test_a_pod_that_was_out_stays_so_while_the_server_is_dead_and_is_doubt
         followed.clock.jump(STALE)
         assert followed.pods.out() == ["web-1"]
         followed.clock.jump(FORGOTTEN)
-        assert followed.pods.look()["web-1"] is PodState.DOUBTFUL
+        assert followed.pods.states()["web-1"] is PodState.DOUBTFUL
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-async def test_a_frozen_server_and_sessions_that_ended_meanwhile_pull_nobody_out(crowd: Crowd, layout: str) -> None:
+async def test_a_frozen_server_and_sessions_that_ended_meanwhile_pull_no_pod_out(crowd: Crowd, layout: str) -> None:
     pods, brief = await crowd.pods(layout, session=3), {"timeout_seconds": 1, "session_seconds": 2}
     async with following(crowd.server, layout, pods.service, **brief) as followed:
         await registered(crowd, followed, pods)
-        with followed.pods.nobody_turns_out():
+        with followed.pods.nothing_changes():
             with crowd.server.frozen():
                 pods.client.set_hosts("127.0.0.1:1")  # the pods do not find back to their session
                 await followed.until(lambda: followed.error)
@@ -124,16 +124,16 @@ async def test_a_server_that_froze_for_less_than_a_session_makes_absence_doubtfu
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-async def test_a_server_that_lost_everything_pulls_nobody_out(crowd: Crowd, layout: str) -> None:
+async def test_a_server_that_lost_everything_pulls_no_pod_out(crowd: Crowd, layout: str) -> None:
     pods = await crowd.pods(layout)
     async with following(crowd.server, layout, pods.service, session_seconds=2) as followed:
         await registered(crowd, followed, pods)
-        with followed.pods.nobody_turns_out():
+        with followed.pods.nothing_changes():
             await asyncio.to_thread(crowd.server.restart, wipe=True)
             await followed.until_error("ZooKeeper has no node")
             assert followed.listed == 4
         anew = await crowd.pods(layout, service=pods.service)
-        with followed.pods.nobody_turns_out():
+        with followed.pods.nothing_changes():
             await anew.register(3)
             await followed.until_listed(1)
             assert followed.aged(80) == set()
@@ -164,7 +164,7 @@ async def test_the_rules_of_before_count_again_after_a_restart(crowd: Crowd) -> 
     async with following(crowd.server, INTERFACE, pods.service) as followed:
         await pods.register()
         await followed.until_out("web-1")
-        with followed.pods.nobody_turns_out():
+        with followed.pods.nothing_changes():
             await asyncio.to_thread(crowd.server.restart)
             await followed.until(lambda: followed.roster.reconnected_at and not followed.error)
 
@@ -211,7 +211,7 @@ async def test_a_server_that_takes_a_connection_and_never_answers_is_left(crowd:
 async def test_a_connection_that_broke_between_two_signs_of_life_makes_absence_doubtful(
     crowd: Crowd, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_module, "PULSE_SECONDS", 60)
+    monkeypatch.setattr(source_module, "PING_SECONDS", 60)
     pods = await crowd.pods(SPRING)
     await pods.register(0, 1, 2)
     taken: list[asyncio.StreamWriter] = []
@@ -266,6 +266,6 @@ async def test_many_services_are_followed_over_one_session(crowd: Crowd) -> None
     await pods.register()
     async with following(crowd.server, SPRING, pods.service) as followed:
         keys = [ServiceKey("zk", f"{pods.service}-{number}") for number in range(40)]
-        followed.source.watch([followed.key, *keys])
-        await followed.until(lambda: all(followed.source.roster(key) for key in keys))
+        followed.follow([followed.key, *keys])
+        await followed.until(lambda: all(followed.book.roster(key) for key in keys))
         assert followed.listed == 4

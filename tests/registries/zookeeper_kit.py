@@ -5,17 +5,15 @@ import contextlib
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
 from typing import Any
 from urllib.parse import quote
 
 from adapter.load.pods import PodState
-from adapter.load.roster import Roster
 from adapter.registries.roster import ServiceKey
 from adapter.registries.zookeeper.source import ZooKeeperSource
 from adapter.settings.registries import ZooKeeperRegistry
 from harness.registries.zookeeper import ZooKeeper
-from tests.registries.trust import Clock, Ears, Service, book
+from tests.registries.kit import FollowedService, running
 
 REGISTRY = "zk"
 INTERFACE, APPLICATION, SPRING = "DubboInterface", "DubboApplication", "Curator"
@@ -24,113 +22,34 @@ RULES = "/dubbo/config/dubbo"
 PORT = 8080
 
 
-class _Telling(Clock):
-    """A clock that tells of being read, which it is at each answer and each confirmation."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.read = asyncio.Event()
-
-    def __call__(self) -> float:
-        self.read.set()
-        return super().__call__()
-
-
-class Followed:
-    """One service in a ZooKeeper, and four pods (`web-0` … at 10.0.0.10 …) that register under it."""
+class Followed(FollowedService[ZooKeeperSource]):
+    """A service of ZooKeeper. `settings` are those of the registry; `place` are fields of the key."""
 
     def __init__(self, address: str, layout: str, service: str, **settings: Any) -> None:
-        self.key = ServiceKey(REGISTRY, service, **settings.pop("place", {}))
+        key = ServiceKey(REGISTRY, service, **settings.pop("place", {}))
         fixed = {"name": REGISTRY, "type": "ZooKeeper", "servers": (address,), "layout": layout}
-        times = {"timeout_seconds": 3, "session_seconds": 10}  # a busy machine takes none of them for an outage
+        times = {"timeout_seconds": 3, "session_seconds": 10}  # long enough that a busy machine is not an outage
         self.settings = ZooKeeperRegistry(**{**fixed, **times, **settings})
-        self.clock, self.ears = _Telling(), Ears()
-        self.book = book(REGISTRY, self.clock, self.ears)
-        self.source = ZooKeeperSource(self.settings, self.book)
-        self.pods = Service(self.source, self.key, self.clock)
+        super().__init__(key, lambda book: ZooKeeperSource(self.settings, book))
 
-    @property
-    def roster(self) -> Roster:
-        """What is known of the service. It must be known."""
-        found = self.source.roster(self.key)
-        assert found is not None
-        return found
-
-    @property
-    def error(self) -> str:
-        """Why the last answer is not valid, or none came since; empty where all is well."""
-        trouble = self.book.trouble(self.key)
-        return trouble.sentence if trouble is not None else ""
-
-    @property
-    def listed(self) -> int:
-        """How many instances the last valid answer has; -1 without one."""
-        found = self.source.roster(self.key)
-        return len(found.instances) if found is not None and found.valid else -1
-
-    async def until(self, told: Callable[[], object], seconds: float = 40) -> None:
-        """Wait until that is so; looked at after each change that the source tells."""
-        try:
-            await self.ears.until(lambda: bool(told()), seconds)
-        except TimeoutError:
-            raise AssertionError(f"not within {seconds:g} s; last: {self.source.roster(self.key)}") from None
-
-    async def until_listed(self, count: int) -> None:
-        """Wait until so many instances are listed, and nothing is wrong."""
-        await self.until(lambda: self.listed == count and not self.error)
-
-    async def until_out(self, *names: str) -> None:
-        """Wait until exactly these pods are out."""
-        await self.until(lambda: self.pods.out() == list(names))
-
-    async def until_error(self, words: str) -> None:
-        """Wait until the error holds these words."""
-        await self.until(lambda: words in self.error)
-
-    async def until_alive(self, seconds: float = 20) -> None:
-        """Wait until the list has a sign of life beside it."""
-        async with asyncio.timeout(seconds):
-            while not self.roster.alive:
-                self.clock.read.clear()
-                await self.clock.read.wait()
+    async def until_alive(self) -> None:
+        """Waits until the roster has evidence that other services have instances."""
+        await self.until(lambda: self.roster.alive)
 
     def serving(self) -> int:
-        """How many pods serve."""
-        return sum(state is PodState.SERVING for state in self.pods.look().values())
-
-    def aged(self, seconds: int) -> set[str]:
-        """Let so much time pass in which the last answers are confirmed every 10 s; who was out meanwhile."""
-        out: set[str] = set()
-        for _ in range(seconds // 10):
-            self.clock.jump(10)
-            self.book.confirm()
-            out.update(self.pods.out())
-        return out
+        """The number of serving pods."""
+        return sum(state is PodState.SERVING for state in self.pods.states().values())
 
 
-@contextlib.asynccontextmanager
-async def following(server: ZooKeeper | str, layout: str, service: str, **settings: Any) -> AsyncIterator[Followed]:
-    """Follow a service while the block runs. `settings` are those of the registry; `place` fields of the key."""
+def following(
+    server: ZooKeeper | str, layout: str, service: str, **settings: Any
+) -> contextlib.AbstractAsyncContextManager[Followed]:
+    """Follows a service while the block runs."""
     address = server.address if isinstance(server, ZooKeeper) else server
-    followed = Followed(address, layout, service, **settings)
-    followed.source.watch([followed.key])
-    async with running(followed.source):
-        yield followed
+    return running(Followed(address, layout, service, **settings))
 
 
-@contextlib.asynccontextmanager
-async def running(source: ZooKeeperSource) -> AsyncIterator[None]:
-    """Let a source run while the block does."""
-    task = asyncio.create_task(source.run())
-    try:
-        yield
-        assert not task.done(), task.exception()
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-class Pods:
+class Processes:
     """The pods' processes, which register with a session of their own. Blocking calls, made in a thread."""
 
     def __init__(self, client: Any, layout: str, service: str = "", *, top: str = "") -> None:

@@ -19,7 +19,7 @@ from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
 from adapter.load.spec import Query
 from adapter.registries.manager import RegistryManager
-from adapter.registries.probe import look
+from adapter.registries.probe import probe
 from adapter.registries.roster import ServiceKey
 from adapter.runtime.fair_slots import Claim
 from adapter.runtime.source_errors import SourceError, without_user
@@ -116,7 +116,7 @@ class TestRegistries:
         async with answering(status, body) as url:
             place = {"url": url} if kind == "HTTP" else {"servers": [url]}
             settings = REGISTRY.validate_python({"name": "main", "type": kind, "timeout_seconds": 1, **place})
-            [found] = await look(settings, [KEY], time.time)
+            [found] = await probe(settings, [KEY], time.time)
             trouble = found.troubles[KEY]
             assert url in trouble.sentence
             assert is_public(trouble.public, url), trouble.public

@@ -28,7 +28,7 @@ from adapter.registries.nacos import wire as nacos_wire
 from adapter.registries.polaris import wire as polaris_wire
 from adapter.registries.polling.http1 import LARGEST_HEAD, RawReply, Reader
 from adapter.registries.zookeeper import layouts as zookeeper_layouts
-from adapter.registries.zookeeper.rules import LARGEST_RULE, MOST_RULES, documents
+from adapter.registries.zookeeper.override_rules import LARGEST_RULE, MOST_RULES, parse_configurator
 from adapter.runtime.answer_budget import MIB, Body, Limit
 from adapter.runtime.decoding import DEEPEST_OBJECT, Decoder, truncate_nesting
 from adapter.runtime.faults import Fault, FaultyDocument
@@ -113,7 +113,7 @@ async def test_answers_of_registries_and_sources_that_are_nested_deep_or_no_utf8
         )
     reply = RawReply(200, b"", Body(written({"code": mark(token), "info": mark(token)})))
     with pytest.raises(WrongRegistryAnswer):
-        await polaris_wire.answer(reply, "http://p", "shop", "default")
+        await polaris_wire.read_answer(reply, "http://p", "shop", "default", "")
     with pytest.raises(SourceError):
         raise prometheus_api.error_from_response(500, written({"status": "error", "error": mark(token)}))
     with pytest.raises(SourceError):
@@ -144,14 +144,14 @@ def test_a_value_nested_deep_or_a_number_of_thousands_of_digits_is_shown_by_its_
 def test_a_port_or_time_of_eureka_beyond_all_numbers_is_none(value: str) -> None:
     body = b'{"port":"%b","leaseInfo":{"registrationTimestamp":%b}}' % (value.encode(), value.encode())
     body = body if value.isdigit() else body.replace(value.encode() + b"}", b'"' + value.encode() + b'"}')
-    [registration] = eureka_wire.registrations(eureka_wire.Application("A", msgspec.Raw(body)))
+    [registration] = eureka_wire.instance_infos(eureka_wire.Application("A", msgspec.Raw(body)))
     assert registration.instance("").port is None
     assert registration.instance("").registered_at is None
     assert registration.lease is None
 
 
 def test_a_port_of_eureka_that_is_nan_is_none() -> None:
-    [found] = eureka_wire.registrations(eureka_wire.Application("A", msgspec.Raw(b'{"port":"NaN"}')))
+    [found] = eureka_wire.instance_infos(eureka_wire.Application("A", msgspec.Raw(b'{"port":"NaN"}')))
     assert found.instance("").port is None
 
 
@@ -162,36 +162,36 @@ def test_an_index_of_consul_of_thousands_of_digits_is_no_index() -> None:
 
 def test_a_message_of_nacos_of_nothing_but_empty_fields_is_refused_at_once() -> None:
     with pytest.raises(WrongRegistryAnswer):
-        in_a_step(lambda: nacos_wire.decode(b"\x0a\x00" * 500_000))
+        in_a_step(lambda: nacos_wire.decode_payload(b"\x0a\x00" * 500_000))
 
 
 def test_a_time_of_dubbo_or_curator_beyond_all_numbers_is_no_time() -> None:
     url = quote(f"dubbo://10.0.0.7:20880/a.B?timestamp={'9' * 400}", safe="")
-    assert zookeeper_layouts.provider(url, "").instance.registered_at is None
+    assert zookeeper_layouts.parse_provider(url, "").instance.registered_at is None
     body = b'{"address":"10.0.0.7","registrationTimeUTC":%b}' % (b"9" * 400)
-    with pytest.raises(ValueError, match="no instance of Curator's"):
-        zookeeper_layouts.curator(body, 0.0, "")
+    with pytest.raises(ValueError, match="not an instance of Curator's"):
+        zookeeper_layouts.parse_service_instance(body, 0.0, "")
 
 
 def test_a_rule_of_dubbo_nested_deep_does_not_end_the_process() -> None:
     """The C loader of YAML has no bound, and its recursion ended in a segmentation fault."""
     for body in (b"a: " + b"[" * (LARGEST_RULE - 3), b"- " * (LARGEST_RULE // 2), b"{a: " * (LARGEST_RULE // 4)):
-        [remark] = documents("shop.configurators", body).remarks
-        assert "nested more than" in remark
+        [warning] = parse_configurator("shop.configurators", body).warnings
+        assert "nested more than" in warning
 
 
 def test_a_rule_of_dubbo_whose_aliases_grow_without_end_is_told_of() -> None:
     rows = [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 30)]
     body = "\n".join(["a0: &a0 [x]", *rows, "configs: [{parameters: {weight: *a29}}]"])
-    [remark] = documents("shop.configurators", body.encode()).remarks
-    assert "aliases counted" in remark
+    [warning] = parse_configurator("shop.configurators", body.encode()).warnings
+    assert "aliases counted" in warning
 
 
 def test_a_rule_of_dubbo_that_pairs_thousands_of_applications_and_services_is_told_of() -> None:
     entry = {"side": "provider", "parameters": {"disabled": True}, "applications": ["a"] * 100, "type": "general"}
     rule = {"key": "shop", "scope": "service", "configs": [entry] * 20}
-    [remark] = documents("shop.configurators", json.dumps(rule).encode()).remarks
-    assert f"more than {MOST_RULES} rules" in remark
+    [warning] = parse_configurator("shop.configurators", json.dumps(rule).encode()).warnings
+    assert f"more than {MOST_RULES} rules" in warning
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,7 @@ def test_the_policies_are_accepted_by_the_api_server(api_server: ControlPlane, f
     part = "components" if folder == COMPONENT else "resources"
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump({part: [str(folder)]}))
     api_server.client.apply(next(one for one in render(MANIFESTS / "base") if one["kind"] == "Namespace"))
-    for item in render(tmp_path):
-        if item["kind"] == "NetworkPolicy":
-            assert api_server.client.apply(item, dry_run=True)["spec"]["policyTypes"] == item["spec"]["policyTypes"]
+    found = [item for item in render(tmp_path) if item["kind"] == "NetworkPolicy"]
+    assert found
+    for item in found:
+        assert api_server.client.apply(item, dry_run=True)["spec"]["policyTypes"] == item["spec"]["policyTypes"]

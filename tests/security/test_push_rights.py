@@ -28,7 +28,7 @@ class Listener:
     def __init__(self) -> None:
         self.told: list[Told] = []
 
-    async def tell(self, registry: str, service: str, namespace: str, group: str, _document: bytes) -> None:
+    async def push(self, registry: str, service: str, namespace: str, group: str, _document: bytes) -> None:
         self.told.append((registry, service, namespace, group))
 
 

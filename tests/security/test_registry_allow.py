@@ -10,7 +10,7 @@ from adapter.load.spec import Registry as Named
 from adapter.registries.consul import wire as consul_wire
 from adapter.registries.roster import ServiceKey
 from adapter.registries.service_allowlist import ServiceAllowlist
-from adapter.registries.zookeeper.readers import fault_of
+from adapter.registries.zookeeper.readers import invalid_key_reason
 from adapter.runtime.fair_slots import Claim, grant_slots
 from adapter.runtime.source_errors import SourceError
 from adapter.settings.registries import (
@@ -68,7 +68,7 @@ async def test_a_registry_of_which_nothing_may_be_named_is_not_connected_to(stan
         await asyncio.sleep(0.05)
         assert stand.made == []
         stand.hub.watch([*named("evil", "web"), *named("shop", "web")])
-        await stand.ears.until(lambda: stand.hub.roster(WEB) is not None)
+        await stand.changes.until(lambda: stand.hub.roster(WEB) is not None)
         assert stand.hub.refusal(WEB, "evil")
         assert not stand.hub.refusal(WEB, "shop")
 
@@ -80,7 +80,7 @@ async def test_new_rules_hold_at_once_and_do_not_end_the_connection(stand: Stand
         assert source.book.keys == set()
         await source.ended.wait()
         stand.hub.watch([*named("shop", "web", "other"), *named("shop", "api", registry="two")])
-        await stand.ears.until(lambda: stand.hub.roster(ServiceKey("one", "other")) is not None)
+        await stand.changes.until(lambda: stand.hub.roster(ServiceKey("one", "other")) is not None)
         following = stand.made[-1]
         allowed = (rule(services=["other"]), rule(services=["web"]))
         stand.hub.reload([ONE.model_copy(update={"allow": allowed}), stand.made[1].settings])
@@ -146,15 +146,15 @@ async def test_beyond_its_bound_a_namespace_has_only_its_oldest_services_followe
     evil = named("evil", "web", "w1", "w2", "w3")
     async with stand.running():
         stand.hub.watch([*reversed(evil), *other])
-        await stand.ears.until(lambda: stand.hub.roster(WEB) is not None)
+        await stand.changes.until(lambda: stand.hub.roster(WEB) is not None)
         assert {key.service for key in stand.made[0].book.keys} == {"web", "w1", "api", "db"}
         refused = [claim.item.service for claim in evil if stand.hub.refusal(claim.item, "evil")]
         assert refused == ["w2", "w3"]
         assert "name more than 2 of its services" in stand.hub.refusal(evil[2].item, "evil")
-        stand.ears.heard.clear()
+        stand.changes.received.clear()
         stand.hub.watch([*evil[1:], *other])
         assert {key.service for key in stand.made[0].book.keys} == {"w1", "w2", "api", "db"}
-        assert evil[2].item in [service for service, _ in stand.ears.heard]  # whoever named it is looked at again
+        assert evil[2].item in [service for service, _ in stand.changes.received]  # whoever named it is looked at again
         assert stand.hub.refusal(evil[2].item, "evil") == ""
 
 
@@ -186,7 +186,7 @@ def test_a_service_is_never_another_path_of_consul(service: str) -> None:
 @pytest.mark.parametrize("service", ["", "..", "..:1.0", ":1.0", "a/../b", "a/providers", "a\nb"])
 def test_a_service_is_never_another_node_of_zookeeper(service: str) -> None:
     settings = ZooKeeperRegistry(name="zk", type="ZooKeeper", layout="DubboInterface", servers=("zk:2181",))
-    assert "cannot be the name of a node" in fault_of(ServiceKey("zk", service), settings)
+    assert "is not a valid node name" in invalid_key_reason(ServiceKey("zk", service), settings)
 
 
 def test_check_asks_for_no_service_that_the_policy_may_not_name() -> None:

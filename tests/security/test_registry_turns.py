@@ -14,16 +14,18 @@ from aiohttp.test_utils import TestServer
 from adapter.registries.http.source import HttpSource
 from adapter.registries.polaris.source import PolarisSource
 from adapter.registries.roster import RosterSource, ServiceKey
+from adapter.registries.roster_cache import RosterCache
 from adapter.settings.registries import HttpRegistry, PolarisRegistry
-from tests.registries.test_http import said
+from tests.registries.http_kit import said
+from tests.registries.kit import book
 from tests.registries.test_polaris import LIST
-from tests.registries.trust import book
 
 INTERVAL = 1.0
 SLACK = 1.5
 """Seconds for a slow machine; without turns it would be many."""
 OURS = [ServiceKey("own", f"web-{number}") for number in range(6)]
 THEIRS = [ServiceKey("own", f"evil-{number}") for number in range(120)]
+FOLLOWED = dict.fromkeys(OURS, "shop") | dict.fromkeys(THEIRS, "evil")
 
 
 class Registry:
@@ -43,7 +45,7 @@ class Registry:
 
 
 @contextlib.asynccontextmanager
-async def following(seconds: float, kind: str = "HTTP") -> AsyncIterator[tuple[Registry, RosterSource]]:
+async def following(seconds: float, kind: str = "HTTP") -> AsyncIterator[tuple[Registry, RosterSource, RosterCache]]:
     registry = Registry(seconds)
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", registry.handle)
@@ -56,11 +58,11 @@ async def following(seconds: float, kind: str = "HTTP") -> AsyncIterator[tuple[R
             if kind == "HTTP"
             else PolarisSource(PolarisRegistry.model_validate({**given, "servers": [url]}), rosters)
         )
-        rosters.followed_for = dict.fromkeys(OURS, "shop") | dict.fromkeys(THEIRS, "evil")
-        source.watch([*OURS, *THEIRS])
+        rosters.follow(FOLLOWED)
+        source.refresh()
         task = asyncio.create_task(source.run())
         try:
-            yield registry, source
+            yield registry, source, rosters
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -68,30 +70,30 @@ async def following(seconds: float, kind: str = "HTTP") -> AsyncIterator[tuple[R
 
 @pytest.mark.parametrize(("kind", "seconds"), [("HTTP", 0.45), ("HTTP", 20.0), ("Polaris", 3.0)])
 async def test_the_others_are_asked_about_once_in_an_interval(kind: str, seconds: float) -> None:
-    async with following(seconds, kind) as (registry, source):
+    async with following(seconds, kind) as (registry, _, rosters):
         await asyncio.sleep(6 * INTERVAL)
         now = asyncio.get_running_loop().time()
         for key in OURS:
             asked = [*registry.asked[key.service], now]
             assert max(later - earlier for earlier, later in pairwise(asked)) <= INTERVAL + SLACK
-            assert (found := source.roster(key)) is not None
+            assert (found := rosters.roster(key)) is not None
             assert found.valid
             assert found.error is None
 
 
 async def test_a_new_service_of_another_namespace_is_asked_about_soon() -> None:
-    async with following(3.0) as (registry, source):
+    async with following(3.0) as (registry, source, rosters):
         await asyncio.sleep(INTERVAL)
-        source._book.followed_for = {**source._book.followed_for, (new := ServiceKey("own", "new")): "cart"}  # type: ignore[attr-defined]
-        source.watch([*OURS, *THEIRS, new])
+        rosters.follow({**FOLLOWED, ServiceKey("own", "new"): "cart"})
+        source.refresh()
         await asyncio.sleep(INTERVAL + SLACK)
         assert registry.asked["new"]
 
 
 async def test_slow_services_are_answered_all_the_same_and_prompt_again_when_they_are() -> None:
-    async with following(0.8) as (registry, source):
+    async with following(0.8) as (registry, _, rosters):
         async with asyncio.timeout(60):
-            while not all((found := source.roster(key)) and found.valid for key in THEIRS):  # noqa: ASYNC110  no event
+            while not all((found := rosters.roster(key)) and found.valid for key in THEIRS):  # noqa: ASYNC110  no event
                 await asyncio.sleep(0.1)
         registry.seconds = 0.0
         await asyncio.sleep(4 * INTERVAL)

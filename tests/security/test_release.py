@@ -20,9 +20,8 @@ from packaging.utils import canonicalize_name
 from structlog.testing import capture_logs
 
 from adapter.registries.manager import RegistryManager, source
-from adapter.registries.origin import origin
 from adapter.registries.roster import ServiceKey
-from adapter.registries.roster_cache import RosterCache
+from adapter.registries.roster_cache import RosterCache, origin
 from adapter.runtime.fair_slots import Claim
 from adapter.settings.registries import ConsulRegistry, NacosRegistry, ZooKeeperRegistry
 from adapter.telemetry.metrics import Metrics
@@ -101,6 +100,7 @@ def test_an_extra_has_a_lock_of_its_own_with_all_that_it_needs_and_the_versions_
 
 def test_what_only_an_extra_needs_is_not_in_the_base() -> None:
     base = locked("runtime")
+    assert EXTRAS
     for wanted in EXTRAS.values():
         assert not {Requirement(one).name for one in wanted} & base.keys()
 
@@ -133,6 +133,7 @@ def test_nothing_is_fetched_but_packages_with_hashes() -> None:
     assert "ADD" not in {word for word, _ in instructions()}
     commands = [part.strip() for word, rest in instructions() if word == "RUN" for part in rest.split("&&")]
     installs = [shlex.split(one) for one in commands if "pip install" in one or "pip wheel" in one]
+    assert installs
     for install in installs:
         from_index = {"--require-hashes", "--only-binary=:all:"} <= set(install)
         assert from_index or "--no-deps" in install, install
@@ -202,9 +203,14 @@ async def test_without_its_extra_nacos_is_polled_and_the_log_says_why(without: C
     nacos = NacosRegistry(name="main", type="Nacos", servers=("http://127.0.0.1:9",))
     book = RosterCache("main", lambda _: None, lambda: 0.0, Metrics(), origin(nacos))
     with capture_logs() as logs:
-        await NacosSource(nacos, book)._keep_subscribed(None)  # type: ignore[arg-type]
+        running = asyncio.create_task(NacosSource(nacos, book).run())
+        async with asyncio.timeout(5):
+            while not logs:  # noqa: ASYNC110  nothing tells of a log entry
+                await asyncio.sleep(0.01)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
     (said,) = logs
-    assert (said["event"], said["registry"]) == ("nothing is pushed, services are listed", "main")
+    assert (said["event"], said["registry"]) == ("push is off, services are polled", "main")
     assert "needs the extra nacos, which is not installed" in said["why"]
 
 
@@ -273,6 +279,7 @@ def test_every_lock_that_the_image_may_carry_is_audited_and_what_cannot_be_looke
     }
     assert "--strict" in said
     installs = [script for script in scripts() if "pip install" in script]
+    assert installs
     assert all("--require-hashes --only-binary=:all:" in script for script in installs)
 
 

@@ -183,7 +183,9 @@ async def test_two_adapters_in_one_process_have_a_registry_each() -> None:
 
 
 def test_instruments_are_of_the_kind_their_name_promises() -> None:
-    for instrument in vars(Metrics()).values():
+    found = vars(Metrics()).values()
+    assert {Counter, Gauge, Histogram} <= {type(instrument) for instrument in found}
+    for instrument in found:
         if isinstance(instrument, Counter | Gauge | Histogram):
             assert instrument._name.startswith("effective_load_")
             assert (instrument._type == "histogram") is instrument._name.endswith("_duration_seconds")

@@ -144,6 +144,7 @@ def test_a_query_that_always_fails_keeps_its_interval_and_delays_no_other(server
 
     run(work())
     times = {text: [at for at, asked in server.asked if asked == text] for _, text in server.asked}
+    assert times.keys() == {query.query for query in (heavy, *light)}
     assert all(9 <= len(at) <= 14 for at in times.values())
 
 

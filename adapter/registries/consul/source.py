@@ -1,21 +1,21 @@
-"""Consul: a blocking query for each service, so that changes arrive by themselves, and a pulse for the connection.
+"""Consul: a blocking query for each service, so that changes arrive at once, and a pulse for the connection.
 
-The pulse asks for Consul's own servers every few seconds. It is what tells a quiet service from a dead server, the
-witness that an empty list is not for want of rights, and the first to see that another cluster answers. While it
-succeeds, what waiting queries last answered is confirmed; when it fails, all of them end, and begin anew after it.
-What it says nothing of is whether registrations and the results of checks survived a restart: an empty list then needs
-another witness (`roster.Ledger`), and checks that turned critical are doubt for a while (`consul_doubt`).
+The pulse asks for Consul's own servers every few seconds. It tells a quiet service from a dead server, shows that an
+empty list is not due to missing rights, and is the first to see that another cluster answers. While it succeeds, the
+last answers of waiting queries are confirmed; when it fails, all queries end, and start again after it.
+It does not show whether registrations and the results of checks survived a restart: an empty list then needs other
+evidence (`AnswerHistory.is_alive`), and checks that turned critical are in doubt for a while (`CriticalChecks`).
 """
 
 import asyncio
 import random
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from http import HTTPStatus
 
-from adapter.load.roster import Roster
-from adapter.registries.client import Failover, answering, registry_client, send
+from adapter.load.roster import Instance
+from adapter.registries.client import Failover, answering, base_urls, registry_client, send
 from adapter.registries.consul import wire
-from adapter.registries.consul.critical_checks import CriticalChecks
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.answer_budget import MIB, Limit
@@ -25,59 +25,54 @@ from adapter.runtime.source_errors import NotAllowed, SourceError, SourceUnreach
 from adapter.settings.registries import ConsulRegistry
 
 PULSE_SECONDS = 5.0
-"""How often the connection is proven."""
+"""The interval of the pulse."""
 GAP_SECONDS = 0.2
-"""How far apart the answers about one service are at least: a rollout of 500 pods would be 500 answers of 1 MiB."""
+"""The shortest time between two answers about one service: a rollout of 500 pods would be 500 answers of 1 MiB."""
 LARGEST_PULSE = Limit(MIB)
-"""What Consul says of its own servers."""
+"""The limit of the list of Consul's own servers."""
 AT_ONCE = 8
-"""First questions under way at a time: after a reconnect all services are asked about together."""
+"""Concurrent lists: after a reconnect all services are listed together."""
 
 _SHORTEST_WAIT = 0.75
 _SERVER_JITTER = 17 / 16  # Consul adds up to a sixteenth to the wait, so that not all queries end together
 
 
 class ConsulSource:
-    """Follows services in one Consul datacenter; what it hears goes into the book, and failures too."""
+    """Follows services in one Consul datacenter."""
 
-    def __init__(self, settings: ConsulRegistry, book: RosterCache) -> None:
+    def __init__(self, settings: ConsulRegistry, cache: RosterCache) -> None:
         self._settings = settings
-        self._book = book
-        self._peers = Failover(settings.servers, self._lose)
+        self._cache = cache
+        self._failover = Failover(base_urls(settings.servers), self._mark_lost)
         self._wake = asyncio.Event()
-        self._looks = asyncio.Semaphore(AT_ONCE)
+        self._list_slots = asyncio.Semaphore(AT_ONCE)
         self._followers: dict[ServiceKey, asyncio.Task[None]] = {}
         self._waiting: set[ServiceKey] = set()
-        """Services whose last answer was valid, and of which a query now waits for the next."""
+        """Services with a valid last answer and a query that waits for the next."""
         self._indexes: dict[ServiceKey, int] = {}
         self._criticals: dict[ServiceKey, CriticalChecks] = {}
-        self._servers: frozenset[str] = frozenset()
+        self._server_ids: frozenset[str] = frozenset()
         self._alive = False
         self._hidden = False
-        """Whether an empty list may stand for want of rights, without a word of it."""
+        """Whether an empty list may be due to missing rights, without a sign of it."""
         self._lost = False
 
-    def watch(self, keys: Iterable[ServiceKey]) -> None:
-        """Follow exactly these services from now on."""
-        self._book.watch(keys)
-        self._end([key for key in self._followers if key not in self._book.keys])
+    def refresh(self) -> None:
+        """Follow the services of the cache from now on."""
+        self._end([key for key in self._followers if key not in self._cache.keys])
         for known in (self._indexes, self._criticals):
-            for key in known.keys() - self._book.keys:
+            for key in known.keys() - self._cache.keys:
                 del known[key]
         self._wake.set()
 
-    def roster(self, key: ServiceKey) -> Roster | None:
-        """The latest answer about a service, from memory."""
-        return self._book.roster(key)
-
     async def run(self) -> None:
         """Follow the services until cancelled."""
-        # The pulse has a connection of its own: where Consul allows no more of them, it is not the one to go without.
+        # The pulse has a connection of its own, so that Consul's limit of connections does not stop it.
         pulse = Client(self._settings.access, timeout=self._settings.timeout_seconds, at_once=1, limit=LARGEST_PULSE)
         client = registry_client(self._settings, at_once=0)  # one connection for each service
         try:
             async with asyncio.TaskGroup() as group:
-                await self._keep_pulse(pulse, client, group)
+                await self._run_pulse(pulse, client, group)
         finally:
             self._followers.clear()
             await client.close()
@@ -85,55 +80,55 @@ class ConsulSource:
 
     # --- the connection ---
 
-    async def _keep_pulse(self, pulse: Client, client: Client, group: asyncio.TaskGroup) -> None:
+    async def _run_pulse(self, pulse: Client, client: Client, group: asyncio.TaskGroup) -> None:
         backoff = Backoff()
         while True:
             self._wake.clear()
             try:
-                await self._peers.ask(lambda server: self._beat(pulse, server))
+                await self._failover.ask(lambda server: self._beat(pulse, server))
             except SourceError as error:
-                self._lose()
+                self._mark_lost()
                 self._end(list(self._followers))
-                self._book.failed(error)
+                self._cache.failed(error)
                 await asyncio.sleep(min(backoff.next(), PULSE_SECONDS))
                 continue
             backoff.reset()
-            self._tend(client, group)
-            self._book.confirm(self._waiting)
+            self._reconcile(client, group)
+            self._cache.confirm(self._waiting)
             await self._rest()
 
     async def _beat(self, pulse: Client, server: str) -> None:
-        """Learn of Consul's own servers whether it is alive, and whether it is still the same cluster."""
-        # `stale` is answered at once, with or without a leader; other questions wait 7 s for one before they say so.
+        """List Consul's own servers: whether it is alive, and still the same cluster."""
+        # `stale` is answered at once, even without a leader; other requests wait 7 s for one before they fail.
         params = {**self._datacenter(), "stale": ""}
         reply = await send(pulse, "GET", server + wire.path(wire.CONSUL), params=params)
-        found = wire.headers(reply, server)
+        headers = wire.headers(reply, server)
         servers = wire.server_ids(reply.body, server)
-        if servers and self._servers and not servers & self._servers:
-            self._lose()
-        self._servers = servers or self._servers
-        self._hidden = found.default_deny and not self._settings.token_file
+        if servers and self._server_ids and not servers & self._server_ids:
+            self._mark_lost()
+        self._server_ids = servers or self._server_ids
+        self._hidden = headers.default_deny and not self._settings.token_file
         self._alive = bool(servers) and not self._hidden
 
-    def _lose(self) -> None:
+    def _mark_lost(self) -> None:
         self._lost = True
 
     async def _rest(self) -> None:
-        """Wait for the next beat, or for a service that is new, or failed."""
+        """Wait for the next beat, or for a new or failed service."""
         try:
             async with asyncio.timeout(PULSE_SECONDS):
                 await self._wake.wait()
         except TimeoutError:
             return
-        await asyncio.sleep(GAP_SECONDS)  # when a server dies, all services fail one after the other
+        await asyncio.sleep(GAP_SECONDS)  # when a server dies, the services fail one after another
 
-    def _tend(self, client: Client, group: asyncio.TaskGroup) -> None:
-        """Follow what shall be followed; everything anew where the connection was lost."""
+    def _reconcile(self, client: Client, group: asyncio.TaskGroup) -> None:
+        """Start queries for new services; restart all after a lost connection."""
         if self._lost:
             self._lost = False
-            self._book.reconnected()
+            self._cache.reconnected()
             self._end(list(self._followers))
-        for key in self._book.keys - self._followers.keys():
+        for key in self._cache.keys - self._followers.keys():
             self._followers[key] = group.create_task(self._follow(client, key))
 
     def _end(self, keys: Iterable[ServiceKey]) -> None:
@@ -149,12 +144,12 @@ class ConsulSource:
         while True:
             asked_at = asyncio.get_running_loop().time()
             try:
-                index = await self._ask(client, key, index)
+                index = await self._query(client, key, index)
             except SourceError as error:
-                self._book.failed(error, [key])
+                self._cache.failed(error, [key])
                 self._wake.set()
                 if index and isinstance(error, SourceUnreachable):
-                    self._lose()  # a restart can be over before the next beat, which begins anew
+                    self._mark_lost()  # a restart can be over before the next beat, which starts the query again
                     return
                 index = 0
                 await asyncio.sleep(backoff.next())
@@ -162,61 +157,61 @@ class ConsulSource:
                 backoff.reset()
                 await asyncio.sleep(asked_at + GAP_SECONDS - asyncio.get_running_loop().time())
 
-    async def _ask(self, client: Client, key: ServiceKey, index: int) -> int:
-        """Ask for what is newer than an index, or with 0 for what there is. The index to ask with next."""
+    async def _query(self, client: Client, key: ServiceKey, index: int) -> int:
+        """Ask for a list newer than `index`, or with 0 for the current one; the index to ask with next."""
         if key.group:
             raise SourceError(
-                f"{self._peers.current}: Consul has no groups; take group {key.group!r} out of the policy"
+                f"{self._failover.current}: Consul has no groups; take group {key.group!r} out of the policy"
             )
-        server = self._peers.current
+        server = self._failover.current
         if not index:
-            return await self._look_at(client, server, key)
+            return await self._list(client, server, key)
         reply = await self._wait(client, server, key, index)
         if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            self._lose()  # so does an agent end what waits when it ends itself
-        found = wire.headers(reply, server)
-        # What has waited tells only when to look: it is answered from a stream, which never says that it is filtered
-        # (1.13), and is an empty list for a token that lost its rights. Looked at without news, too: nothing that a
-        # stream missed stays unseen for longer than a wait, and a sign of life is as new as the list.
-        later = await self._look_at(client, server, key)
-        return max(later, found.revision) if later and found.revision >= index else 0
+            self._mark_lost()  # an agent that stops ends its waiting queries so
+        headers = wire.headers(reply, server)
+        # A waiting query only tells when to list: it is answered from a stream, which never reports that it is filtered
+        # (1.13), and is an empty list for a token that lost its rights. The list is read without news too: a change
+        # that the stream missed is seen after one wait, and the sign of life is as new as the list.
+        later = await self._list(client, server, key)
+        return max(later, headers.revision) if later and headers.revision >= index else 0
 
-    async def _look_at(self, client: Client, server: str, key: ServiceKey) -> int:
-        """Hear what there is now. The index to wait with; 0 where it went back, and the list is to be heard again."""
+    async def _list(self, client: Client, server: str, key: ServiceKey) -> int:
+        """Read the current list; the index to wait with, 0 where it decreased and the list must be read again."""
         url = server + wire.path(key.service)
-        async with self._looks, answering(client, "GET", url, params=self._where(key)) as reply:
-            return await self._read(key, server, reply)
+        async with self._list_slots, answering(client, "GET", url, params=self._where(key)) as reply:
+            return await self._read_list(key, server, reply)
 
-    async def _read(self, key: ServiceKey, server: str, reply: Answer) -> int:
-        found = wire.headers(reply, server)
-        if found.revision < 1:
+    async def _read_list(self, key: ServiceKey, server: str, reply: Answer) -> int:
+        headers = wire.headers(reply, server)
+        if headers.revision < 1:
             raise WrongRegistryAnswer(f"{server}: the answer carries no X-Consul-Index; ask Consul without a cache")
-        if found.filtered:
+        if headers.filtered:
             raise NotAllowed(
                 f"{server}: the token may not see all of {key}; give it service:read on the service and node:read"
             )
-        went_back = found.revision < self._indexes.get(key, 0)
-        await self._hear(key, server, reply, found.revision, went_back=went_back)
-        self._indexes[key] = found.revision
-        return 0 if went_back else found.revision
+        went_back = headers.revision < self._indexes.get(key, 0)
+        await self._write(key, server, reply, headers.revision, went_back=went_back)
+        self._indexes[key] = headers.revision
+        return 0 if went_back else headers.revision
 
-    async def _hear(self, key: ServiceKey, server: str, reply: Answer, index: int, *, went_back: bool) -> None:
+    async def _write(self, key: ServiceKey, server: str, reply: Answer, index: int, *, went_back: bool) -> None:
         settings = self._settings
-        heard = await wire.instances(
+        instances = await wire.instances(
             reply.body, server, pod_name_key=settings.pod_name_key, warning_is_out=settings.warning_is_out
         )
-        if not heard and self._hidden:
+        if not instances and self._hidden:
             raise NotAllowed(
                 f"{server}: an empty list for {key} without a token, where Consul denies by default, means nothing; "
                 "set tokenFile to a token with service:read and node:read"
             )
-        if not went_back:  # else it is the first that is heard of a restart, and is not believed
+        if not went_back:  # else it is the first answer after a restart, which the cache rejects
             criticals = self._criticals.setdefault(key, CriticalChecks())
-            heard = criticals.judged(heard, self._book.clock(), self._book.hold_until)
-        self._book.heard(key, heard, index=index, alive=self._alive)
+            instances = criticals.judge(instances, self._cache.clock(), self._cache.hold_until)
+        self._cache.update(key, instances, index=index, alive=self._alive)
 
     async def _wait(self, client: Client, server: str, key: ServiceKey, index: int) -> Reply:
-        # Of different length each time, so that queries that began together do not end together.
+        # A random length, so that queries that began together do not end together.
         wait = self._settings.wait_seconds * random.uniform(_SHORTEST_WAIT, 1)  # noqa: S311  spreads load
         params = {**self._where(key), "index": str(index), "wait": f"{wait * 1000:.0f}ms"}
         deadline = wait * _SERVER_JITTER + self._settings.timeout_seconds
@@ -234,3 +229,26 @@ class ConsulSource:
 
     def _datacenter(self) -> Mapping[str, str]:
         return {"dc": self._settings.datacenter} if self._settings.datacenter else {}
+
+
+class CriticalChecks:
+    """The critical registrations of one service, each with the time (epoch seconds) until which it is in doubt.
+
+    An agent reports every check as critical from its start until its first run. So a check that turned critical after a
+    reconnect is in doubt as long as absence is. Maintenance is a statement, and no check.
+    """
+
+    def __init__(self) -> None:
+        self._until: dict[tuple[str, int | None], float] = {}
+
+    def judge(self, instances: Iterable[Instance], now: float, hold_until: float) -> tuple[Instance, ...]:
+        """The registrations, the doubtful ones marked. `hold_until`: when the doubt after a reconnect ends."""
+        known, self._until = self._until, {}
+        return tuple(self._judge(one, known.get((one.ip, one.port)), now, hold_until) for one in instances)
+
+    def _judge(self, one: Instance, known: float | None, now: float, hold_until: float) -> Instance:
+        if one.status != wire.CRITICAL:
+            return one
+        until = known if known is not None and known <= now else hold_until
+        self._until[one.ip, one.port] = until
+        return replace(one, doubtful_until=until) if until > now else one

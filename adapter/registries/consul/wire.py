@@ -1,4 +1,4 @@
-"""What Consul says over HTTP: entries of its health endpoint, its headers, and its refusals in sentences for people."""
+"""Answers of Consul's HTTP API: entries of the health endpoint, headers, and refusals as errors with advice."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -22,7 +22,7 @@ CRITICAL = "CRITICAL"
 POD_NAME = "pod-name"
 POD_UID = "pod-uid"
 POD_NAMESPACE = "k8s-namespace"
-"""Metadata keys under which consul-k8s says which pod it registered."""
+"""Metadata keys of consul-k8s for the pod of a registration."""
 
 _OK = 200
 _NODE_MAINTENANCE = "_node_maintenance"
@@ -75,10 +75,10 @@ _SERVERS = Decoder(list[_Server])
 
 
 class Headers(NamedTuple):
-    """What the headers of an answer say of it.
+    """The headers of an answer.
 
-    `revision`: how new it is; 0 where the header is lacking or no number. `filtered`: the token may not see all of it.
-    `default_deny`: what no token allows is hidden, and of a request without a token nothing tells that.
+    `revision`: the index; 0 where the header is missing or no number. `filtered`: the token may not see all of it.
+    `default_deny`: services that no token allows are hidden, without a sign of it in answers to requests without token.
     """
 
     revision: int
@@ -87,40 +87,40 @@ class Headers(NamedTuple):
 
 
 def path(service: str) -> str:
-    """Where the instances of a service are listed with their checks, whatever their health."""
+    """The path of a service's instances with their checks, of any health."""
     if service in {"", ".", ".."}:
         raise SourceError(f"{service!r} cannot be the name of a service; write it as it is called in Consul")
     return f"/v1/health/service/{quote(service, safe='')}"
 
 
 def headers(reply: Reply | Answer, server: str) -> Headers:
-    """What the headers say. Raises SourceError for a status that is no answer, and for a server without a leader."""
+    """The headers. Raises SourceError for a status without an answer, and for a server without a leader."""
     if reply.status != _OK:
         raise _refused(reply.plain if isinstance(reply, Answer) else reply, server)
-    found = reply.headers
-    streamed = found.get("X-Consul-Query-Backend") == "streaming"  # what is streamed says "false" at all times
-    if found.get("X-Consul-KnownLeader") == "false" and not streamed:
+    values = reply.headers
+    streamed = values.get("X-Consul-Query-Backend") == "streaming"  # a streamed answer always has "false"
+    if values.get("X-Consul-KnownLeader") == "false" and not streamed:
         raise SourceFailing(f"{server}: this Consul server knows no leader; look after the cluster's quorum")
-    index = found.get("X-Consul-Index", "")
+    index = values.get("X-Consul-Index", "")
     return Headers(
         revision=int(index) if index.isdecimal() and len(index) <= _LONGEST_INDEX else 0,
-        filtered=found.get("X-Consul-Results-Filtered-By-ACLs") == "true",
-        default_deny=found.get("X-Consul-Default-ACL-Policy") == "deny",
+        filtered=values.get("X-Consul-Results-Filtered-By-ACLs") == "true",
+        default_deny=values.get("X-Consul-Default-ACL-Policy") == "deny",
     )
 
 
 async def instances(body: Body, server: str, *, pod_name_key: str, warning_is_out: bool) -> tuple[Instance, ...]:
     """The registrations of a service, one for each LAN address of each. Raises WrongRegistryAnswer."""
     slices = Slices()
-    found: list[Instance] = []
+    listed: list[Instance] = []
     try:
         for piece in pieces(body, _ARRAY):
             for entry in _ENTRIES.decode(piece.text):
-                found.extend(_instances(entry, pod_name_key, warning_is_out))
+                listed.extend(_instances(entry, pod_name_key, warning_is_out))
             await slices.breathe()
     except (msgspec.MsgspecError, UnicodeDecodeError, Uncut) as error:
         raise _not_consul(server, error) from error
-    return tuple(found)
+    return tuple(listed)
 
 
 def server_ids(body: bytes, server: str) -> frozenset[str]:
@@ -149,7 +149,7 @@ def _instances(entry: _Entry, pod_name_key: str, warning_is_out: bool) -> Iterat
 
 
 def _addresses(entry: _Entry) -> Iterator[tuple[str, int]]:
-    """The address that was registered, and those of the other family. The virtual and WAN ones are nobody's own."""
+    """The registered address, and those of the other family. Virtual and WAN addresses belong to no pod."""
     own = entry.service.address or entry.node.address
     yield own, entry.service.port
     for name, tagged in (entry.service.tagged_addresses or {}).items():
@@ -160,8 +160,8 @@ def _addresses(entry: _Entry) -> Iterator[tuple[str, int]]:
 def _status(checks: list[_Check]) -> str:
     """Consul's own aggregate: maintenance of node or service beats critical, that beats warning.
 
-    The check `serfHealth` of a node counts like any other. It takes all pods of an agent out at once, truly so: Consul
-    gives their addresses to nobody then. Where that would be every pod, it is doubt (`load.membership`).
+    The check `serfHealth` of a node counts like any other. It takes all pods of an agent out at once, and rightly:
+    Consul hands out none of their addresses then. Where that means every pod, it is doubt (`load.membership`).
     """
     if any(check.id == _NODE_MAINTENANCE or check.id.startswith(_SERVICE_MAINTENANCE) for check in checks):
         return "MAINTENANCE"
@@ -170,7 +170,7 @@ def _status(checks: list[_Check]) -> str:
 
 
 def _weight(weights: _Weights, status: str) -> float | None:
-    # A registration that names its passing weight only has a warning weight of 0, which is nobody's wish.
+    # A registration that states its passing weight alone gets a warning weight of 0, which nobody wants.
     return (weights.warning or None) if status == "WARNING" else weights.passing
 
 

@@ -1,7 +1,7 @@
-"""What a Eureka server says, as JSON: the fields that count, in whichever of its forms.
+"""The JSON of Eureka servers: the fields that are read, in all forms that servers write.
 
-Servers and their versions differ: numbers and booleans come as text, a list of one as the one itself, keys in another
-case, and what is not known as null.
+Servers and versions differ: numbers and booleans may be strings, a list with one element may be that element, keys
+vary in case, and unknown values may be null.
 """
 
 import math
@@ -15,15 +15,15 @@ from adapter.runtime.answer_budget import MIB, Body
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.json_pieces import array, pieces
 
-_Number = int | float | str | None
+_JsonNumber = int | float | str | None
 LARGEST_APPLICATION = 16 * MIB
-"""Bytes of one application's instances: they are looked for in one step, and decoded in several."""
+"""Maximum bytes of one application's instances: they are found in one step, and decoded in slices."""
 _NONE = msgspec.Raw(b"null")
 _PULLED_OUT = {"OUT_OF_SERVICE", "DOWN"}
 
 
-class Entry(msgspec.Struct, rename="camel"):
-    """An instance as far as one must know it whose application nobody asked for."""
+class InstanceSummary(msgspec.Struct, rename="camel"):
+    """The fields that are read of an instance whose application is not followed."""
 
     instance_id: str | None = None
     host_name: str | None = None
@@ -32,92 +32,92 @@ class Entry(msgspec.Struct, rename="camel"):
 
     @property
     def id(self) -> str:
-        """What tells it from the others of its application; early servers know the host name alone."""
+        """The instance's id within its application; early servers have only the host name."""
         return self.instance_id or self.host_name or ""
 
     @property
-    def state(self) -> str:
-        """The status that its server counts it by."""
+    def counted_status(self) -> str:
+        """The status under which the server's hash code counts the instance."""
         return self.status or "UNKNOWN"
 
 
 class _Port(msgspec.Struct):
-    number: _Number = msgspec.field(name="$", default=None)
+    number: _JsonNumber = msgspec.field(name="$", default=None)
     enabled: bool | str | None = msgspec.field(name="@enabled", default=None)
 
 
-class _Lease(msgspec.Struct, rename="camel"):
-    duration_in_secs: _Number = None
-    registration_timestamp: _Number = None
-    last_renewal_timestamp: _Number = None
+class _LeaseInfo(msgspec.Struct, rename="camel"):
+    duration_in_secs: _JsonNumber = None
+    registration_timestamp: _JsonNumber = None
+    last_renewal_timestamp: _JsonNumber = None
 
 
-class Registration(Entry):
-    """An instance with all that counts."""
+class InstanceInfo(InstanceSummary):
+    """All fields that are read of an instance."""
 
     ip_addr: str | None = None
     overridden_status: str | None = None
-    overridden_before: str | None = msgspec.field(name="overriddenstatus", default=None)
+    overridden_status_v1: str | None = msgspec.field(name="overriddenstatus", default=None)
     port: _Port | int | str | None = None
     secure_port: _Port | int | str | None = None
-    lease_info: _Lease | None = None
+    lease_info: _LeaseInfo | None = None
     metadata: dict[str, Any] | None = None
 
     @property
-    def word(self) -> str:
-        """Its status, or the override that it will have once it is UP by itself.
+    def effective_status(self) -> str:
+        """The status, or the override that takes effect once the instance reports UP.
 
-        The server puts an override above the instance's own UP, but below its DOWN and STARTING.
+        The server ranks an override above the instance's own UP, but below its DOWN and STARTING.
         """
-        override = (self.overridden_status or self.overridden_before or "").upper()
-        word = self.state.upper()
-        return override if override in _PULLED_OUT and word != "UP" else word
+        override = (self.overridden_status or self.overridden_status_v1 or "").upper()
+        status = self.counted_status.upper()
+        return override if override in _PULLED_OUT and status != "UP" else status
 
     @property
-    def lease(self) -> "Lease | None":
-        """Its lease; None where the server does not say, as Polaris does not."""
+    def lease(self) -> "LeaseTimes | None":
+        """The lease's times; None if the server omits them, as Polaris does."""
         if self.lease_info is None:
             return None
         duration, renewed = _number(self.lease_info.duration_in_secs), _number(self.lease_info.last_renewal_timestamp)
-        return Lease(duration, renewed / 1000) if duration and renewed else None
+        return LeaseTimes(duration, renewed / 1000) if duration and renewed else None
 
     def instance(self, pod_name_key: str) -> Instance:
-        """The registration as every registry's are written; host name and id stand among its metadata."""
-        told = {key: str(value) for key, value in (self.metadata or {}).items() if not key.startswith("@")}
-        metadata = {"hostName": self.host_name or "", "instanceId": self.id, **told}
+        """Converts to the common form of all registries; host name and id become metadata."""
+        own = {key: str(value) for key, value in (self.metadata or {}).items() if not key.startswith("@")}
+        metadata = {"hostName": self.host_name or "", "instanceId": self.id, **own}
         registered = _number(self.lease_info.registration_timestamp) if self.lease_info else None
         return Instance(
             ip=self.ip_addr or "",
             port=_enabled(self.port, usual=True) or _enabled(self.secure_port, usual=False),
-            status=self.word,
+            status=self.effective_status,
             pod_name=metadata.get(pod_name_key, "") if pod_name_key else "",
             registered_at=registered / 1000 if registered else None,
             metadata=metadata,
         )
 
 
-class Lease(NamedTuple):
-    """How long a lease lasts, and when it was renewed, in seconds.
+class LeaseTimes(NamedTuple):
+    """Duration and last renewal of a lease, in (epoch) seconds.
 
-    A server writes a renewal down as the time at which it came *plus* the duration, and evicts after a further one.
+    A server records a renewal as its arrival *plus* the duration, and evicts after one more duration.
     """
 
     duration: float
     renewed: float
 
     @property
-    def ends(self) -> float:
+    def evictable_at(self) -> float:
         """When the server may evict the instance."""
         return self.renewed + self.duration
 
     @property
-    def heard(self) -> float:
-        """When the instance gave its last sign of life, at the earliest."""
+    def alive_at(self) -> float:
+        """When the instance renewed its lease, at the earliest."""
         return self.renewed - self.duration
 
 
 class Application(msgspec.Struct):
-    """An application, whose instances are not read yet."""
+    """An application; its instances are decoded later."""
 
     name: str
     instance: msgspec.Raw = _NONE
@@ -136,16 +136,16 @@ _T = TypeVar("_T")
 
 _ARRAY, _INSTANCES = array("application"), array("")
 _ANSWER = Decoder(_Answer)
-_MANY = Decoder(list[Application])
-_ENTRIES = Decoder(list[Entry] | Entry | None)
-_REGISTRATIONS = Decoder(list[Registration] | Registration | None)
+_APPLICATION_LIST = Decoder(list[Application])
+_SUMMARIES = Decoder(list[InstanceSummary] | InstanceSummary | None)
+_INSTANCE_INFOS = Decoder(list[InstanceInfo] | InstanceInfo | None)
 
 
 class Applications:
-    """The applications of an answer: all of them, or those that changed. Iterating uses the answer up.
+    """The applications of an answer: all of them, or a delta. Iterating consumes the body.
 
-    `hashcode` counts the instances of *all* by status; it is known once the last application was read. Iterating raises
-    msgspec.MsgspecError and Uncut for anything else than such an answer.
+    `hashcode` counts the instances of *all* applications by status; it is known after the last application. Iterating
+    raises msgspec.MsgspecError and Uncut if the body is not such an answer.
     """
 
     def __init__(self, body: Body) -> None:
@@ -155,35 +155,35 @@ class Applications:
     def __iter__(self) -> Iterator[Application]:
         for piece in pieces(self._body, _ARRAY, most=LARGEST_APPLICATION):
             if not piece.is_last:
-                yield from _MANY.decode(piece.text)
+                yield from _APPLICATION_LIST.decode(piece.text)
                 continue
-            found = _ANSWER.decode(piece.text).applications
-            self.hashcode = found.hashcode
-            yield from _many(found.application)
+            last = _ANSWER.decode(piece.text).applications
+            self.hashcode = last.hashcode
+            yield from _as_list(last.application)
 
 
-def entries(application: Application) -> Iterator[Entry]:
-    """An application's instances by status alone. Raises msgspec.MsgspecError and Uncut."""
-    return _each(application, _ENTRIES)
+def instance_summaries(application: Application) -> Iterator[InstanceSummary]:
+    """Decodes the summaries of an application's instances. Raises msgspec.MsgspecError and Uncut."""
+    return _each(application, _SUMMARIES)
 
 
-def registrations(application: Application) -> Iterator[Registration]:
-    """An application's instances with all that counts. Raises msgspec.MsgspecError and Uncut."""
-    return _each(application, _REGISTRATIONS)
+def instance_infos(application: Application) -> Iterator[InstanceInfo]:
+    """Decodes an application's instances. Raises msgspec.MsgspecError and Uncut."""
+    return _each(application, _INSTANCE_INFOS)
 
 
 def _each(application: Application, decoder: Decoder[list[_T] | _T | None]) -> Iterator[_T]:
     for piece in pieces(bytes(application.instance), _INSTANCES):
-        yield from _many(decoder.decode(piece.text))
+        yield from _as_list(decoder.decode(piece.text))
 
 
-def _many(found: list[_T] | _T | None) -> list[_T]:
-    if found is None:
+def _as_list(value: list[_T] | _T | None) -> list[_T]:
+    if value is None:
         return []
-    return found if isinstance(found, list) else [found]
+    return value if isinstance(value, list) else [value]
 
 
-def _number(value: _Number) -> float | None:
+def _number(value: _JsonNumber) -> float | None:
     try:
         number = float(value or 0)
     except (ValueError, OverflowError):
@@ -192,7 +192,7 @@ def _number(value: _Number) -> float | None:
 
 
 def _enabled(port: _Port | int | str | None, *, usual: bool) -> int | None:
-    """The port's number where it is in use; `usual` holds where the server does not say."""
+    """The port's number if it is enabled; `usual` is the default if the server omits `@enabled`."""
     if not isinstance(port, _Port):
         port = _Port(port)
     used = usual if port.enabled is None else str(port.enabled).lower() == "true"

@@ -1,4 +1,4 @@
-"""The contract with a platform of one's own: what it answers or tells (`docs/registry-http.schema.json`)."""
+"""The documents that a platform of one's own answers or pushes (`docs/registry-http.schema.json`)."""
 
 import ipaddress
 from collections.abc import Generator
@@ -19,7 +19,7 @@ from adapter.runtime.source_errors import WrongRegistryAnswer
 OUT = "OUT_OF_SERVICE"
 UNKNOWN = "UNKNOWN"
 _RUN = 500
-"""Instances that are put in order in one step."""
+"""Instances that are sorted in one step."""
 
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 Weight = Annotated[float, msgspec.Meta(ge=0)]
@@ -27,8 +27,8 @@ Revision = Annotated[int, msgspec.Meta(ge=0)]
 Seconds = Annotated[float, msgspec.Meta(ge=1, le=86_400)]
 
 
-class Told(msgspec.Struct):
-    """What the platform says of one pod."""
+class StatedPod(msgspec.Struct):
+    """The platform's statement about one pod."""
 
     state: Literal["in", "out", "unknown"]
     ip: str = ""
@@ -41,16 +41,16 @@ class Told(msgspec.Struct):
 
 class _Envelope(msgspec.Struct, rename="camel"):
     complete: bool
-    instances: list[Told]
+    instances: list[StatedPod]
     service: str = ""
     revision: Revision | None = None
     ttl_seconds: Seconds | None = None
 
 
 class Document(NamedTuple):
-    """What the platform says of one service: the registrations, in an order of their own.
+    """The registrations of one service, sorted.
 
-    `service`: its name, empty where the platform leaves it out; `ttl_seconds` is for what it tells by itself.
+    `service`: its name, empty where the platform leaves it out; `ttl_seconds` is for pushed documents.
     """
 
     complete: bool
@@ -60,54 +60,61 @@ class Document(NamedTuple):
     ttl_seconds: float | None
 
 
+class TaggedDocument(NamedTuple):
+    """The answer to a poll; `etag` is empty where it has none."""
+
+    document: Document
+    etag: str
+
+
 _envelope = Decoder(_Envelope).decode
-_many = Decoder(list[Told]).decode
+_many = Decoder(list[StatedPod]).decode
 _ARRAY = array("instances")
 
 
 async def document(body: Body) -> Document:
-    """The document, which may be long. Raises WrongRegistryAnswer, with what is wrong and where."""
+    """Decode a document in slices. Raises WrongRegistryAnswer that names the fault and its place."""
     slices, steps = Slices(), _steps(body)
     while True:
         try:
             next(steps)
         except StopIteration as end:
-            found: Document = end.value
-            return found
+            document: Document = end.value
+            return document
         await slices.breathe()
 
 
 def _steps(body: Body) -> Generator[None, None, Document]:
-    """Read a document in short steps."""
-    told: list[Told] = []
-    found = None
+    """Decode a document in short steps."""
+    stated: list[StatedPod] = []
+    envelope = None
     try:
         for piece in pieces(body, _ARRAY):
             if piece.is_last:
-                found = _envelope(piece.text)
-            for one in found.instances if found is not None else _many(piece.text):
-                _check(one, len(told))
-                told.append(one)
+                envelope = _envelope(piece.text)
+            for one in envelope.instances if envelope is not None else _many(piece.text):
+                _check(one, len(stated))
+                stated.append(one)
             yield
     except (msgspec.MsgspecError, UnicodeDecodeError, Uncut) as error:
         raise WrongRegistryAnswer(f"the document is not what docs/registries.md asks for: {error}") from error
-    assert found is not None
-    # In an order of their own, so that a list in another order is no change.
+    assert envelope is not None
+    # Sorted, so that a list in another order is no change.
     ordered: list[Instance] = []
-    for one in merge(*[sorted(told[at : at + _RUN], key=_order) for at in range(0, len(told), _RUN)], key=_order):
+    for one in merge(*[sorted(stated[at : at + _RUN], key=_order) for at in range(0, len(stated), _RUN)], key=_order):
         ordered.append(_instance(one))
         yield
-    return Document(found.complete, tuple(ordered), found.service, found.revision, found.ttl_seconds)
+    return Document(envelope.complete, tuple(ordered), envelope.service, envelope.revision, envelope.ttl_seconds)
 
 
-def _check(one: Told, place: int) -> None:
-    """Put the address into the form that pods have theirs in. Raises WrongRegistryAnswer where it can be nobody's."""
+def _check(one: StatedPod, place: int) -> None:
+    """Normalize the address to the form of pod IPs. Raises WrongRegistryAnswer where it can match no pod."""
     if not one.ip:
         if not (one.pod or one.uid):
             raise WrongRegistryAnswer(f"the document's instances[{place}] names no pod: give ip, pod or uid")
         return
     try:
-        found = ipaddress.ip_address(one.ip.strip().strip("[]").partition("%")[0])
+        address = ipaddress.ip_address(one.ip.strip().strip("[]").partition("%")[0])
     except ValueError:
         if one.pod or one.uid:
             return
@@ -115,15 +122,15 @@ def _check(one: Told, place: int) -> None:
             f"the document's instances[{place}].ip {one.ip!r} is no IP address and matches nobody: write the address "
             "alone, its port under port, a pod's name under pod"
         ) from None
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    one.ip = str(mapped or found)
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    one.ip = str(mapped or address)
 
 
-def _order(one: Told) -> tuple[str, int, str, str]:
+def _order(one: StatedPod) -> tuple[str, int, str, str]:
     return one.ip, one.port or 0, one.pod, one.uid
 
 
-def _instance(one: Told) -> Instance:
+def _instance(one: StatedPod) -> Instance:
     return Instance(
         ip=one.ip,
         port=one.port,
@@ -136,7 +143,7 @@ def _instance(one: Told) -> Instance:
 
 
 def request(service: str, namespace: str, group: str, etag: str) -> Request:
-    """The question for a service; `etag` is that of the last answer, empty where it had none."""
-    named = {"service": service, "namespace": namespace, "group": group}
-    query = urlencode({name: value for name, value in named.items() if value})
+    """The request about a service; `etag` is that of the last answer, empty where it had none."""
+    parameters = {"service": service, "namespace": namespace, "group": group}
+    query = urlencode({name: value for name, value in parameters.items() if value})
     return Request("GET", f"?{query}", (("If-None-Match", etag),) if etag else ())

@@ -1,4 +1,4 @@
-"""Lists of instances by Nacos' HTTP API, whose calls differ between its versions and between kinds of users."""
+"""Instance lists from Nacos' HTTP API, whose calls differ by version and by the user's role."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -7,8 +7,17 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from adapter.registries.client import answering, refusal
-from adapter.registries.nacos.identity import MOVED, Identity, Proof
-from adapter.registries.nacos.wire import Host, Listed, Page, Place, Reader, Result, ServiceInfo, reading
+from adapter.registries.nacos.credentials import NO_SUCH_CALL, CredentialProvider, RequestCredentials
+from adapter.registries.nacos.wire import (
+    CatalogPage,
+    Host,
+    InstanceDecoder,
+    NacosService,
+    Result,
+    ServiceInfo,
+    ServiceInstances,
+    decode_body,
+)
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.json_pieces import Uncut, array, pieces
@@ -19,142 +28,149 @@ from adapter.runtime.source_errors import NotAllowed, SourceError, WrongRegistry
 T = TypeVar("T")
 
 PAGE_SIZE = 100_000
-"""Instances asked for in one page of the catalog: all."""
+"""Page size of the catalog, large enough for all instances."""
 
 _HOSTS = Decoder(list[Host]).decode
 _INFO = Decoder(ServiceInfo).decode
 _LIST = Decoder(Result[list[Host]]).decode
-_PAGE = Decoder(Result[Page]).decode
+_PAGE = Decoder(Result[CatalogPage]).decode
 _FAILURE = Decoder(Result[object]).decode
 _IN_INFO, _IN_LIST, _IN_PAGE = array("hosts"), array("data"), array("instances")
 
 
 _NO_CLUSTER = re.compile(r"cluster .* is not found")
-"""What Nacos 3.1 says of a service that has no instances."""
+"""Nacos 3.1's error for a service without instances."""
 
 
-class _View(NamedTuple):
-    """One of the calls that list a service's instances."""
+class _ListCall(NamedTuple):
+    """One of the API calls that list a service's instances."""
 
     path: str
-    params: Callable[[Place], Mapping[str, str]]
-    read: Callable[[Reader, Body, str], Awaitable[Listed]]
+    params: Callable[[NacosService], Mapping[str, str]]
+    read: Callable[[InstanceDecoder, Body, str], Awaitable[ServiceInstances]]
 
 
-def _separate(place: Place) -> Mapping[str, str]:
-    return {"namespaceId": place.namespace, "groupName": place.group, "serviceName": place.service}
+def _by_name_and_group(service: NacosService) -> Mapping[str, str]:
+    return {"namespaceId": service.namespace, "groupName": service.group, "serviceName": service.name}
 
 
-def _grouped(place: Place) -> Mapping[str, str]:
-    # One name for both, because not every server looks at the group beside it.
-    return {"namespaceId": place.namespace, "groupName": place.group, "serviceName": place.grouped}
+def _by_grouped_name(service: NacosService) -> Mapping[str, str]:
+    # The group is part of the name, because some servers ignore `groupName`.
+    return {"namespaceId": service.namespace, "groupName": service.group, "serviceName": service.grouped_name}
 
 
-def _paged(place: Place) -> Mapping[str, str]:
-    return {**_grouped(place), "pageNo": "1", "pageSize": str(PAGE_SIZE)}
+def _catalog_page(service: NacosService) -> Mapping[str, str]:
+    return {**_by_grouped_name(service), "pageNo": "1", "pageSize": str(PAGE_SIZE)}
 
 
-async def _read_info(reader: Reader, body: Body, what: str) -> Listed:
-    hosts, info = await _read(body, _IN_INFO, _INFO, what)
+async def _read_info(decoder: InstanceDecoder, body: Body, source: str) -> ServiceInstances:
+    hosts, info = await _read(body, _IN_INFO, _INFO, source)
     hosts += info.hosts or ()
-    return Listed(await reader.instances_in_slices(hosts), protected=info.reach_protection_threshold)
+    return ServiceInstances(await decoder.decode_in_slices(hosts), protected=info.reach_protection_threshold)
 
 
-async def _read_hosts(reader: Reader, body: Body, what: str) -> Listed:
-    hosts, result = await _read(body, _IN_LIST, _LIST, what)
-    last = _data(result, what)
+async def _read_hosts(decoder: InstanceDecoder, body: Body, source: str) -> ServiceInstances:
+    hosts, result = await _read(body, _IN_LIST, _LIST, source)
+    last = _data(result, source)
     hosts += last
-    return Listed(await reader.instances_in_slices(hosts))
+    return ServiceInstances(await decoder.decode_in_slices(hosts))
 
 
-async def _read_shielded(reader: Reader, body: Body, what: str) -> Listed:
-    """The client list of Nacos 3 does not tell when it reports all as healthy, so health is doubtful where all are."""
-    listed = await _read_hosts(reader, body, what)
-    return listed._replace(protected=all(instance.healthy for instance in listed.instances))
+async def _read_client_hosts(decoder: InstanceDecoder, body: Body, source: str) -> ServiceInstances:
+    """The client API of Nacos 3 omits the protection flag: where all instances are healthy, protection is assumed."""
+    answer = await _read_hosts(decoder, body, source)
+    return answer._replace(protected=all(instance.healthy for instance in answer.instances))
 
 
-async def _read_page(reader: Reader, body: Body, what: str) -> Listed:
-    hosts, result = await _read(body, _IN_PAGE, _PAGE, what)
-    page = _data(result, what)
+async def _read_page(decoder: InstanceDecoder, body: Body, source: str) -> ServiceInstances:
+    hosts, result = await _read(body, _IN_PAGE, _PAGE, source)
+    page = _data(result, source)
     hosts += page.instances or ()
-    return Listed(await reader.instances_in_slices(hosts), partial=len(hosts) < page.count)
+    return ServiceInstances(await decoder.decode_in_slices(hosts), partial=len(hosts) < page.count)
 
 
 async def _read(
-    body: Body, form: re.Pattern[bytes], decode: Callable[[bytes | bytearray], T], what: str
+    body: Body, form: re.Pattern[bytes], decode: Callable[[bytes | bytearray], T], source: str
 ) -> tuple[list[Host], T]:
-    """The hosts of an answer but the last ones, and its end with those. Raises WrongRegistryAnswer."""
+    """The hosts before the body's last piece, and that piece decoded. Raises WrongRegistryAnswer."""
     slices = Slices()
     hosts: list[Host] = []
     try:
         for piece in pieces(body, form):
             await slices.breathe()
             if piece.is_last:
-                return hosts, reading(decode, piece.text, what)
-            hosts += reading(_HOSTS, piece.text, what)
+                return hosts, decode_body(decode, piece.text, source)
+            hosts += decode_body(_HOSTS, piece.text, source)
     except Uncut as error:
-        raise WrongRegistryAnswer(f"{what}: not what Nacos answers there: {error}") from error
-    raise AssertionError("the last piece is missing")
+        raise WrongRegistryAnswer(f"{source}: not what Nacos answers there: {error}") from error
+    raise AssertionError("pieces() ended without a last piece")
 
 
-ADMIN = (
-    _View("/v3/admin/ns/instance/list", _separate, _read_hosts),
-    _View("/v2/ns/catalog/instances", _paged, _read_page),
+ADMIN_CALLS = (
+    _ListCall("/v3/admin/ns/instance/list", _by_name_and_group, _read_hosts),
+    _ListCall("/v2/ns/catalog/instances", _catalog_page, _read_page),
 )
-"""What shows disabled instances and true health, to all who may read."""
+"""Calls that include disabled instances and their real health; they need the right to read the namespace."""
 
-CLIENT = (
-    _View("/v1/ns/instance/list", _grouped, _read_info),
-    _View("/v3/client/ns/instance/list", _separate, _read_shielded),
+CLIENT_CALLS = (
+    _ListCall("/v1/ns/instance/list", _by_grouped_name, _read_info),
+    _ListCall("/v3/client/ns/instance/list", _by_name_and_group, _read_client_hosts),
 )
-"""What every client may see. The older call comes first, for it tells of the protect threshold."""
+"""Calls that need no special right. The older one comes first, because it reports the protection threshold."""
 
 
-class Lists:
-    """Lists instances; which call a server has is found out once, and again when it no longer has it."""
+class InstanceListClient:
+    """Lists instances with the first call that a server supports; remembers that call until it disappears."""
 
-    def __init__(self, client: Client, identity: Identity, reader: Reader, *, admin: bool) -> None:
+    def __init__(
+        self, client: Client, credentials: CredentialProvider, decoder: InstanceDecoder, *, admin: bool
+    ) -> None:
         self._client = client
-        self._identity = identity
-        self._reader = reader
+        self._credentials = credentials
+        self._decoder = decoder
         self._admin = admin
-        self._known: dict[tuple[str, Sequence[_View]], int] = {}
+        self._call_index: dict[tuple[str, Sequence[_ListCall]], int] = {}
 
-    async def ask(self, server: str, place: Place) -> Listed:
-        """The instances of a service, by this server (address with context path). Raises SourceError."""
-        return await self._identity.proven(server, place, lambda proof: self._ask(server, place, proof))
+    async def list_instances(self, server: str, service: NacosService) -> ServiceInstances:
+        """Reads the instances of a service from a server (address with context path). Raises SourceError."""
+        return await self._credentials.authenticated(
+            server, service, lambda credentials: self._list(server, service, credentials)
+        )
 
-    async def _ask(self, server: str, place: Place, proof: Proof) -> Listed:
-        listed, missing = await self._listed(server, place, proof, ADMIN if self._admin else CLIENT)
+    async def _list(self, server: str, service: NacosService, credentials: RequestCredentials) -> ServiceInstances:
+        calls = ADMIN_CALLS if self._admin else CLIENT_CALLS
+        instances, missing = await self._try_calls(server, service, credentials, calls)
         if missing == "cluster":
-            await self._check_clusters(server, place, proof)
-        return listed
+            await self._check_clusters(server, service, credentials)
+        return instances
 
-    async def _listed(self, server: str, place: Place, proof: Proof, views: Sequence[_View]) -> tuple[Listed, str]:
-        """The list of the first call that the server has; empty where it says what is missing: service or cluster."""
-        first = self._known.get((server, views), 0)
-        for turn in range(first, first + len(views)):
-            index = turn % len(views)
-            view = views[index]
-            url, params = server + view.path, {**view.params(place), **proof.signature}
-            async with answering(self._client, "GET", url, params=params, headers=proof.headers) as answer:
+    async def _try_calls(
+        self, server: str, service: NacosService, credentials: RequestCredentials, calls: Sequence[_ListCall]
+    ) -> tuple[ServiceInstances, str]:
+        """The list of the first supported call, and what a 404 reports as missing: `service`, `cluster` or nothing."""
+        first = self._call_index.get((server, calls), 0)
+        for position in range(first, first + len(calls)):
+            index = position % len(calls)
+            call = calls[index]
+            url, params = server + call.path, {**call.params(service), **credentials.signature}
+            async with answering(self._client, "GET", url, params=params, headers=credentials.http_headers) as answer:
                 if answer.status == 200:
-                    self._known[server, views] = index
-                    return await view.read(self._reader, answer.body, url), ""
+                    self._call_index[server, calls] = index
+                    return await call.read(self._decoder, answer.body, url), ""
                 reply = answer.plain
-            missing = _missing(reply, place)
-            if reply.status in MOVED and not missing:
+            missing = _missing(reply, service)
+            if reply.status in NO_SUCH_CALL and not missing:
                 continue
-            self._known[server, views] = index
-            if reply.status not in MOVED:
+            self._call_index[server, calls] = index
+            if reply.status not in NO_SUCH_CALL:
                 raise self._refused(reply, url)
-            return Listed(()), missing
-        raise WrongRegistryAnswer(self._nowhere(server, views))
+            return ServiceInstances(()), missing
+        raise WrongRegistryAnswer(self._no_supported_call(server, calls))
 
-    async def _check_clusters(self, server: str, place: Place, proof: Proof) -> None:
-        """Raises where the administrators' list lacks a cluster because the instances are in others."""
-        listed, _ = await self._listed(server, place, proof, CLIENT)
-        if listed.instances:
+    async def _check_clusters(self, server: str, service: NacosService, credentials: RequestCredentials) -> None:
+        """Raises WrongRegistryAnswer if the service has instances in clusters that the administrators' list omits."""
+        visible, _ = await self._try_calls(server, service, credentials, CLIENT_CALLS)
+        if visible.instances:
             raise WrongRegistryAnswer(
                 f"{server}: the administrators' list of this Nacos shows cluster DEFAULT alone, and the service has "
                 "instances in other clusters; set `admin: false`",
@@ -170,23 +186,23 @@ class Lists:
             advice = "give its user a role that may read (`r`) the namespace, or set `admin: false`"
         return error.at(url, advice)
 
-    def _nowhere(self, server: str, views: Sequence[_View]) -> str:
-        calls = " or ".join(view.path for view in views)
+    def _no_supported_call(self, server: str, calls: Sequence[_ListCall]) -> str:
+        paths = " or ".join(call.path for call in calls)
         advice = "does the address end with Nacos' context path (/nacos)?"
-        return f"{server} has no {calls}; {'set `admin: false`, or: ' if self._admin else ''}{advice}"
+        return f"{server} has no {paths}; {'set `admin: false`, or: ' if self._admin else ''}{advice}"
 
 
-def _data(result: Result[T], what: str) -> T:
+def _data(result: Result[T], source: str) -> T:
     if result.code != 0 or result.data is None:
-        raise WrongRegistryAnswer(f"{what}: code {result.code}: {result.message}")
+        raise WrongRegistryAnswer(f"{source}: code {result.code}: {result.message}")
     return result.data
 
 
-def _missing(reply: Reply, place: Place) -> str:
-    """What a 404 says is not found: the service, or its cluster; empty where it is the call, or anything else."""
+def _missing(reply: Reply, service: NacosService) -> str:
+    """What a 404 reports as missing: `service` or `cluster`; empty if it is the call itself, or anything else."""
     try:
         failure = _FAILURE(reply.body)
     except msgspec.MsgspecError:
         return ""
-    said = str(failure.data) if failure.code else ""
-    return "service" if place.grouped in said else "cluster" if _NO_CLUSTER.match(said) else ""
+    message = str(failure.data) if failure.code else ""
+    return "service" if service.grouped_name in message else "cluster" if _NO_CLUSTER.match(message) else ""

@@ -1,4 +1,4 @@
-"""Subscriptions to services in one push connection, which is made anew whenever it is lost. Needs the extra `nacos`."""
+"""Subscriptions to services over one gRPC connection, with reconnection. Needs the extra `nacos`."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -6,196 +6,214 @@ from typing import Protocol
 
 import structlog
 
-from adapter.registries.nacos.grpc import Connection, credentials, target
-from adapter.registries.nacos.identity import Identity
-from adapter.registries.nacos.tasks import spread, together
-from adapter.registries.nacos.wire import PUBLIC, Notification, Place, ServiceInfo, Subscribed, reading
+from adapter.registries.nacos.credentials import CredentialProvider
+from adapter.registries.nacos.grpc import GrpcConnection, channel_credentials, grpc_address
+from adapter.registries.nacos.wire import (
+    PUBLIC_NAMESPACE,
+    NacosService,
+    ServerRequest,
+    ServiceInfo,
+    SubscribeServiceResponse,
+    decode_body,
+)
 from adapter.registries.roster import ServiceKey
 from adapter.runtime.backoff import Backoff
+from adapter.runtime.concurrency import for_each, run_all
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.source_errors import SourceError, SourceUnreachable
 from adapter.settings.registries import NacosRegistry
 
-BEAT_SECONDS = 5.0
-"""How often the connection is shown to be alive; Nacos gives up on one that is silent for 20 s."""
-RENEW_SECONDS = 300.0
-"""How often every subscription is made again, in case that a push was lost."""
+HEALTH_CHECK_SECONDS = 5.0
+"""Period of the health check; Nacos closes a connection that is silent for 20 s."""
+RESUBSCRIBE_SECONDS = 300.0
+"""Period after which every subscription is renewed, in case a push was lost."""
 
-_SUBSCRIBED = Decoder(Subscribed).decode
+_SUBSCRIBED = Decoder(SubscribeServiceResponse).decode
 
 _log = structlog.get_logger(__name__)
 
 
 class SubscriptionListener(Protocol):
-    """Who wants to hear of services."""
+    """Names the services to subscribe to, and receives the connection's events."""
 
-    watched: asyncio.Event
-    """Set when `followed` is not what it was."""
+    services_changed: asyncio.Event
+    """Set when `services` changes."""
 
     @property
-    def followed(self) -> Mapping[ServiceKey, Place]:
+    def services(self) -> Mapping[ServiceKey, NacosService]:
         """The services to subscribe to."""
 
     @property
     def servers(self) -> list[str]:
-        """The servers' HTTP addresses, the one to be tried first at the front."""
+        """HTTP addresses of the servers, in the order in which to try them."""
 
-    def connected(self, server: str) -> None:
-        """A connection to this server is up."""
+    def on_connected(self, server: str) -> None:
+        """A connection to this server is registered."""
 
-    def disconnected(self) -> None:
-        """It is not, any more."""
+    def on_disconnected(self) -> None:
+        """The connection is lost."""
 
-    def subscribed(self, keys: Iterable[ServiceKey], *, carried: bool) -> None:
-        """Whether the connection tells of these services."""
+    def on_subscribed(self, keys: Iterable[ServiceKey], *, pushed: bool) -> None:
+        """From now on changes of these services are pushed, or not."""
 
-    def told(self, keys: Iterable[ServiceKey], info: ServiceInfo | None) -> None:
-        """What the services with these keys (one service in Nacos) are now; None: they changed, but who knows how."""
+    def on_service_info(self, keys: Iterable[ServiceKey], info: ServiceInfo | None) -> None:
+        """The state of the Nacos service that these keys refer to; None: it may have changed, its state is unknown."""
 
-    def confirmed(self) -> None:
-        """The connection is alive: whatever it did not tell of is as it was."""
+    def on_healthy(self) -> None:
+        """A health check succeeded: every subscribed service is still in its last pushed state."""
 
 
 class Subscription:
-    """One connection to one server, with a subscription to each service."""
+    """Keeps one connection to one server, with a subscription to each service."""
 
-    def __init__(self, settings: NacosRegistry, identity: Identity, hearer: SubscriptionListener) -> None:
+    def __init__(
+        self, settings: NacosRegistry, credentials: CredentialProvider, listener: SubscriptionListener
+    ) -> None:
         self._settings = settings
-        self._identity = identity
-        self._hearer = hearer
+        self._credentials = credentials
+        self._listener = listener
         self._backoff = Backoff()
         self._error = ""
         self._reset()
 
     def _reset(self) -> None:
-        self._wanted: dict[Place, tuple[ServiceKey, ...]] = {}
-        self._named: dict[str, list[Place]] = {}
-        self._carried: set[ServiceKey] = set()
-        self._pushes: dict[Place, int] = {}
+        self._services: dict[NacosService, tuple[ServiceKey, ...]] = {}
+        self._by_grouped_name: dict[str, list[NacosService]] = {}
+        self._subscribed: set[ServiceKey] = set()
+        self._push_counts: dict[NacosService, int] = {}
 
     async def run(self) -> None:
-        """Stay connected until cancelled: to the server that is asked, or else to the next that lets it."""
+        """Stays connected until cancelled: to the server that lists services, else to the next that accepts."""
         if self._settings.tls.insecure_skip_verify and self._settings.servers[0].startswith("https:"):
-            _log.warning("nothing is pushed: gRPC verifies certificates; name a `caFile`", registry=self._settings.name)
+            _log.warning(
+                "push is off, services are polled: gRPC always verifies certificates; set `caFile`",
+                registry=self._settings.name,
+            )
             return
         while True:
-            for server in self._hearer.servers:
+            for server in self._listener.servers:
                 try:
-                    await self._follow(server)
+                    await self._hold_connection(server)
                 except SourceError as error:
-                    self._say(str(error))
+                    self._log_failure(str(error))
             await asyncio.sleep(self._backoff.next())
 
-    async def _follow(self, server: str) -> None:
-        where = target(server, self._settings.grpc_port_offset)
-        tls = await asyncio.to_thread(credentials, self._settings.tls) if where.secure else None
-        connection = Connection(where, tls, self._settings.timeout_seconds)
+    async def _hold_connection(self, server: str) -> None:
+        address = grpc_address(server, self._settings.grpc_port_offset)
+        tls = await asyncio.to_thread(channel_credentials, self._settings.tls) if address.secure else None
+        connection = GrpcConnection(address, tls, self._settings.timeout_seconds)
         try:
-            await connection.begin(self._settings.namespace or PUBLIC)
-            await together(self._listen(connection), self._use(server, connection))
+            await connection.open(self._settings.namespace or PUBLIC_NAMESPACE)
+            await run_all(self._receive_pushes(connection), self._hold_subscriptions(server, connection))
         finally:
             await connection.close()
 
-    async def _use(self, server: str, connection: Connection) -> None:
-        await connection.registered()
+    async def _hold_subscriptions(self, server: str, connection: GrpcConnection) -> None:
+        await connection.wait_until_registered()
         self._reset()
-        self._hearer.connected(server)
+        self._listener.on_connected(server)
         try:
-            await together(self._keep_subscribing(server, connection), self._beat(connection))
+            await run_all(self._keep_subscribed(server, connection), self._keep_checking(connection))
         finally:
-            self._hearer.disconnected()
+            self._listener.on_disconnected()
 
-    def _say(self, error: str) -> None:
+    def _log_failure(self, error: str) -> None:
         if error != self._error:
-            _log.warning("nothing is pushed just now: services are polled", registry=self._settings.name, error=error)
+            _log.warning("push connection failed, services are polled", registry=self._settings.name, error=error)
         self._error = error
 
     # --- while a connection is up ---
 
-    async def _beat(self, connection: Connection) -> None:
+    async def _keep_checking(self, connection: GrpcConnection) -> None:
         while True:
-            await asyncio.sleep(BEAT_SECONDS)
-            await connection.check()
+            await asyncio.sleep(HEALTH_CHECK_SECONDS)
+            await connection.health_check()
             self._backoff.reset()
             self._error = ""
-            self._hearer.confirmed()
+            self._listener.on_healthy()
 
-    async def _listen(self, connection: Connection) -> None:
-        async for told in connection.pushes():
-            if told.service_info is None:
+    async def _receive_pushes(self, connection: GrpcConnection) -> None:
+        async for request in connection.pushes():
+            if request.service_info is None:
                 continue
-            places = self._places(told, told.service_info)
-            for place in places:
-                self._pushes[place] = self._pushes.get(place, 0) + 1
-                self._hearer.told(self._wanted[place], told.service_info if len(places) == 1 else None)
+            services = self._candidates(request, request.service_info)
+            for service in services:
+                self._push_counts[service] = self._push_counts.get(service, 0) + 1
+                self._listener.on_service_info(
+                    self._services[service], request.service_info if len(services) == 1 else None
+                )
 
-    def _places(self, told: Notification, info: ServiceInfo) -> list[Place]:
-        """The services that this may be about: Nacos leaves the namespace out of what it pushes."""
-        places = self._named.get(info.grouped, [])
-        return [place for place in places if place.namespace == told.namespace] or places
+    def _candidates(self, request: ServerRequest, info: ServiceInfo) -> list[NacosService]:
+        """The services that a push may be about: Nacos omits the namespace."""
+        services = self._by_grouped_name.get(info.grouped_name, [])
+        return [service for service in services if service.namespace == request.namespace] or services
 
-    async def _keep_subscribing(self, server: str, connection: Connection) -> None:
+    async def _keep_subscribed(self, server: str, connection: GrpcConnection) -> None:
         every = True
         while True:
-            self._hearer.watched.clear()
-            await self._adjust(server, connection, every=every)
+            self._listener.services_changed.clear()
+            await self._synchronize(server, connection, every=every)
             every = False
             try:
-                async with asyncio.timeout(RENEW_SECONDS):
-                    await self._hearer.watched.wait()
+                async with asyncio.timeout(RESUBSCRIBE_SECONDS):
+                    await self._listener.services_changed.wait()
             except TimeoutError:
                 every = True
 
-    async def _adjust(self, server: str, connection: Connection, *, every: bool) -> None:
-        before = set(self._wanted)
-        self._take_over(self._hearer.followed)
-        new = [place for place, keys in self._wanted.items() if every or not self._carried.issuperset(keys)]
-        await spread(before - self._wanted.keys(), lambda place: self._unsubscribe(server, connection, place))
-        await spread(new, lambda place: self._subscribe(server, connection, place))
+    async def _synchronize(self, server: str, connection: GrpcConnection, *, every: bool) -> None:
+        before = set(self._services)
+        self._replace_services(self._listener.services)
+        new = [service for service, keys in self._services.items() if every or not self._subscribed.issuperset(keys)]
+        await for_each(before - self._services.keys(), lambda service: self._unsubscribe(server, connection, service))
+        await for_each(new, lambda service: self._subscribe(server, connection, service))
 
-    def _take_over(self, followed: Mapping[ServiceKey, Place]) -> None:
-        self._wanted, self._named = {}, {}
-        for key, place in sorted(followed.items()):
-            if place not in self._wanted:
-                self._named.setdefault(place.grouped, []).append(place)
-            self._wanted[place] = (*self._wanted.get(place, ()), key)
-        self._carried &= followed.keys()
+    def _replace_services(self, services: Mapping[ServiceKey, NacosService]) -> None:
+        self._services, self._by_grouped_name = {}, {}
+        for key, service in sorted(services.items()):
+            if service not in self._services:
+                self._by_grouped_name.setdefault(service.grouped_name, []).append(service)
+            self._services[service] = (*self._services.get(service, ()), key)
+        self._subscribed &= services.keys()
 
-    async def _subscribe(self, server: str, connection: Connection, place: Place) -> None:
-        pushes = self._pushes.get(place, 0)
-        keys = self._wanted[place]
+    async def _subscribe(self, server: str, connection: GrpcConnection, service: NacosService) -> None:
+        pushes = self._push_counts.get(service, 0)
+        keys = self._services[service]
         try:
-            body = await self._ask(server, connection, place, subscribe=True)
-            info = reading(_SUBSCRIBED, body, connection.name).service_info
+            body = await self._request(server, connection, service, subscribe=True)
+            info = decode_body(_SUBSCRIBED, body, connection.name).service_info
         except SourceUnreachable:
             raise
         except SourceError as error:
-            # Its list is asked for instead, and says the same where that is refused, too.
-            _log.info("a service cannot be subscribed to", service=place.grouped, error=str(error))
-            self._carried.difference_update(keys)
-            self._hearer.subscribed(keys, carried=False)
+            # The source polls its list instead, and reports the error if that request is refused as well.
+            _log.info("subscription failed: service is polled", service=service.grouped_name, error=str(error))
+            self._subscribed.difference_update(keys)
+            self._listener.on_subscribed(keys, pushed=False)
             return
-        self._carried.update(keys)
-        self._hearer.subscribed(keys, carried=True)
-        if self._pushes.get(place, 0) == pushes:  # else what was pushed meanwhile is newer
-            self._hearer.told(keys, info)
+        self._subscribed.update(keys)
+        self._listener.on_subscribed(keys, pushed=True)
+        if self._push_counts.get(service, 0) == pushes:  # otherwise a push overtook this response
+            self._listener.on_service_info(keys, info)
 
-    async def _unsubscribe(self, server: str, connection: Connection, place: Place) -> None:
+    async def _unsubscribe(self, server: str, connection: GrpcConnection, service: NacosService) -> None:
         try:
-            await self._ask(server, connection, place, subscribe=False)
+            await self._request(server, connection, service, subscribe=False)
         except SourceUnreachable:
             raise
         except SourceError as error:
-            _log.info("a service is still subscribed to", service=place.grouped, error=str(error))
+            _log.info("unsubscription failed", service=service.grouped_name, error=str(error))
 
-    async def _ask(self, server: str, connection: Connection, place: Place, *, subscribe: bool) -> bytes:
+    async def _request(
+        self, server: str, connection: GrpcConnection, service: NacosService, *, subscribe: bool
+    ) -> bytes:
         request = {
-            "namespace": place.namespace,
-            "groupName": place.group,
-            "serviceName": place.service,
-            "clusters": "",  # all: which count is decided here
+            "namespace": service.namespace,
+            "groupName": service.group,
+            "serviceName": service.name,
+            "clusters": "",  # all: the decoder selects clusters
             "subscribe": subscribe,
         }
-        return await self._identity.proven(
-            server, place, lambda proof: connection.call("SubscribeServiceRequest", request, proof.fields)
+        return await self._credentials.authenticated(
+            server,
+            service,
+            lambda credentials: connection.request("SubscribeServiceRequest", request, credentials.grpc_headers),
         )

@@ -1,6 +1,6 @@
-"""What Nacos says, as far as it is read: lists of instances in JSON, and the envelope of its gRPC messages.
+"""The JSON of Nacos' instance lists, and the protobuf envelope of its gRPC messages.
 
-The envelope is one small protobuf message, so it is written and read here by hand:
+The envelope is one small message, encoded and decoded here by hand:
 
     Payload  { Metadata metadata = 2; Any body = 3; }
     Metadata { string type = 3; map<string, string> headers = 7; string clientIp = 8; }
@@ -17,34 +17,34 @@ from adapter.load.roster import Instance
 from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import WrongRegistryAnswer
 
-PUBLIC = "public"
-"""The id of the namespace that is meant where none is named."""
+PUBLIC_NAMESPACE = "public"
+"""The id of the default namespace."""
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _SEPARATOR = "@@"
 _MOST_FIELDS = 1000
-"""Of a message; Nacos sends a few, and a header each."""
+"""Limit of a message's fields; Nacos sends a few, and one per header."""
 _RUN = 500
-"""Hosts that are put in order in one step."""
+"""Hosts that are sorted in one step."""
 
 T = TypeVar("T")
 
 
-class Place(NamedTuple):
-    """A service as Nacos names it."""
+class NacosService(NamedTuple):
+    """The full name of a service in Nacos."""
 
     namespace: str
     group: str
-    service: str
+    name: str
 
     @property
-    def grouped(self) -> str:
-        """Group and service in one name."""
-        return f"{self.group}{_SEPARATOR}{self.service}"
+    def grouped_name(self) -> str:
+        """Group and service as `group@@service`."""
+        return f"{self.group}{_SEPARATOR}{self.name}"
 
 
 class Host(msgspec.Struct, rename="camel"):
-    """One instance. What is left out has Nacos' own default."""
+    """One instance in Nacos' JSON; omitted fields have Nacos' defaults."""
 
     ip: str
     port: int
@@ -57,7 +57,7 @@ class Host(msgspec.Struct, rename="camel"):
 
 
 class ServiceInfo(msgspec.Struct, rename="camel"):
-    """All instances of a service that a client may use; disabled ones are left out by the server."""
+    """A service as a client may see it: the server omits disabled instances."""
 
     hosts: list[Host] | None
     name: str = ""
@@ -65,95 +65,95 @@ class ServiceInfo(msgspec.Struct, rename="camel"):
     reach_protection_threshold: bool = False
 
     @property
-    def grouped(self) -> str:
-        """Group and service in one name, whichever of the two ways the server writes them."""
+    def grouped_name(self) -> str:
+        """Group and service as `group@@service`; servers write them either in `name` or in two fields."""
         return self.name if _SEPARATOR in self.name else f"{self.group_name}{_SEPARATOR}{self.name}"
 
 
 class Result(msgspec.Struct, Generic[T]):
-    """How the second and third generation of the HTTP API wrap an answer; `code` 0 is success."""
+    """The wrapper of an answer in versions 2 and 3 of the HTTP API; `code` 0 is success."""
 
     code: int
     data: T | None = None
     message: str | None = None
 
 
-class Page(msgspec.Struct):
-    """A page of the catalog of Nacos 2; without instances the list is left out."""
+class CatalogPage(msgspec.Struct):
+    """A page of the catalog of Nacos 2; the list is omitted where the service has no instances."""
 
     count: int
     instances: list[Host] | None = None
 
 
-class Token(msgspec.Struct, rename="camel"):
-    """What a login gives: a token, and for how many seconds."""
+class LoginResponse(msgspec.Struct, rename="camel"):
+    """The answer to a login: a token, and its lifetime in seconds."""
 
     access_token: str
     token_ttl: float
 
 
-class Response(msgspec.Struct, rename="camel"):
-    """The head of every gRPC answer."""
+class ResponseHead(msgspec.Struct, rename="camel"):
+    """The fields that every gRPC response has."""
 
     result_code: int = 0
     error_code: int = 0
     message: str | None = None
 
 
-class Subscribed(msgspec.Struct, rename="camel"):
-    """The answer to a subscription: what the service is now."""
+class SubscribeServiceResponse(msgspec.Struct, rename="camel"):
+    """The response to a subscription, with the current state of the service."""
 
     service_info: ServiceInfo
 
 
-class Notification(msgspec.Struct, rename="camel"):
-    """A request of the server; a changed service where it is that. Nacos itself leaves the namespace out."""
+class ServerRequest(msgspec.Struct, rename="camel"):
+    """A request that the server sends. A NotifySubscriberRequest has `service_info`; Nacos omits the namespace."""
 
     request_id: str = ""
     namespace: str | None = None
     service_info: ServiceInfo | None = None
 
 
-class Listed(NamedTuple):
-    """An answer about one service. `protected`: health says nothing. `partial`: instances are lacking."""
+class ServiceInstances(NamedTuple):
+    """The instances of one service. `protected`: health is not reliable. `partial`: some instances are missing."""
 
     instances: tuple[Instance, ...]
     protected: bool = False
     partial: bool = False
 
 
-class Reader:
-    """Makes instances of hosts: those of the given clusters (empty: all); `pod_name_key` is a metadata key."""
+class InstanceDecoder:
+    """Converts hosts of the given clusters (empty: all) to instances; `pod_name_key` is a metadata key."""
 
     def __init__(self, clusters: Iterable[str], pod_name_key: str) -> None:
         self._clusters = frozenset(clusters)
         self._pod_name_key = pod_name_key
 
-    def instances(self, hosts: Iterable[Host] | None) -> tuple[Instance, ...]:
-        """The instances that count, in an order of their own: some servers give them in another one each time."""
-        counting = [host for host in hosts or () if self._counts(host)]
-        counting.sort(key=_order)
-        return tuple(self._instance(host) for host in counting)
+    def decode(self, hosts: Iterable[Host] | None) -> tuple[Instance, ...]:
+        """The instances of the selected clusters, sorted: some servers change the order with every answer."""
+        selected = [host for host in hosts or () if self._is_in_clusters(host)]
+        selected.sort(key=_order)
+        return tuple(self._instance(host) for host in selected)
 
-    async def instances_in_slices(self, hosts: Iterable[Host]) -> tuple[Instance, ...]:
-        """As `instances`, of hosts that may be many."""
+    async def decode_in_slices(self, hosts: Iterable[Host]) -> tuple[Instance, ...]:
+        """Same as `decode`, in slices, for long lists."""
         slices = Slices()
-        counting = [host for host in hosts if self._counts(host)]
+        selected = [host for host in hosts if self._is_in_clusters(host)]
         runs: list[list[Host]] = []
-        for at in range(0, len(counting), _RUN):
-            runs.append(sorted(counting[at : at + _RUN], key=_order))
+        for at in range(0, len(selected), _RUN):
+            runs.append(sorted(selected[at : at + _RUN], key=_order))
             await slices.breathe()
-        found: list[Instance] = []
+        instances: list[Instance] = []
         for host in merge(*runs, key=_order):
-            found.append(self._instance(host))
+            instances.append(self._instance(host))
             await slices.breathe()
-        return tuple(found)
+        return tuple(instances)
 
-    def listed(self, info: ServiceInfo) -> Listed:
-        """What a service's own description says."""
-        return Listed(self.instances(info.hosts), protected=info.reach_protection_threshold)
+    def decode_service_info(self, info: ServiceInfo) -> ServiceInstances:
+        """The instances of a ServiceInfo."""
+        return ServiceInstances(self.decode(info.hosts), protected=info.reach_protection_threshold)
 
-    def _counts(self, host: Host) -> bool:
+    def _is_in_clusters(self, host: Host) -> bool:
         return not self._clusters or host.cluster_name in self._clusters
 
     def _instance(self, host: Host) -> Instance:
@@ -173,32 +173,32 @@ def _order(host: Host) -> tuple[str, int, str]:
     return host.ip, host.port, host.cluster_name
 
 
-def reading(decode: Callable[[bytes | bytearray], T], body: bytes | bytearray, what: str) -> T:
-    """What a body says. Raises WrongRegistryAnswer, which names `what` was read."""
+def decode_body(decode: Callable[[bytes | bytearray], T], body: bytes | bytearray, source: str) -> T:
+    """Decodes a body. Raises WrongRegistryAnswer that names `source`: a URL or a connection."""
     try:
         return decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise WrongRegistryAnswer(f"{what}: not what Nacos answers there: {error}") from error
+        raise WrongRegistryAnswer(f"{source}: not what Nacos answers there: {error}") from error
 
 
 # --- the gRPC envelope ---
 
 
 class Payload(NamedTuple):
-    """A gRPC message: the name of its type, and its JSON."""
+    """A gRPC message: the name of its type, and its body in JSON."""
 
     type: str
     body: bytes
 
 
-def encode(payload: Payload, headers: Mapping[str, str]) -> bytes:
-    """The envelope's bytes."""
+def encode_payload(payload: Payload, headers: Mapping[str, str]) -> bytes:
+    """Encodes the envelope."""
     entries = b"".join(_field(7, _text(1, key) + _text(2, value)) for key, value in headers.items())
     return _field(2, _text(3, payload.type) + entries) + _field(3, _field(2, payload.body))
 
 
-def decode(data: bytes) -> Payload:
-    """The envelope of these bytes. Raises WrongRegistryAnswer."""
+def decode_payload(data: bytes) -> Payload:
+    """Decodes the envelope. Raises WrongRegistryAnswer."""
     try:
         parts = dict(_fields(data))
         metadata, body = dict(_fields(parts.get(2, b""))), dict(_fields(parts.get(3, b"")))
@@ -224,7 +224,7 @@ def _varint(value: int) -> bytes:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The fields that hold bytes, by number; others are passed over."""
+    """The length-delimited fields with their numbers; skips fields of other wire types."""
     at = count = 0
     while at < len(data):
         count += 1

@@ -1,12 +1,13 @@
-"""Polaris' discovery API: its questions, and what the answers mean."""
+"""Requests and answers of Polaris' discovery API."""
 
-from typing import Final
+from typing import NamedTuple
 
 import msgspec
 
 from adapter.load.roster import Instance
 from adapter.registries.client import refusal
 from adapter.registries.polling.http1 import RawReply, Request
+from adapter.registries.polling.source import UNCHANGED, Unchanged
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.json_pieces import Uncut, array, pieces
 from adapter.runtime.slices import Slices
@@ -20,7 +21,7 @@ from adapter.runtime.source_errors import (
 )
 
 INSTANCES = 1
-"""The kind of question that is put."""
+"""The type of a request for instances."""
 
 SUCCESS = 200000
 NO_CHANGE = 200001
@@ -28,13 +29,6 @@ NO_SUCH_SERVICE = 400202
 API_RATE_LIMIT = 403003
 _MILLE = 1000
 _JSON = (("Content-Type", "application/json"),)
-
-
-class Unchanged:
-    """What was heard last still holds."""
-
-
-UNCHANGED: Final = Unchanged()
 
 
 class _Service(msgspec.Struct):
@@ -60,15 +54,12 @@ class _Answer(msgspec.Struct, rename="camel"):
     instances: list[_Instance] | None = None
 
 
-class Listed(msgspec.Struct):
-    """The instances of a service, and the revision to ask with next time."""
+class InstanceList(NamedTuple):
+    """The registrations of a service, ordered by address, and the revision to ask with next time."""
 
     revision: str
-    instances: list[_Instance]
+    instances: tuple[Instance, ...]
 
-
-Answer = Listed | Unchanged | SourceError
-"""What is said of one service; errors are of that service alone."""
 
 _decode = Decoder(_Answer).decode
 _decode_instances = Decoder(list[_Instance]).decode
@@ -77,22 +68,27 @@ _encode = msgspec.json.Encoder().encode
 
 
 def request(service: str, namespace: str, revision: str) -> Request:
-    """The question for a service's instances; `revision` is the one heard last, empty where none was."""
+    """The request for a service's instances; `revision` is that of the last answer, empty where there is none."""
     named = {"name": service, "namespace": namespace, "revision": revision}
     return Request("POST", "/v1/Discover", _JSON, _encode({"type": INSTANCES, "service": named}))
 
 
-async def answer(reply: RawReply, server: str, service: str, namespace: str) -> Answer:
-    """What a reply says of its service. Raises SourceError where it says more of the server than of the service."""
+async def read_answer(
+    reply: RawReply, server: str, service: str, namespace: str, pod_name_key: str
+) -> InstanceList | Unchanged | SourceError:
+    """Decode the reply about a service; an error is returned where it concerns this service alone.
+
+    Raises the SourceError of a server that another one may stand in for.
+    """
     slices = Slices()
     plain = reply.plain  # decoding uses the body up
     listed: list[_Instance] = []
-    found = None
+    envelope = None
     try:
         for piece in pieces(reply.body, _ARRAY):
             if piece.is_last:
-                found = _decode(piece.text)
-                listed += found.instances or ()
+                envelope = _decode(piece.text)
+                listed += envelope.instances or ()
             else:
                 listed += _decode_instances(piece.text)
             await slices.breathe()
@@ -100,34 +96,36 @@ async def answer(reply: RawReply, server: str, service: str, namespace: str) -> 
         if reply.status != 200:
             raise refusal(plain).at(server) from None
         raise WrongRegistryAnswer(f"{server}: not an answer of Polaris' discovery API: {error}") from None
-    assert found is not None
-    if not _is_of(found, service, namespace):
-        return WrongRegistryAnswer(f"{server}: the answer is of {_told(found)}, not of {service!r} in {namespace!r}")
-    if found.code == NO_CHANGE:
+    assert envelope is not None
+    if not _is_of(envelope, service, namespace):
+        other = _service_name(envelope)
+        return WrongRegistryAnswer(f"{server}: the answer is of {other}, not of {service!r} in {namespace!r}")
+    if envelope.code == NO_CHANGE:
         return UNCHANGED
-    if found.code == SUCCESS and found.service is not None and found.instances is not None:
-        return Listed(found.service.revision or "", listed)
-    return _refusal(found, server)
+    if envelope.code == SUCCESS and envelope.service is not None and envelope.instances is not None:
+        return InstanceList(envelope.service.revision or "", await _instances(listed, pod_name_key, slices))
+    return _refusal(envelope, server)
 
 
-def _is_of(found: _Answer, service: str, namespace: str) -> bool:
-    """Whether an answer is of this service, as far as it says; an alias is answered for by what it stands for."""
-    names = [one for one in (found.service, found.alias_for) if one is not None and one.name]
+def _is_of(answer: _Answer, service: str, namespace: str) -> bool:
+    """Whether an answer is about this service, as far as it says; for an alias Polaris names its target."""
+    names = [one for one in (answer.service, answer.alias_for) if one is not None and one.name]
     return not names or any(one.name == service and one.namespace in {namespace, None, ""} for one in names)
 
 
-def _told(found: _Answer) -> str:
-    return f"{found.service.name!r} in {found.service.namespace!r}" if found.service is not None else "another service"
+def _service_name(answer: _Answer) -> str:
+    return (
+        f"{answer.service.name!r} in {answer.service.namespace!r}" if answer.service is not None else "another service"
+    )
 
 
-async def instances(listed: Listed, pod_name_key: str) -> tuple[Instance, ...]:
-    """The registrations, in an order of their own: Polaris lists them in any."""
-    slices = Slices()
-    found = []
-    for one in sorted(listed.instances, key=lambda one: (one.host, one.port or 0)):
-        found.append(_instance(one, pod_name_key))
+async def _instances(listed: list[_Instance], pod_name_key: str, slices: Slices) -> tuple[Instance, ...]:
+    """The registrations in an order that does not change: Polaris lists them in any."""
+    ordered = []
+    for one in sorted(listed, key=lambda one: (one.host, one.port or 0)):
+        ordered.append(_instance(one, pod_name_key))
         await slices.breathe()
-    return tuple(found)
+    return tuple(ordered)
 
 
 def _instance(one: _Instance, pod_name_key: str) -> Instance:
@@ -143,16 +141,16 @@ def _instance(one: _Instance, pod_name_key: str) -> Instance:
     )
 
 
-def _refusal(found: _Answer, server: str) -> SourceError:
-    """The error for an answer without a list. Raises it where another server may know better."""
-    info = f"{server}: Polaris answers {found.code}: {found.info or 'no word'}"
-    public = f"Polaris answers {found.code}"
-    if found.code == NO_SUCH_SERVICE:
+def _refusal(answer: _Answer, server: str) -> SourceError:
+    """The error of an answer without a list. Raises it where another server may stand in."""
+    info = f"{server}: Polaris answers {answer.code}: {answer.info or 'no word'}"
+    public = f"Polaris answers {answer.code}"
+    if answer.code == NO_SUCH_SERVICE:
         return UnknownService(
             f"{server}: Polaris knows no such service there; check the service's name and its namespace"
         )
-    status = found.code // _MILLE
-    if status == 429 or status >= 500 or found.code == API_RATE_LIMIT:
+    status = answer.code // _MILLE
+    if status == 429 or status >= 500 or answer.code == API_RATE_LIMIT:
         raise SourceFailing(info, public=public)
     if status == 401:
         return NotAuthenticated(f"{info}; check tokenFile, and whether its user may read this service", public=public)

@@ -1,4 +1,4 @@
-"""HTTP/1.1 as far as small questions to one server need it: requests as bytes, and answers read as they come."""
+"""The part of HTTP/1.1 that small requests to one server need: requests as bytes, answers read as they arrive."""
 
 import re
 from typing import NamedTuple
@@ -12,7 +12,7 @@ LARGEST_HEAD = 64 * 1024
 LONGEST_LINE = 4096
 """Bytes of the line before a chunk."""
 MOST_CHUNKS = 1000
-"""Chunks that a body may have beyond one for each SMALLEST_CHUNK bytes: each costs a moment."""
+"""Chunks of a body beyond one for each SMALLEST_CHUNK bytes: each costs processor time."""
 SMALLEST_CHUNK = 64
 
 _END = b"\r\n"
@@ -23,7 +23,7 @@ _CHUNK_LINE = re.compile(rb"([0-9a-fA-F]{1,16})[ \t]*(?:;.*?)?\r\n", re.DOTALL)
 
 
 class Request(NamedTuple):
-    """A question: `target` is what follows the server's address, path and query."""
+    """A request; `target` is appended to the server's address (path and query)."""
 
     method: str
     target: str
@@ -31,7 +31,7 @@ class Request(NamedTuple):
     body: bytes = b""
 
     def written(self, head: str, prefix: str) -> bytes:
-        """Its bytes. `head`: the lines that all requests share; `prefix`: the path of the server's address."""
+        """Its bytes. `head`: the header lines that all requests share; `prefix`: the path of the server's address."""
         own = "".join(f"{name}: {value}\r\n" for name, value in self.headers)
         length = f"Content-Length: {len(self.body)}\r\n" if self.body else ""
         path = f"{prefix}{self.target}"
@@ -40,14 +40,14 @@ class Request(NamedTuple):
 
 
 class RawReply(NamedTuple):
-    """An answer of whatever status; `head` is its status line and headers."""
+    """An answer of any status; `head` is its status line and headers."""
 
     status: int
     head: bytes
     body: Body
 
     def header(self, name: bytes) -> bytes | None:
-        """A header's value; None where it is not there. `name` in lower case."""
+        """A header's value; None where it is missing. `name` in lower case."""
         at = self.head.lower().find(b"\r\n%b:" % name)
         if at < 0:
             return None
@@ -57,19 +57,19 @@ class RawReply(NamedTuple):
 
     @property
     def plain(self) -> Reply:
-        """As other clients give answers, with the headers that a refusal is told by."""
+        """The answer as `Client` gives it, with the headers that `refusal` reads."""
         location = self.header(b"location")
         headers = {"Location": location.decode("latin-1")} if location is not None else {}
         return Reply(self.status, headers, self.body.start(SEGMENT_BYTES))
 
 
 class Reader:
-    """Reads one answer of a limited size; `feed` raises WrongRegistryAnswer for what is none."""
+    """Reads one answer of a limited size. `feed` raises WrongRegistryAnswer and AnswerTooLarge."""
 
     def __init__(self, limit: Limit) -> None:
         self._limit = limit
         self._buffer = bytearray()
-        """What came and is not read yet."""
+        """Bytes that are not read yet."""
         self._head: RawReply | None = None
         self._length: int | None = None
         """Bytes of the body; None where it comes in chunks."""
@@ -78,20 +78,20 @@ class Reader:
         self._chunked = 0
         """Bytes of all chunks so far, as their lines state them."""
         self._left = 0
-        """Bytes of a chunk, with the end behind it, that have not come yet."""
+        """Missing bytes of a chunk, with the line end after it."""
 
     @property
     def expected(self) -> int:
-        """How large the body is at least, as far as it is known."""
+        """The body's size as far as it is known."""
         return self._length if self._length is not None else len(self._body) + self._left
 
     @property
     def is_sized(self) -> bool:
-        """Whether it is known how large the body is."""
+        """Whether the size of the body is known."""
         return self._length is not None
 
     def feed(self, data: bytes) -> RawReply | None:
-        """The answer once it is whole, which must be all that there is; None before."""
+        """The answer once it is whole, with nothing after it; None before."""
         searched = len(self._buffer)
         self._buffer += data
         if self._head is None:
@@ -101,7 +101,9 @@ class Reader:
         if not (self._read_chunks() if self._length is None else self._read_body(self._length)):
             return None
         if self._buffer:
-            raise SurplusAnswer("the server sent more than was asked for; nothing of what it said with it is believed")
+            raise SurplusAnswer(
+                "the server sent more answers than requests; all answers of this connection are dropped"
+            )
         return self._head._replace(body=self._body)
 
     def _read_head(self, searched: int) -> RawReply | None:
@@ -163,7 +165,7 @@ class Reader:
             self._limit.check(self._chunked)
 
     def _read_trailers(self, last: int) -> bool:
-        # An empty line ends the last chunk, after trailers where there are any.
+        # An empty line ends the body, after trailers if there are any.
         end = self._buffer.find(_END_OF_HEAD, last)
         if end < 0:
             if len(self._buffer) > LARGEST_HEAD:
@@ -174,7 +176,7 @@ class Reader:
 
 
 class SurplusAnswer(WrongRegistryAnswer):
-    """More came over a connection than was asked for: nobody knows which answer is to which question."""
+    """More answers came than requests were sent: which belongs to which is unknown."""
 
 
 def _status(head: bytes) -> int:

@@ -1,7 +1,8 @@
-"""A few connections to one server, over which many small questions are put, each answered before the next is written.
+"""A few connections to one server for many small requests, each answered before the next is written.
 
-For polling hundreds of services every second or two. A request through a full HTTP client costs two and a half times as
-much processor time (`benchmarks/registries.py`), and most answers are "not modified".
+It polls hundreds of services every second or two, and is there instead of aiohttp for two measured reasons
+(`docs/performance.md`): aiohttp takes two to three times the processor time, which misses the aim, and it gives an
+answer that nobody asked for to the next request, which would be another service's roster.
 """
 
 import asyncio
@@ -17,24 +18,24 @@ from adapter.runtime.outbound import UNREADABLE_CREDENTIALS, Access, credentials
 from adapter.runtime.source_errors import SourceError, SourceUnreachable, WrongAnswer, connection_fault
 
 CONNECTIONS = 8
-"""Questions under way at a time: a server that takes 100 ms for each still answers 80 a second."""
+"""Requests under way at a time: a server that takes 100 ms for each still answers 80 a second."""
 
 T = TypeVar("T")
 
 Read = Callable[[int, RawReply], Awaitable[T]]
-"""What decodes the answer to a question, by the question's number. Raises SourceError."""
+"""Decodes the answer to a request, given the request's number. Raises SourceError."""
 
 
 class Unanswered(Enum):
-    """What became of a question that time ended."""
+    """The outcome of a request that has no answer when its time ends."""
 
     LATE = auto()
-    """It was under way."""
+    """It is under way."""
     NOT_ASKED = auto()
 
 
 class Answers(NamedTuple, Generic[T]):
-    """What became of each question, in their order, and within how many seconds those were answered that were."""
+    """The outcome of each request, in their order, and the seconds that each answer took, by number."""
 
     outcomes: Sequence[T | SourceError | Unanswered]
     seconds: Mapping[int, float]
@@ -43,10 +44,10 @@ class Answers(NamedTuple, Generic[T]):
 class Pool:
     """Connections to one server, made when they are needed and kept.
 
-    `timeout` (seconds) is for each answer, and so is `limit`; large ones are read when `budget` has room for one of
-    this `source`. `on_loss` hears of connections that were lost without the server's
-    announcing it, as when it was killed, even where they can be made anew at once. `on_surplus` hears of an answer that
-    nobody asked for: what was answered last, and its tag, may be of another question.
+    `timeout` (seconds) and `limit` are for each answer; large ones are read when `budget` has room for one of this
+    `source`. `on_loss` is called after connections were lost without the server's announcement, as when it was killed,
+    even where new ones are made at once. `on_surplus` is called after an answer that nobody asked for: the last answer
+    and its tag may belong to another request.
     """
 
     def __init__(
@@ -73,16 +74,16 @@ class Pool:
         self._kept: list[_Connection] = []
 
     async def ask(self, requests: Sequence[Request], read: Read[T]) -> list[T | SourceError]:
-        """What became of each request, in their order. They may only read: what a lost connection took is put again.
+        """The outcome of each request, in their order. Requests must be safe to repeat after a lost connection.
 
-        Each answer is decoded by `read` as soon as it is whole: not all of them are in memory at once.
-        Raises the first SourceError where nothing at all was answered, or nobody can be asked.
+        `read` decodes each answer as soon as it is whole: not all of them are in memory at once.
+        Raises the first SourceError where no request was answered.
         """
-        found = await self.ask_for(None, requests, read)
-        return [one for one in found.outcomes if not isinstance(one, Unanswered)]
+        answers = await self.ask_for(None, requests, read)
+        return [one for one in answers.outcomes if not isinstance(one, Unanswered)]
 
     async def ask_for(self, seconds: float | None, requests: Sequence[Request], read: Read[T]) -> "Answers[T]":
-        """As `ask`, for so many seconds in all (None: as long as it takes)."""
+        """As `ask`, for at most `seconds` in all (None: no limit)."""
         head = await self._head()
         try:
             written = [request.written(head, self.url.path) for request in requests]
@@ -96,15 +97,15 @@ class Pool:
             if batch.lost:
                 self._on_loss()
         outcomes = batch.result()
-        # What is neither answered nor failed may yet be.
+        # A request under way may still be answered.
         if batch.error is not None and not batch.answered and not any(isinstance(one, Unanswered) for one in outcomes):
             raise batch.error
         return Answers(outcomes, batch.answered)
 
     async def _head(self) -> str:
-        """The lines that all requests share. Files with credentials are read each time: they are replaced."""
+        """The header lines that all requests share. Files with credentials are read each time: they may be replaced."""
         try:
-            known = await asyncio.to_thread(credentials, self.access)
+            headers = await asyncio.to_thread(credentials, self.access)
         except (OSError, UnicodeError) as error:
             where = getattr(error, "filename", None) or ""
             raise SourceUnreachable(
@@ -112,7 +113,7 @@ class Pool:
             ) from error
         except ValueError as error:
             raise SourceUnreachable(f"{self.server}: credentials: {error}", public=UNREADABLE_CREDENTIALS) from error
-        lines = {"Host": self.url.netloc.rpartition("@")[2], "Accept": "application/json", **known}
+        lines = {"Host": self.url.netloc.rpartition("@")[2], "Accept": "application/json", **headers}
         return "".join(f"{name}: {value}\r\n" for name, value in lines.items())
 
     def close(self) -> None:
@@ -123,7 +124,7 @@ class Pool:
 
 
 class _Batch(Generic[T]):
-    """Questions that are put together. `lost`: whether a connection was; `error`: the first thing that went wrong."""
+    """Requests that are sent together. `lost`: whether a connection was; `error`: the first error."""
 
     def __init__(self, pool: Pool, requests: Sequence[bytes], kept: Sequence["_Connection"], read: Read[T]) -> None:
         self._pool = pool
@@ -135,23 +136,23 @@ class _Batch(Generic[T]):
         self._answers = 0
         self._begun = 0
         self._cut = False
-        self._in_vain = 0
+        self._failures = 0
         """Failures since the last answer."""
         self.outcomes: list[T | SourceError | None] = [None] * len(requests)
         self.answered: dict[int, float] = {}
-        """The questions that were answered, whatever the answer is worth, with the seconds that it took."""
+        """The seconds that each answer took, by the request's number; unusable answers too."""
         self.error: SourceError | None = None
         self.lost = False
 
     async def run(self, seconds: float | None) -> list["_Connection"]:
-        """Put the questions, for so many seconds at most (None: as long as it takes); the connections of further use.
+        """Send the requests, for at most `seconds` (None: no limit); returns the connections that can be used again.
 
-        Those that are cut off are ended.
+        Connections that are cut off by the time are closed.
         """
         used = min(CONNECTIONS, len(self._requests))
         for spare in self._connections[used:]:
             if spare is not None:
-                spare.close()  # one at rest would be ended by the server some day, and look like a loss
+                spare.close()  # the server would close an idle one some day, which would look like a loss
         try:
             async with asyncio.TaskGroup() as tasks:
                 working = [tasks.create_task(self._work(one)) for one in self._connections[:used]]
@@ -170,7 +171,7 @@ class _Batch(Generic[T]):
         return [one for task in working if not task.cancelled() and (one := task.result()) is not None]
 
     def result(self) -> list[T | SourceError | Unanswered]:
-        """What became of each question."""
+        """The outcome of each request."""
         return [self._result(index, outcome) for index, outcome in enumerate(self.outcomes)]
 
     def _result(self, index: int, outcome: T | SourceError | None) -> T | SourceError | Unanswered:
@@ -178,10 +179,10 @@ class _Batch(Generic[T]):
             return outcome
         if self._cut or self.error is None:
             return Unanswered.LATE if index < self._begun else Unanswered.NOT_ASKED
-        return self.error  # nobody answers: what was not asked would have met with the same
+        return self.error  # the server does not answer: the remaining requests would have failed alike
 
     async def _work(self, connection: "_Connection | None") -> "_Connection | None":
-        """Put one question after the other; the connection, where it is of further use."""
+        """Send one request after the other; returns the connection where it can be used again."""
         answered: list[int] = []
         for index, request in self._left:
             before, self._begun = self._answers, index + 1
@@ -189,7 +190,7 @@ class _Batch(Generic[T]):
             async with self._pool.budget.reserve(self._pool.source) as reservation:
                 try:
                     async with asyncio.timeout(self._pool.timeout):
-                        connection, reply = await self._put(connection, request, reservation)
+                        connection, reply = await self._send(connection, request, reservation)
                 except SurplusAnswer as error:
                     connection = None
                     self._pool.on_surplus()
@@ -199,47 +200,47 @@ class _Batch(Generic[T]):
                     connection = None
                     late = SourceUnreachable(reservation.late(self._pool.timeout), public="timed out")
                     self._fail(index, late)
-                    if self._nobody_answers(error, since=before):
+                    if self._is_silent(error, since=before):
                         break
                 except (SourceError, OSError) as error:
                     connection = None
                     self._fail(index, error)
-                    if self._nobody_answers(error, since=before):
+                    if self._is_silent(error, since=before):
                         break
                 else:
                     answered.append(index)
                     self._answers += 1
-                    self._in_vain = 0
+                    self._failures = 0
                     self.answered[index] = asyncio.get_running_loop().time() - began
-                    await self._take(index, reply)
+                    await self._decode(index, reply)
         return connection
 
-    async def _take(self, index: int, reply: RawReply) -> None:
+    async def _decode(self, index: int, reply: RawReply) -> None:
         try:
             self.outcomes[index] = await self._read(index, reply)
         except SourceError as error:
             self.outcomes[index] = error
 
-    def _nobody_answers(self, error: Exception, *, since: int) -> bool:
-        """Whether no further question needs to wait for its own failure."""
+    def _is_silent(self, error: Exception, *, since: int) -> bool:
+        """Whether the server does not answer, so that no further request need wait for its own failure."""
         if isinstance(error, TimeoutError) and self._answers == since:
             return True
-        return self._in_vain >= min(CONNECTIONS, len(self._requests))
+        return self._failures >= min(CONNECTIONS, len(self._requests))
 
     def _fail(self, index: int, error: SourceError | OSError) -> None:
         if isinstance(error, SourceError):
-            said = error.at(self._pool.server)
+            failure = error.at(self._pool.server)
         else:
-            said = SourceUnreachable(f"{self._pool.server}: {error}", public=connection_fault(error))
+            failure = SourceUnreachable(f"{self._pool.server}: {error}", public=connection_fault(error))
         self.answered.pop(index, None)
-        self.outcomes[index] = said
-        self.error = self.error or said
-        self._in_vain += 1
+        self.outcomes[index] = failure
+        self.error = self.error or failure
+        self._failures += 1
 
-    async def _put(
+    async def _send(
         self, connection: "_Connection | None", request: bytes, reservation: Reservation
     ) -> tuple["_Connection | None", RawReply]:
-        """An answer, over this connection or a new one, and the connection where it can be used again."""
+        """Send a request over this connection or a new one; returns the reusable connection, and the answer."""
         if connection is not None:
             reply = await connection.exchange(request, self._pool.limit, reservation)
             self.lost = self.lost or connection.lost
@@ -255,7 +256,7 @@ class _Batch(Generic[T]):
         url = self._pool.url
         tls = None
         if url.scheme == "https":
-            if self._tls is None:  # one context for all connections of these questions
+            if self._tls is None:  # one context for all connections of these requests
                 self._tls = asyncio.create_task(asyncio.to_thread(tls_context, self._pool.access))
             tls = await asyncio.shield(self._tls)
         _, connection = await asyncio.get_running_loop().create_connection(
@@ -265,7 +266,7 @@ class _Batch(Generic[T]):
 
 
 class _Large:
-    """The answer turns out to be large."""
+    """Signals that the answer turns out to be large."""
 
 
 class _Connection(asyncio.Protocol):
@@ -275,39 +276,39 @@ class _Connection(asyncio.Protocol):
         self._on_surplus = on_surplus
         self._transport: asyncio.Transport | None = None
         self._reader = Reader(Limit(0))
-        self._told: asyncio.Future[RawReply | _Large | None] | None = None
+        self._answer: asyncio.Future[RawReply | _Large | None] | None = None
         self._may_be_large = False
         self._announced = False
         self.closed = False
 
     @property
     def lost(self) -> bool:
-        """Whether it ended without the server's announcing it."""
+        """Whether it ended without the server's announcement."""
         return self.closed and not self._announced
 
     async def exchange(self, request: bytes, limit: Limit, reservation: Reservation) -> RawReply | None:
-        """The answer to a request; None where the connection ended before. Raises WrongAnswer."""
+        """Send a request; the answer, None where the connection ended before. Raises WrongAnswer."""
         if self.closed:
             return None
         assert self._transport is not None
         self._reader, self._may_be_large = Reader(limit), False
         loop = asyncio.get_running_loop()
-        self._told = loop.create_future()
+        self._answer = loop.create_future()
         self._transport.write(request)
         try:
-            while isinstance(reply := await self._told, _Large):
-                self._told = loop.create_future()
+            while isinstance(reply := await self._answer, _Large):
+                self._answer = loop.create_future()
                 await reservation.take(self._reader.expected if self._reader.is_sized else limit.size)
                 self._transport.resume_reading()
-            return reply  # noqa: TRY300  whatever ends it closes the connection
+            return reply  # noqa: TRY300  every exception closes the connection
         except BaseException:
-            self.close()  # the next question would get the answer to this one
+            self.close()  # the next request would get the answer to this one
             raise
         finally:
-            self._told = None
+            self._answer = None
 
     def close(self) -> None:
-        """End it, without waiting for anything."""
+        """Close it at once."""
         self.closed = self._announced = True
         if self._transport is not None:
             self._transport.abort()
@@ -318,8 +319,8 @@ class _Connection(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Read on. What nobody asked for ends the connection."""
-        if self._told is None or self._told.done():
+        """Read on. Bytes that nobody asked for end the connection."""
+        if self._answer is None or self._answer.done():
             if not self.closed:
                 self.close()
                 self._on_surplus()
@@ -328,31 +329,31 @@ class _Connection(asyncio.Protocol):
             reply = self._reader.feed(data)
         except WrongAnswer as error:
             self.close()
-            self._told.set_exception(error)
+            self._answer.set_exception(error)
             return
         if reply is None:
             self._ask_for_room()
             return
         if (reply.header(b"connection") or b"").lower() == b"close":
             self.close()
-        self._told.set_result(reply)
+        self._answer.set_result(reply)
 
     def _ask_for_room(self) -> None:
-        """Read no further in a large answer until there is memory for it."""
+        """Pause a large answer until the budget has room for it."""
         if self._may_be_large or self._reader.expected <= FREE_BYTES:
             return
         self._may_be_large = True
         assert self._transport is not None
-        assert self._told is not None
+        assert self._answer is not None
         self._transport.pause_reading()
-        self._told.set_result(_Large())
+        self._answer.set_result(_Large())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone, by whatever cause: who waits for an answer gets none."""
+        """The connection ended: a waiting request gets no answer."""
         del exc
         self.closed = True
-        if self._told is not None and not self._told.done():
-            self._told.set_result(None)
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(None)
 
 
 def port_of(url: SplitResult) -> int:

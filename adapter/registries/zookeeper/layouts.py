@@ -1,11 +1,12 @@
-"""What Dubbo and Curator write into ZooKeeper, turned into registrations. Pure; nothing here asks a server.
+"""Parsers of what Dubbo and Curator write into ZooKeeper. Pure.
 
-Dubbo's interface level writes a provider as the name of a node: its URL, percent-encoded. Dubbo's application level and
-Spring Cloud write a node of Curator's service discovery each: a JSON document with a payload of their own.
+Dubbo's interface-level registration writes a provider as the name of a node: its percent-encoded URL. Dubbo's
+application-level registration and Spring Cloud write nodes of Curator's service discovery: JSON documents, each with a
+payload of its own.
 
-When a registration was made is taken from both clocks where there are two, whichever is later: after a lost session
-Curator writes the same document into a new node, so the document's own time is old while the node's is new, and a
-server whose clock is behind makes nodes that look old. Only a leftover is old by both.
+The registration time of a Curator instance is the later one of document and node. After a lost session Curator writes
+the same document into a new node, so the document's time is old and the node's is new; a server whose clock is behind
+creates nodes that look old. Only a leftover is old by both.
 """
 
 import ipaddress
@@ -22,7 +23,7 @@ from adapter.load.roster import Instance
 from adapter.runtime.decoding import Decoder
 
 DUBBO_WEIGHT = 100.0
-"""The weight of a provider that names none."""
+"""Dubbo's default weight of a provider."""
 _MILLISECONDS = 1000
 _LONGEST_TIME = 18  # digits
 
@@ -30,10 +31,10 @@ _Milliseconds = Annotated[int, msgspec.Meta(gt=-(10**_LONGEST_TIME), lt=10**_LON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Registration:
-    """One instance as it was registered, with what rules of Dubbo tell instances apart by.
+class ServiceInstance:
+    """One registered instance, with the attributes that Dubbo's override rules match.
 
-    `interface`, `version`, `group` and `protocol` are empty where instances are registered by application.
+    `interface`, `version`, `group` and `protocol` are empty for application-level registrations.
     """
 
     instance: Instance
@@ -46,7 +47,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class DubboUrl:
-    """A URL of Dubbo's: values of its query are as they were written."""
+    """A Dubbo URL; the values of its query are not decoded again."""
 
     protocol: str
     host: str
@@ -56,64 +57,64 @@ class DubboUrl:
 
     @property
     def interface(self) -> str:
-        """The interface, from the query or else the path."""
+        """The interface from the query, else from the path."""
         return self.query.get("interface") or self.path
 
 
-def dubbo_url(node: str) -> DubboUrl:
-    """The URL that is the name of a node. Raises ValueError."""
+def parse_dubbo_url(node: str) -> DubboUrl:
+    """Parses a node's name as a URL. Raises ValueError."""
     parts = urlsplit(unquote(node))
     if not parts.scheme or not parts.hostname:
-        raise ValueError("it is no URL with a protocol and a host")
+        raise ValueError("it is not a URL with a protocol and a host")
     pairs = (pair.partition("=") for pair in parts.query.split("&") if pair)
-    # Thousands of providers share most of their words.
+    # Thousands of providers share most of their keys and values.
     query = {sys.intern(key): sys.intern(value) for key, _, value in pairs}
     return DubboUrl(parts.scheme, parts.hostname, parts.port, parts.path.strip("/"), query)
 
 
-def provider(node: str, pod_name_key: str) -> Registration:
-    """A provider of an interface, from the name of its node. Raises ValueError."""
-    url = dubbo_url(node)
+def parse_provider(node: str, pod_name_key: str) -> ServiceInstance:
+    """Parses the node name of an interface's provider. Raises ValueError."""
+    url = parse_dubbo_url(node)
     query = url.query
     instance = Instance(
         ip=url.host,
         port=url.port,
         enabled=is_enabled(query),
-        weight=weight(query),
+        weight=parse_weight(query),
         pod_name=query.get(pod_name_key, "") if pod_name_key else "",
         registered_at=_seconds(query.get("timestamp")),
         metadata=query,
     )
-    return Registration(
+    return ServiceInstance(
         instance=instance,
         application=query.get("application", ""),
         interface=url.interface,
-        version=version(query),
+        version=service_version(query),
         group=query.get("group", ""),
         protocol=url.protocol,
     )
 
 
 def is_enabled(query: Mapping[str, str]) -> bool:
-    """Whether consumers use such a provider: `disabled` decides where it is there, else `enabled`."""
+    """Whether consumers use a provider with these parameters: `disabled` decides if present, else `enabled`."""
     if query.get("disabled"):
         return query["disabled"].lower() != "true"
     return query.get("enabled", "").lower() != "false"
 
 
-def weight(query: Mapping[str, str]) -> float | None:
-    """The weight that was written, else Dubbo's own; None where it is no number."""
+def parse_weight(query: Mapping[str, str]) -> float | None:
+    """The weight, Dubbo's default if there is none, None if it is not a finite number."""
     try:
-        found = float(query.get("weight") or DUBBO_WEIGHT)
+        weight = float(query.get("weight") or DUBBO_WEIGHT)
     except ValueError:
         return None
-    return found if math.isfinite(found) else None
+    return weight if math.isfinite(weight) else None
 
 
-def version(query: Mapping[str, str]) -> str:
-    """The version of a service; Dubbo takes 0.0.0 for none."""
-    written = query.get("version", "")
-    return "" if written == "0.0.0" else written
+def service_version(query: Mapping[str, str]) -> str:
+    """The version of a service; Dubbo treats 0.0.0 as no version."""
+    version = query.get("version", "")
+    return "" if version == "0.0.0" else version
 
 
 class _Document(msgspec.Struct, rename="camel"):
@@ -129,7 +130,7 @@ class _Document(msgspec.Struct, rename="camel"):
 
 
 class _Payload(msgspec.Struct):
-    """What Spring Cloud and Dubbo put into it."""
+    """The payload that Spring Cloud and Dubbo put into a ServiceInstance."""
 
     metadata: dict[str, Any] | None = None
 
@@ -138,16 +139,16 @@ _DOCUMENT = Decoder(_Document)
 _PAYLOAD = Decoder(_Payload)
 
 
-def curator(body: bytes, created_at: float, pod_name_key: str) -> Registration:
-    """An instance of Curator's service discovery. `created_at` is when its node was made. Raises ValueError.
+def parse_service_instance(body: bytes, created_at: float, pod_name_key: str) -> ServiceInstance:
+    """Parses an instance of Curator's service discovery; `created_at` is its node's creation. Raises ValueError.
 
-    A host name in place of an address is the pod's own name, for so Kubernetes calls a pod's host; names are never
-    looked up.
+    A host name as the address is the pod's name, because Kubernetes sets a pod's host name to it. Names are never
+    resolved.
     """
     try:
         document = _DOCUMENT.decode(body)
     except msgspec.MsgspecError as error:
-        raise ValueError(f"it is no instance of Curator's service discovery: {error}") from error
+        raise ValueError(f"it is not an instance of Curator's service discovery: {error}") from error
     if not document.address:
         raise ValueError("it has no address")
     metadata = _metadata(document.payload)
@@ -162,37 +163,37 @@ def curator(body: bytes, created_at: float, pod_name_key: str) -> Registration:
         registered_at=registered_at,
         metadata=metadata,
     )
-    return Registration(instance=instance, application=document.name)
+    return ServiceInstance(instance=instance, application=document.name)
 
 
-def newest(found: Iterable[Registration]) -> list[Registration]:
-    """Of the registrations of one place the latest: a process that was restarted leaves one behind for a while."""
-    latest: dict[tuple[object, ...], Registration] = {}
-    for one in found:
-        place = (one.instance.ip, one.instance.port, one.protocol, one.interface, one.version, one.group)
-        known = latest.get(place)
-        if known is None or _at(one) >= _at(known):
-            latest[place] = one
-    return list(latest.values())
+def newest_registrations(instances: Iterable[ServiceInstance]) -> list[ServiceInstance]:
+    """The newest registration of each endpoint: a restarted process leaves one behind until its session expires."""
+    newest: dict[tuple[object, ...], ServiceInstance] = {}
+    for one in instances:
+        endpoint = (one.instance.ip, one.instance.port, one.protocol, one.interface, one.version, one.group)
+        known = newest.get(endpoint)
+        if known is None or _registered_at(one) >= _registered_at(known):
+            newest[endpoint] = one
+    return list(newest.values())
 
 
-def with_verdict(one: Registration, *, enabled: bool, weight: float | None) -> Registration:
-    """The registration as rules made it."""
+def with_overrides(one: ServiceInstance, *, enabled: bool, weight: float | None) -> ServiceInstance:
+    """The instance with the values that override rules give it."""
     if one.instance.enabled == enabled and one.instance.weight == weight:
         return one
     return replace(one, instance=replace(one.instance, enabled=enabled, weight=weight))
 
 
-def _at(one: Registration) -> float:
+def _registered_at(one: ServiceInstance) -> float:
     return one.instance.registered_at or 0.0
 
 
 def _metadata(payload: msgspec.Raw) -> dict[str, str]:
     try:
-        found = _PAYLOAD.decode(payload).metadata or {}
+        metadata = _PAYLOAD.decode(payload).metadata or {}
     except msgspec.MsgspecError:
-        return {}  # a payload of another make, and no fault
-    return {sys.intern(key): value if isinstance(value, str) else str(value) for key, value in found.items()}
+        return {}  # a payload of another framework is not an error
+    return {sys.intern(key): value if isinstance(value, str) else str(value) for key, value in metadata.items()}
 
 
 def _host_name(address: str) -> str:

@@ -1,7 +1,7 @@
-"""What is read of one service in ZooKeeper, for each layout, and the rules that Dubbo keeps beside.
+"""Readers of one service in ZooKeeper, one for each layout, and of Dubbo's dynamic configuration.
 
-A reader knows the directories it depends on. `touch` tells it that a node below them changed, `forget` that anything
-may have changed; `read` reads what it must, and leaves watches. What was read stays where reading fails.
+A reader caches the nodes below its paths. `invalidate` marks one node as changed, `invalidate_all` marks all; `read`
+reads marked nodes again and sets watches. The cache stays as it was when a read fails.
 """
 
 import asyncio
@@ -9,9 +9,20 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, Protocol, TypeVar
 
 from adapter.registries.roster import ServiceKey
-from adapter.registries.zookeeper.layouts import Registration, curator, newest, provider
-from adapter.registries.zookeeper.rules import SUFFIX, Rules, documents, overrides, subject
-from adapter.registries.zookeeper.session import Node, Session
+from adapter.registries.zookeeper.layouts import (
+    ServiceInstance,
+    newest_registrations,
+    parse_provider,
+    parse_service_instance,
+)
+from adapter.registries.zookeeper.override_rules import (
+    CONFIGURATORS_SUFFIX,
+    OverrideRules,
+    parse_configurator,
+    parse_override_urls,
+    rule_key,
+)
+from adapter.registries.zookeeper.session import Znode, ZooKeeperSession
 from adapter.runtime.source_errors import WrongRegistryAnswer
 from adapter.settings.registries import ZooKeeperRegistry
 
@@ -20,55 +31,55 @@ T = TypeVar("T")
 DUBBO_RULES = "/dubbo/config/dubbo"
 
 
-class Reader(Protocol):
-    """A service in one layout. `found` and `overrides` are of the last reading that went well."""
+class ServiceReader(Protocol):
+    """Reads a service in one layout. `instances` and `overrides` come from the last successful read."""
 
     paths: tuple[str, ...]
-    found: tuple[Registration, ...]
-    overrides: Rules
+    instances: tuple[ServiceInstance, ...]
+    overrides: OverrideRules
 
-    def touch(self, path: str) -> None:
-        """A node changed."""
+    def invalidate(self, path: str) -> None:
+        """Marks a node as changed."""
 
-    def forget(self) -> None:
-        """Nothing is sure any more."""
+    def invalidate_all(self) -> None:
+        """Marks all nodes as changed."""
 
-    async def read(self, session: Session) -> None:
-        """Read what changed. Raises SourceError."""
+    async def read(self, session: ZooKeeperSession) -> None:
+        """Reads what changed. Raises SourceError."""
 
-    def remarks(self) -> Iterable[str]:
-        """Sentences about what could not be read."""
+    def warnings(self) -> Iterable[str]:
+        """One sentence for each registration or rule that is ignored."""
 
 
-class Documents(Generic[T]):
-    """A directory whose nodes hold a document each. `decode` raises ValueError for what is none.
+class ChildrenCache(Generic[T]):
+    """Caches the decoded children of a path. `decode` raises ValueError for invalid data.
 
-    `in_thread`: decoding one takes long, so that it is done beside the event loop.
+    `in_thread`: decodes in a thread, because it takes long.
     """
 
-    def __init__(self, path: str, decode: Callable[[str, Node], T], *, in_thread: bool = False) -> None:
+    def __init__(self, path: str, decode: Callable[[str, Znode], T], *, in_thread: bool = False) -> None:
         self.path = path
         self._decode = decode
         self._in_thread = in_thread
         self._known: dict[str, T | None] = {}
         self._stale: set[str] = set()
-        self.remarks: dict[str, str] = {}
+        self.warnings: dict[str, str] = {}
 
-    def touch(self, path: str) -> None:
-        """The document at this path changed."""
+    def invalidate(self, path: str) -> None:
+        """Marks the child at this path as changed."""
         directory, _, name = path.rpartition("/")
         if directory == self.path:
             self._stale.add(name)
 
-    def forget(self) -> None:
-        """Read all documents again."""
+    def invalidate_all(self) -> None:
+        """Marks all children as changed."""
         self._stale.update(self._known)
 
-    async def read(self, session: Session, wanted: Callable[[str], bool] = bool) -> Mapping[str, T] | None:
-        """The documents by name; None where there is no such directory. Raises SourceError."""
+    async def read(self, session: ZooKeeperSession, wanted: Callable[[str], bool] = bool) -> Mapping[str, T] | None:
+        """Updates the cache; returns the children by name, None if the path does not exist. Raises SourceError."""
         listed = await session.children(self.path)
         names = sorted(name for name in listed or () if wanted(name))
-        for known in (self._known, self.remarks):
+        for known in (self._known, self.warnings):
             for name in known.keys() - set(names):
                 del known[name]
         self._stale.intersection_update(names)
@@ -81,11 +92,11 @@ class Documents(Generic[T]):
             return None
         return {name: document for name in names if (document := self._known.get(name)) is not None}
 
-    async def _read(self, session: Session, name: str) -> None:
-        # Before the answer, for it may change again right after.
+    async def _read(self, session: ZooKeeperSession, name: str) -> None:
+        # Before the read, because the node may change again during it.
         self._stale.discard(name)
         try:
-            node = await session.node(f"{self.path}/{name}")
+            node = await session.get(f"{self.path}/{name}")
         except BaseException:
             self._stale.add(name)
             raise
@@ -95,133 +106,135 @@ class Documents(Generic[T]):
         try:
             decoded = await asyncio.to_thread(self._decode, name, node) if self._in_thread else self._decode(name, node)
             self._known[name] = decoded
-            self.remarks.pop(name, None)
+            self.warnings.pop(name, None)
         except ValueError as error:
-            # What it said before holds on: a document that is spoilt is no sign of being out.
+            # The last valid document stays in the cache: an invalid one is no evidence that the pod is out.
             self._known.setdefault(name, None)
-            self.remarks[name] = f"{self.path}/{name} cannot be read: {error}"
+            self.warnings[name] = f"{self.path}/{name} cannot be read: {error}"
 
 
-class InstanceReader:
-    """A service of Curator's service discovery, of Dubbo 3 applications too."""
+class CuratorReader:
+    """Reads a service of Curator's service discovery, which Dubbo 3 applications use too."""
 
     def __init__(self, settings: ZooKeeperRegistry, key: ServiceKey) -> None:
-        self._root = root_of(settings)
+        self._root = services_root(settings)
         key_name = settings.pod_name_key
-        self._documents = Documents(
-            f"{self._root}/{key.service}", lambda _, node: curator(node.body, node.created_at, key_name)
+        self._cache = ChildrenCache(
+            f"{self._root}/{key.service}", lambda _, node: parse_service_instance(node.body, node.created_at, key_name)
         )
-        self.paths: tuple[str, ...] = (self._documents.path, self._root or "/")
-        self.found: tuple[Registration, ...] = ()
-        self.overrides = Rules()
-        self.touch = self._documents.touch
-        self.forget = self._documents.forget
+        self.paths: tuple[str, ...] = (self._cache.path, self._root or "/")
+        self.instances: tuple[ServiceInstance, ...] = ()
+        self.overrides = OverrideRules()
+        self.invalidate = self._cache.invalidate
+        self.invalidate_all = self._cache.invalidate_all
 
-    async def read(self, session: Session) -> None:
-        """Read the instances that are new or changed. Raises SourceError."""
-        found = await self._documents.read(session)
-        if found is None:
-            await _insist_on(session, self._root)
-        self.found = tuple(newest((found or {}).values()))
+    async def read(self, session: ZooKeeperSession) -> None:
+        """Reads the instances that are new or changed. Raises SourceError."""
+        instances = await self._cache.read(session)
+        if instances is None:
+            await _require_root(session, self._root)
+        self.instances = tuple(newest_registrations((instances or {}).values()))
 
-    def remarks(self) -> Iterable[str]:
-        """Sentences about documents that could not be read."""
-        return self._documents.remarks.values()
+    def warnings(self) -> Iterable[str]:
+        """One sentence for each invalid document."""
+        return self._cache.warnings.values()
 
 
-class ProviderReader:
-    """An interface of Dubbo's; the key's service is `interface` or `interface:version`, its group Dubbo's group."""
+class DubboInterfaceReader:
+    """Reads a Dubbo interface; the key's service is `interface` or `interface:version`, its group Dubbo's group."""
 
     def __init__(self, settings: ZooKeeperRegistry, key: ServiceKey) -> None:
-        self._root = root_of(settings)
+        self._root = services_root(settings)
         self._pod_name_key = settings.pod_name_key
         interface, _, self._version = key.service.partition(":")
         self._group = key.group
         self._providers = f"{self._root}/{interface}/providers"
         self._configurators = f"{self._root}/{interface}/configurators"
         self.paths: tuple[str, ...] = (self._providers, self._configurators, self._root or "/")
-        self._known: dict[str, Registration | None] = {}
-        self._remarks: dict[str, str] = {}
-        self.found: tuple[Registration, ...] = ()
-        self.overrides = Rules()
+        self._known: dict[str, ServiceInstance | None] = {}
+        self._warnings: dict[str, str] = {}
+        self.instances: tuple[ServiceInstance, ...] = ()
+        self.overrides = OverrideRules()
 
-    def touch(self, path: str) -> None:
-        """Everything is in the names of nodes: they do not change."""
+    def invalidate(self, path: str) -> None:
+        """Does nothing: all data is in the names of nodes."""
 
-    def forget(self) -> None:
-        """The names are read each time anyhow."""
+    def invalidate_all(self) -> None:
+        """Does nothing: every read lists all names."""
 
-    async def read(self, session: Session) -> None:
-        """Read the names of providers and rules. Raises SourceError."""
+    async def read(self, session: ZooKeeperSession) -> None:
+        """Reads the names of providers and override rules. Raises SourceError."""
         names = await session.children(self._providers)
         if names is None:
-            await _insist_on(session, self._root)
-        rules = overrides(await session.children(self._configurators) or ())
+            await _require_root(session, self._root)
+        rules = parse_override_urls(await session.children(self._configurators) or ())
         self._known = {name: self._known.get(name) or self._decode(name) for name in sorted(names or ())}
-        self._remarks = {name: remark for name, remark in self._remarks.items() if name in self._known}
-        self.found = tuple(newest(one for one in self._known.values() if one is not None and self._is_asked_for(one)))
+        self._warnings = {name: warning for name, warning in self._warnings.items() if name in self._known}
+        self.instances = tuple(
+            newest_registrations(one for one in self._known.values() if one is not None and self._is_selected(one))
+        )
         self.overrides = rules
 
-    def remarks(self) -> Iterable[str]:
-        """Sentences about providers and rules that could not be read."""
-        return (*self._remarks.values(), *self.overrides.remarks)
+    def warnings(self) -> Iterable[str]:
+        """One sentence for each invalid provider or rule."""
+        return (*self._warnings.values(), *self.overrides.warnings)
 
-    def _decode(self, name: str) -> Registration | None:
+    def _decode(self, name: str) -> ServiceInstance | None:
         try:
-            return provider(name, self._pod_name_key)
+            return parse_provider(name, self._pod_name_key)
         except ValueError as error:
-            self._remarks[name] = f"provider {name} cannot be read: {error}"
+            self._warnings[name] = f"provider {name} cannot be read: {error}"
             return None
 
-    def _is_asked_for(self, one: Registration) -> bool:
+    def _is_selected(self, one: ServiceInstance) -> bool:
         return self._group in {"", one.group} and self._version in {"", one.version}
 
 
-class RuleReader:
-    """The rules of Dubbo's dynamic configuration, of all applications and interfaces, by what they are named after."""
+class OverrideRuleReader:
+    """Reads the override rules of Dubbo's dynamic configuration, of all applications and interfaces."""
 
     def __init__(self, settings: ZooKeeperRegistry) -> None:
-        self._documents = Documents(
+        self._cache = ChildrenCache(
             "/" + (settings.rules_root or DUBBO_RULES).strip("/"),
-            lambda name, node: documents(name, node.body),
+            lambda name, node: parse_configurator(name, node.body),
             in_thread=True,
         )
-        self.path = self._documents.path
-        self.touch = self._documents.touch
-        self.forget = self._documents.forget
+        self.path = self._cache.path
+        self.invalidate = self._cache.invalidate
+        self.invalidate_all = self._cache.invalidate_all
 
-    async def read(self, session: Session) -> Mapping[str, tuple[Rules, ...]]:
-        """The rules by application or interface. Raises SourceError."""
-        found = await self._documents.read(session, lambda name: name.endswith(SUFFIX)) or {}
-        by_subject: dict[str, tuple[Rules, ...]] = {}
-        for name in sorted(found):
-            by_subject[subject(name)] = (*by_subject.get(subject(name), ()), found[name])
-        return by_subject
+    async def read(self, session: ZooKeeperSession) -> Mapping[str, tuple[OverrideRules, ...]]:
+        """Reads the rules; returns them by application or interface. Raises SourceError."""
+        rules = await self._cache.read(session, lambda name: name.endswith(CONFIGURATORS_SUFFIX)) or {}
+        by_rule_key: dict[str, tuple[OverrideRules, ...]] = {}
+        for name in sorted(rules):
+            by_rule_key[rule_key(name)] = (*by_rule_key.get(rule_key(name), ()), rules[name])
+        return by_rule_key
 
 
-def root_of(settings: ZooKeeperRegistry) -> str:
-    """The path that all services are below, without a slash at its end: empty for the topmost node."""
+def services_root(settings: ZooKeeperRegistry) -> str:
+    """The path of the layout's root, without a trailing slash; empty for `/`."""
     usual = "/dubbo" if settings.layout == "DubboInterface" else "/services"
     bare = (settings.root or usual).strip("/")
     return f"/{bare}" if bare else ""
 
 
-def fault_of(key: ServiceKey, settings: ZooKeeperRegistry) -> str:
-    """Why such a service cannot be followed; empty where it can."""
+def invalid_key_reason(key: ServiceKey, settings: ZooKeeperRegistry) -> str:
+    """Why a service with this key cannot be followed; empty if it can."""
     node = key.service.partition(":")[0] if settings.layout == "DubboInterface" else key.service
     if node in {"", ".", ".."} or "/" in key.service or not key.service.isprintable():
-        return f"{key.service!r} cannot be the name of a node; write the service as it is called in ZooKeeper"
+        return f"{key.service!r} is not a valid node name; write the service's name as it is in ZooKeeper"
     if key.namespace:
-        return "ZooKeeper has no namespaces; leave `namespace` away, and write another root as a registry of its own"
+        return "ZooKeeper has no namespaces; omit `namespace`, and configure another root as a registry of its own"
     if key.group and settings.layout != "DubboInterface":
-        return f"the layout {settings.layout} has no groups; leave `group` away"
+        return f"the layout {settings.layout} has no groups; omit `group`"
     return ""
 
 
-async def _insist_on(session: Session, root: str) -> None:
-    # A wrong path, and a server that lost everything, look like a service without instances; both are told from one.
+async def _require_root(session: ZooKeeperSession, root: str) -> None:
+    # A wrong path, and a server that lost its data, look like a service without instances; the root tells them apart.
     path = root or "/"
     if not await session.exists(path, watch=True):
         raise WrongRegistryAnswer(
-            f"ZooKeeper has no node {path}; check chroot and root, or see whether the server lost its data"
+            f"ZooKeeper has no node {path}; check chroot and root, or whether the server lost its data"
         )

@@ -1,8 +1,8 @@
-"""One ZooKeeper client for the event loop: kazoo in threads of its own, whose callbacks only hand results over.
+"""A ZooKeeper session for the event loop: kazoo runs in threads of its own, and its callbacks only pass results on.
 
-kazoo keeps the session and its ping; watches do not survive a lost connection with it, so whoever reads must read anew
-when `on_connected` is called. What kazoo does badly is done here: TLS with this adapter's own rules and with files that
-are read again at each connection, connections that can be hung up, and the reason why there is none.
+kazoo keeps the session alive. Its watches do not survive a lost connection, so every node must be read again when
+`on_connected` is called. This module adds what kazoo lacks: TLS with the adapter's own rules and with files that are
+read again for each connection, connections that can be aborted, and the reason why there is no connection.
 """
 
 import asyncio
@@ -39,28 +39,28 @@ from adapter.runtime.source_errors import (
 from adapter.settings.registries import ZooKeeperRegistry
 
 AT_ONCE = 64
-"""Reads under way at a time."""
+"""Maximum number of concurrent reads."""
 LONGEST_PAUSE_SECONDS = 3.0
-"""Between attempts to connect."""
+"""Longest pause between attempts to connect."""
 HANG_UP_SECONDS = 1.0
-"""How long a server may take to agree to the session's end."""
+"""Time for the server to confirm the end of the session; after it the connection is aborted."""
 
 _GONE = (ConnectionLoss, ConnectionClosedError, SessionExpiredError)
 _ENDED = {KeeperState.CLOSED, KeeperState.AUTH_FAILED}
 
 
-class Node(NamedTuple):
-    """A node's content, and when it was made (epoch seconds, by the server's clock)."""
+class Znode(NamedTuple):
+    """A znode's data, and when it was created (epoch seconds, by the server's clock)."""
 
     body: bytes
     created_at: float
 
 
-class Session:
-    """A session, kept up until it is closed. Callbacks are called in the event loop.
+class ZooKeeperSession:
+    """A session that reconnects until it is closed. Callbacks run in the event loop.
 
-    `on_connected` hears of each connection, `on_lost` of each that is gone; `on_change` gets the path of a node that
-    was read and is not what it was.
+    `on_connected` is called after each connection, `on_lost` after each lost one; `on_change` receives the path of a
+    watched node that changed.
     """
 
     def __init__(
@@ -74,23 +74,23 @@ class Session:
         self._on_connected, self._on_lost, self._on_change = on_connected, on_lost, on_change
         self._loop = asyncio.get_running_loop()
         self._slots = asyncio.Semaphore(AT_ONCE)
-        self._words = _LastWords()
+        self._last_warning = _LastWarning()
         self._password = ""
-        self._handler = _Handler(settings, self._loop.time)
+        self._handler = _KazooHandler(settings, self._loop.time)
         self._client: Any = None
-        self.since: float | None = None
-        """When the session began, by the event loop's clock; None where there is none."""
+        self.started_at: float | None = None
+        """When the session started, by the event loop's clock; None without a session."""
         self.ever_connected = False
-        self._alone_since = self._loop.time()
+        self._disconnected_since = self._loop.time()
         self._ended: asyncio.Future[SourceError] = self._loop.create_future()
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection just now."""
+        """Whether there is a connection."""
         return self._client is not None and self._client.connected
 
     async def open(self) -> None:
-        """Begin to connect. Raises SourceUnreachable where the password cannot be read."""
+        """Starts to connect. Raises SourceUnreachable if the password cannot be read."""
         self._password = await self._read_password()
         self._client = KazooClient(
             hosts=",".join(self._settings.servers) + _chroot(self._settings.chroot),
@@ -98,31 +98,31 @@ class Session:
             handler=self._handler,
             auth_data=self._credentials(),
             connection_retry={"max_tries": -1, "delay": 0.1, "max_delay": LONGEST_PAUSE_SECONDS},
-            logger=self._words.logger,
+            logger=self._last_warning.logger,
             use_ssl=self._settings.use_tls,
         )
-        self._client.add_listener(self._heard_state)
-        self._client.start_async()  # it starts threads, and waits for nothing
+        self._client.add_listener(self._on_state)
+        self._client.start_async()  # starts kazoo's threads without waiting
 
-    async def end(self) -> SourceError:
-        """Wait until the client gives up for good: the server refused who asks, or the client broke."""
+    async def wait_closed(self) -> SourceError:
+        """Waits until the client gives up, because the server rejects the credentials or the client failed."""
         return await self._ended
 
-    def review(self) -> None:
-        """Help kazoo out of what it would stay in for long, or for ever. To be called every few seconds.
+    def unblock(self) -> None:
+        """Ends states in which kazoo would wait for long, or forever. To be called every few seconds.
 
-        A server that is just starting may take a connection and never answer on it. One that lost its data refuses
-        clients that saw more of it than it has, and never tells them that their session is over.
+        A server that is starting may accept a connection and never answer on it. One that lost its data rejects
+        clients whose last zxid is ahead of its own, and never reports that their session has expired.
         """
         if self.connected:
             return
         self._handler.hang_up(after=self._settings.timeout_seconds)
-        alone = self._loop.time() - self._alone_since
-        if alone > 2 * self._settings.session_seconds and not self._ended.done():
-            self._ended.set_result(self.why_not())
+        disconnected_for = self._loop.time() - self._disconnected_since
+        if disconnected_for > 2 * self._settings.session_seconds and not self._ended.done():
+            self._ended.set_result(self.disconnected_error())
 
     async def close(self) -> None:
-        """End the session and all threads; a server that does not answer is not waited for."""
+        """Ends the session and all threads, with a short wait for the server."""
         if self._client is None:
             return
         stopping = asyncio.ensure_future(asyncio.to_thread(self._stop))
@@ -131,85 +131,90 @@ class Session:
         await asyncio.wait({stopping})
 
     async def children(self, path: str, *, watch: bool = True) -> list[str] | None:
-        """The names of a node's children, None where there is no such node; `watch` either way."""
+        """The names of a node's children, None if the node does not exist; `watch` covers its creation, too."""
         while True:
-            hearing = self._heard_event if watch else None
-            names: list[str] | None = await self._ask(path, "get_children_async", watch=hearing)
+            watcher = self._on_watch_event if watch else None
+            names: list[str] | None = await self._request(path, "get_children_async", watch=watcher)
             if names is not None or not await self.exists(path, watch=watch):
                 return names
 
     async def exists(self, path: str, *, watch: bool = False) -> bool:
-        """Whether there is such a node."""
-        return await self._ask(path, "exists_async", watch=self._heard_event if watch else None) is not None
+        """Whether the node exists."""
+        return await self._request(path, "exists_async", watch=self._on_watch_event if watch else None) is not None
 
     async def has_children(self, path: str) -> bool:
-        """Whether there is such a node and it has children."""
-        stat = await self._ask(path, "exists_async")
+        """Whether the node exists and has children."""
+        stat = await self._request(path, "exists_async")
         return stat is not None and stat.numChildren > 0
 
-    async def node(self, path: str) -> Node | None:
-        """A node's content, None where there is no such node; changes are told of."""
-        found = await self._ask(path, "get_async", watch=self._heard_event)
-        return None if found is None else Node(found[0] or b"", found[1].ctime / 1000)
+    async def get(self, path: str) -> Znode | None:
+        """The node's data, None if it does not exist; sets a watch."""
+        result = await self._request(path, "get_async", watch=self._on_watch_event)
+        if result is None:
+            return None
+        data, stat = result
+        return Znode(data or b"", stat.ctime / 1000)
 
     async def renew_password(self) -> None:
-        """Show the password again if its file has changed; the server adds it to what it knows of this session."""
+        """Authenticates again if the password file has changed; the server adds the identity to the session."""
         password = await self._read_password()
         if password != self._password and self._client is not None:
             self._password = password
             for scheme, credential in self._credentials():
                 self._client.add_auth_async(scheme, credential)
 
-    def why_not(self) -> SourceUnreachable:
-        """The error of having no connection."""
-        words = self._words.last or "no server has answered yet"
-        return SourceUnreachable(f"no connection to {self._where}: {words}")
+    def disconnected_error(self) -> SourceUnreachable:
+        """The error for requests without a connection, with kazoo's last warning as the reason."""
+        reason = self._last_warning.last or "no server has answered yet"
+        return SourceUnreachable(f"no connection to {self._server_names}: {reason}")
 
     @property
-    def _where(self) -> str:
+    def _server_names(self) -> str:
         return f"ZooKeeper at {', '.join(self._settings.servers)}"
 
-    async def pulse(self) -> float:
-        """How many seconds a plain question takes. Raises SourceError."""
+    async def ping(self) -> float:
+        """Seconds that the server takes to answer a read. Raises SourceError."""
         began = self._loop.time()
-        await self._answer("/", "exists_async")
+        await self._send("/", "exists_async")
         return self._loop.time() - began
 
-    async def _ask(self, path: str, method: str, **more: Any) -> Any:
+    async def _request(self, path: str, method: str, **more: Any) -> Any:
         async with self._slots:
-            return await self._answer(path, method, **more)
+            return await self._send(path, method, **more)
 
-    async def _answer(self, path: str, method: str, **more: Any) -> Any:
-        """Put a question to the server; None where there is no such node. Raises SourceError."""
+    async def _send(self, path: str, method: str, **more: Any) -> Any:
+        """Sends a request; returns None if the node does not exist. Raises SourceError."""
         seconds = self._settings.timeout_seconds
         if not self.connected:
-            raise self.why_not()  # kazoo would keep the question until there is a connection
+            raise self.disconnected_error()  # kazoo would queue the request until it is connected
         answer: asyncio.Future[Any] = self._loop.create_future()
         try:
             async with asyncio.timeout(seconds):
-                getattr(self._client, method)(path, **more).rawlink(partial(self._settle_later, answer))
+                getattr(self._client, method)(path, **more).rawlink(partial(self._resolve_threadsafe, answer))
                 return await answer
         except NoNodeError:
             return None
         except TimeoutError as error:
-            raise SourceUnreachable(f"{self._where} did not answer within {seconds:g} s") from error
+            raise SourceUnreachable(f"{self._server_names} did not answer within {seconds:g} s") from error
         except _GONE as error:
-            raise self.why_not() from error
+            raise self.disconnected_error() from error
         except KazooException as error:
-            raise self._refusal(path, error) from error
+            raise self._error_of(path, error) from error
 
-    def _refusal(self, path: str, error: KazooException) -> SourceError:
+    def _error_of(self, path: str, error: KazooException) -> SourceError:
         if isinstance(error, NoAuthError):
             who = f"user {self._settings.username}" if self._settings.username else "a client without a user"
             return NotAllowed(
-                f"{self._where} does not let {who} read {path}; check username and passwordFile, or the node's ACL"
+                f"{self._server_names} does not let {who} read {path}; check username, passwordFile and the node's ACL"
             )
         if isinstance(error, AuthFailedError):
-            return self._not_believed()
-        return SourceFailing(f"{self._where} failed at {path}: {type(error).__name__} {error}".rstrip())
+            return self._authentication_error()
+        return SourceFailing(f"{self._server_names} failed at {path}: {type(error).__name__} {error}".rstrip())
 
-    def _not_believed(self) -> NotAuthenticated:
-        return NotAuthenticated(f"{self._where} does not believe user {self._settings.username}; check passwordFile")
+    def _authentication_error(self) -> NotAuthenticated:
+        return NotAuthenticated(
+            f"{self._server_names} rejects the password of user {self._settings.username}; check passwordFile"
+        )
 
     async def _read_password(self) -> str:
         file = self._settings.password_file
@@ -223,46 +228,46 @@ class Session:
         return {("digest", f"{user}:{self._password}")} if user else set()
 
     def _stop(self) -> None:
-        with suppress(Exception):  # kazoo raises where a thread took too long; the process lives on without it
+        with suppress(Exception):  # kazoo raises if a thread takes too long to stop; the process works without it
             self._client.stop()
             self._client.close()
 
-    # What follows is called in kazoo's threads.
+    # Called in kazoo's threads.
 
-    def _settle_later(self, answer: asyncio.Future[Any], result: Any) -> None:
-        self._call(partial(_settle, answer, result))
+    def _resolve_threadsafe(self, answer: asyncio.Future[Any], result: Any) -> None:
+        self._call_in_loop(partial(_resolve, answer, result))
 
-    def _heard_event(self, event: WatchedEvent) -> None:
+    def _on_watch_event(self, event: WatchedEvent) -> None:
         if event.type != EventType.NONE:
-            self._call(partial(self._on_change, event.path))
+            self._call_in_loop(partial(self._on_change, event.path))
 
-    def _heard_state(self, state: KazooState) -> None:
-        self._call(partial(self._note_state, state, self._client.client_state))
+    def _on_state(self, state: KazooState) -> None:
+        self._call_in_loop(partial(self._apply_state, state, self._client.client_state))
 
-    def _call(self, action: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+    def _call_in_loop(self, action: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(action)
 
-    # And this in the event loop again.
+    # Called in the event loop.
 
-    def _note_state(self, state: KazooState, detail: KeeperState) -> None:
+    def _apply_state(self, state: KazooState, detail: KeeperState) -> None:
         if state == KazooState.CONNECTED:
             self.ever_connected = True
-            self.since = self.since or self._loop.time()
-            self._words.last = ""
+            self.started_at = self.started_at or self._loop.time()
+            self._last_warning.last = ""
             self._on_connected()
             return
-        self._alone_since = self._loop.time()
+        self._disconnected_since = self._loop.time()
         if state == KazooState.LOST:
-            self.since = None
+            self.started_at = None
             if detail in _ENDED and not self._ended.done():
                 refused = detail == KeeperState.AUTH_FAILED
-                self._ended.set_result(self._not_believed() if refused else self.why_not())
+                self._ended.set_result(self._authentication_error() if refused else self.disconnected_error())
         self._on_lost()
 
 
-class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """kazoo's threads, with sockets of our own making."""
+class _KazooHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+    """kazoo's threads, with the adapter's own sockets."""
 
     def __init__(self, settings: ZooKeeperRegistry, clock: Callable[[], float]) -> None:
         super().__init__()
@@ -273,7 +278,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
         self._access = settings.tls.access
 
     def create_socket_pair(self) -> tuple[socket.socket, socket.socket]:
-        """The pair that wakes kazoo's thread; the event loop writes to it, and may not be held up."""
+        """The pair that wakes kazoo's thread; non-blocking, because the event loop writes to it."""
         reading, writing = socket.socketpair()
         writing.setblocking(False)
         return reading, writing
@@ -281,7 +286,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
     def create_connection(
         self, address: tuple[str, int], hostname: str, timeout: float, *, use_ssl: bool, **_: object
     ) -> socket.socket:
-        """A connection, with TLS where the settings want it. Raises OSError."""
+        """Connects, with TLS if the settings require it. Raises OSError."""
         try:
             connection = socket.create_connection(address, min(timeout, self._timeout))
             self._connection = self._secured(connection, hostname) if use_ssl else connection
@@ -292,7 +297,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
         return self._connection
 
     def hang_up(self, *, after: float = 0.0) -> None:
-        """Break a connection that is older than so many seconds: whoever waits for an answer waits no longer."""
+        """Aborts a connection that is older than `after` seconds, which fails all pending requests."""
         if self._connection is not None and self._clock() - self._connected_at >= after:
             with suppress(OSError):
                 self._connection.shutdown(socket.SHUT_RDWR)
@@ -308,26 +313,26 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
         try:
             return tls_context(self._access)
         except OSError as error:
-            # kazoo shows the second argument only.
+            # kazoo logs the second argument only.
             tls = self._access
             files = ", ".join(filter(None, (tls.ca_file, tls.cert_file, tls.key_file)))
             raise OSError(error.errno, f"cannot use {files} for TLS: {error.strerror or error}") from error
 
 
-class _LastWords(logging.Handler):
-    """What kazoo logged last about a connection that failed: it tells nobody else."""
+class _LastWarning(logging.Handler):
+    """Keeps kazoo's last warning about a failed connection, which kazoo reports only in its log."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.last = ""
-        self.logger = logging.Logger("kazoo", logging.WARNING)  # noqa: LOG001 - one of its own, which nothing else hears
+        self.logger = logging.Logger("kazoo", logging.WARNING)  # noqa: LOG001 - has no other handler
         self.logger.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep what says why; transitions say nothing."""
+        """Keeps the message without its prefix; messages about transitions give no reason."""
         if not record.getMessage().startswith("Transition"):
-            words = record.getMessage().removeprefix("Connection dropped: ")
-            self.last = words.removeprefix("socket connection error: ")
+            message = record.getMessage().removeprefix("Connection dropped: ")
+            self.last = message.removeprefix("socket connection error: ")
 
 
 def _chroot(path: str) -> str:
@@ -335,7 +340,7 @@ def _chroot(path: str) -> str:
     return f"/{bare}" if bare else ""
 
 
-def _settle(answer: asyncio.Future[Any], result: Any) -> None:
+def _resolve(answer: asyncio.Future[Any], result: Any) -> None:
     if answer.done():
         return
     if result.exception is None:

@@ -1,7 +1,8 @@
-"""Rosters from ZooKeeper, with what Dubbo or Curator keep in it: one session for all services, and watches.
+"""Rosters from ZooKeeper as Dubbo and Curator register services in it: one session for all services, and watches.
 
-At rest nothing is asked but, every few seconds, whether one node exists: an answer shows that the server lives and has
-sent all changes so far, so that every list holds on. A frozen server keeps its connections, and answers no more.
+Every few seconds the source pings the server with a read of one node. An answer proves that the server is alive and
+has delivered all watch events so far, so it confirms every roster. A frozen server keeps its connections open, but does
+not answer.
 """
 
 import asyncio
@@ -11,94 +12,87 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from adapter.load.roster import Roster
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
+from adapter.registries.zookeeper.override_rules import OverrideRules, apply_rules
 from adapter.registries.zookeeper.readers import (
-    InstanceReader,
-    ProviderReader,
-    Reader,
-    RuleReader,
-    fault_of,
-    root_of,
+    CuratorReader,
+    DubboInterfaceReader,
+    OverrideRuleReader,
+    ServiceReader,
+    invalid_key_reason,
+    services_root,
 )
-from adapter.registries.zookeeper.rules import Rules, applied
-from adapter.registries.zookeeper.session import Session
+from adapter.registries.zookeeper.session import ZooKeeperSession
 from adapter.runtime.backoff import Backoff
 from adapter.runtime.source_errors import NotAllowed, SourceError, WrongRegistryAnswer
 from adapter.settings.registries import ZooKeeperRegistry
 
 _log = structlog.get_logger(__name__)
 
-PULSE_SECONDS = 4.0
-"""How often the server has to show that it lives."""
+PING_SECONDS = 4.0
+"""Period of pings."""
 SLOW_SECONDS = 1.0
-"""A server that takes so long may have been frozen."""
-WITNESSES = 8
-"""Services that are looked at, at most, for a sign that others than an empty one have instances."""
+"""A server that takes longer to answer a ping may have been frozen."""
+MOST_PROBES = 8
+"""Maximum number of other services to probe for instances when a followed service is empty."""
 
 
 @dataclass(eq=False)
-class _Followed:
-    """A service that is followed. `current`: what was read is what the server has, as far as it told."""
+class _FollowedService:
+    """A followed service. `current`: no change has arrived since it was read. `others_alive`: others have instances."""
 
     key: ServiceKey
-    reader: Reader
+    reader: ServiceReader
     dirty: asyncio.Event = field(default_factory=asyncio.Event)
     current: bool = False
     was_read: bool = False
-    vouched: bool = False
-    remarks: tuple[str, ...] = ()
+    others_alive: bool = False
+    warnings: tuple[str, ...] = ()
     task: asyncio.Task[None] | None = None
 
 
 class ZooKeeperSource:
-    """A ZooKeeper as a roster source. `settings` say which layout; the book judges what is heard."""
+    """Follows services of one ZooKeeper in the layout of `settings`, and writes their instances to the roster cache."""
 
-    def __init__(self, settings: ZooKeeperRegistry, book: RosterCache) -> None:
+    def __init__(self, settings: ZooKeeperRegistry, cache: RosterCache) -> None:
         self._settings = settings
-        self._book = book
-        self._followed: dict[ServiceKey, _Followed] = {}
-        self._by_path: dict[str, set[_Followed]] = {}
-        self._root = root_of(settings)
-        self._rules = _RuleBook(settings) if settings.layout != "Curator" else None
-        self._session: Session | None = None
+        self._cache = cache
+        self._services: dict[ServiceKey, _FollowedService] = {}
+        self._by_path: dict[str, set[_FollowedService]] = {}
+        self._root = services_root(settings)
+        self._rules = _DubboRules(settings) if settings.layout != "Curator" else None
+        self._session: ZooKeeperSession | None = None
         self._tasks: asyncio.TaskGroup | None = None
-        self._was_connected = self._hesitated = False
-        self._witness = ""
+        self._was_connected = self._was_slow = False
+        self._populated_path = ""
 
-    def watch(self, keys: Iterable[ServiceKey]) -> None:
-        """Follow exactly these services."""
-        wanted = set(keys)
-        self._book.watch(wanted)
-        for key in self._followed.keys() - wanted:
-            self._leave(self._followed.pop(key))
-        for key in sorted(wanted - self._followed.keys()):
-            fault = fault_of(key, self._settings)
-            if fault:
-                self._book.failed(WrongRegistryAnswer(fault), [key])
+    def refresh(self) -> None:
+        """Follows the services of the cache from now on."""
+        for key in self._services.keys() - self._cache.keys:
+            self._stop(self._services.pop(key))
+        for key in sorted(self._cache.keys - self._services.keys()):
+            reason = invalid_key_reason(key, self._settings)
+            if reason:
+                self._cache.failed(WrongRegistryAnswer(reason), [key])
             else:
-                self._take_up(key)
+                self._start(key)
 
-    def roster(self, key: ServiceKey) -> Roster | None:
-        """The latest roster of a service; None where nothing was heard yet."""
-        return self._book.roster(key)
-
-    def remarks(self, key: ServiceKey) -> tuple[str, ...]:
-        """Sentences about registrations and rules of this service that could not be understood, and do not count."""
-        followed = self._followed.get(key)
-        return followed.remarks if followed is not None else ()
+    def warnings(self, key: ServiceKey) -> tuple[str, ...]:
+        """One sentence for each registration or rule of this service that is ignored because it is not understood."""
+        service = self._services.get(key)
+        return service.warnings if service is not None else ()
 
     async def run(self) -> None:
-        """Keep a session until cancelled."""
+        """Keeps a session until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             tasks.create_task(self._keep_session())
-            tasks.create_task(self._pulse())
+            tasks.create_task(self._keep_pinging())
             if self._rules is not None:
                 tasks.create_task(self._follow_rules(self._rules))
-            for followed in self._followed.values():
-                followed.task = tasks.create_task(self._follow(followed))
+            for service in self._services.values():
+                service.task = tasks.create_task(self._follow(service))
             try:
                 await asyncio.Event().wait()
             finally:
@@ -107,16 +101,16 @@ class ZooKeeperSource:
     # The session
 
     async def _keep_session(self) -> None:
-        """One session after the other: kazoo mends what it can, and begins anew only after a refusal."""
+        """Opens one session after another: kazoo reconnects by itself, and gives up only after a refusal."""
         backoff = Backoff()
         while True:
-            session = Session(self._settings, self._connected, self._lost, self._changed)
+            session = ZooKeeperSession(self._settings, self._on_connected, self._on_lost, self._on_change)
             try:
                 self._session = session
                 await session.open()
-                self._book.failed(await session.end())
+                self._cache.failed(await session.wait_closed())
             except SourceError as error:
-                self._book.failed(error)
+                self._cache.failed(error)
             finally:
                 self._session = None
                 await session.close()
@@ -124,112 +118,112 @@ class ZooKeeperSource:
                 backoff.reset()
             await asyncio.sleep(backoff.next())
 
-    def _connected(self) -> None:
+    def _on_connected(self) -> None:
         if self._was_connected:
-            self._book.reconnected()
+            self._cache.reconnected()
         self._was_connected = True
-        for followed in self._followed.values():
-            followed.reader.forget()
-            followed.dirty.set()
+        for service in self._services.values():
+            service.reader.invalidate_all()
+            service.dirty.set()
         if self._rules is not None:
-            self._rules.reader.forget()
+            self._rules.reader.invalidate_all()
             self._rules.dirty.set()
 
-    def _lost(self) -> None:
-        """Nothing is known to hold any more, and an empty list has to be vouched for anew."""
-        for followed in self._followed.values():
-            followed.current = followed.vouched = False
+    def _on_lost(self) -> None:
+        """Marks every service as possibly outdated, and drops the evidence that others have instances."""
+        for service in self._services.values():
+            service.current = service.others_alive = False
         if self._rules is not None:
             self._rules.current = False
 
-    def _changed(self, path: str) -> None:
+    def _on_change(self, path: str) -> None:
         parent = path.rpartition("/")[0]
-        concerned = self._by_path.get(path, set())
-        if parent != self._root:  # below the root are the services themselves
-            concerned = concerned | self._by_path.get(parent, set())
-        for followed in concerned:
-            followed.reader.touch(path)
-            followed.current = False
-            followed.dirty.set()
+        affected = self._by_path.get(path, set())
+        if parent != self._root:  # children of the root are the services themselves
+            affected = affected | self._by_path.get(parent, set())
+        for service in affected:
+            service.reader.invalidate(path)
+            service.current = False
+            service.dirty.set()
         if self._rules is not None and self._rules.reader.path in {path, parent}:
-            self._rules.reader.touch(path)
+            self._rules.reader.invalidate(path)
             self._rules.current = False
             self._rules.dirty.set()
 
-    async def _pulse(self) -> None:
-        """Confirm what is known as often as the server shows that it lives, and say so where it does not."""
+    async def _keep_pinging(self) -> None:
+        """Confirms all rosters with each ping that is answered, and records an error with each that is not."""
         while True:
-            await asyncio.sleep(PULSE_SECONDS)
+            await asyncio.sleep(PING_SECONDS)
             session = self._session
             if session is None:
                 continue
-            session.review()
+            session.unblock()
             try:
-                await self._beat(session)
-                await self._vouch(session)
+                await self._ping(session)
+                await self._check_others(session)
             except SourceError as error:
-                self._hesitated = True
-                self._book.failed(error)
+                self._was_slow = True
+                self._cache.failed(error)
 
-    async def _beat(self, session: Session) -> None:
-        slow = await session.pulse() > SLOW_SECONDS
-        if slow or self._hesitated:
-            # The sessions of those who registered may have ended meanwhile, though this one did not.
-            self._book.reconnected()
-        self._hesitated = False
+    async def _ping(self, session: ZooKeeperSession) -> None:
+        slow = await session.ping() > SLOW_SECONDS
+        if slow or self._was_slow:
+            # The sessions of registered instances may have expired meanwhile, although this one did not.
+            self._cache.reconnected()
+        self._was_slow = False
         if self._rules is None or self._rules.current:
-            self._book.confirm([one.key for one in self._followed.values() if one.current])
+            self._cache.confirm([one.key for one in self._services.values() if one.current])
 
     # Services
 
-    def _take_up(self, key: ServiceKey) -> None:
+    def _start(self, key: ServiceKey) -> None:
         by_interface = self._settings.layout == "DubboInterface"
         settings = self._settings
-        reader: Reader = ProviderReader(settings, key) if by_interface else InstanceReader(settings, key)
-        followed = self._followed[key] = _Followed(key, reader)
-        followed.dirty.set()
+        reader: ServiceReader = DubboInterfaceReader(settings, key) if by_interface else CuratorReader(settings, key)
+        service = self._services[key] = _FollowedService(key, reader)
+        service.dirty.set()
         for path in reader.paths:
-            self._by_path.setdefault(path, set()).add(followed)
+            self._by_path.setdefault(path, set()).add(service)
         if self._tasks is not None:
-            followed.task = self._tasks.create_task(self._follow(followed))
+            service.task = self._tasks.create_task(self._follow(service))
 
-    def _leave(self, followed: _Followed) -> None:
-        for path in followed.reader.paths:
-            self._by_path[path].discard(followed)
+    def _stop(self, service: _FollowedService) -> None:
+        for path in service.reader.paths:
+            self._by_path[path].discard(service)
             if not self._by_path[path]:
                 del self._by_path[path]
-        if followed.task is not None:
-            followed.task.cancel()
+        if service.task is not None:
+            service.task.cancel()
 
-    async def _follow(self, followed: _Followed) -> None:
-        """Read a service again each time something of it changed."""
+    async def _follow(self, service: _FollowedService) -> None:
+        """Reads a service again after each change."""
         backoff = Backoff()
         while True:
-            await followed.dirty.wait()
-            followed.dirty.clear()
+            await service.dirty.wait()
+            service.dirty.clear()
             try:
-                await self._read(followed)
+                await self._read(service)
                 backoff.reset()
             except SourceError as error:
-                await self._retry_later(followed.dirty, error, backoff.next(), [followed.key])
+                await self._retry_later(service.dirty, error, backoff.next(), [service.key])
 
-    async def _read(self, followed: _Followed) -> None:
+    async def _read(self, service: _FollowedService) -> None:
         session = self._session
         if session is None or not session.connected:
-            return  # a connection makes everything dirty
-        await followed.reader.read(session)
-        followed.was_read = True
-        followed.current = session.connected and not followed.dirty.is_set()
-        self._tell(followed)
+            return  # a new connection marks every service as dirty
+        await service.reader.read(session)
+        service.was_read = True
+        service.current = session.connected and not service.dirty.is_set()
+        self._report(service)
 
     async def _retry_later(
         self, dirty: asyncio.Event, error: SourceError, pause: float, keys: Iterable[ServiceKey]
     ) -> None:
-        """Say what failed, and try again after a while, or as soon as something changes."""
+        """Records the error, and marks for another attempt after a pause, or at the next change."""
         session = self._session
         if session is None or not session.connected:
-            return  # the pulse says so, once for all
-        self._book.failed(error, keys)
+            return  # the ping records that error for all services
+        self._cache.failed(error, keys)
         with suppress(TimeoutError):
             async with asyncio.timeout(pause):
                 await dirty.wait()
@@ -238,28 +232,28 @@ class ZooKeeperSource:
                 await session.renew_password()
         dirty.set()
 
-    def _tell(self, followed: _Followed) -> None:
-        """Hand the book what is known of a service, once the rules are known too."""
-        found = followed.reader.found
-        if not followed.was_read or (self._rules is not None and self._rules.by_subject is None):
+    def _report(self, service: _FollowedService) -> None:
+        """Writes a service to the roster cache, once the rules are known too."""
+        registered = service.reader.instances
+        if not service.was_read or (self._rules is not None and self._rules.by_rule_key is None):
             return
-        dynamic = self._rules.about(followed) if self._rules is not None else ()
-        rules = [rule for one in (followed.reader.overrides, *dynamic) for rule in one.rules]
-        self._remark(followed, [remark for one in dynamic for remark in one.remarks])
-        instances = [one.instance for one in applied(found, rules)]
-        self._book.heard(followed.key, instances, alive=followed.vouched and not instances)
+        dynamic = self._rules.matching(service) if self._rules is not None else ()
+        rules = [rule for one in (service.reader.overrides, *dynamic) for rule in one.rules]
+        self._log_warnings(service, [warning for one in dynamic for warning in one.warnings])
+        instances = [one.instance for one in apply_rules(registered, rules)]
+        self._cache.update(service.key, instances, alive=service.others_alive and not instances)
 
-    def _remark(self, followed: _Followed, of_rules: Iterable[str]) -> None:
-        known = set(followed.remarks)
-        followed.remarks = (*followed.reader.remarks(), *of_rules)
-        for remark in followed.remarks:
-            if remark not in known:
-                _log.warning(remark, registry=self._settings.name, service=str(followed.key))
+    def _log_warnings(self, service: _FollowedService, of_rules: Iterable[str]) -> None:
+        known = set(service.warnings)
+        service.warnings = (*service.reader.warnings(), *of_rules)
+        for warning in service.warnings:
+            if warning not in known:
+                _log.warning(warning, registry=self._settings.name, service=str(service.key))
 
-    # Rules that Dubbo keeps beside
+    # Rules of Dubbo's dynamic configuration
 
-    async def _follow_rules(self, rules: "_RuleBook") -> None:
-        """Read the rules again each time one changed, and hold all services against them."""
+    async def _follow_rules(self, rules: "_DubboRules") -> None:
+        """Reads the rules again after each change, and applies them to all services."""
         backoff = Backoff()
         while True:
             await rules.dirty.wait()
@@ -268,57 +262,57 @@ class ZooKeeperSource:
             if session is None or not session.connected:
                 continue
             try:
-                rules.by_subject = await rules.reader.read(session)
+                rules.by_rule_key = await rules.reader.read(session)
             except SourceError as error:
-                await self._retry_later(rules.dirty, error, backoff.next(), list(self._followed))
+                await self._retry_later(rules.dirty, error, backoff.next(), list(self._services))
                 continue
             backoff.reset()
             rules.current = session.connected and not rules.dirty.is_set()
-            for followed in self._followed.values():
-                if followed.current:
-                    self._tell(followed)
+            for service in self._services.values():
+                if service.current:
+                    self._report(service)
 
-    # Signs of life for lists that are empty
+    # Evidence for empty services
 
-    async def _vouch(self, session: Session) -> None:
-        """Let empty lists say whether other services have instances, in a session old enough for all to have come."""
-        empty = [one for one in self._followed.values() if one.current and not one.reader.found]
-        if not empty or session.since is None:
+    async def _check_others(self, session: ZooKeeperSession) -> None:
+        """Updates `others_alive` of empty services, once the session is old enough for all instances to be back."""
+        empty = [one for one in self._services.values() if one.current and not one.reader.instances]
+        if not empty or session.started_at is None:
             return
-        age = asyncio.get_running_loop().time() - session.since
+        age = asyncio.get_running_loop().time() - session.started_at
         alive = age > 2 * self._settings.session_seconds and await self._others_have_instances(session)
-        for followed in empty:
-            if followed.vouched != alive and followed.current:
-                followed.vouched = alive
-                self._tell(followed)
+        for service in empty:
+            if service.others_alive != alive and service.current:
+                service.others_alive = alive
+                self._report(service)
 
-    async def _others_have_instances(self, session: Session) -> bool:
-        if self._witness and await session.has_children(self._witness):
+    async def _others_have_instances(self, session: ZooKeeperSession) -> bool:
+        if self._populated_path and await session.has_children(self._populated_path):
             return True
         below = "/providers" if self._settings.layout == "DubboInterface" else ""
-        mine = {one.key.service.partition(":")[0] for one in self._followed.values() if not one.reader.found}
+        mine = {one.key.service.partition(":")[0] for one in self._services.values() if not one.reader.instances}
         others = [
             name for name in sorted(await session.children(self._root or "/", watch=False) or ()) if name not in mine
         ]
-        for name in others[:WITNESSES]:
+        for name in others[:MOST_PROBES]:
             if await session.has_children(f"{self._root}/{name}{below}"):
-                self._witness = f"{self._root}/{name}{below}"
+                self._populated_path = f"{self._root}/{name}{below}"
                 return True
-        self._witness = ""
+        self._populated_path = ""
         return False
 
 
-class _RuleBook:
-    """The rules of Dubbo's dynamic configuration; `by_subject` is None until they were read once."""
+class _DubboRules:
+    """The override rules of Dubbo's dynamic configuration; `by_rule_key` is None until the first read."""
 
     def __init__(self, settings: ZooKeeperRegistry) -> None:
-        self.reader = RuleReader(settings)
+        self.reader = OverrideRuleReader(settings)
         self.dirty = asyncio.Event()
         self.current = False
-        self.by_subject: Mapping[str, tuple[Rules, ...]] | None = None
+        self.by_rule_key: Mapping[str, tuple[OverrideRules, ...]] | None = None
 
-    def about(self, followed: _Followed) -> tuple[Rules, ...]:
-        """Those named after the service's applications, then those after its interface: the later win."""
-        found = followed.reader.found
-        subjects = [*sorted({one.application for one in found}), *sorted({one.interface for one in found} - {""})]
-        return tuple(rules for name in subjects for rules in (self.by_subject or {}).get(name, ()))
+    def matching(self, service: _FollowedService) -> tuple[OverrideRules, ...]:
+        """The rules for the service's applications, then those for its interface; later ones win."""
+        instances = service.reader.instances
+        keys = [*sorted({one.application for one in instances}), *sorted({one.interface for one in instances} - {""})]
+        return tuple(rules for key in keys for rules in (self.by_rule_key or {}).get(key, ()))

@@ -11,8 +11,9 @@ import hashlib
 import hmac
 import json
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Self
 
 import grpc  # type: ignore[import-untyped]
@@ -20,11 +21,15 @@ import grpc.aio  # type: ignore[import-untyped]
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from adapter.registries.nacos.wire import Payload, decode, encode
+from adapter.registries.nacos.source import NacosSource
+from adapter.registries.nacos.wire import Payload, decode_payload, encode_payload
+from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import NacosRegistry
 from harness.processes import free_ports
+from tests.registries.kit import FollowedService, running
 
 SECRET_KEY = "sk"
+SHOP = ServiceKey("nacos", "shop")
 _UNREGISTERED = 301
 
 
@@ -156,8 +161,8 @@ class FakeNacos:
         told: dict[str, Any] = {"requestId": grouped, "serviceInfo": {**self._info(namespace, grouped), "name": name}}
         if self.namespace_in_push:
             told |= {"namespace": namespace, "serviceName": name, "groupName": group}
-        for queue, places in self._subscribers.values():
-            if (namespace, grouped) in places:
+        for queue, services in self._subscribers.values():
+            if (namespace, grouped) in services:
                 queue.put_nowait(_message("NotifySubscriberRequest", told))
 
     async def until(self, holds: Any) -> None:
@@ -169,7 +174,7 @@ class FakeNacos:
 
     @property
     def subscriptions(self) -> set[tuple[str, str]]:
-        return set().union(*(places for _, places in self._subscribers.values()))
+        return set().union(*(services for _, services in self._subscribers.values()))
 
     @property
     def connections(self) -> int:
@@ -237,23 +242,23 @@ class FakeNacos:
     def _list(self, path: str, query: Mapping[str, str]) -> web.Response:
         name = query["serviceName"]
         grouped = name if "@@" in name else f"{query['groupName']}@@{name}"
-        place = (query["namespaceId"], grouped)
+        service = (query["namespaceId"], grouped)
         if path == "/v1/ns/instance/list":
-            return web.json_response({**self._info(*place), "name": grouped})
+            return web.json_response({**self._info(*service), "name": grouped})
         if path == "/v3/client/ns/instance/list":
-            return web.json_response({"code": 0, "message": "success", "data": self._info(*place)["hosts"]})
+            return web.json_response({"code": 0, "message": "success", "data": self._info(*service)["hosts"]})
         if path == "/v3/admin/ns/instance/list":
-            return self._administrators_list(place)
-        found = self.services.get(place, [])
+            return self._administrators_list(service)
+        found = self.services.get(service, [])
         page = {"instances": found[: int(query["pageSize"])], "count": len(found)} if found else {"count": 0}
         return web.json_response({"code": 0, "message": "success", "data": page})
 
-    def _administrators_list(self, place: tuple[str, str]) -> web.Response:
+    def _administrators_list(self, service: tuple[str, str]) -> web.Response:
         """Nacos 3.1 shows one cluster, `DEFAULT` where none is named, and a cluster without instances is none."""
         lacking = ""
-        if place not in self.services:
-            lacking = f"service {place[1]} is not found!"
-        found = [one for one in self.services.get(place, []) if one.get("clusterName") in {"DEFAULT", None}]
+        if service not in self.services:
+            lacking = f"service {service[1]} is not found!"
+        found = [one for one in self.services.get(service, []) if one.get("clusterName") in {"DEFAULT", None}]
         if not found and not lacking:
             lacking = "cluster DEFAULT is not found!"
         if lacking:
@@ -298,7 +303,7 @@ class FakeNacos:
     # --- gRPC ---
 
     async def _request(self, message: bytes, context: Any) -> bytes:
-        kind, body = decode(message)
+        kind, body = decode_payload(message)
         self.calls.append(kind)
         self._news.set()
         if kind == "ServerCheckRequest":
@@ -319,10 +324,10 @@ class FakeNacos:
         if refusal or request["serviceName"] in self.push_disabled_for:
             return _failure(403, refusal or "not for you")
         grouped = f"{request['groupName']}@@{request['serviceName']}"
-        _, places = self._subscribers[peer]
-        place = (request["namespace"], grouped)
-        places.add(place) if request["subscribe"] else places.discard(place)
-        info = {**self._info(*place), "name": request["serviceName"]}
+        _, services = self._subscribers[peer]
+        service = (request["namespace"], grouped)
+        services.add(service) if request["subscribe"] else services.discard(service)
+        info = {**self._info(*service), "name": request["serviceName"]}
         return _message("SubscribeServiceResponse", {"resultCode": 200, "serviceInfo": info})
 
     async def _stream(self, messages: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
@@ -337,7 +342,7 @@ class FakeNacos:
 
     async def _read(self, messages: AsyncIterator[bytes], peer: str, queue: asyncio.Queue[bytes | None]) -> None:
         async for message in messages:
-            kind, body = decode(message)
+            kind, body = decode_payload(message)
             self.calls.append(kind)
             if kind == "ConnectionSetupRequest":
                 if self.hold_registration is not None:
@@ -358,7 +363,7 @@ def _error(path: str, status: int, error: str, message: str) -> web.Response:
 
 
 def _message(kind: str, body: Mapping[str, Any]) -> bytes:
-    return encode(Payload(kind, json.dumps(body).encode()), {})
+    return encode_payload(Payload(kind, json.dumps(body).encode()), {})
 
 
 def _failure(code: int, message: str) -> bytes:
@@ -374,3 +379,58 @@ def _headers(message: bytes) -> dict[str, str]:
             size = message[at + len(name) + 2]
             found[name] = message[at + len(name) + 3 : at + len(name) + 3 + size].decode()
     return found
+
+
+class Followed(FollowedService[NacosSource]):
+    """The service `shop` of Nacos, and further ones. Its instances carry their pod's name in the metadata `pod`."""
+
+    def __init__(self, settings: NacosRegistry, *keys: ServiceKey) -> None:
+        super().__init__(SHOP, lambda book: NacosSource(settings, book))
+        if keys:
+            self.follow(keys)
+
+    def doubted(self) -> bool:
+        """Whether absence is doubted, because a connection or a server is new."""
+        return self.roster.reconnected_at is not None
+
+    def pod_names(self) -> list[str]:
+        """The names of the pods in the last valid answer."""
+        return [one.metadata["pod"] for one in self.roster.instances] if self.listed >= 0 else ["no valid answer"]
+
+    async def until_pods(self, *names: str) -> None:
+        """Waits until exactly these pods are listed, without an error."""
+        await self.until(lambda: self.pod_names() == list(names) and not self.error)
+
+
+def following(settings: NacosRegistry, *keys: ServiceKey) -> contextlib.AbstractAsyncContextManager[Followed]:
+    """Follows services (default: `shop`) while the block runs."""
+    return running(Followed(settings, *keys))
+
+
+def polling(nacos: FakeNacos, **more: Any) -> NacosRegistry:
+    return nacos.settings(push=False, **more)
+
+
+class Password:
+    """A file with a password."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = str(file)
+        self.write("right\n")
+
+    def write(self, text: str) -> None:
+        Path(self.file).write_text(text)
+
+
+async def subscribed(nacos: FakeNacos, world: Followed, *services: str) -> None:
+    """Wait until these services (default: shop) are subscribed to, and pushes are what is believed."""
+    places = {("public", f"DEFAULT_GROUP@@{service}") for service in services or ("shop",)}
+    await nacos.until(lambda: nacos.subscriptions == places)
+    await eventually(lambda: len(world.source.pushed) == len(places))
+
+
+async def eventually(holds: Callable[[], bool]) -> None:
+    """Return once it holds, of which nothing tells."""
+    async with asyncio.timeout(20):
+        while not holds():  # noqa: ASYNC110  there is no event to wait for
+            await asyncio.sleep(0.01)

@@ -1,0 +1,206 @@
+"""What the tests of every registry share: a followed service, its pods, and their states as `load.assess` finds them.
+
+    service = FollowedService(key, lambda book: NacosSource(settings, book))
+    async with running(service):
+        await service.until_listed(4)
+        service.pods.states()                   # {"web-0": PodState.SERVING, …}
+        with service.pods.nothing_changes():    # events in this block must not look like a pull-out
+            ...
+
+Time is the real time plus the test's jumps: no test waits for 45 s of absence or 5 min of silence.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Generic, TypeVar
+
+from adapter.load.memory import Memory
+from adapter.load.pods import Pod, PodState
+from adapter.load.roster import Roster
+from adapter.load.spec import Bounds, Registry
+from adapter.registries.roster import RosterSource, ServiceKey
+from adapter.registries.roster_cache import RosterCache
+from adapter.telemetry.metrics import Metrics
+from tests.load.world import assess_and_decide, cpu, pod, policy, usage
+
+S = TypeVar("S", bound=RosterSource)
+
+LOAD, HIGH, LOW = "600m", "1200m", "400m"
+"""The load of every pod, between the watermarks: only the pods' states can change the desired count."""
+
+
+class Clock:
+    """Epoch seconds, with jumps. `read` is set at each call, which every answer and every confirmation makes."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+        self.read = asyncio.Event()
+
+    def __call__(self) -> float:
+        self.read.set()
+        return time.time() + self.ahead
+
+    def jump(self, seconds: float) -> None:
+        self.ahead += seconds
+
+
+class Changes:
+    """An `on_change` that can be awaited; `received` are its calls with the time of each (`time.monotonic`)."""
+
+    def __init__(self) -> None:
+        self.received: list[tuple[ServiceKey, float]] = []
+        self._event = asyncio.Event()
+
+    def __call__(self, key: ServiceKey) -> None:
+        self.received.append((key, time.monotonic()))
+        self._event.set()
+
+    async def until(self, condition: Callable[[], object], seconds: float = 30.0) -> None:
+        """Waits until the condition holds, and checks it after each change."""
+        async with asyncio.timeout(seconds):
+            while not condition():
+                self._event.clear()
+                await self._event.wait()
+
+
+def book(registry: str, clock: Clock | None = None, changes: Changes | None = None) -> RosterCache:
+    """A roster cache with metrics of its own."""
+    return RosterCache(registry, changes or Changes(), clock or Clock(), Metrics())
+
+
+class Pods:
+    """Ready pods `web-0` … at `10.0.0.10` …, port 8080, running for an hour; `registry` are fields of the policy's
+    registry.
+    """
+
+    def __init__(self, book: RosterCache, key: ServiceKey, clock: Clock, *, pods: int = 4, **registry: object) -> None:
+        self.book, self.key, self.clock = book, key, clock
+        self.pods: list[Pod] = [pod(f"web-{n}", ip=f"10.0.0.{10 + n}", now=clock()) for n in range(pods)]
+        named = Registry(name=key.registry, service=key.service, namespace=key.namespace, group=key.group)
+        self.policy = policy(cpu(HIGH, LOW), registry=replace(named, **registry))  # type: ignore[arg-type]
+        self.memory = Memory()
+        self.desired: int | None = None
+
+    def states(self) -> Mapping[str, PodState]:
+        """The states of the pods by name, by the current roster; sets `desired` to the desired count."""
+        now = self.clock()
+        bounds = Bounds(minimum=1, maximum=100)
+        samples = usage({one.name: LOAD for one in self.pods}, at=now - 5)
+        roster = self.book.roster(self.key)
+        assessment, decision = assess_and_decide(
+            self.policy, self.pods, samples, listed=roster, memory=self.memory, bounds=bounds, now=now
+        )
+        self.memory = assessment.memory
+        self.desired = decision.desired
+        return {one.pod.name: one.state for one in assessment.pods}
+
+    def out(self) -> list[str]:
+        """The names of the pods that are pulled out."""
+        return sorted(name for name, state in self.states().items() if state is PodState.PULLED_OUT)
+
+    @contextlib.contextmanager
+    def nothing_changes(self) -> Iterator[None]:
+        """Asserts that the block, and ten minutes of assessments after it, pull no pod out and change no count."""
+        before = self.out(), self.desired
+        yield
+        for _ in range(60):
+            assert (self.out(), self.desired) == before
+            self.clock.jump(10)
+
+
+class FollowedService(Generic[S]):
+    """One service that a source follows, and four pods (`web-0` … at 10.0.0.10 …) that register under it."""
+
+    def __init__(self, key: ServiceKey, make: Callable[[RosterCache], S]) -> None:
+        self.key = key
+        self.clock, self.changes, self.metrics = Clock(), Changes(), Metrics()
+        self.book = RosterCache(key.registry, self._on_change, self.clock, self.metrics)
+        self.source = make(self.book)
+        self.pods = Pods(self.book, key, self.clock)
+        self.follow([key])
+
+    def follow(self, keys: Iterable[ServiceKey]) -> None:
+        """Follows exactly these services from now on."""
+        self.book.follow(dict.fromkeys(keys, ""))
+        self.source.refresh()
+
+    def _on_change(self, key: ServiceKey) -> None:
+        self.changes(key)
+        self.clock.read.set()
+
+    @property
+    def roster(self) -> Roster:
+        """The service's roster; there must be one."""
+        roster = self.book.roster(self.key)
+        assert roster is not None
+        return roster
+
+    @property
+    def error(self) -> str:
+        """The error of the latest request about the service; empty if it succeeded."""
+        return self.error_of(self.key)
+
+    def error_of(self, key: ServiceKey) -> str:
+        """The same of another service of this source."""
+        trouble = self.book.trouble(key)
+        return trouble.sentence if trouble is not None else ""
+
+    @property
+    def listed(self) -> int:
+        """The number of instances in the last valid answer; -1 without one."""
+        roster = self.book.roster(self.key)
+        return len(roster.instances) if roster is not None and roster.valid else -1
+
+    async def until(self, condition: Callable[[], object], seconds: float = 40) -> None:
+        """Waits until the condition holds, and checks it after each answer, confirmation and change."""
+        try:
+            async with asyncio.timeout(seconds):
+                while not condition():
+                    self.clock.read.clear()
+                    await self.clock.read.wait()
+        except TimeoutError:
+            raise AssertionError(f"not within {seconds:g} s; last: {self.book.roster(self.key)}") from None
+
+    async def until_listed(self, count: int) -> None:
+        """Waits for a valid answer with this number of instances, and no error since."""
+        await self.until(lambda: self.listed == count and not self.error)
+
+    async def until_out(self, *names: str) -> None:
+        """Waits until exactly these pods are pulled out."""
+        await self.until(lambda: self.book.roster(self.key) is not None and self.pods.out() == list(names))
+
+    async def until_error(self, part: str) -> None:
+        """Waits until the error contains this text."""
+        await self.until(lambda: part in self.error)
+
+    async def until_confirmed(self) -> None:
+        """Waits for one more valid answer or confirmation."""
+        last = self.roster.at
+        await self.until(lambda: self.roster.at > last)
+
+    def aged(self, seconds: int) -> set[str]:
+        """Lets this time pass, with a confirmation every 10 s; returns the pods that were pulled out meanwhile."""
+        out: set[str] = set()
+        for _ in range(seconds // 10):
+            self.clock.jump(10)
+            self.book.confirm()
+            out.update(self.pods.out())
+        return out
+
+
+F = TypeVar("F", bound=FollowedService[Any])
+
+
+@contextlib.asynccontextmanager
+async def running(followed: F) -> AsyncIterator[F]:
+    """Runs the source while the block does; fails if it ends by itself."""
+    task = asyncio.create_task(followed.source.run())
+    try:
+        yield followed
+        assert not task.done(), task.exception()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
