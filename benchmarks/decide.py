@@ -1,31 +1,30 @@
-"""What do `assess` and `decide` cost, by the number of pods and by what is known of them?
+"""The cost of `assess` and `decide`, by the number of pods and by the state of their registry.
 
     python -m benchmarks.decide [--sizes 20,1000,10000] [--seconds 2] [-o FILE]
 
-Processor time of this process, the least of several runs, without an event loop or a network. Each assessment has new
-samples of every pod (CPU as such, and memory of its limit) and the memory of the one before; pods, policy and the
-registry's answer stay the same objects, as between two changes in the cluster. *serving*: no registry is named.
-*registered*: one is, and lists every pod. *doubtful*: one is, and has never answered.
+Processor time of this process, the minimum of several runs, without an event loop or a network. Each assessment has new
+samples of every pod (plain CPU, and memory as a share of its limit) and the memory of the previous one; pods, policy
+and roster stay the same objects, as between two changes in the cluster. *serving*: the policy names no registry.
+*registered*: its registry lists every pod. *doubtful*: its registry has never answered.
 
-With `--against FILE` the figures are shown beside those of another run, made by `-o`.
+`--against FILE` compares with the figures of another run, written by `-o`.
 """
 
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import count
 from pathlib import Path
 
-from adapter.load.memory import Memory
+from adapter.load.assessment import Assessment, AssessmentInputs
 from adapter.load.pipeline import assess, decide
-from adapter.load.pods import Condition, Container, Owner, Pod
+from adapter.load.pods import Container, Owner, Pod, PodCondition
 from adapter.load.quantity import NANO
 from adapter.load.roster import Instance, Roster
 from adapter.load.samples import PodUsage, ResourceSamples, Samples
-from adapter.load.spec import Bounds, Capacity, Metric, Policy, Registry, Resource, Scale, Target
+from adapter.load.spec import Bounds, Capacity, Metric, Policy, Registry, ResourceMetric, Scale, Target
 
 BEGAN = 1_700_000_000.0
 TARGET = Target(api_version="apps/v1", kind="Deployment", name="web", uid="target")
@@ -36,29 +35,36 @@ _MEBI = 2**20 * NANO
 
 @dataclass(slots=True)
 class Scene:
-    """A target of so many pods; `step` assesses it once more with new samples."""
+    """A target that is assessed repeatedly."""
 
-    policy: Policy
-    pods: tuple[Pod, ...]
-    roster: Roster | None
-    scale: Scale
-    bounds: Bounds
-    memory: Memory
-    moments: Iterator[int]
+    inputs: AssessmentInputs
 
-    def samples(self, turn: int) -> Samples:
-        """New samples of every pod, as a decoder leaves them."""
-        at = BEGAN + turn * _INTERVAL
+    def advance(self) -> None:
+        """Advance by an interval, to new samples of every pod."""
+        now = self.inputs.now + _INTERVAL
+        self.inputs = replace(self.inputs, samples=self._samples(now), now=now)
+
+    def assess(self) -> tuple[Assessment, float]:
+        """The assessment, which leaves its memory to the next, and its processor time (seconds)."""
+        began = time.process_time()
+        assessment = assess(self.inputs)
+        spent = time.process_time() - began
+        self.inputs = replace(self.inputs, memory=assessment.memory)
+        return assessment, spent
+
+    def _samples(self, at: float) -> Samples:
+        """Samples of every pod, as the decoder makes them."""
+        turn = int((at - BEGAN) / _INTERVAL)
         usage = {
             pod.name: PodUsage(at - 5, 15.0, {"app": {"cpu": (300 + (index * 7 + turn) % 90) * NANO // 1000,
                                                       "memory": (400 + (index * 3 + turn) % 60) * _MEBI}})
-            for index, pod in enumerate(self.pods)
+            for index, pod in enumerate(self.inputs.pods)
         }  # fmt: skip
         return Samples(resources=ResourceSamples(pods=usage, fetched_at=at - 1))
 
 
 def scene(case: str, size: int) -> Scene:
-    """The pods of one Deployment, long Ready, in one of the CASES."""
+    """The pods of one Deployment, Ready for hours, in one of the CASES."""
     containers = (Container("app", {"cpu": NANO // 2}, {"memory": 512 * _MEBI}, running=True),)
     pods = tuple(
         Pod(
@@ -67,7 +73,7 @@ def scene(case: str, size: int) -> Scene:
             uid=f"uid-{index}",
             created_at=BEGAN - 90_000,
             started_at=BEGAN - 90_000,
-            ready=Condition(status=True, since=BEGAN - 80_000),
+            ready=PodCondition(status=True, since=BEGAN - 80_000),
             containers_ready=True,
             ips=(f"10.{index // 65536}.{index // 256 % 256}.{index % 256}",),
             owner=Owner("ReplicaSet", "web-abc", "rs"),
@@ -82,10 +88,10 @@ def scene(case: str, size: int) -> Scene:
         name="web",
         hpa="web",
         metrics=(
-            Metric(name="cpu", resource=Resource(name="cpu"), high=Fraction(NANO, 2), low=Fraction(NANO, 4)),
+            Metric(name="cpu", resource=ResourceMetric(name="cpu"), high=Fraction(NANO, 2), low=Fraction(NANO, 4)),
             Metric(
                 name="memory",
-                resource=Resource(name="memory", of=Capacity.LIMIT),
+                resource=ResourceMetric(name="memory", of=Capacity.LIMIT),
                 high=Fraction(NANO * 95, 100),
                 low=Fraction(NANO * 40, 100),
             ),
@@ -93,18 +99,20 @@ def scene(case: str, size: int) -> Scene:
         registry=None if case == "serving" else Registry(name="nacos", service="web"),
     )
     return Scene(
-        policy,
-        pods,
-        Roster(at=BEGAN, instances=instances) if case == "registered" else None,
-        Scale(replicas=size, status_replicas=size),
-        Bounds(minimum=1, maximum=2 * size),
-        Memory(),
-        count(1),
+        AssessmentInputs(
+            policy=policy,
+            pods=pods,
+            roster=Roster(at=BEGAN, instances=instances) if case == "registered" else None,
+            scale=Scale(replicas=size, status_replicas=size),
+            bounds=Bounds(minimum=1, maximum=2 * size),
+            target=TARGET,
+            now=BEGAN,
+        )
     )
 
 
-def _least(step: Callable[[], float], seconds: float) -> float:
-    """The least of the steps' own times (s), of at least five."""
+def _minimum(step: Callable[[], float], seconds: float) -> float:
+    """The minimum of the steps' times (seconds), of at least five."""
     until, times = time.process_time() + seconds, []
     while len(times) < 5 or time.process_time() < until:
         times.append(step())
@@ -113,35 +121,24 @@ def _least(step: Callable[[], float], seconds: float) -> float:
 
 def measure(case: str, size: int, seconds: float) -> dict[str, float]:
     """Milliseconds of processor time of one assessment, and of one decision on it."""
-    there = scene(case, size)
+    target = scene(case, size)
 
     def assessing() -> float:
-        turn = next(there.moments)
-        samples = there.samples(turn)
-        began = time.process_time()
-        answer = assess(
-            there.policy, there.pods, samples, there.roster, there.scale, there.bounds, there.memory,
-            BEGAN + turn * _INTERVAL, target=TARGET,
-        )  # fmt: skip
-        spent = time.process_time() - began
-        there.memory = answer.memory
-        return spent
+        target.advance()
+        return target.assess()[1]
 
-    assessed = _least(assessing, seconds)
-    turn = next(there.moments)
-    now = BEGAN + turn * _INTERVAL
-    answer = assess(
-        there.policy, there.pods, there.samples(turn), there.roster, there.scale, there.bounds, there.memory,
-        now, target=TARGET,
-    )  # fmt: skip
+    assessed = _minimum(assessing, seconds)
+    target.advance()
+    assessment, _ = target.assess()
+    inputs = target.inputs
 
     def deciding() -> float:
         began = time.process_time()
         for _ in range(10):
-            decide(answer, there.scale, there.bounds, now)
+            decide(assessment, inputs.scale, inputs.bounds, inputs.now)
         return (time.process_time() - began) / 10
 
-    return {"assess": 1000 * assessed, "decide": 1000 * _least(deciding, seconds / 4)}
+    return {"assess": 1000 * assessed, "decide": 1000 * _minimum(deciding, seconds / 4)}
 
 
 def main() -> None:
@@ -154,16 +151,16 @@ def main() -> None:
     options = parser.parse_args()
     before = json.loads(options.against.read_text()) if options.against else {}
     print(f"{'ms of processor time':24}{'assess':>10}{'decide':>10}" + ("   assess before, ratio" if before else ""))
-    found = {}
+    costs = {}
     for size in (int(each) for each in options.sizes.split(",")):
         for case in CASES:
             name = f"{size} {case}"
-            cost = found[name] = measure(case, size, options.seconds)
+            cost = costs[name] = measure(case, size, options.seconds)
             known = before.get(name)
             beside = f"{known['assess']:12.3f}{cost['assess'] / known['assess']:8.2f}" if known else ""
             print(f"{name:24}{cost['assess']:10.3f}{cost['decide']:10.4f}{beside}", flush=True)
     if options.output:
-        options.output.write_text(json.dumps(found, indent=2) + "\n")
+        options.output.write_text(json.dumps(costs, indent=2) + "\n")
 
 
 if __name__ == "__main__":

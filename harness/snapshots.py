@@ -7,7 +7,7 @@ from adapter.kube.label_index import OwnersByLabels, PodStore
 from adapter.load.assessment import Assessment, MetricAssessment, PodAssessment
 from adapter.load.pods import Container, Pod, PodState
 from adapter.load.quantity import NANO
-from adapter.load.spec import Bounds, Capacity, Metric, Policy, Query, Resource, Scale, Target
+from adapter.load.spec import Bounds, Capacity, Metric, Policy, Query, ResourceMetric, Scale, Target
 from adapter.snapshot import Key, PodsMetricTarget, PolicyView, Problem, Snapshot, TargetKey
 from adapter.usage.series import NamedQueryResult, Series, SeriesList
 
@@ -44,7 +44,9 @@ def measured(name: str = "cpu", usage: Fraction | int | None = 1500, **more: obj
 
 
 def metric(name: str = "cpu", *, of: Capacity | None = None) -> Metric:
-    return Metric(name=name, resource=Resource(name="memory" if of else "cpu", of=of), high=Fraction(1200 * NANO, 1000))
+    return Metric(
+        name=name, resource=ResourceMetric(name="memory" if of else "cpu", of=of), high=Fraction(1200 * NANO, 1000)
+    )
 
 
 def rps() -> Metric:

@@ -21,7 +21,7 @@ from adapter.apiserver.snapshot_index import SnapshotIndex
 from adapter.apiserver.status import StatusError, not_found
 from adapter.apiserver.wire import DescribedObject, MetricValue, Value
 from adapter.load.assessment import Assessment, MetricAssessment, PodAssessment
-from adapter.load.effective_usage import Meter
+from adapter.load.effective_usage import MetricReader
 from adapter.load.pods import Pod, PodState
 from adapter.load.quantity import NANO, nano_text
 from adapter.load.samples import Samples
@@ -123,7 +123,7 @@ def _measured_value(metric: Metric, pod: PodAssessment, now: float) -> Fraction 
     usage = pod.usage.get(metric.name) if pod.state in _MEASURED else None
     if usage is None or metric.of is None:
         return None if usage is None else Fraction(usage)
-    capacity = Meter(metric, Samples(), now).gauge(pod.pod).capacity
+    capacity = MetricReader(metric, Samples(), now).sample(pod.pod).capacity
     return Fraction(usage * NANO, capacity) if capacity else None
 
 

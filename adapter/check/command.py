@@ -22,7 +22,7 @@ from adapter.check.report import ReportSection, SubjectKind
 from adapter.kube.credentials import service_account_token_file
 from adapter.kube.errors import KubeError
 from adapter.kube.session import Session
-from adapter.load.membership import KUBERNETES, uses_registry
+from adapter.load.membership import KUBERNETES, service_registry
 from adapter.load.roster import Roster
 from adapter.load.spec import Policy
 from adapter.registries.probe import ProbeResult, probe
@@ -181,7 +181,7 @@ async def _server_access(cluster: Cluster, settings: Settings) -> health.ServerA
 
 
 def _registry_of(policy: Policy) -> str:
-    registry = uses_registry(policy)
+    registry = service_registry(policy)
     return registry.name if registry is not None else KUBERNETES
 
 
@@ -246,7 +246,7 @@ def _may_name_its_service(section: ReportSection, settings: Settings, policy: Po
 
 
 def _add_pods(section: ReportSection, policy: Policy, scaled: TargetPods, roster: Roster | None) -> None:
-    registry = uses_registry(policy)
+    registry = service_registry(policy)
     pods = f"{len(scaled.pods)} pods of {scaled.target.kind} {scaled.target.name}"
     if registry is None:
         section.ok(f"it names no service registry: Kubernetes itself says which of the {pods} serve")

@@ -5,13 +5,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from adapter.check.cluster import ListedPolicy
 from adapter.check.report import ReportSection, SubjectKind
-from adapter.load.matching import Claim, claims
-from adapter.load.membership import out_word_of
+from adapter.load.matching import RegistrationMatch, address, match_registrations, why_unmatched
+from adapter.load.membership import out_reason_of
 from adapter.load.pods import Pod
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Registry as PolicyRegistry
 from adapter.load.spec import Target
-from adapter.load.unmatched import address, why_unmatched
 from adapter.policy.conformance import READ_ONLY, READ_ONLY_PREFIXES, Wiring, flaws
 from adapter.policy.hpa import DESIRED_REPLICAS, POLICY_LABEL, CrossVersionReference, Hpa, HpaMetric, MetricSourceType
 from adapter.policy.watermark_policy import API_VERSION, KIND
@@ -123,7 +122,7 @@ def add_pod_matches(
     section: ReportSection, registry: PolicyRegistry, target: Target, pods: Sequence[Pod], roster: Roster
 ) -> None:
     """The pods of a target with an instance that counts, and those without, and why."""
-    registrations = list(claims(pods, roster, registry))
+    registrations = list(match_registrations(pods, roster, registry))
     by_pod: dict[str, list[Instance]] = {}
     for instance, pod, miss in registrations:
         if pod is not None and miss is None:
@@ -133,21 +132,21 @@ def add_pod_matches(
     add = section.ok if matched or not living or not roster.absence_counts else section.wrong
     add(f"{len(matched)} of {len(living)} pods of {target.kind} {target.name} match an instance")
     for pod in matched:
-        word = out_word_of(by_pod[pod.uid], registry, protected=roster.protected)
+        word = out_reason_of(by_pod[pod.uid], registry, protected=roster.protected)
         if word:
             section.note(f"pod {pod.name} is out: {word}")
     for pod in living:
         if pod.uid not in by_pod:
             add = section.wrong if pod.is_ready and roster.absence_counts else section.note
             add(f"pod {pod.name} matches no instance: {why_unmatched(pod, registrations, registry)}")
-    _add_leftovers(section, [claim for claim in registrations if claim.miss is not None])
+    _add_leftovers(section, [claim for claim in registrations if claim.mismatch is not None])
 
 
-def _add_leftovers(section: ReportSection, without_pod: Sequence[Claim]) -> None:
+def _add_leftovers(section: ReportSection, without_pod: Sequence[RegistrationMatch]) -> None:
     for claim in without_pod[:MAX_LISTED]:
-        section.note(f"instance {address(claim.instance)} counts for no pod: {claim.miss}")
+        section.note(f"instance {address(claim.instance)} counts for no pod: {claim.mismatch}")
     if len(without_pod) > MAX_LISTED:
-        reasons = Counter(str(claim.miss) for claim in without_pod[MAX_LISTED:])
+        reasons = Counter(str(claim.mismatch) for claim in without_pod[MAX_LISTED:])
         counts = "; ".join(f"{count} because {reason}" for reason, count in sorted(reasons.items()))
         section.note(f"{len(without_pod) - MAX_LISTED} more instances count for no pod: {counts}")
 

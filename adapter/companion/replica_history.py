@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from adapter.companion.context import Context
 from adapter.companion.state import Asked, ReplicaHistory, Scaling
-from adapter.load.explanation import why
-from adapter.load.fast_scale_up_hold import CLOCKS_SECONDS
+from adapter.load.explanation import decision_reason
+from adapter.load.pacing import CLOCK_SKEW_SECONDS
 
 HPA = "the HPA"
 COMPANION = "the companion"
@@ -57,15 +57,15 @@ def _asked(situation: Context) -> Asked | None:
     if decision is None or assessment is None or decision.desired in {None, decision.current}:
         return None
     assert decision.desired is not None
-    return Asked(decision.desired, why(assessment, decision))
+    return Asked(decision.desired, decision_reason(assessment, decision))
 
 
 def _author(course: ReplicaHistory, situation: Context, current: int, moved_at: float) -> str:
     raised = situation.past.raised
-    if raised.to == current and raised.at is not None and abs(raised.at - moved_at) < CLOCKS_SECONDS:
+    if raised.to == current and raised.at is not None and abs(raised.at - moved_at) < CLOCK_SKEW_SECONDS:
         return COMPANION
     last = _last_scale(situation)
-    if last is not None and last != course.credited and last >= moved_at - CLOCKS_SECONDS:
+    if last is not None and last != course.credited and last >= moved_at - CLOCK_SKEW_SECONDS:
         return HPA
     return ""
 

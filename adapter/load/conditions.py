@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 
 from adapter.load.assessment import MetricAssessment, Verdict
 from adapter.load.census import Census
+from adapter.load.explanation import incomplete_metrics, join_clauses, metric_errors
 from adapter.load.memory import Memory
 from adapter.load.memory_updates import replacement_ineffective
-from adapter.load.metric_assessment import Measured
+from adapter.load.metric_assessment import MeasuredMetric
 from adapter.load.pods import PodState
 from adapter.load.roster import Roster
-from adapter.load.sentences import metric_errors, together, without_samples
 from adapter.load.spec import Policy
 
 SILENCE_SECONDS = 30.0
@@ -36,17 +36,17 @@ def conditions(
     distrusted: str,
     memory: Memory,
     census: Census,
-    measured: Sequence[Measured],
+    measured: Sequence[MeasuredMetric],
 ) -> dict[str, str]:
     """What a user should know, by condition; a condition without trouble is absent."""
     found = {}
     metrics = [one.assessment for one in measured]
     if distrusted:
         found["RegistryTrusted"] = distrusted
-    stale = [metric_errors(policy, metrics), together(without_samples(metrics))]
+    stale = [metric_errors(policy, metrics), join_clauses(incomplete_metrics(metrics))]
     if any(stale):
         found["InputsFresh"] = "; ".join(filter(None, stale))
-    if replacement_ineffective(memory, census.readings):
+    if replacement_ineffective(memory, census.assessed):
         found["ReplacementIneffective"] = "pods created to replace pulled-out ones are pulled out themselves"
     undersized = _undersized(census.counts, metrics)
     if undersized:
@@ -58,7 +58,7 @@ def _undersized(counts: Mapping[PodState, int], metrics: Sequence[MetricAssessme
     able = counts.get(PodState.SERVING, 0) + counts.get(PodState.STARTING, 0)
     unready = counts.get(PodState.UNREADY, 0)
     needed = max(
-        (m.readings[-1].needed or 0 for m in metrics if m.readings and m.readings[-1].verdict is Verdict.ABOVE),
+        (m.scenarios[-1].needed or 0 for m in metrics if m.scenarios and m.scenarios[-1].verdict is Verdict.ABOVE),
         default=0,
     )
     if not unready or needed <= able:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from fractions import Fraction
 
 from adapter.load.membership import KUBERNETES
-from adapter.load.quantity import NANO, QuantityError, parse
+from adapter.load.quantity import NANO, QuantityError, parse_quantity
 from adapter.load.spec import (
     Average,
     Capacity,
@@ -24,7 +24,7 @@ from adapter.load.spec import (
     PulledOut,
     Query,
     Registry,
-    Resource,
+    ResourceMetric,
     Strategy,
 )
 from adapter.policy import pacing
@@ -198,7 +198,7 @@ def _watermark(fields: FieldReader, key: str, *, of: bool) -> Fraction | None:
     if not text:
         return None
     try:
-        value = parse(percent_as_quantity(text))
+        value = parse_quantity(percent_as_quantity(text))
     except QuantityError:
         fields.fault(key, text, "is not a quantity; write a number such as 1200m, 0.5 or 300Mi")
         return None
@@ -220,11 +220,11 @@ def _watermark_advice(text: str, value: Fraction, *, of: bool) -> str:
     return ""
 
 
-def _resource(fields: FieldReader) -> Resource:
+def _resource(fields: FieldReader) -> ResourceMetric:
     name = fields.choice("name", _UsageResource)
     if fields.get("name") is None:
         fields.fault("name", None, "Required value: cpu or memory")
-    resource = Resource(
+    resource = ResourceMetric(
         name=name.value if name else "",
         containers=fields.texts("containers", _MOST_CONTAINERS),
         of=fields.choice("of", Capacity),

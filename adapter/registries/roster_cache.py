@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import structlog
 
-from adapter.load.membership import out_word
+from adapter.load.membership import out_reason
 from adapter.load.memory_updates import RECOVERY_SECONDS
 from adapter.load.roster import Instance, Roster
 from adapter.registries.roster import Answer, AnswerHistory, OnChange, ServiceKey, reason_of, valid_roster
@@ -212,7 +212,7 @@ def count_states(instances: Iterable[Instance]) -> Mapping[str, float]:
 
 
 def _state(instance: Instance) -> str:
-    if out_word(instance):
+    if out_reason(instance):
         return "out"
     return "in" if instance.healthy else "unhealthy"
 

@@ -13,7 +13,7 @@ from adapter.load.spec import Bounds, Policy, Target
 from adapter.settings import CompanionSettings
 from adapter.settings.notifications import NotificationRoute, Notifications
 from adapter.snapshot import Key, PolicyView
-from tests.load.world import NOW, TARGET, cpu, policy, same, scale, see, usage
+from tests.load.world import NOW, TARGET, assess_and_decide, cpu, policy, same, scale, usage
 
 KEY = Key("shop", "web")
 RULE = policy(cpu("1200m", "400m"), uid="policy-uid", generation=1)
@@ -42,7 +42,7 @@ def situation(
     limits = bounds or Bounds(minimum=1, maximum=100)
     replicas = len(those) if current is None else current
     heard = samples or usage({pod.name: load for pod in those}, at=now - 10)
-    assessment, decision = see(
+    assessment, decision = assess_and_decide(
         rule, those, heard, current=replicas, bounds=limits, target=target, now=now, memory=memory, listed=listed
     )
     view = PolicyView(policy=rule, target=target, scale=scale(replicas), bounds=limits, assessment=assessment)

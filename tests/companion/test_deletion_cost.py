@@ -14,7 +14,7 @@ from adapter.load.pods import Owner, Pod
 from adapter.load.spec import Mode, Policy, PulledOut, Scale, Target
 from adapter.settings import CompanionFeatures, CompanionSettings
 from adapter.snapshot import Key, PolicyView
-from tests.load.world import NOW, REGISTRY, TARGET, cpu, out, pod, policy, see, usage
+from tests.load.world import NOW, REGISTRY, TARGET, assess_and_decide, cpu, out, pod, policy, usage
 
 KEY = Key("shop", "web")
 FIRST = replace(policy(cpu("1200m", "400m")), pulled_out=PulledOut(delete_first=True))
@@ -31,7 +31,7 @@ def left_marked(name: str) -> Pod:
 
 
 def situation(pods: Sequence[Pod], rule: Policy = FIRST, target: Target | None = TARGET) -> Context:
-    assessment, decision = see(
+    assessment, decision = assess_and_decide(
         rule, list(pods), usage(dict.fromkeys([one.name for one in pods], "800m")), target=target
     )
     at = Scale(replicas=len(pods), status_replicas=len(pods), selector="app=web")

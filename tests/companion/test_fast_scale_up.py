@@ -25,7 +25,7 @@ from adapter.policy.hpa import (
 )
 from adapter.settings import CompanionFeatures, CompanionSettings
 from adapter.snapshot import Key, PolicyView
-from tests.load.world import NOW, TARGET, cpu, pod, policy, scale, see, usage
+from tests.load.world import NOW, TARGET, assess_and_decide, cpu, pod, policy, scale, usage
 
 KEY = Key("shop", "web")
 PATH = "/apis/apps/v1/namespaces/shop/deployments/web/scale"
@@ -76,7 +76,7 @@ def situation(
     """Four pods that each carry twice what they should: eight are wanted."""
     followed = above or hpa()
     names = [f"web-{n}" for n in range(pods)]
-    assessment, decision = see(
+    assessment, decision = assess_and_decide(
         rule, [pod(n) for n in names], usage(dict.fromkeys(names, load)), current=current, bounds=followed.bounds
     )
     at = scale(pods if current is None else current)

@@ -17,17 +17,17 @@ from adapter.load.pods import Pod
 from adapter.load.quantity import NANO
 from adapter.load.roster import Roster
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
-from adapter.load.spec import Bounds, Capacity, Fallback, Metric, Mode, Policy, Query, Resource
+from adapter.load.spec import Bounds, Capacity, Fallback, Metric, Mode, Policy, Query, ResourceMetric
 from adapter.snapshot import PolicyView
 from tests.companion.kit import HEARD, KEY
-from tests.load.world import NOW, REGISTRY, TARGET, cpu, pod, policy, scale, see
+from tests.load.world import NOW, REGISTRY, TARGET, assess_and_decide, cpu, pod, policy, scale
 
 CLAUSE = 6
 """So many words in a row are a clause: shorter runs, as `a fresh sample`, may belong to two facts."""
 HALF = Fraction(NANO, 2)
 METRICS = (
     cpu("1200m", "400m"),
-    Metric(name="memory", resource=Resource(name="memory", of=Capacity.LIMIT), high=HALF),
+    Metric(name="memory", resource=ResourceMetric(name="memory", of=Capacity.LIMIT), high=HALF),
     Metric(name="rps", query=Query(name="rps"), high=Fraction(100 * NANO)),
     Metric(name="latency", query=Query(name="p99"), high=Fraction(100 * NANO)),
     Metric(name="queue", query=Query(name="queue"), high=Fraction(100 * NANO)),
@@ -136,7 +136,7 @@ def situations() -> Iterator[Context]:
 def _situation(rule: Policy, pods: list[Pod], samples: Samples, roster: Roster | None, current: int) -> Context:
     bounds = Bounds(minimum=0, maximum=100)
     memory = Memory(error_since=NOW - 600)
-    assessment, decision = see(
+    assessment, decision = assess_and_decide(
         rule, pods, samples, current=current, bounds=bounds, listed=roster if rule.registry else None, memory=memory
     )
     view = PolicyView(policy=rule, target=TARGET, scale=scale(current), bounds=bounds, assessment=assessment)

@@ -15,7 +15,7 @@ from adapter.companion.features import status
 from adapter.companion.status_reader import written
 from adapter.companion.writes.actions import WriteStatus
 from adapter.load.quantity import NANO
-from adapter.load.spec import Bounds, Capacity, Metric, Mode, Resource
+from adapter.load.spec import Bounds, Capacity, Metric, Mode, ResourceMetric
 from adapter.policy.hpa import CrossVersionReference, Hpa
 from adapter.snapshot import Problem
 from tests.companion.kit import KEY, RULE, situation
@@ -105,7 +105,7 @@ def test_a_policy_that_is_refused_does_not_pass_for_active_whatever_its_mode() -
 
 MEMORY = Metric(
     name="memory",
-    resource=Resource(name="memory", of=Capacity.LIMIT),
+    resource=ResourceMetric(name="memory", of=Capacity.LIMIT),
     high=Fraction(8 * NANO, 10),
     low=Fraction(1, 2) * NANO,
 )

@@ -30,7 +30,7 @@ from adapter.policy.linking import Neighbours
 from adapter.policy.managed_fields import FIELD_MANAGER, FieldManagers
 from adapter.settings import CompanionFeatures, CompanionSettings
 from adapter.snapshot import Key, PolicyView
-from tests.load.world import NOW, cpu, policy, same, see, usage
+from tests.load.world import NOW, assess_and_decide, cpu, policy, same, usage
 
 KEY = Key("shop", "web")
 TENTH = HpaTolerance(Fraction(1, 10), Fraction(1, 10))
@@ -79,7 +79,7 @@ WRITE = WireHpa(key=KEY, hpa="web", uid="above", version="7", behavior=BEHAVIOR)
 def situation(hpa: Hpa | None = PLAIN, rule: Policy = ENFORCED, **changes: Any) -> Context:
     pods, loads = same(4, "800m")
     bounds = hpa.bounds if hpa is not None else Bounds(maximum=9)
-    assessment, decision = see(rule, pods, usage(loads), bounds=bounds)
+    assessment, decision = assess_and_decide(rule, pods, usage(loads), bounds=bounds)
     view = PolicyView(policy=rule, bounds=bounds, assessment=assessment)
     base = Context(
         key=KEY,
@@ -295,7 +295,7 @@ def test_the_condition_is_in_the_status() -> None:
 
 def test_what_is_swallowed_now_is_in_the_sentence() -> None:
     pods, loads = same(20, "1230m")
-    _, decision = see(REPORTED, pods, usage(loads), bounds=PLAIN.bounds)
+    _, decision = assess_and_decide(REPORTED, pods, usage(loads), bounds=PLAIN.bounds)
     told = finding(situation(rule=REPORTED, decision=decision)).message
     assert "swallows the step from 20 to 21" in told
 

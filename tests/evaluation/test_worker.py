@@ -11,7 +11,7 @@ from adapter.snapshot import Key, PolicyView, SnapshotStore, TargetKey
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.series import NamedQueryResult
 from harness import snapshots
-from tests.load.world import NOW, cpu, policy, same, see, usage
+from tests.load.world import NOW, assess_and_decide, cpu, policy, same, usage
 
 A, B = Key("shop", "a"), Key("shop", "b")
 
@@ -64,7 +64,7 @@ async def test_a_policy_is_evaluated_again_as_soon_as_a_sample_becomes_too_old()
     bench = Bench()
     pods, loads = same(2, "1")
     now = NOW + 79.9
-    assessment, _ = see(policy(cpu()), pods, usage(loads, at=NOW - 10), now=now)
+    assessment, _ = assess_and_decide(policy(cpu()), pods, usage(loads, at=NOW - 10), now=now)
     assert assessment.stale_at == NOW + 80
     bench.views[A] = replace(view(A), assessment=assessment)
     running = asyncio.create_task(bench.worker.run())

@@ -3,7 +3,7 @@
 Where the page leaves something open, this is what is read into it (and what the adapter does):
 - Explicit evidence of being out is also the annotation, a readiness gate and an EndpointSlice.
 - Ties among doubtful pods go by name. A metric is in error where every
-  reading is. Doubtful pods that are out are kept in the count, young ones too, which also fill.
+  scenario is. Doubtful pods that are out are kept in the count, young ones too, which also fill.
 - A roster dated at a Ready transition is no older than it. Absence lasts from roster to roster. A pod that is absent
   from a roster older than its Ready transition is doubtful, confirmed or not. Holds run from when they were seen.
 - Samples of pods that serve or are doubtful are remembered, for 5 min; to fill, the present sample counts too.
@@ -29,16 +29,16 @@ from tests.literal import usage
 from tests.literal.facts import Facts, Metric, Pod
 from tests.literal.memory import Memory
 from tests.literal.states import DOUBTFUL, PULLED_OUT, SERVING, remember_states, states, take_roster
-from tests.literal.usage import ERROR, INSIDE, Reading, Situation
+from tests.literal.usage import ERROR, INSIDE, LiteralScenario, Situation
 
 
 @dataclass
 class Outcome:
-    """One metric: the winning reading, and the one with every doubtful pod in."""
+    """One metric: the winning scenario, and the one with every doubtful pod in."""
 
     metric: Metric
-    winner: Reading
-    all_in: Reading
+    winner: LiteralScenario
+    all_in: LiteralScenario
     error: str = ""
 
 
@@ -158,17 +158,17 @@ def outcome_of(situation: Situation, metric: Metric) -> Outcome:
     unknown_as = [high_plus if high_plus is not None else Fraction(10**30)]
     if any(load(pod) is None for pod in doubtful):
         unknown_as.append(Fraction(-1))
-    readings: list[tuple[int, Reading]] = []
+    scenarios: list[tuple[int, LiteralScenario]] = []
     for unknown in unknown_as:
         order = sorted(doubtful, key=lambda pod: rank(pod, unknown))
-        readings += [(k, usage.read(situation, metric, order[:k], order[k:])) for k in range(len(order) + 1)]
-    all_in = next(reading for k, reading in readings if k == len(doubtful))
-    if all(reading.error for _, reading in readings):
+        scenarios += [(k, usage.read(situation, metric, order[:k], order[k:])) for k in range(len(order) + 1)]
+    all_in = next(scenario for k, scenario in scenarios if k == len(doubtful))
+    if all(scenario.error for _, scenario in scenarios):
         return Outcome(metric, all_in, all_in, error=all_in.error)
-    for _, reading in readings:
-        if reading.error:
-            reading.proposal = facts.current
-    winner = max(readings, key=lambda one: (one[1].proposal, one[0]))[1]
+    for _, scenario in scenarios:
+        if scenario.error:
+            scenario.proposal = facts.current
+    winner = max(scenarios, key=lambda one: (one[1].proposal, one[0]))[1]
     return Outcome(metric, winner, all_in)
 
 

@@ -29,7 +29,7 @@ EXPECTED: dict[str, dict[str, Any]] = yaml.safe_load((VECTORS / "expected.yaml")
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_the_adapter_answers_every_document_as_the_page_does(part: int) -> None:
+def test_the_adapter_decides_every_document_as_the_literal_model_does(part: int) -> None:
     compared, seed = 0, part * 1_000_000
     while compared < DOCUMENTS / PARTS:
         case = Case(seed)
@@ -45,7 +45,7 @@ def test_the_literal_implementation_holds_the_vectors(name: str) -> None:
 
 
 @pytest.mark.parametrize("directory", sorted({name.partition("/")[0] for name in NAMES if "/" in name}))
-def test_the_literal_implementation_holds_the_vectors_that_go_on(directory: str) -> None:
+def test_the_literal_implementation_holds_the_vectors_with_several_steps(directory: str) -> None:
     memory = Memory()
     for name in NAMES:
         if name.startswith(f"{directory}/"):
@@ -142,7 +142,7 @@ def lines_of(file: str) -> set[int]:
     }
 
 
-def test_a_difference_is_seen() -> None:
+def test_a_difference_is_detected() -> None:
     case = Case(3)
     wrong = reduced(case.full) | {"desiredReplicas": -1}
     assert difference(case.answers[-1], wrong).startswith("desiredReplicas: the page says")

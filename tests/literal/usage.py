@@ -1,4 +1,4 @@
-"""§2 of the page: which samples count, and how one metric stands in one reading of who serves."""
+"""§2 of the page: which samples count, and how one metric stands in one scenario of who serves."""
 
 import math
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ ABOVE, INSIDE, BELOW, ERROR = "Above", "Inside", "Below", "Error"
 
 @dataclass
 class Situation:
-    """All that readings are made of. `current` is the live count."""
+    """All that scenarios are made of. `current` is the live count."""
 
     facts: Facts
     memory: Memory
@@ -37,7 +37,7 @@ class Situation:
 
 
 @dataclass
-class Reading:
+class LiteralScenario:
     """One metric with some of the doubtful pods in. `error` is empty where there is none."""
 
     error: str = ""
@@ -202,47 +202,47 @@ def is_young_doubt(situation: Situation, pod: Pod) -> bool:
     return not situation.past(pod).registered and situation.facts.now - pod.ready_changed < 300
 
 
-# --- one reading ---
+# --- one scenario ---
 
 
-def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: list[Pod]) -> Reading:
+def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: list[Pod]) -> LiteralScenario:
     """One metric, with these doubtful pods in and those out."""
     facts, spec = situation.facts, situation.facts.spec
     current = facts.current
     pods_in = situation.pods(SERVING) + doubt_in
     fit = situation.fit[metric.name]
     is_sum = spec.get("average", "PerPod") == "Total"
-    reading = Reading(pods_in=len(pods_in), proposal=current)
+    scenario = LiteralScenario(pods_in=len(pods_in), proposal=current)
 
     # who has a sample, and what they use together
     if metric.is_total:
         sampled, missing = pods_in, []
         sigma = metric.total.value
         if total_is_old(facts, situation.memory, metric):
-            return Reading(error="the service total is too old", pods_in=len(pods_in))
+            return LiteralScenario(error="the service total is too old", pods_in=len(pods_in))
         size = Fraction(len(sampled))
     else:
         if metric.answered is None:
-            return Reading(error="the source never answered", pods_in=len(pods_in))
+            return LiteralScenario(error="the source never answered", pods_in=len(pods_in))
         known = {pod.uid: capacity(metric, pod) for pod in facts.pods}
         alive = [pod for pod in facts.pods if situation.states[pod.uid] not in (TERMINATING, FINISHED)]
         with_capacity = [known[pod.uid] for pod in alive if known[pod.uid] is not None]
         if pods_in and not with_capacity:
-            return Reading(error="no pod has a limit", pods_in=len(pods_in))
+            return LiteralScenario(error="no pod has a limit", pods_in=len(pods_in))
         average = sum(with_capacity, Fraction(0)) / len(with_capacity) if with_capacity else Fraction(1)
         sampled = [pod for pod in pods_in if pod.uid in fit and known[pod.uid] is not None]
         missing = [pod for pod in pods_in if pod not in sampled]
         sigma = sum((fit[pod.uid].value for pod in sampled), Fraction(0))
         size = sum((known[pod.uid] for pod in sampled), Fraction(0))
     n = len(sampled)
-    reading.n, reading.missing = n, len(missing)
+    scenario.n, scenario.missing = n, len(missing)
     if n == 0:
-        reading.error = (
+        scenario.error = (
             "no serving pod has a sample"
             if situation.pods(SERVING, DOUBTFUL, PULLED_OUT, STARTING, UNREADY)
             else "no pods exist"
         )
-        return reading
+        return scenario
 
     def size_of(pod: Pod) -> Fraction:
         if metric.is_total or not metric.of:
@@ -255,60 +255,60 @@ def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: l
     low_minus = None if metric.low is None else metric.low * (1 - tolerance)
 
     if sigma == 0 and not tolerates_zero(situation, metric):
-        reading.verdict = INSIDE
-        return reading
+        scenario.verdict = INSIDE
+        return scenario
     young = [pod for pod in situation.pods(STARTING, UNREADY) if is_young(situation, pod)]
     young += [pod for pod in doubt_out if is_young_doubt(situation, pod)]
 
     if high_plus is not None and usage > high_plus:
-        reading.verdict = ABOVE
+        scenario.verdict = ABOVE
         if not is_sum:
             n += len(missing)
             size += sum((size_of(pod) for pod in missing), Fraction(0))
             usage = sigma / size
             if not usage > high_plus:
-                reading.held = "Missing"
-                return reading
-        return scale_up(situation, reading, metric, n, usage, doubt_out)
+                scenario.held = "Missing"
+                return scenario
+        return scale_up(situation, scenario, metric, n, usage, doubt_out)
     if low_minus is not None and usage < low_minus:
-        reading.verdict = BELOW
+        scenario.verdict = BELOW
         fills = missing + young
         if fills:
             if high_plus is None or is_sum:
-                reading.held = "Missing"
-                return reading
+                scenario.held = "Missing"
+                return scenario
             for pod in fills:
                 sigma += max(high_plus * size_of(pod), last_of_five_minutes(situation, metric, pod))
                 size += size_of(pod)
                 n += 1
             usage = sigma / size
             if not usage < low_minus:
-                reading.held = "Missing"
-                return reading
+                scenario.held = "Missing"
+                return scenario
         gone, load = departed_load(situation, metric, sampled)
         sigma += load
         usage = sigma if is_sum else sigma / size
         if not usage < low_minus:
-            reading.held = "Departed"
-            return reading
+            scenario.held = "Departed"
+            return scenario
         if is_sum and not metric.is_total:
             # Not to n for the sum; but what a Total needs is in proportion to the pods that brought the sum about.
             n += gone
-        return scale_down(situation, reading, metric, n, usage, doubt_out)
-    reading.verdict = INSIDE
+        return scale_down(situation, scenario, metric, n, usage, doubt_out)
+    scenario.verdict = INSIDE
     # converge
     towards = spec.get("convergeTowards")
     if towards == "High" and not missing and not young:
         # The load of departed pods counts here as it does below the band.
         gone, load = departed_load(situation, metric, sampled)
         loaded = (sigma + load) * (n + gone) / n if is_sum and not metric.is_total else sigma + load
-        return converge(situation, reading, metric, n, loaded if is_sum else loaded / size, doubt_out)
+        return converge(situation, scenario, metric, n, loaded if is_sum else loaded / size, doubt_out)
     if towards == "Low":
         if missing and spec.get("multipleOf", 1) == 1 and metric.high is not None:
             # Above would hold at the band's edge: recounted with the missing pods at 0, usage is no longer above.
-            return reading
-        return converge_up(situation, reading, metric, n, usage, doubt_out)
-    return reading
+            return scenario
+        return converge_up(situation, scenario, metric, n, usage, doubt_out)
+    return scenario
 
 
 def too_few_serve(situation: Situation) -> bool:
@@ -353,7 +353,7 @@ def up_to(count: int, multiple: int) -> int:
     return -(-count // multiple) * multiple
 
 
-def replaced_pods(situation: Situation, reading: Reading, doubt_out: list[Pod]) -> int:
+def replaced_pods(situation: Situation, scenario: LiteralScenario, doubt_out: list[Pod]) -> int:
     """How many pods that are out are to be replaced."""
     facts, memory, now = situation.facts, situation.memory, situation.facts.now
     rules = facts.spec.get("pulledOut", {})
@@ -369,7 +369,7 @@ def replaced_pods(situation: Situation, reading: Reading, doubt_out: list[Pod]) 
         long_out = [pod for pod in long_out if pod.created < memory.first_step]
     # "young doubtful": their doubt is young, as in §0's "younger ones do not".
     young = [pod for pod in doubt_out if now - situation.past(pod).doubt_since < 300]
-    limit = facts.current - reading.pods_in - len(situation.pods(STARTING)) - len(young)
+    limit = facts.current - scenario.pods_in - len(situation.pods(STARTING)) - len(young)
     return max(0, min(len(long_out), limit))
 
 
@@ -388,14 +388,14 @@ def replacing_is_ineffective(situation: Situation) -> bool:
 
 
 def scale_up(
-    situation: Situation, reading: Reading, metric: Metric, n: int, usage: Fraction, doubt_out: list[Pod]
-) -> Reading:
+    situation: Situation, scenario: LiteralScenario, metric: Metric, n: int, usage: Fraction, doubt_out: list[Pod]
+) -> LiteralScenario:
     current = situation.facts.current
     needed = math.ceil(n * usage / metric.high)
-    reading.replaced = replaced_pods(situation, reading, doubt_out)
+    scenario.replaced = replaced_pods(situation, scenario, doubt_out)
     # A proposal is rounded up to a multiple, after `replaced`; a hold is not rounded.
-    reading.proposal = max(current, up_to(needed + reading.replaced, situation.facts.spec.get("multipleOf", 1)))
-    return reading
+    scenario.proposal = max(current, up_to(needed + scenario.replaced, situation.facts.spec.get("multipleOf", 1)))
+    return scenario
 
 
 def kept_out(situation: Situation, doubt_out: list[Pod]) -> int:
@@ -411,45 +411,50 @@ def kept_out(situation: Situation, doubt_out: list[Pod]) -> int:
 
 
 def scale_down(
-    situation: Situation, reading: Reading, metric: Metric, n: int, usage: Fraction, doubt_out: list[Pod]
-) -> Reading:
+    situation: Situation, scenario: LiteralScenario, metric: Metric, n: int, usage: Fraction, doubt_out: list[Pod]
+) -> LiteralScenario:
     current = situation.facts.current
     if metric.is_total and usage == 0 and situation.facts.hpa_min == 0 and tolerates_zero(situation, metric):
-        reading.proposal = 0
-        return reading
+        scenario.proposal = 0
+        return scenario
     needed = max(1, math.floor(n * usage / metric.low))
     kept = needed + kept_out(situation, doubt_out)
-    reading.proposal = min(current, up_to(kept, situation.facts.spec.get("multipleOf", 1)))
-    return reading
+    scenario.proposal = min(current, up_to(kept, situation.facts.spec.get("multipleOf", 1)))
+    return scenario
 
 
 def converge(
-    situation: Situation, reading: Reading, metric: Metric, n: int, with_departed: Fraction, doubt_out: list[Pod]
-) -> Reading:
+    situation: Situation,
+    scenario: LiteralScenario,
+    metric: Metric,
+    n: int,
+    with_departed: Fraction,
+    doubt_out: list[Pod],
+) -> LiteralScenario:
     """One step of `multipleOf` toward the high watermark, where that is not past it for n."""
     spec, current = situation.facts.spec, situation.facts.current
     step, tolerance = spec.get("multipleOf", 1), quantity(spec.get("tolerance", "1%"))
     if metric.high is None or n - step < 1 or n * with_departed / (n - step) > metric.high:
-        return reading
+        return scenario
     fewest = 0
     if step == 1 and metric.low is not None:
         # What Below would ask for at the band's edge: just under low⁻.
         fewest = max(1, math.ceil(n * (1 - tolerance)) - 1) + kept_out(situation, doubt_out)
-    reading.proposal = min(current, max(up_to(max(1, current - step), step), fewest))
-    return reading
+    scenario.proposal = min(current, max(up_to(max(1, current - step), step), fewest))
+    return scenario
 
 
 def converge_up(
-    situation: Situation, reading: Reading, metric: Metric, n: int, usage: Fraction, doubt_out: list[Pod]
-) -> Reading:
+    situation: Situation, scenario: LiteralScenario, metric: Metric, n: int, usage: Fraction, doubt_out: list[Pod]
+) -> LiteralScenario:
     """One step of `multipleOf` toward the low watermark, where that is not past it for n."""
     spec, current = situation.facts.spec, situation.facts.current
     step, tolerance = spec.get("multipleOf", 1), quantity(spec.get("tolerance", "1%"))
     if metric.low is None or n * usage / (n + step) < metric.low:
-        return reading
+        return scenario
     most = current + step
     if step == 1 and metric.high is not None:
         # What Above would ask for at the band's edge: just over high⁺.
-        most = math.floor(n * (1 + tolerance)) + 1 + replaced_pods(situation, reading, doubt_out)
-    reading.proposal = max(current, min((current + step) // step * step, most))
-    return reading
+        most = math.floor(n * (1 + tolerance)) + 1 + replaced_pods(situation, scenario, doubt_out)
+    scenario.proposal = max(current, min((current + step) // step * step, most))
+    return scenario

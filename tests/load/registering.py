@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from adapter.load.matching import canonical_ip
-from adapter.load.membership import Membership, classify, trouble
+from adapter.load.membership import Classification, classify, registry_problem
 from adapter.load.memory import Memory
 from adapter.load.memory_updates import after_roster, after_states
 from adapter.load.pods import Pod, PodState
@@ -14,20 +14,20 @@ from tests.load.world import NOW, REGISTRY, pod, policy, roster
 REGISTERED = policy(registry=REGISTRY)
 
 
-def see(
+def classify_with(
     rule: Policy, pods: list[Pod], listed: Roster | None = None, memory: Memory | None = None, now: float = NOW
-) -> Membership:
+) -> dict[str, Classification]:
     """The states once this roster counted."""
     return classify(rule, pods, after_roster(memory or Memory(), rule, pods, listed, now), now)
 
 
-def troubled(shop: "Registering", after: float = 0.0) -> str:
+def registry_problem_after(shop: "Registering", after: float = 0.0) -> str:
     """What is wrong with the registry by then."""
-    return trouble(shop.rule, shop.memory, shop.now + after)
+    return registry_problem(shop.rule, shop.memory, shop.now + after)
 
 
-def states(membership: Membership) -> dict[str, PodState]:
-    return {uid.removeprefix("uid-"): standing.state for uid, standing in membership.standings.items()}
+def states(membership: dict[str, Classification]) -> dict[str, PodState]:
+    return {uid.removeprefix("uid-"): classification.state for uid, classification in membership.items()}
 
 
 class Registering:
@@ -54,7 +54,7 @@ class Registering:
         return self.hear(None)
 
     def absent(self, *names: str, rounds: int = 4, after: float = 15.0) -> dict[str, PodState]:
-        """The states after so many rosters without these pods."""
+        """The states after `rounds` rosters without these pods."""
         found: dict[str, PodState] = {}
         for _ in range(rounds):
             found = self.answer(*names, after=after)
@@ -68,5 +68,5 @@ def service(count: int = 10, rule: Policy = REGISTERED) -> Registering:
     return made
 
 
-def those(found: dict[str, PodState], wanted: PodState) -> list[str]:
-    return sorted(name for name, standing in found.items() if standing is wanted)
+def names_in_state(found: dict[str, PodState], wanted: PodState) -> list[str]:
+    return sorted(name for name, classification in found.items() if classification is wanted)

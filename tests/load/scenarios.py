@@ -1,4 +1,4 @@
-"""Services made up by hypothesis: pods in every state with any load, under every kind of policy."""
+"""Services drawn by hypothesis: pods in every state with any load, under every kind of policy."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -9,16 +9,15 @@ from hypothesis import strategies as st
 
 from adapter.load.assessment import Assessment, Decision
 from adapter.load.memory import LastSample, Memory, PodMemory
-from adapter.load.pipeline import assess, decide
-from adapter.load.pods import Condition, Pod
+from adapter.load.pods import Pod, PodCondition
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
-from adapter.load.spec import Average, Bounds, Capacity, Converge, Metric, Policy, Query, Resource
-from tests.load.world import BOUNDS, NOW, REGISTRY, TARGET, cpu, last_samples, pod, policy, roster, scale
+from adapter.load.spec import Average, Bounds, Capacity, Converge, Metric, Policy, Query, ResourceMetric
+from tests.load.world import BOUNDS, NOW, REGISTRY, assess_and_decide, cpu, last_samples, pod, policy, roster
 
 MILLI = 10**6
 
 
-class As(Enum):
+class SeenAs(Enum):
     """What a pod is seen as."""
 
     SERVING = "serving"
@@ -30,24 +29,24 @@ class As(Enum):
     UNREADY = "unready"
 
 
-DOUBTS = {As.DOUBT, As.OLD_DOUBT}
+DOUBTS = {SeenAs.DOUBT, SeenAs.OLD_DOUBT}
 
 
 @dataclass(frozen=True)
-class One:
-    """A pod: what it is seen as, its load (milli-units; None: no sample), what it used last, and its limit (units)."""
+class DrawnPod:
+    """A pod: its state, its load and its last usage (milli-units; None: no sample), and its limit (units)."""
 
-    kind: As = As.SERVING
+    kind: SeenAs = SeenAs.SERVING
     load: int | None = 0
     last: int | None = None
     limit: int = 1
 
 
 @dataclass(frozen=True)
-class Scenario:
+class DrawnService:
     """A service: its pods, its policy, and how far the count is from the number of pods."""
 
-    pods: tuple[One, ...]
+    pods: tuple[DrawnPod, ...]
     rule: Policy
     beyond: int = 0
     bounds: Bounds = BOUNDS
@@ -57,23 +56,22 @@ class Scenario:
     def current(self) -> int:
         return max(1, len(self.pods) + self.beyond)
 
-    def with_pod(self, index: int, **changes: object) -> "Scenario":
+    def with_pod(self, index: int, **changes: object) -> "DrawnService":
         pods = list(self.pods)
         pods[index] = replace(pods[index], **changes)  # type: ignore[arg-type]
         return replace(self, pods=tuple(pods))
 
-    def seen(self, kinds: Mapping[int, As]) -> "Scenario":
+    def seen(self, kinds: Mapping[int, SeenAs]) -> "DrawnService":
         """The scenario with some pods seen otherwise."""
         return replace(self, pods=tuple(replace(one, kind=kinds.get(i, one.kind)) for i, one in enumerate(self.pods)))
 
     def decided(self) -> tuple[Assessment, Decision]:
-        at = scale(self.current)
         pods = [_pod(index, one) for index, one in enumerate(self.pods)]
         listed = roster(*(pod.ips[0] for pod, one in zip(pods, self.pods, strict=True) if one.kind not in DOUBTS))
-        assessment = assess(
-            self.rule, pods, self._samples(), listed, at, self.bounds, self._memory(), NOW, target=TARGET
-        )
-        return assessment, decide(assessment, at, self.bounds, NOW)
+        return assess_and_decide(
+            self.rule, pods, self._samples(), current=self.current, listed=listed, memory=self._memory(),
+            bounds=self.bounds,
+        )  # fmt: skip
 
     def desired(self) -> int:
         """The count asked for; an error leaves the HPA where it is."""
@@ -100,31 +98,31 @@ class Scenario:
             samples=last_samples(used),
         )
 
-    def _remembered(self, one: One) -> PodMemory:
+    def _remembered(self, one: DrawnPod) -> PodMemory:
         return PodMemory(
-            doubt_since=NOW - 400 if one.kind is As.OLD_DOUBT else None,
-            out_since=NOW - 400 if one.kind is As.OUT else None,
+            doubt_since=NOW - 400 if one.kind is SeenAs.OLD_DOUBT else None,
+            out_since=NOW - 400 if one.kind is SeenAs.OUT else None,
         )
 
 
-def _pod(index: int, one: One) -> Pod:
+def _pod(index: int, one: DrawnPod) -> Pod:
     made = pod(f"p{index:02}", ip=f"10.0.{index}.1", limits={"cpu": str(one.limit)})
-    if one.kind is As.OUT:
+    if one.kind is SeenAs.OUT:
         return replace(made, pulled_out_annotation=True)
-    if one.kind is As.STARTING:
-        return replace(made, ready=Condition(False, NOW - 60), created_at=NOW - 60, started_at=NOW - 60)
-    if one.kind is As.UNREADY_YOUNG:
-        return replace(made, ready=Condition(False, NOW - 60))
-    if one.kind is As.UNREADY:
-        return replace(made, ready=Condition(False, NOW - 900))
+    if one.kind is SeenAs.STARTING:
+        return replace(made, ready=PodCondition(False, NOW - 60), created_at=NOW - 60, started_at=NOW - 60)
+    if one.kind is SeenAs.UNREADY_YOUNG:
+        return replace(made, ready=PodCondition(False, NOW - 60))
+    if one.kind is SeenAs.UNREADY:
+        return replace(made, ready=PodCondition(False, NOW - 900))
     return made
 
 
 @dataclass(frozen=True)
-class Kinds:
+class Choices:
     """What a strategy may draw."""
 
-    kinds: tuple[As, ...] = tuple(As)
+    kinds: tuple[SeenAs, ...] = tuple(SeenAs)
     missing: bool = True
     of: bool = False
     limits: tuple[int, ...] = (1,)
@@ -148,10 +146,10 @@ def loads(lightest: int = 0) -> st.SearchStrategy[int]:
     return st.sampled_from([load for load in _TELLING if load >= lightest]) | st.integers(lightest, 6000)
 
 
-def ones(draw_from: Kinds) -> st.SearchStrategy[One]:
+def drawn_pods(draw_from: Choices) -> st.SearchStrategy[DrawnPod]:
     load: st.SearchStrategy[int | None] = loads(draw_from.lightest)
     return st.builds(
-        One,
+        DrawnPod,
         kind=st.sampled_from(draw_from.kinds),
         load=load | st.none() if draw_from.missing else load,
         last=st.none() | st.integers(0, 30_000),
@@ -160,9 +158,9 @@ def ones(draw_from: Kinds) -> st.SearchStrategy[One]:
 
 
 @st.composite
-def scenarios(draw: st.DrawFn, draw_from: Kinds = Kinds()) -> Scenario:
-    pods = draw(st.lists(ones(draw_from), min_size=1, max_size=draw_from.most))
-    return Scenario(
+def scenarios(draw: st.DrawFn, draw_from: Choices = Choices()) -> DrawnService:
+    pods = draw(st.lists(drawn_pods(draw_from), min_size=1, max_size=draw_from.most))
+    return DrawnService(
         pods=tuple(pods),
         rule=draw(policies(draw_from)),
         beyond=draw(st.sampled_from([0, 0, 0, 1, 3, -1, -3])),
@@ -171,7 +169,7 @@ def scenarios(draw: st.DrawFn, draw_from: Kinds = Kinds()) -> Scenario:
 
 
 @st.composite
-def policies(draw: st.DrawFn, draw_from: Kinds) -> Policy:
+def policies(draw: st.DrawFn, draw_from: Choices) -> Policy:
     high, low = draw(st.sampled_from([(HIGH, LOW)] * 3 + [(HIGH, None), (None, LOW)] * draw_from.one_sided))
     return policy(
         _metric(draw_from, high, low),
@@ -186,12 +184,12 @@ def policies(draw: st.DrawFn, draw_from: Kinds) -> Policy:
     )
 
 
-def _metric(draw_from: Kinds, high: int | None, low: int | None) -> Metric:
+def _metric(draw_from: Choices, high: int | None, low: int | None) -> Metric:
     metric = cpu(None if high is None else f"{high}m", None if low is None else f"{low}m")
     if draw_from.totals:
         return replace(metric, name="queue", resource=None, query=Query(name="queue"))
     if draw_from.of:
-        return replace(metric, resource=Resource(name="cpu", of=Capacity.LIMIT))
+        return replace(metric, resource=ResourceMetric(name="cpu", of=Capacity.LIMIT))
     return metric
 
 

@@ -1,20 +1,27 @@
-"""What a registry no longer says: absence, its guards, and when the registry itself is not trusted."""
+"""Absence from a registry, its guards, and registries that are not trusted."""
 
 from dataclasses import replace
 
 import pytest
 
-from adapter.load.membership import classify
+from adapter.load.membership import is_set_aside
 from adapter.load.memory import Memory
 from adapter.load.pods import PodState
 from adapter.load.spec import PulledOut
-from tests.load.registering import REGISTERED, Registering, see, service, those, troubled
+from tests.load.registering import (
+    REGISTERED,
+    Registering,
+    classify_with,
+    names_in_state,
+    registry_problem_after,
+    service,
+)
 from tests.load.world import NOW, REGISTRY, out, pod, policy, roster
 
 S = PodState
 
 
-class TestUnspokenOf:
+class TestAbsenceThatDoesNotCount:
     """A registry that does not promise to list every pod that serves."""
 
     def test_a_pod_that_is_no_longer_listed_serves(self) -> None:
@@ -27,14 +34,14 @@ class TestUnspokenOf:
         assert shop.answer("new", after=10, absence_counts=False) == {"new": S.SERVING, "old": S.SERVING}
         assert shop.answer("new", after=10)["new"] is not S.SERVING, "with any other registry it would have to register"
 
-    def test_an_empty_answer_turns_nobody_out_and_sets_no_registry_aside(self) -> None:
+    def test_an_empty_answer_pulls_no_pod_out_and_does_not_set_the_registry_aside(self) -> None:
         pods = [pod("p0", ip="10.0.0.1"), pod("p1", ip="10.0.0.2")]
         shop = Registering(REGISTERED, pods)
         for _ in range(20):
             assert set(shop.answer("p0", "p1", after=30, absence_counts=False, alive=True).values()) == {S.SERVING}
-        assert not classify(shop.rule, pods, shop.memory, shop.now).set_aside
+        assert not is_set_aside(shop.memory, REGISTRY)
 
-    def test_what_it_says_outright_counts(self) -> None:
+    def test_explicit_evidence_counts(self) -> None:
         shop = service(3)
         said = roster("10.0.0.0", at=shop.now + 10)
         one = replace(said.instances[0], ip=shop.pods[1].ips[0], isolated=True)
@@ -71,7 +78,7 @@ class TestAbsence:
         assert shop.absent("p0", rounds=4, after=39)["p0"] is S.DOUBTFUL
         assert shop.answer("p0", after=3)["p0"] is S.PULLED_OUT
 
-    def test_it_is_believed_for_5_min_and_doubt_after_that(self) -> None:
+    def test_absence_is_evidence_for_5_min_and_doubt_after_that(self) -> None:
         shop = service()
         assert shop.absent("p0")["p0"] is S.PULLED_OUT
         assert shop.wait(300)["p0"] is S.PULLED_OUT
@@ -88,11 +95,11 @@ class TestAbsence:
         shop = Registering(REGISTERED, [pod("a", ip="10.0.0.1"), pod("b", ip="10.0.0.2")])
         assert shop.absent("b", rounds=20)["b"] is S.DOUBTFUL
 
-    def test_a_pod_that_never_registered_is_doubtful_also_where_others_only_once_were(self) -> None:
+    def test_a_pod_that_never_registered_is_doubtful_even_if_others_registered_only_once(self) -> None:
         known = Memory(ever_in_roster=True, rosters=50, rosters_since=NOW - 5000)
-        found = see(REGISTERED, [pod("b", ip="10.0.0.2")], roster("10.0.0.77"), known)
-        assert found.standings["uid-b"].state is S.DOUBTFUL
-        assert not found.set_aside
+        found = classify_with(REGISTERED, [pod("b", ip="10.0.0.2")], roster("10.0.0.77"), known)
+        assert found["uid-b"].state is S.DOUBTFUL
+        assert not is_set_aside(known, REGISTRY)
 
     def test_absence_from_an_answer_older_than_readiness_is_no_evidence(self) -> None:
         shop = service(4)
@@ -115,22 +122,22 @@ class TestGuards:
         shop = service()
         gone = [f"p{i}" for i in range(5)]
         found = shop.absent(*gone)
-        assert those(found, S.PULLED_OUT) == gone[:3]
-        assert those(found, S.DOUBTFUL) == gone[3:]
-        assert those(shop.answer(*gone, after=59), S.PULLED_OUT) == gone[:3]
-        assert those(shop.answer(*gone, after=1), S.PULLED_OUT) == gone
+        assert names_in_state(found, S.PULLED_OUT) == gone[:3]
+        assert names_in_state(found, S.DOUBTFUL) == gone[3:]
+        assert names_in_state(shop.answer(*gone, after=59), S.PULLED_OUT) == gone[:3]
+        assert names_in_state(shop.answer(*gone, after=1), S.PULLED_OUT) == gone
 
     def test_two_may_vanish_at_once_in_a_small_service(self) -> None:
         shop = service(4)
-        assert those(shop.absent("p0", "p1"), S.PULLED_OUT) == ["p0", "p1"]
+        assert names_in_state(shop.absent("p0", "p1"), S.PULLED_OUT) == ["p0", "p1"]
 
     def test_at_most_half_may_be_out_by_absence(self) -> None:
         shop = service()
         gone = [f"p{i}" for i in range(8)]
         shop.absent(*gone)
         found = shop.absent(*gone, rounds=20, after=30)
-        assert those(found, S.PULLED_OUT) == gone[:5]
-        assert those(found, S.DOUBTFUL) == gone[5:]
+        assert names_in_state(found, S.PULLED_OUT) == gone[:5]
+        assert names_in_state(found, S.DOUBTFUL) == gone[5:]
 
     @pytest.mark.parametrize(("percent", "expected"), [(0, 0), (10, 1), (30, 3), (39, 3), (100, 10)])
     def test_the_share_is_the_policys(self, percent: int, expected: int) -> None:
@@ -138,31 +145,31 @@ class TestGuards:
         gone = [f"p{i}" for i in range(10)]
         shop.absent(*gone[:-1])
         found = shop.absent(*gone[:-1], rounds=20, after=30)
-        assert len(those(found, S.PULLED_OUT)) == min(expected, 9)
+        assert len(names_in_state(found, S.PULLED_OUT)) == min(expected, 9)
 
     def test_pods_that_are_out_keep_their_place_then_the_longest_absent_then_the_name(self) -> None:
         shop = service()
-        assert those(shop.absent("p9"), S.PULLED_OUT) == ["p9"]
+        assert names_in_state(shop.absent("p9"), S.PULLED_OUT) == ["p9"]
         shop.wait(60)
         shop.answer("p9", "p8")
         gone = [f"p{i}" for i in range(10) if i != 4]
         found = shop.absent(*gone)
-        assert those(found, S.PULLED_OUT) == ["p0", "p1", "p8", "p9"]
+        assert names_in_state(found, S.PULLED_OUT) == ["p0", "p1", "p8", "p9"]
         found = shop.absent(*gone, rounds=10, after=30)
-        assert those(found, S.PULLED_OUT) == ["p0", "p1", "p2", "p8", "p9"]
+        assert names_in_state(found, S.PULLED_OUT) == ["p0", "p1", "p2", "p8", "p9"]
 
     def test_a_place_that_comes_free_goes_to_the_next(self) -> None:
         shop = service(4)
         shop.absent("p0", "p1", "p2")
-        assert those(shop.answer("p0", "p1", "p2", after=90), S.PULLED_OUT) == ["p0", "p1"]
-        assert those(shop.answer("p1", "p2"), S.PULLED_OUT) == ["p1", "p2"]
+        assert names_in_state(shop.answer("p0", "p1", "p2", after=90), S.PULLED_OUT) == ["p0", "p1"]
+        assert names_in_state(shop.answer("p1", "p2"), S.PULLED_OUT) == ["p1", "p2"]
 
     def test_explicit_evidence_takes_no_place_of_absence(self) -> None:
         shop = service(4)
         shop.absent("p0", "p1")
         shop.now += 10
         found = shop.hear(roster("10.0.0.3", disabled=("10.0.0.2",), at=shop.now))
-        assert those(found, S.PULLED_OUT) == ["p0", "p1", "p2"]
+        assert names_in_state(found, S.PULLED_OUT) == ["p0", "p1", "p2"]
 
     def test_only_ready_pods_that_are_not_starting_count_for_the_share(self) -> None:
         shop = service(4)
@@ -170,7 +177,7 @@ class TestGuards:
             shop.pods.append(pod(f"p{index}", ip=f"10.0.0.{index}", ready=False, ready_for=100))
         gone = ["p0", "p1", "p2", *(f"p{index}" for index in range(4, 12))]
         shop.absent(*gone)
-        assert those(shop.answer(*gone, after=90), S.PULLED_OUT) == ["p0", "p1"]
+        assert names_in_state(shop.answer(*gone, after=90), S.PULLED_OUT) == ["p0", "p1"]
 
     def test_a_reconnect_in_the_future_counts_as_now_and_no_longer_once_it_is_corrected(self) -> None:
         shop = service()
@@ -207,25 +214,25 @@ class TestGuards:
         for alive, expected in ((False, 0), (True, 3)):
             shop = service()
             found = shop.absent(*everyone, rounds=8, after=15)
-            assert those(found, S.PULLED_OUT) == []
+            assert names_in_state(found, S.PULLED_OUT) == []
             found = shop.answer(*everyone, after=15, alive=alive)
-            assert len(those(found, S.PULLED_OUT)) == expected
+            assert len(names_in_state(found, S.PULLED_OUT)) == expected
 
     def test_an_answer_that_is_not_empty_begins_the_120_s_anew(self) -> None:
         everyone = [f"p{i}" for i in range(10)]
         shop = service()
         shop.absent(*everyone, rounds=8, after=15)
         shop.answer(*everyone[:-1])
-        assert those(shop.absent(*everyone[:-1], "p9", rounds=8, after=15), S.PULLED_OUT) == []
+        assert names_in_state(shop.absent(*everyone[:-1], "p9", rounds=8, after=15), S.PULLED_OUT) == []
 
 
 class TestTrust:
-    def test_without_a_valid_roster_ever_all_are_doubtful(self) -> None:
+    def test_all_pods_are_doubtful_before_the_first_valid_roster(self) -> None:
         invalid = roster("10.0.0.1", valid=False, error="500")
         for listed in (None, invalid):
             shop = Registering(REGISTERED, [pod("a", ip="10.0.0.1")])
             assert shop.hear(listed) == {"a": S.DOUBTFUL}
-            assert "has not given a valid answer" in troubled(shop)
+            assert "has not given a valid answer" in registry_problem_after(shop)
 
     def test_a_registry_that_never_listed_the_target_is_set_aside_after_three_rosters_over_the_grace_period(
         self,
@@ -235,8 +242,8 @@ class TestTrust:
             assert set(shop.hear(roster("10.9.9.9", at=shop.now)).values()) == {S.DOUBTFUL}
             shop.now += 50
         assert set(shop.hear(roster("10.9.9.9", at=shop.now)).values()) == {S.SERVING}
-        assert classify(REGISTERED, shop.pods, shop.memory, shop.now).set_aside
-        assert "'com.shop.web'" in troubled(shop)
+        assert is_set_aside(shop.memory, REGISTRY)
+        assert "'com.shop.web'" in registry_problem_after(shop)
 
     def test_two_rosters_do_not_set_a_registry_aside_however_long_it_takes(self) -> None:
         shop = Registering(REGISTERED, [pod("a", ip="10.0.0.1")])
@@ -266,8 +273,8 @@ class TestTrust:
 
     def test_a_registry_that_fell_silent_is_trouble_after_5_min(self) -> None:
         shop = service(2)
-        assert troubled(shop, after=300) == ""
-        assert "301 s ago" in troubled(shop, after=301)
+        assert registry_problem_after(shop, after=300) == ""
+        assert "301 s ago" in registry_problem_after(shop, after=301)
 
     def test_pods_that_the_last_answer_has_as_serving_serve_however_old_it_is(self) -> None:
         shop = service(2)

@@ -1,4 +1,4 @@
-"""What nobody means to happen: sources that answer by turns, changes long ago, clocks that were put back."""
+"""Inputs that could mislead: sources with alternating replicas, changes long ago, clocks that were put back."""
 
 from dataclasses import replace
 
@@ -14,6 +14,7 @@ from tests.load.world import (
     NOW,
     REGISTRY,
     TARGET,
+    assess_and_decide,
     cpu,
     last_samples,
     nano,
@@ -22,7 +23,6 @@ from tests.load.world import (
     policy,
     roster,
     same,
-    see,
     usage,
 )
 
@@ -31,17 +31,17 @@ HOUR = 3600.0
 FAST = policy(cpu("1200m", "400m"), fast_scale_up=True)
 
 
-def test_a_source_whose_replicas_answer_by_turns_does_not_shrink_a_service_twice() -> None:
+def test_a_source_whose_replicas_alternate_does_not_shrink_a_service_twice() -> None:
     pods, loads = same(20, "300m")
     older = usage(loads)
-    first, decision = see(BAND, pods, older)
+    first, decision = assess_and_decide(BAND, pods, older)
     assert decision.desired == 15
     stay = pods[:15]
-    left, _ = see(BAND, stay, older, memory=first.memory, now=NOW + 5)
+    left, _ = assess_and_decide(BAND, stay, older, memory=first.memory, now=NOW + 5)
     newer = usage(dict.fromkeys(loads, "400m"), at=NOW + 21)
-    seen, decision = see(BAND, stay, newer, memory=left.memory, now=NOW + 22)
+    seen, decision = assess_and_decide(BAND, stay, newer, memory=left.memory, now=NOW + 22)
     assert decision.desired == 15
-    _, decision = see(BAND, stay, older, memory=seen.memory, now=NOW + 25)
+    _, decision = assess_and_decide(BAND, stay, older, memory=seen.memory, now=NOW + 25)
     assert (decision.desired, decision.held_by) == (15, HeldBy.DEPARTED)
 
 
@@ -50,10 +50,10 @@ def test_a_clock_that_is_ahead_makes_no_sample_newer_than_a_rise_that_came_after
     pods, loads = same(10, "200m")
     dated = usage(loads, at=NOW + ahead).resources
     samples = Samples(replace(dated, fetched_at=NOW))
-    first, _ = see(FAST, pods, samples)
+    first, _ = assess_and_decide(FAST, pods, samples)
     memory = replace(first.memory, last_rise=NOW + 3)
     bounds = replace(BOUNDS, last_scale=NOW + 3)
-    _, decision = see(FAST, pods, samples, memory=memory, bounds=bounds, now=NOW + 5)
+    _, decision = assess_and_decide(FAST, pods, samples, memory=memory, bounds=bounds, now=NOW + 5)
     assert (decision.desired, decision.held_by) == (10, HeldBy.FAST_SCALE_UP)
 
 
@@ -62,35 +62,37 @@ def rps(window: float, load: str, pods: list[Pod], at: float) -> Samples:
     return Samples(queries={"cpu": QuerySamples(pods=points, window=window, fetched_at=at)})
 
 
-def test_a_change_that_nobody_saw_is_forgotten_after_fifteen_minutes_like_the_pods_that_left() -> None:
+def test_an_unobserved_change_is_forgotten_after_15_min_like_departed_pods() -> None:
     rule = policy(replace(cpu("1200m", "400m"), resource=None, query=Query(name="r")))
     pods, _ = same(20, None)
     bounds = replace(BOUNDS, last_scale=NOW - 901)
-    memory = Memory(looking_since=NOW - 1)
-    _, decision = see(rule, pods, rps(HOUR, "300m", pods, NOW - 5), memory=memory, bounds=bounds)
+    memory = Memory(observing_since=NOW - 1)
+    _, decision = assess_and_decide(rule, pods, rps(HOUR, "300m", pods, NOW - 5), memory=memory, bounds=bounds)
     assert decision.desired == 15
     bounds = replace(BOUNDS, last_scale=NOW - 900)
-    _, decision = see(rule, pods, rps(HOUR, "300m", pods, NOW - 5), memory=memory, bounds=bounds)
+    _, decision = assess_and_decide(rule, pods, rps(HOUR, "300m", pods, NOW - 5), memory=memory, bounds=bounds)
     assert decision.held_by is HeldBy.DEPARTED
 
 
 class TestAClockThatWasPutBack:
-    def test_a_change_that_nobody_saw_in_the_future_holds_no_longer_than_new_samples_take(self) -> None:
-        memory = Memory(looking_since=NOW + HOUR, last_scale=NOW + HOUR, unseen_change=NOW + HOUR, last_replicas=20)
+    def test_an_unobserved_change_in_the_future_holds_only_until_new_samples(self) -> None:
+        memory = Memory(
+            observing_since=NOW + HOUR, last_scale=NOW + HOUR, unobserved_change=NOW + HOUR, last_replicas=20
+        )
         pods, loads = same(20, "300m")
-        first, _ = see(BAND, pods, usage(loads), memory=memory)
-        _, decision = see(BAND, pods, usage(loads, at=NOW + 40), memory=first.memory, now=NOW + 45)
+        first, _ = assess_and_decide(BAND, pods, usage(loads), memory=memory)
+        _, decision = assess_and_decide(BAND, pods, usage(loads, at=NOW + 40), memory=first.memory, now=NOW + 45)
         assert decision.desired == 15
 
-    def test_a_zero_is_doubted_no_longer_than_five_minutes(self) -> None:
+    def test_a_zero_is_doubted_for_at_most_5_min(self) -> None:
         pods, loads = same(10, "300m")
         used = {"cpu": LastSample(NOW + HOUR, nano("1"))}
         known = {one.uid: PodMemory(served=True) for one in pods}
         last = last_samples(dict.fromkeys(known, used))
         zeros = {**dict.fromkeys(loads, "0"), "web-0": "300m"}
-        first, decision = see(BAND, pods, usage(zeros), memory=Memory(pods=known, samples=last))
+        first, decision = assess_and_decide(BAND, pods, usage(zeros), memory=Memory(pods=known, samples=last))
         assert decision.desired == 10
-        _, decision = see(BAND, pods, usage(zeros, at=NOW + 300), memory=first.memory, now=NOW + 301)
+        _, decision = assess_and_decide(BAND, pods, usage(zeros, at=NOW + 300), memory=first.memory, now=NOW + 301)
         assert decision.desired == 1
 
     def test_a_pod_that_is_out_is_replaced_in_time(self) -> None:
@@ -98,15 +100,15 @@ class TestAClockThatWasPutBack:
         rule = replace(BAND, pulled_out=replace(BAND.pulled_out, replace_after=60.0))
         away = [*pods, out("o")]
         memory = Memory(pods={"uid-o": PodMemory(served=True, out_since=NOW + HOUR)})
-        first, _ = see(rule, away, usage(loads), memory=memory)
-        _, decision = see(rule, away, usage(loads, at=NOW + 60), memory=first.memory, now=NOW + 61)
+        first, _ = assess_and_decide(rule, away, usage(loads), memory=memory)
+        _, decision = assess_and_decide(rule, away, usage(loads, at=NOW + 60), memory=first.memory, now=NOW + 61)
         assert decision.desired == 8
 
     def test_a_fallback_comes_in_time(self) -> None:
         rule = replace(BAND, fallback=Fallback(after=60.0, replicas=7))
         pods, _ = same(3, None)
-        first, _ = see(rule, pods, Samples(), memory=Memory(error_since=NOW + HOUR, last_replicas=3))
-        _, decision = see(rule, pods, Samples(), memory=first.memory, now=NOW + 61)
+        first, _ = assess_and_decide(rule, pods, Samples(), memory=Memory(error_since=NOW + HOUR, last_replicas=3))
+        _, decision = assess_and_decide(rule, pods, Samples(), memory=first.memory, now=NOW + 61)
         assert decision.desired == 7
 
     def test_a_rollout_keeps_from_replacing_for_ten_minutes_only(self) -> None:
@@ -114,8 +116,10 @@ class TestAClockThatWasPutBack:
         away = [*pods, out("o")]
         target = replace(TARGET, progressing="ReplicaSetUpdated")
         memory = Memory(rollout_since=NOW + HOUR, last_replicas=6)
-        first, _ = see(BAND, away, usage(loads), memory=memory, target=target)
-        _, decision = see(BAND, away, usage(loads, at=NOW + 600), memory=first.memory, target=target, now=NOW + 601)
+        first, _ = assess_and_decide(BAND, away, usage(loads), memory=memory, target=target)
+        _, decision = assess_and_decide(
+            BAND, away, usage(loads, at=NOW + 600), memory=first.memory, target=target, now=NOW + 601
+        )
         assert decision.desired == 8
 
     def test_answers_of_a_registry_are_counted_from_the_present(self) -> None:
@@ -129,6 +133,6 @@ class TestAClockThatWasPutBack:
         for later in range(0, 61, 15):
             listed = roster(*(one.ips[0] for one in pods[1:]), at=NOW + later)
             now = NOW + later + 1
-            seen, _ = see(rule, pods, usage(loads, at=now - 5), listed=listed, memory=memory, now=now)
+            seen, _ = assess_and_decide(rule, pods, usage(loads, at=now - 5), listed=listed, memory=memory, now=now)
             memory = seen.memory
         assert seen.pods[0].state is PodState.PULLED_OUT

@@ -1,4 +1,4 @@
-"""What is kept from one look to the next changes no answer: all of it is as if it had been worked out anew."""
+"""Everything kept from one assessment to the next changes no result."""
 
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -10,20 +10,20 @@ from hypothesis import strategies as st
 
 from adapter.load import scenarios
 from adapter.load.assessment import Assessment, MetricAssessment
-from adapter.load.effective_usage import Meter, PodSample
+from adapter.load.effective_usage import MetricReader, PodSample
 from adapter.load.memory import Memory
 from adapter.load.metric_assessment import band_of
-from adapter.load.pipeline import assess, decide
-from adapter.load.pods import Condition, Pod, PodState
+from adapter.load.pipeline import decide
+from adapter.load.pods import Pod, PodCondition, PodState
 from adapter.load.roster import Instance, Roster
-from adapter.load.sample_columns import Column, read, rows
+from adapter.load.sample_columns import Column, read_columns, static_rows
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
-from adapter.load.scenarios import Worth, scenarios_of
-from adapter.load.spec import Average, Bounds, Capacity, Converge, Metric, Policy, Query, Resource
-from adapter.load.totals import Doubt, Totals
-from tests.load.world import BOUNDS, NOW, REGISTRY, TARGET, cpu, nano, pod, policy, roster, scale
+from adapter.load.scenarios import AwayPods, scenarios_of
+from adapter.load.spec import Average, Bounds, Capacity, Converge, Metric, Policy, Query, ResourceMetric
+from adapter.load.totals import DoubtfulPod, Totals
+from tests.load.world import NOW, REGISTRY, assess_and_decide, cpu, nano, pod, policy, roster, scale
 
-OF_LIMIT = Resource(name="cpu", of=Capacity.LIMIT)
+OF_LIMIT = ResourceMetric(name="cpu", of=Capacity.LIMIT)
 RPS = Metric(name="rps", query=Query(name="rps"), high=Fraction(nano(9)), low=Fraction(nano(3)))
 RULES = (
     policy(cpu("1200m", "400m")),
@@ -39,7 +39,7 @@ _LOADS = st.sampled_from([None, 0, 100, 300, 399, 900, 1300, 5000])
 
 @dataclass
 class Service:
-    """A service that goes on: what is known of it at one time."""
+    """A service over time, with the inputs of its next assessment."""
 
     rule: Policy
     now: float = NOW
@@ -47,12 +47,13 @@ class Service:
     roster: Roster | None = None
     samples: Samples = field(default_factory=Samples)
     memory: Memory = field(default_factory=Memory)
-    bounds: Bounds = BOUNDS
     words: dict[str, str] = field(default_factory=dict)
 
     def look(self, memory: Memory) -> Assessment:
-        at = scale(max(1, len(self.pods)))
-        return assess(self.rule, self.pods, self.samples, self.roster, at, self.bounds, memory, self.now, target=TARGET)
+        current = max(1, len(self.pods))
+        return assess_and_decide(
+            self.rule, self.pods, self.samples, current=current, listed=self.roster, memory=memory, now=self.now
+        )[0]
 
 
 def _instance(one: Pod, word: str, now: float) -> Instance:
@@ -103,10 +104,10 @@ def _turn(service: Service, data: st.DataObject) -> None:
     index = data.draw(st.integers(0, len(service.pods) - 1))
     one = service.pods[index]
     changes = {
-        "unready": {"ready": Condition(status=False, since=service.now)},
+        "unready": {"ready": PodCondition(status=False, since=service.now)},
         "deleting": {"deleting": True},
         "by hand": {"pulled_out_annotation": not one.pulled_out_annotation},
-        "started": {"ready": Condition(status=True, since=service.now - data.draw(st.sampled_from([0.0, 10.0])))},
+        "started": {"ready": PodCondition(status=True, since=service.now - data.draw(st.sampled_from([0.0, 10.0])))},
     }
     rest = [*service.pods[:index], *service.pods[index + 1 :]]
     service.pods = rest if what == "leaves" else [*rest, replace(one, **changes[what])]  # type: ignore[arg-type]
@@ -121,7 +122,7 @@ def _begin(rule: Policy, data: st.DataObject) -> Service:
 
 @given(st.sampled_from(RULES), st.data())
 @settings(max_examples=300)
-def test_a_look_that_knows_the_last_one_answers_as_one_that_does_not(rule: Policy, data: st.DataObject) -> None:
+def test_an_assessment_with_the_last_census_equals_one_without(rule: Policy, data: st.DataObject) -> None:
     service = _begin(rule, data)
     for _ in range(data.draw(st.integers(2, 12))):
         happens = data.draw(st.lists(st.sampled_from([_hear, _hear, _measure, _measure, _turn, _join]), max_size=2))
@@ -136,7 +137,7 @@ def test_a_look_that_knows_the_last_one_answers_as_one_that_does_not(rule: Polic
 
 @given(st.sampled_from(RULES), st.data())
 @settings(max_examples=200)
-def test_samples_that_are_read_as_plain_ones_are_as_the_rules_have_them(rule: Policy, data: st.DataObject) -> None:
+def test_plain_samples_are_read_as_with_all_checks(rule: Policy, data: st.DataObject) -> None:
     service = _begin(rule, data)
     for _ in range(data.draw(st.integers(1, 4))):
         _turn(service, data)
@@ -147,19 +148,21 @@ def test_samples_that_are_read_as_plain_ones_are_as_the_rules_have_them(rule: Po
     census = service.memory.census
     assert census is not None
     for metric in rule.metrics:
-        meter = Meter(metric, service.samples, service.now, believes_zero=rule.tolerate_zero is True)
+        reader = MetricReader(metric, service.samples, service.now, believes_zero=rule.tolerate_zero is True)
         seen = service.memory.samples_of(metric.name)
-        groups = [(group, rows(meter, group)) for group in (census.serving, census.doubtful)]
-        found = read(meter, seen, groups[0], groups[1], census.idle)
-        wanted = read(meter, seen, groups[0], groups[1], census.idle, frozenset(one.uid for one in service.pods))
+        groups = [(group, static_rows(reader, group)) for group in (census.serving, census.doubtful)]
+        found = read_columns(reader, seen, groups[0], groups[1], census.idle)
+        wanted = read_columns(
+            reader, seen, groups[0], groups[1], census.idle, frozenset(one.uid for one in service.pods)
+        )
         for one, other in ((found.serving, wanted.serving), (found.doubtful, wanted.doubtful)):
             assert _cells(one) == _cells(other)
             assert sorted(one.gaps, key=_uid) == sorted(other.gaps, key=_uid)
         assert (found.newest, found.ahead, found.zeros) == (wanted.newest, wanted.ahead, wanted.zeros)
 
 
-def _uid(gauge: PodSample) -> str:
-    return gauge.pod.uid
+def _uid(sample: PodSample) -> str:
+    return sample.pod.uid
 
 
 def _cells(column: Column) -> set[tuple[object, ...]]:
@@ -187,7 +190,7 @@ def test_metrics_that_a_policy_no_longer_has_leave_nothing_behind() -> None:
     assert set(service.memory.census.rows) == {"edit-19"}
 
 
-def test_a_policy_that_is_only_read_again_leaves_the_census_as_it_is() -> None:
+def test_a_policy_that_is_only_decoded_again_keeps_the_census() -> None:
     service = Service(policy(registry=REGISTRY), pods=[pod("a", ip="10.0.0.1")], roster=roster("10.0.0.1"))
     for _ in range(3):
         service.memory = service.look(service.memory).memory
@@ -197,10 +200,10 @@ def test_a_policy_that_is_only_read_again_leaves_the_census_as_it_is() -> None:
 
 
 @st.composite
-def _doubts(draw: st.DrawFn, loads: st.SearchStrategy[int]) -> Doubt:
+def _doubts(draw: st.DrawFn, loads: st.SearchStrategy[int]) -> DoubtfulPod:
     is_old = draw(st.booleans())
     usage = draw(loads | st.none())
-    return Doubt(
+    return DoubtfulPod(
         None if usage is None else nano(f"{usage}m"),
         1,
         nano("1212m"),
@@ -216,8 +219,8 @@ def _doubts(draw: st.DrawFn, loads: st.SearchStrategy[int]) -> Doubt:
     st.sampled_from([None, None, Converge.LOW, Converge.HIGH]), st.sampled_from([1, 3]),
     st.integers(0, 3), st.integers(0, 12), st.integers(0, 1))  # fmt: skip
 @settings(max_examples=1000)
-def test_readings_that_are_left_out_win_at_no_replica_count(
-    pods: tuple[list[int], list[Doubt]],
+def test_dropped_scenarios_win_at_no_replica_count(
+    pods: tuple[list[int], list[DoubtfulPod]],
     average: Average,
     converge: Converge | None,
     multiple: int,
@@ -229,16 +232,16 @@ def test_readings_that_are_left_out_win_at_no_replica_count(
     rule = policy(cpu("1200m", "400m"), average=average, converge_towards=converge, multiple_of=multiple)
     band = band_of(rule, rule.metrics[0], total=False)
     young = sum(1 for doubt in doubtful if doubt.is_young)
-    worth = Worth(out=away, replaceable=min(away, 2), reserved=away // 2)
+    worth = AwayPods(out=away, replaceable=min(away, 2), reserved=away // 2)
 
     def outcomes() -> list[tuple[object, ...]]:
-        tally = Totals(usage=sum(nano(f"{load}m") for load in serving), n=len(serving), weight=len(serving),
+        totals = Totals(usage=sum(nano(f"{load}m") for load in serving), n=len(serving), weight=len(serving),
                       young=young, young_weight=young, young_fill=young * nano("1212m"))  # fmt: skip
-        readings = tuple(scenarios_of(rule, band, worth, tally, doubtful))
-        metric = MetricAssessment(name="cpu", readings=readings)
+        kept = tuple(scenarios_of(rule, band, worth, totals, doubtful))
+        metric = MetricAssessment(name="cpu", scenarios=kept)
         there = Assessment(policy=rule, target="web", at=NOW, counts={PodState.SERVING: 1}, metrics=(metric,))
         found = decide(there, scale(current), Bounds(minimum=minimum, maximum=99), NOW)
-        return [(one.reading, one.proposal, one.replaced, one.held_by) for one in found.outcomes]
+        return [(one.scenario, one.proposal, one.replaced, one.held_by) for one in found.outcomes]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scenarios, "_that_may_win", lambda steps: list(range(len(steps))))
@@ -246,13 +249,13 @@ def test_readings_that_are_left_out_win_at_no_replica_count(
     assert outcomes() == of_all
 
 
-def test_of_many_doubtful_pods_few_readings_are_kept() -> None:
+def test_few_scenarios_of_many_doubtful_pods_are_kept() -> None:
     service = Service(policy(registry=REGISTRY), pods=[pod(f"p{i}", ip=f"10.0.1.{i}") for i in range(200)])
     usage = {one.name: PodUsage(NOW - 1, 15.0, {"app": {"cpu": nano("900m")}}) for one in service.pods}
     service.samples = Samples(ResourceSamples(pods=usage, fetched_at=NOW))
     (metric,) = service.look(Memory()).metrics
-    assert metric.readings[-1].inside == 200
-    assert len(metric.readings) <= 2
+    assert metric.scenarios[-1].inside == 200
+    assert len(metric.scenarios) <= 2
 
 
 def test_a_pod_that_warms_up_is_missing_beside_pods_with_plain_samples() -> None:

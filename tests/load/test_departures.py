@@ -1,4 +1,4 @@
-"""Pods that left: until samples know of it, their load counts, so that no sample shrinks a service twice."""
+"""Departed pods: their load counts until samples show their absence, so that no sample shrinks a service twice."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -13,18 +13,18 @@ from adapter.load.departures import DepartedLoad
 from adapter.load.memory import Departed, LastSample, Memory
 from adapter.load.pods import Pod
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
-from adapter.load.spec import Average, Capacity, Converge, Metric, Policy, Query, Resource
-from tests.load.world import NOW, cpu, nano, out, pod, policy, queue, same, see, total, usage
+from adapter.load.spec import Average, Capacity, Converge, Metric, Policy, Query, ResourceMetric
+from tests.load.world import NOW, assess_and_decide, cpu, nano, out, pod, policy, queue, same, total, usage
 
 BAND = policy(cpu("1200m", "400m"))
 
 
 def walk(rule: Policy, pods: list[Pod], samples: Samples, steps: int, take: int) -> list[int | None]:
-    """What is asked for while up to `take` pods leave at each look, and no newer sample comes."""
+    """The desired counts while up to `take` pods leave at each assessment, without a newer sample."""
     asked: list[int | None] = []
     memory = Memory()
     for step in range(steps):
-        assessment, decision = see(rule, pods, samples, memory=memory, now=NOW + step)
+        assessment, decision = assess_and_decide(rule, pods, samples, memory=memory, now=NOW + step)
         memory = assessment.memory
         asked.append(decision.desired)
         assert decision.desired is not None
@@ -51,7 +51,7 @@ def test_the_goal_never_falls_while_the_samples_stay_the_same(
     if average is Average.TOTAL:
         of = None
     low, high = (Fraction(4, 10), Fraction(12, 10)) if of is None else (Fraction(2, 10), Fraction(6, 10))
-    metric = Metric(name="cpu", resource=Resource(name="cpu", of=of), high=high * 10**9, low=low * 10**9)
+    metric = Metric(name="cpu", resource=ResourceMetric(name="cpu", of=of), high=high * 10**9, low=low * 10**9)
     pods = [pod(f"web-{index}", limits={"cpu": "2"}) for index in range(len(loads))]
     samples = usage({f"web-{index}": f"{load}m" for index, load in enumerate(loads)})
     asked = walk(policy(metric, average=average), pods, samples, 6, take)
@@ -71,7 +71,7 @@ def test_a_total_has_the_same_goal_too(total_of_pods: bool) -> None:
     assert set(walk(rule, pods, samples, 6, 5)) == {15}
 
 
-def test_a_share_of_a_service_total_has_the_load_of_who_left_in_it() -> None:
+def test_a_share_of_a_service_total_includes_the_departed_load() -> None:
     pods, _ = same(20, None)
     assert set(walk(policy(queue("1200m", "400m")), pods, total("6", at=NOW - 10), 6, 2)) == {15}
 
@@ -89,11 +89,11 @@ def test_steps_inside_the_band_stop_at_the_watermark_without_a_new_sample(averag
 def after_leaving(
     rule: Policy, before: list[Pod], samples: Samples, then: list[Pod], later: Samples, after: float = 5.0
 ) -> tuple[Assessment, Decision]:
-    first, _ = see(rule, before, samples)
-    return see(rule, then, later, memory=first.memory, now=NOW + after)
+    first, _ = assess_and_decide(rule, before, samples)
+    return assess_and_decide(rule, then, later, memory=first.memory, now=NOW + after)
 
 
-class TestWhoDeparts:
+class TestDepartures:
     @pytest.mark.parametrize(
         "leaves",
         [
@@ -117,11 +117,11 @@ class TestWhoDeparts:
         pods, loads = same(2, "300m")
         going = [pods[0], replace(pods[1], deleting=True)]
         first, _ = after_leaving(BAND, pods, usage(loads), going, usage(loads))
-        again, _ = see(BAND, going, usage(loads), memory=first.memory, now=NOW + 20)
-        gone, _ = see(BAND, pods[:1], usage(loads), memory=again.memory, now=NOW + 40)
+        again, _ = assess_and_decide(BAND, going, usage(loads), memory=first.memory, now=NOW + 20)
+        gone, _ = assess_and_decide(BAND, pods[:1], usage(loads), memory=again.memory, now=NOW + 40)
         assert {one.at for one in (first.memory.departed | gone.memory.departed).values()} == {NOW + 5}  # type: ignore[operator]
 
-    def test_a_pod_that_was_out_from_the_first_look_on_carried_nothing(self) -> None:
+    def test_a_pod_that_was_out_from_the_first_assessment_on_carried_no_load(self) -> None:
         serving, loads = same(9, "300m")
         gone, _ = after_leaving(BAND, [*serving, out("o")], usage(loads), serving, usage(loads))
         assert gone.memory.departed == {}
@@ -131,16 +131,16 @@ class TestWhoDeparts:
         pulled = [*pods[:15], *(out(one.name) for one in pods[15:])]
         first, decision = after_leaving(BAND, pods, usage(loads), pulled, usage(loads))
         assert (decision.desired, decision.held_by) == (20, HeldBy.DEPARTED)  # by these samples alone 11 and the 5 out
-        gone, decision = see(BAND, pods[:15], usage(loads), memory=first.memory, now=NOW + 8)
+        gone, decision = assess_and_decide(BAND, pods[:15], usage(loads), memory=first.memory, now=NOW + 8)
         assert (decision.desired, len(gone.memory.departed)) == (15, 5)
         assert {one.at for one in gone.memory.departed.values()} == {NOW + 5}
-        back, decision = see(BAND, pods, usage(loads), memory=first.memory, now=NOW + 8)
+        back, decision = assess_and_decide(BAND, pods, usage(loads), memory=first.memory, now=NOW + 8)
         assert (decision.desired, back.memory.departed) == (15, {})
 
-    def test_what_it_used_last_is_forgotten_after_5_min_however_often_that_was_looked_at(self) -> None:
+    def test_its_last_usage_is_forgotten_after_5_min_however_often_it_was_assessed(self) -> None:
         pods, loads = same(2, "300m")
-        first, _ = see(BAND, pods, usage(loads))
-        gone, _ = see(BAND, pods[:1], usage(loads, at=NOW + 300), memory=first.memory, now=NOW + 310)
+        first, _ = assess_and_decide(BAND, pods, usage(loads))
+        gone, _ = assess_and_decide(BAND, pods[:1], usage(loads, at=NOW + 300), memory=first.memory, now=NOW + 310)
         assert gone.memory.departed["uid-web-1"].last_sample == {}
 
     def test_a_pod_that_never_served_carried_nothing(self) -> None:
@@ -151,10 +151,10 @@ class TestWhoDeparts:
 
     def test_one_that_turned_unready_before_it_went_had_served(self) -> None:
         pods, loads = same(20, "300m")
-        first, _ = see(BAND, pods, usage(loads))
+        first, _ = assess_and_decide(BAND, pods, usage(loads))
         ill = [*pods[:19], pod("web-19", ready=False, ready_for=1, now=NOW + 2)]
-        then, _ = see(BAND, ill, usage(loads), memory=first.memory, now=NOW + 2)
-        gone, _ = see(BAND, pods[:19], usage(loads), memory=then.memory, now=NOW + 4)
+        then, _ = assess_and_decide(BAND, ill, usage(loads), memory=first.memory, now=NOW + 2)
+        gone, _ = assess_and_decide(BAND, pods[:19], usage(loads), memory=then.memory, now=NOW + 4)
         assert gone.memory.departed["uid-web-19"] == Departed(NOW + 4, {"cpu": LastSample(NOW - 10, nano("300m"))})
 
     def test_a_pod_that_comes_back_under_another_uid_is_another_one(self) -> None:
@@ -164,7 +164,7 @@ class TestWhoDeparts:
         assert set(then.memory.departed) == {"uid-web-1"}
 
 
-class TestForHowLong:
+class TestForgetting:
     def test_until_every_sample_that_counts_began_later(self) -> None:
         pods, loads = same(20, "300m")
         stay = pods[:15]
@@ -174,7 +174,7 @@ class TestForHowLong:
         def later(oldest: float) -> tuple[Assessment, Decision]:
             samples = usage(fresh, at=NOW + 60).resources
             old = PodUsage(oldest, 15.0, {"app": {"cpu": nano("300m")}})
-            return see(
+            return assess_and_decide(
                 BAND, stay, Samples(replace(samples, pods={**samples.pods, "web-0": old})), memory=left.memory,
                 now=NOW + 70,
             )  # fmt: skip
@@ -188,14 +188,14 @@ class TestForHowLong:
         pods, loads = same(20, "300m")
         left, _ = after_leaving(BAND, pods, usage(loads), pods[:15], usage(loads))
         for after, kept in ((900, 5), (901, 0)):
-            then, _ = see(BAND, pods[:15], usage({}), memory=left.memory, now=NOW + 5 + after)
+            then, _ = assess_and_decide(BAND, pods[:15], usage({}), memory=left.memory, now=NOW + 5 + after)
             assert len(then.memory.departed) == kept
 
     def test_a_time_in_the_future_ends_like_any_other(self) -> None:
         memory = Memory(departed={"u": Departed(NOW + 10**6, {})})
-        then, _ = see(BAND, [pod()], usage({}), memory=memory)
+        then, _ = assess_and_decide(BAND, [pod()], usage({}), memory=memory)
         assert then.memory.departed["u"].at == NOW
-        last, _ = see(BAND, [pod()], usage({}), memory=then.memory, now=NOW + 901)
+        last, _ = assess_and_decide(BAND, [pod()], usage({}), memory=then.memory, now=NOW + 901)
         assert last.memory.departed == {}
 
     def test_each_metric_by_the_window_of_its_own_samples(self) -> None:
@@ -208,10 +208,12 @@ class TestForHowLong:
             return Samples(replace(usage(loads, at=at).resources, fetched_at=at), {"rps": query})
 
         left, _ = after_leaving(policy(cpu("1200m", "400m"), rps), pods, usage(loads), pods[:15], usage(loads))
-        held, decision = see(policy(rps), pods[:15], samples(60, NOW + 55), memory=left.memory, now=NOW + 60)
+        held, decision = assess_and_decide(
+            policy(rps), pods[:15], samples(60, NOW + 55), memory=left.memory, now=NOW + 60
+        )
         assert (decision.held_by, decision.desired) == (HeldBy.DEPARTED, 15)
         assert held.metrics[0].window == 60
-        _, decision = see(policy(rps), pods[:15], samples(49, NOW + 55), memory=left.memory, now=NOW + 60)
+        _, decision = assess_and_decide(policy(rps), pods[:15], samples(49, NOW + 55), memory=left.memory, now=NOW + 60)
         assert decision.desired == 11
 
 
@@ -249,10 +251,10 @@ def test_a_sample_dated_after_its_answer_knows_nothing_that_came_after_it_was_fi
     """A clock that is a few seconds ahead; a slow source repeats the sample at each answer."""
     pods, loads = same(20, "300m")
     ahead = {name: PodUsage(NOW + 8, 0.0, {"app": {"cpu": nano("300m")}}) for name in loads}
-    first, _ = see(BAND, pods, Samples(ResourceSamples(pods=ahead, fetched_at=NOW)))
+    first, _ = assess_and_decide(BAND, pods, Samples(ResourceSamples(pods=ahead, fetched_at=NOW)))
     for later in (3, 9, 30):
         again = Samples(ResourceSamples(pods=ahead, fetched_at=NOW + later))
-        first, decision = see(BAND, pods[:15], again, memory=first.memory, now=NOW + later)
+        first, decision = assess_and_decide(BAND, pods[:15], again, memory=first.memory, now=NOW + later)
         assert (decision.desired, decision.held_by) == (15, HeldBy.DEPARTED)
 
 
@@ -260,7 +262,7 @@ def test_resource_samples_without_a_window_begin_when_they_were_taken() -> None:
     pods, loads = same(20, "300m")
     bare = {name: PodUsage(NOW + 6, 0.0, {"app": {"cpu": nano("300m")}}) for name in loads}
     later = Samples(ResourceSamples(pods=bare, fetched_at=NOW + 6))
-    first, _ = see(BAND, pods, usage(loads))
-    left, _ = see(BAND, pods[:15], usage(loads), memory=first.memory, now=NOW + 5)
-    _, decision = see(BAND, pods[:15], later, memory=left.memory, now=NOW + 7)
+    first, _ = assess_and_decide(BAND, pods, usage(loads))
+    left, _ = assess_and_decide(BAND, pods[:15], usage(loads), memory=first.memory, now=NOW + 5)
+    _, decision = assess_and_decide(BAND, pods[:15], later, memory=left.memory, now=NOW + 7)
     assert decision.desired == 11

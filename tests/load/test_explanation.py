@@ -1,4 +1,4 @@
-"""A decision in sentences: what a user reads must say what was done, and why."""
+"""A decision in sentences: what was decided, and why."""
 
 from dataclasses import replace
 from datetime import UTC
@@ -9,7 +9,21 @@ from adapter.load.memory import Memory
 from adapter.load.pods import Pod
 from adapter.load.samples import ResourceSamples, Samples
 from adapter.load.spec import Average, Bounds, Cooldown, Fallback, Mode, Policy, Schedule, Velocity
-from tests.load.world import BOUNDS, NOW, REGISTRY, cpu, out, pod, policy, queue, roster, same, see, total, usage
+from tests.load.world import (
+    BOUNDS,
+    NOW,
+    REGISTRY,
+    assess_and_decide,
+    cpu,
+    out,
+    pod,
+    policy,
+    queue,
+    roster,
+    same,
+    total,
+    usage,
+)
 
 BAND = policy(cpu("1200m", "400m"))
 
@@ -18,7 +32,7 @@ def told(
     rule: Policy, pods: list[Pod], samples: Samples, bounds: Bounds = BOUNDS, **changes: object
 ) -> tuple[str, str, Decision]:
     """The sentences in one text, the headline, and the decision."""
-    assessment, decision = see(rule, pods, samples, bounds=bounds, **changes)  # type: ignore[arg-type]
+    assessment, decision = assess_and_decide(rule, pods, samples, bounds=bounds, **changes)  # type: ignore[arg-type]
     return "\n".join(explain(assessment, decision, bounds, NOW)), headline(assessment, decision), decision
 
 
@@ -27,7 +41,7 @@ def service(count: int, load: str, *others: Pod, rule: Policy = BAND, **changes:
     return told(rule, [*pods, *others], usage(loads), **changes)  # type: ignore[arg-type]
 
 
-def test_a_rise_names_usage_watermark_need_and_what_is_replaced() -> None:
+def test_a_rise_names_usage_watermark_need_and_replaced_pods() -> None:
     text, head, _ = service(7, "1440m", *(out(f"out-{i}") for i in range(3)))
     assert text.splitlines()[0] == "Deployment web has 10 pods: 3 pulledOut, 7 serving"
     assert "out-0 is pulledOut: pulled out by hand (annotation effective-load.io/pulled-out)" in text
@@ -44,14 +58,14 @@ def test_a_fall_names_those_that_are_kept() -> None:
     assert text.endswith("asks for 8 (now 10), served as 7001m")
 
 
-def test_a_hold_says_what_holds_it() -> None:
+def test_a_hold_names_its_reason() -> None:
     text, head, _ = service(4, "1500m", pod("gap"))
     assert "cpu proposes 5 (1 pod without a fresh sample)" in text
     assert head.startswith("holds 5: ")
     assert head.endswith("(held by Missing)")
 
 
-def test_usage_over_all_running_pods_is_told_where_it_differs() -> None:
+def test_usage_over_all_running_pods_is_named_where_it_differs() -> None:
     pods = [pod("a"), out("b")]
     text, _, _ = told(BAND, pods, usage({"a": "900m", "b": "100m"}))
     assert "1 pod uses 900m on average" in text
@@ -59,18 +73,18 @@ def test_usage_over_all_running_pods_is_told_where_it_differs() -> None:
     assert "over all running pods" not in service(2, "800m")[0]
 
 
-def test_a_service_total_is_told_with_its_share() -> None:
+def test_a_service_total_is_named_with_its_share() -> None:
     text, _, _ = told(policy(queue("85", "40")), [pod("a"), pod("b")], total("240"))
     assert "queue: 2 pods share 240, 120 each, above the high watermark 85" in text
 
 
-def test_a_total_watermark_is_told_as_one() -> None:
+def test_a_total_watermark_is_named_as_one() -> None:
     pods, loads = same(4, "375m")
     text, _, _ = told(policy(cpu("1200m"), average=Average.TOTAL), pods, usage(loads))
     assert "4 pods use 1500m in total" in text
 
 
-def test_doubt_is_told() -> None:
+def test_doubt_is_explained() -> None:
     rule = policy(cpu("1200m", "400m"), registry=REGISTRY)
     pods = [pod(f"p{i}", ip=f"10.0.0.{i}") for i in range(10)]
     loads: dict[str, str | int | None] = {p.name: "300m" if i < 5 else "0" for i, p in enumerate(pods)}
@@ -81,7 +95,7 @@ def test_doubt_is_told() -> None:
     assert head.endswith("(held by Doubt)")
 
 
-def test_the_last_stages_are_told() -> None:
+def test_the_last_stages_are_explained() -> None:
     assert "the HPA allows 1 to 4" in service(4, "1500m", bounds=Bounds(minimum=1, maximum=4))[0]
     resting = replace(BAND, mode=Mode.OBSERVE)
     assert "the policy is in mode Observe: the current count is kept" in service(4, "1500m", rule=resting)[0]
@@ -92,7 +106,7 @@ def test_the_last_stages_are_told() -> None:
     assert "rounded up to a multiple of 4: proposes 8" in service(4, "1500m", rule=replace(BAND, multiple_of=4))[0]
 
 
-def test_an_error_is_told_as_the_reason_for_nothing() -> None:
+def test_an_error_is_the_reason_for_no_decision() -> None:
     text, head, decision = told(BAND, [pod()], Samples())
     assert text.endswith(f"nothing is decided: {decision.error}")
     assert head == f"no decision: {decision.error}"
@@ -110,7 +124,7 @@ def test_conditions_are_among_the_sentences() -> None:
     assert "metric cpu: 1 pod without a fresh sample" in text
 
 
-def test_waking_from_zero_is_told() -> None:
+def test_waking_from_zero_is_explained() -> None:
     text, head, _ = told(policy(queue("85")), [], total("3"), bounds=Bounds(minimum=0, maximum=9))
     assert text.endswith("asks for 1 (now 0), served as 1")
     assert head.startswith("asks for 1, now 0")
@@ -118,38 +132,38 @@ def test_waking_from_zero_is_told() -> None:
     assert "queue needs 1 serving pod: proposes 1 (now 0)" in text
 
 
-def test_a_value_is_said_in_whole_milli_units_where_those_tell_it() -> None:
+def test_a_value_is_shown_in_milli_units_unless_it_is_small() -> None:
     pods, loads = same(7, "1142857142n")
-    found = explain(*see(policy(cpu("1200m")), pods, usage(loads)), BOUNDS, NOW)
+    found = explain(*assess_and_decide(policy(cpu("1200m")), pods, usage(loads)), BOUNDS, NOW)
     assert any("use 1142m on average" in sentence for sentence in found)
-    small = explain(*see(policy(cpu("100u")), pods, usage(dict.fromkeys(loads, "57u"))), BOUNDS, NOW)
+    small = explain(*assess_and_decide(policy(cpu("100u")), pods, usage(dict.fromkeys(loads, "57u"))), BOUNDS, NOW)
     assert any("use 57u on average" in sentence for sentence in small)
 
 
-def test_a_hold_is_told_with_its_end() -> None:
+def test_a_hold_is_explained_with_its_end() -> None:
     text, line, _ = service(5, "800m", rule=replace(BAND, hold_until=NOW + 3600))
     assert "the policy is held until 2026-01-01T13:00:00Z: the current count is kept" in text
     assert line.endswith("(held by Mode)")
 
 
-def test_a_velocity_that_limits_is_told() -> None:
+def test_a_velocity_that_limits_is_explained() -> None:
     text, _, _ = service(10, "2400m", rule=replace(BAND, velocity=Velocity(up=20)))
     assert "the policy's velocity allows 20 % of 10 at a time" in text
 
 
-def test_a_cooldown_is_told_with_the_time_of_the_last_scaling() -> None:
+def test_a_cooldown_is_explained_with_the_age_of_the_last_scaling() -> None:
     rule = replace(BAND, cooldown=Cooldown(up=60, down=300))
     text, _, _ = service(5, "2400m", rule=rule, memory=Memory(last_replicas=5, last_scale=NOW - 10))
     assert "the policy's cooldown is 60 s up and 300 s down, and the count last changed 10 s ago" in text
 
 
-def test_a_schedule_is_told_by_name() -> None:
+def test_a_schedule_is_named() -> None:
     lunch = Schedule(name="lunch", cron="* * * * *", zone=UTC, duration=60, minimum=20, maximum=30)
     text, _, _ = service(5, "800m", rule=replace(BAND, schedules=(lunch,)))
     assert "schedule lunch keeps at least 20" in text
 
 
-def test_a_count_that_stands_in_for_the_metrics_is_told_with_its_reason() -> None:
+def test_a_count_without_metrics_is_explained() -> None:
     pods, _ = same(5, "1")
     blind = Samples(ResourceSamples(error="metrics.k8s.io: 503"))
     lunch = Schedule(name="lunch", cron="* * * * *", zone=UTC, duration=60, minimum=20)
@@ -159,7 +173,7 @@ def test_a_count_that_stands_in_for_the_metrics_is_told_with_its_reason() -> Non
     assert line == "holds 5: no metric has an answer (held by Mode)"
 
 
-def test_a_fallback_is_told() -> None:
+def test_a_fallback_is_explained() -> None:
     pods, _ = same(5, "1")
     rule = replace(BAND, fallback=Fallback(after=300, replicas=10))
     blind = Samples(ResourceSamples(error="metrics.k8s.io: 503"))

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.load.matching import Miss, canonical_ip, claims, owned_by, records
+from adapter.load.matching import Mismatch, canonical_ip, match_registrations, owned_by, registrations
 from adapter.load.pods import Container, Owner, Pod
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Match, Registry, Target
@@ -22,7 +22,7 @@ Found = dict[str, tuple[Instance, ...]]
 def found(*instances: Instance, pods: Sequence[Pod] | None = None, registry: Registry = REGISTRY) -> Found:
     """The registrations that find their pod, among one pod at 10.0.0.1 unless told otherwise."""
     pods = [pod("web-0", ip="10.0.0.1")] if pods is None else pods
-    return dict(records(pods, Roster(at=NOW, instances=instances), registry))
+    return dict(registrations(pods, Roster(at=NOW, instances=instances), registry))
 
 
 class TestOwners:
@@ -90,7 +90,7 @@ class TestRegistrations:
         assert found(Instance(ip="fd00::1"), pods=[dual])
         assert found(Instance(ip="10.0.0.1"), pods=[dual])
 
-    def test_what_is_no_address_is_compared_as_it_is(self) -> None:
+    def test_a_text_that_is_no_address_is_compared_as_it_is(self) -> None:
         assert canonical_ip("web-0.web.shop.svc") == "web-0.web.shop.svc"
         assert canonical_ip("010.0.0.1") == "010.0.0.1"
         assert found(Instance(ip="nonsense")) == {}
@@ -114,7 +114,7 @@ class TestRegistrations:
         assert found(by_uid, pods=pods) == {"uid-c": (by_uid,)}
         assert found(by_name, pods=pods) == {"uid-b": (by_name,)}
 
-    def test_a_uid_that_is_gone_finds_nobody_by_its_address(self) -> None:
+    def test_a_registration_of_an_unknown_uid_matches_no_pod_by_its_address(self) -> None:
         assert found(Instance(ip="10.0.0.1", pod_uid="uid-of-another-life")) == {}
         assert found(Instance(ip="10.0.0.1", pod_name="web-99")) == {}
 
@@ -135,7 +135,7 @@ class TestRegistrations:
         assert set(found(Instance(ip="192.168.0.1", port=20880), pods=[hosted], registry=by_port)) == {"uid-a"}
         assert found(Instance(ip="192.168.0.1"), pods=[hosted], registry=by_port) == {}
 
-    def test_two_pods_of_one_node_are_told_apart_by_their_ports(self) -> None:
+    def test_two_pods_of_one_node_are_distinguished_by_their_ports(self) -> None:
         pods = [
             pod(name, ip="192.168.0.1", host_network=True, containers=(Container("app", ports=(port,)),))
             for name, port in (("a", 8080), ("b", 8081))
@@ -161,10 +161,10 @@ class TestRegistrations:
         assert found(Instance(pod_name="web-0", pod_namespace="shop"))
         assert found(Instance(pod_name="web-0", pod_namespace="pay")) == {}
         assert found(Instance(ip="10.0.0.1", pod_namespace="pay")) == {}
-        [claim] = claims(
+        [match] = match_registrations(
             [pod()], Roster(at=NOW, instances=(Instance(pod_name="web-0", pod_namespace="pay"),)), REGISTRY
         )
-        assert claim.miss is Miss.NAMESPACE
+        assert match.mismatch is Mismatch.NAMESPACE
 
     def test_an_instance_without_that_metadata_is_known_by_its_address(self) -> None:
         by_key = replace(REGISTRY, pod_name_key="k8s.pod")

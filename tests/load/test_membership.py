@@ -4,25 +4,27 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.load.membership import Standing, uses_registry
+from adapter.load.membership import Classification, service_registry
 from adapter.load.memory import Memory, PodMemory
-from adapter.load.pods import Condition, Container, Pod, PodState
+from adapter.load.pods import Container, Pod, PodCondition, PodState
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Policy, Registry
-from tests.load.registering import REGISTERED, see, service, states, those
+from tests.load.registering import REGISTERED, classify_with, names_in_state, service, states
 from tests.load.world import NOW, REGISTRY, out, pod, policy, roster
 
 POLICY = policy()
 S = PodState
 
 
-def state(one: Pod, rule: Policy = POLICY, listed: Roster | None = None, memory: Memory | None = None) -> Standing:
-    """The standing of one pod among a serving one, so that believing is never the question."""
+def state(
+    one: Pod, rule: Policy = POLICY, listed: Roster | None = None, memory: Memory | None = None
+) -> Classification:
+    """The classification of one pod among a serving one, so that believing is never the question."""
     other = pod("other", ip="10.0.0.99")
-    return see(rule, [one, other], listed, memory).standings[one.uid]
+    return classify_with(rule, [one, other], listed, memory)[one.uid]
 
 
-class TestGone:
+class TestTerminated:
     def test_a_pod_being_deleted_is_terminating_whatever_else_it_is(self) -> None:
         for one in (pod(deleting=True), out("web-0", deleting=True), pod(deleting=True, phase="Failed", ready=False)):
             assert state(one).state is S.TERMINATING
@@ -46,8 +48,8 @@ class TestStartingAndUnready:
     def test_a_pod_that_did_not_change_since_its_creation_is_starting(self) -> None:
         assert state(pod(ready=False, age=3600, ready_for=3600)).state is S.STARTING
 
-    def test_a_pod_whose_condition_says_not_since_when_is_starting(self) -> None:
-        assert state(replace(pod(), ready=Condition(False, None))).state is S.STARTING
+    def test_a_pod_whose_condition_has_no_transition_time_is_starting(self) -> None:
+        assert state(replace(pod(), ready=PodCondition(False, None))).state is S.STARTING
 
     def test_a_pod_that_turned_not_ready_within_30_s_of_its_start_never_was_ready(self) -> None:
         assert state(pod(ready=False, age=3600, ready_for=3570)).state is S.STARTING
@@ -134,7 +136,7 @@ class TestPulledOutWithoutARegistry:
 
     def test_the_rest_serves(self) -> None:
         assert state(pod()).state is S.SERVING
-        assert uses_registry(POLICY) is None
+        assert service_registry(POLICY) is None
 
 
 class TestExplicitEvidence:
@@ -207,30 +209,32 @@ class TestExplicitEvidence:
     def test_it_may_turn_out_all_but_one(self) -> None:
         pods = [pod(f"p{i}", ip=f"10.0.0.{i}") for i in range(10)]
         listed = roster("10.0.0.0", disabled=tuple(f"10.0.0.{i}" for i in range(1, 10)))
-        assert those(states(see(REGISTERED, pods, listed)), S.PULLED_OUT) == [f"p{i}" for i in range(1, 10)]
+        assert names_in_state(states(classify_with(REGISTERED, pods, listed)), S.PULLED_OUT) == [
+            f"p{i}" for i in range(1, 10)
+        ]
 
     @pytest.mark.parametrize(
         "others", [[], [pod("s", phase="Pending", ready=False)], [pod("u", ready=False, ready_for=9)]]
     )
-    def test_all_of_it_is_doubtful_where_it_would_leave_nobody(self, others: list[Pod]) -> None:
+    def test_explicit_evidence_is_doubtful_where_it_would_leave_no_pod(self, others: list[Pod]) -> None:
         pods = [pod(f"p{i}", ip=f"10.0.0.{i}") for i in range(3)]
         listed = roster(disabled=("10.0.0.0", "10.0.0.1", "10.0.0.2"))
-        found = see(REGISTERED, [*pods, *others], listed)
-        assert those(states(found), S.DOUBTFUL) == ["p0", "p1", "p2"]
-        assert "every pod would be out" in found.standings["uid-p0"].reason
+        found = classify_with(REGISTERED, [*pods, *others], listed)
+        assert names_in_state(states(found), S.DOUBTFUL) == ["p0", "p1", "p2"]
+        assert "every pod would be out" in found["uid-p0"].reason
 
-    def test_a_doubtful_pod_is_somebody(self) -> None:
+    def test_a_doubtful_pod_counts_as_one_that_stays(self) -> None:
         pods = [pod(f"p{i}", ip=f"10.0.0.{i}") for i in range(3)]
-        found = see(REGISTERED, pods, roster(disabled=("10.0.0.0", "10.0.0.1")))
+        found = classify_with(REGISTERED, pods, roster(disabled=("10.0.0.0", "10.0.0.1")))
         assert states(found) == {"p0": S.PULLED_OUT, "p1": S.PULLED_OUT, "p2": S.DOUBTFUL}
 
     def test_annotations_and_gates_are_doubted_alike(self) -> None:
         gated = pod("g", ready=False, ready_for=60, containers_ready=True, gates={"b": False})
-        assert set(states(see(POLICY, [out("a"), gated])).values()) == {S.DOUBTFUL}
+        assert set(states(classify_with(POLICY, [out("a"), gated])).values()) == {S.DOUBTFUL}
 
     def test_confirmed_absence_stays_evidence_where_explicit_evidence_is_doubted(self) -> None:
         shop = service(4)
-        assert those(shop.absent("p3"), S.PULLED_OUT) == ["p3"]
+        assert names_in_state(shop.absent("p3"), S.PULLED_OUT) == ["p3"]
         shop.now += 10
         found = shop.hear(roster(disabled=("10.0.0.0", "10.0.0.1", "10.0.0.2"), at=shop.now))
         assert found == {"p0": S.DOUBTFUL, "p1": S.DOUBTFUL, "p2": S.DOUBTFUL, "p3": S.PULLED_OUT}

@@ -12,16 +12,16 @@ from adapter.load.memory import Memory
 from adapter.load.pacing import Paced, pace
 from adapter.load.pipeline import decide
 from adapter.load.samples import QuerySamples, ResourceSamples, Samples
-from adapter.load.schedule import Limits
+from adapter.load.schedule import ScheduleLimits
 from adapter.load.spec import Bounds, Cooldown, Fallback, Mode, Policy, Schedule, Velocity
-from tests.load.world import BOUNDS, NOW, cpu, out, pod, policy, queue, same, scale, see, total, usage
+from tests.load.world import BOUNDS, NOW, assess_and_decide, cpu, out, pod, policy, queue, same, scale, total, usage
 
 BAND = policy(cpu("1200m", "400m"))
-NO_LIMITS = Limits()
+NO_LIMITS = ScheduleLimits()
 
 
 def paced(
-    wanted: int, current: int, rule: Policy = BAND, limits: Limits = NO_LIMITS, last: float | None = None
+    wanted: int, current: int, rule: Policy = BAND, limits: ScheduleLimits = NO_LIMITS, last: float | None = None
 ) -> tuple[int, HeldBy | None]:
     return pace(Paced(wanted, None), current, rule, limits, last, NOW)
 
@@ -59,7 +59,9 @@ class TestVelocity:
         assert paced(100, 1, down(10)) == (100, None)
 
     @given(st.integers(0, 1000), st.integers(0, 1000), st.integers(0, 1000))
-    def test_it_never_moves_away_from_what_is_wanted_nor_past_it(self, current: int, wanted: int, percent: int) -> None:
+    def test_it_never_moves_away_from_the_wanted_count_nor_past_it(
+        self, current: int, wanted: int, percent: int
+    ) -> None:
         desired, _ = paced(wanted, current, replace(BAND, velocity=Velocity(up=percent, down=min(percent, 100))))
         assert min(current, wanted) <= desired <= max(current, wanted)
         assert desired != current or wanted == current or percent == 0
@@ -85,23 +87,23 @@ class TestCooldown:
 
 
 class TestSchedules:
-    def test_a_floor_raises_and_a_cap_lowers_what_is_wanted(self) -> None:
-        assert paced(5, 5, limits=Limits(floor=20)) == (20, HeldBy.SCHEDULE)
-        assert paced(50, 5, limits=Limits(cap=8)) == (8, HeldBy.SCHEDULE)
-        assert paced(6, 5, limits=Limits(floor=3, cap=8)) == (6, None)
+    def test_a_floor_raises_and_a_cap_lowers_the_wanted_count(self) -> None:
+        assert paced(5, 5, limits=ScheduleLimits(floor=20)) == (20, HeldBy.SCHEDULE)
+        assert paced(50, 5, limits=ScheduleLimits(cap=8)) == (8, HeldBy.SCHEDULE)
+        assert paced(6, 5, limits=ScheduleLimits(floor=3, cap=8)) == (6, None)
 
     def test_a_floor_beats_a_cap(self) -> None:
-        assert paced(5, 5, limits=Limits(floor=20, cap=8)) == (20, HeldBy.SCHEDULE)
+        assert paced(5, 5, limits=ScheduleLimits(floor=20, cap=8)) == (20, HeldBy.SCHEDULE)
 
     def test_a_floor_waits_for_nothing(self) -> None:
         slow = replace(up(10), cooldown=Cooldown(up=600))
-        assert paced(5, 5, slow, Limits(floor=20), last=NOW) == (20, HeldBy.SCHEDULE)
+        assert paced(5, 5, slow, ScheduleLimits(floor=20), last=NOW) == (20, HeldBy.SCHEDULE)
 
     def test_above_the_floor_the_pace_holds(self) -> None:
-        assert paced(100, 30, up(10), Limits(floor=20)) == (33, HeldBy.VELOCITY)
+        assert paced(100, 30, up(10), ScheduleLimits(floor=20)) == (33, HeldBy.VELOCITY)
 
     def test_a_cap_is_reached_at_the_policys_pace(self) -> None:
-        assert paced(30, 30, down(10), Limits(cap=20)) == (27, HeldBy.VELOCITY)
+        assert paced(30, 30, down(10), ScheduleLimits(cap=20)) == (27, HeldBy.VELOCITY)
 
 
 def lunch(low: int | None = 20, high: int | None = None) -> Policy:
@@ -112,13 +114,13 @@ def lunch(low: int | None = 20, high: int | None = None) -> Policy:
 
 def decided(rule: Policy, load: str = "800m", pods: int = 5, **changes: object) -> Decision:
     made, loads = same(pods, load)
-    _, decision = see(rule, made, usage(loads), **changes)  # type: ignore[arg-type]
+    _, decision = assess_and_decide(rule, made, usage(loads), **changes)  # type: ignore[arg-type]
     return decision
 
 
 def without_metrics(rule: Policy, **changes: object) -> Decision:
     made, _ = same(5, "1")
-    _, decision = see(rule, made, Samples(ResourceSamples(error="metrics.k8s.io: 503")), **changes)  # type: ignore[arg-type]
+    _, decision = assess_and_decide(rule, made, Samples(ResourceSamples(error="metrics.k8s.io: 503")), **changes)  # type: ignore[arg-type]
     return decision
 
 
@@ -151,7 +153,7 @@ class TestDecisions:
     def test_a_scaling_since_the_assessment_counts_for_the_cooldown(self) -> None:
         rule = replace(BAND, cooldown=Cooldown(down=60))
         made, loads = same(5, "200m")
-        assessment, before = see(rule, made, usage(loads))
+        assessment, before = assess_and_decide(rule, made, usage(loads))
         assert before.desired == 2
         seen = decide(assessment, scale(7), BOUNDS, NOW + 5)
         assert (seen.desired, seen.held_by) == (7, HeldBy.COOLDOWN)
@@ -170,7 +172,7 @@ class TestDecisions:
 
     def test_pods_that_are_out_are_no_reason_to_be_slower(self) -> None:
         pods, loads = same(5, "1500m")
-        _, decision = see(up(20), [*pods, *(out(f"out-{n}") for n in range(5))], usage(loads))
+        _, decision = assess_and_decide(up(20), [*pods, *(out(f"out-{n}") for n in range(5))], usage(loads))
         assert decision.desired == 12
 
 
@@ -195,7 +197,7 @@ class TestErrors:
     def test_one_metric_with_an_answer_is_enough_to_do_without_the_fallback(self) -> None:
         rule = replace(policy(cpu("1200m", "400m"), queue("100")), fallback=Fallback(after=0, replicas=10))
         made, loads = same(5, "100m")
-        _, decision = see(rule, made, usage(loads), memory=Memory(error_since=NOW - 3000))
+        _, decision = assess_and_decide(rule, made, usage(loads), memory=Memory(error_since=NOW - 3000))
         assert (decision.desired, decision.held_by) == (5, HeldBy.METRIC_ERROR)
 
     def test_the_fallback_never_lowers(self) -> None:
@@ -216,43 +218,47 @@ class TestErrors:
 
 class TestZero:
     def asleep(self, rule: Policy, load: str = "0", minimum: int = 0) -> Decision:
-        _, decision = see(rule, [], total(load), current=0, bounds=Bounds(minimum=minimum, maximum=50))
+        _, decision = assess_and_decide(rule, [], total(load), current=0, bounds=Bounds(minimum=minimum, maximum=50))
         return decision
 
     def test_a_floor_wakes_a_service_that_may_sleep(self) -> None:
         rule = replace(lunch(3), metrics=(queue("100"),))
         assert self.asleep(rule).desired == 3
 
-    def test_a_service_that_somebody_else_put_to_sleep_sleeps_on(self) -> None:
+    def test_a_service_scaled_to_zero_by_hand_stays_at_zero(self) -> None:
         rule = replace(lunch(3), metrics=(queue("100"),))
         assert self.asleep(rule, "50", minimum=1).desired == 0
 
     def test_the_fallback_wakes_no_service_whose_metrics_need_pods(self) -> None:
         rule = replace(BAND, fallback=Fallback(after=300, replicas=10))
-        asleep, _ = see(rule, [], usage({}), current=0, bounds=Bounds(minimum=0, maximum=50))
-        later = see(rule, [], usage({}), current=0, bounds=Bounds(maximum=50), memory=asleep.memory, now=NOW + 400)[0]
-        _, awake = see(rule, [pod("new", ready=False, age=5)], usage({}), memory=later.memory, now=NOW + 401)
+        asleep, _ = assess_and_decide(rule, [], usage({}), current=0, bounds=Bounds(minimum=0, maximum=50))
+        later = assess_and_decide(
+            rule, [], usage({}), current=0, bounds=Bounds(maximum=50), memory=asleep.memory, now=NOW + 400
+        )[0]
+        _, awake = assess_and_decide(
+            rule, [pod("new", ready=False, age=5)], usage({}), memory=later.memory, now=NOW + 401
+        )
         assert (awake.desired, later.memory.error_since) == (None, None)
 
     def test_the_fallback_wakes_a_service_whose_total_is_lost(self) -> None:
         rule = replace(policy(cpu("1200m"), queue("100")), fallback=Fallback(after=300, replicas=10))
         bounds, lost = Bounds(minimum=0, maximum=50), total("5", at=NOW - 500)
-        assessment, before = see(rule, [], lost, current=0, bounds=bounds)
+        assessment, before = assess_and_decide(rule, [], lost, current=0, bounds=bounds)
         assert before.desired is None
         assert decide(assessment, scale(0), bounds, NOW + 300).desired == 10
 
     def test_pods_that_are_left_at_zero_are_no_answer(self) -> None:
         pods, loads = same(2, "800m")
-        _, decision = see(BAND, pods, usage(loads), current=0, bounds=Bounds(minimum=0, maximum=50))
+        _, decision = assess_and_decide(BAND, pods, usage(loads), current=0, bounds=Bounds(minimum=0, maximum=50))
         assert decision.error == "Deployment web is scaled to zero"
 
-    def test_a_source_that_fails_is_told_at_zero_and_the_fallback_wakes(self) -> None:
+    def test_a_failing_source_is_an_error_at_zero_and_the_fallback_wakes(self) -> None:
         rule = replace(policy(cpu("1200m"), queue("100")), fallback=Fallback(after=300, replicas=10))
         bounds, silent = (
             Bounds(minimum=0, maximum=50),
             Samples(queries={"queue": QuerySamples(error="connection refused")}),
         )
-        assessment, before = see(rule, [], silent, current=0, bounds=bounds)
+        assessment, before = assess_and_decide(rule, [], silent, current=0, bounds=bounds)
         assert before.error == "Deployment web is scaled to zero; query queue: connection refused"
         assert decide(assessment, scale(0), bounds, NOW + 300).desired == 10
 
@@ -260,7 +266,7 @@ class TestZero:
         rule = replace(policy(queue("100")), fallback=Fallback(after=60, replicas=10))
         bounds = Bounds(minimum=0, maximum=50)
         for left in (pod("new", ready=False, age=5), pod("old", deleting=True)):
-            assessment, decision = see(rule, [left], total("5"), current=0, bounds=bounds)
+            assessment, decision = assess_and_decide(rule, [left], total("5"), current=0, bounds=bounds)
             assert (decision.desired, assessment.memory.error_since) == (1, None)
 
     def test_the_first_pod_comes_at_any_velocity_but_zero(self) -> None:

@@ -1,4 +1,4 @@
-"""The decision path as a whole: states to one count, with what was held and why."""
+"""The whole decision path: from the pods' states to one count, and what held it."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -11,11 +11,12 @@ from adapter.load.pipeline import decide
 from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Roster
 from adapter.load.samples import QuerySamples, ResourceSamples, Samples
-from adapter.load.spec import Bounds, Mode, PulledOut, Query, Resource
+from adapter.load.spec import Bounds, Mode, PulledOut, Query, ResourceMetric
 from tests.load.world import (
     BOUNDS,
     NOW,
     REGISTRY,
+    assess_and_decide,
     cpu,
     last_samples,
     nano,
@@ -26,7 +27,6 @@ from tests.load.world import (
     roster,
     same,
     scale,
-    see,
     total,
     usage,
 )
@@ -45,7 +45,7 @@ def fresh(name: str, age: float = 60.0) -> Pod:
 def mixed(count: int, load: str, *others: Pod, rule: object = BAND, **changes: object) -> Decision:
     """The decision on so many serving pods of the same load, and others."""
     pods, loads = same(count, load)
-    return see(rule, [*pods, *others], usage(loads), **changes)[1]  # type: ignore[arg-type]
+    return assess_and_decide(rule, [*pods, *others], usage(loads), **changes)[1]  # type: ignore[arg-type]
 
 
 class TestReplacing:
@@ -64,19 +64,19 @@ class TestReplacing:
     def test_not_before_they_are_out_for_so_long(self) -> None:
         rule = policy(replace_after=60.0)
         pods, loads = same(4, "1500m")
-        first, decision = see(rule, [*pods, out("out")], usage(loads))
+        first, decision = assess_and_decide(rule, [*pods, out("out")], usage(loads))
         assert decision.desired == 5
         for later, expected in ((59.0, 5), (60.0, 6)):
             samples = usage(loads, at=NOW + 50)
-            found = see(rule, [*pods, out("out")], samples, memory=first.memory, now=NOW + later)[1]
+            found = assess_and_decide(rule, [*pods, out("out")], samples, memory=first.memory, now=NOW + later)[1]
             assert found.desired == expected
 
-    def test_a_pod_that_starts_already_replaces_somebody(self) -> None:
+    def test_a_starting_pod_already_counts_as_a_replacement(self) -> None:
         # 4 at 1500m need 5; of 10, 4 are in and 4 start: 2 of the 6 out are nobody's yet.
         assert mixed(4, "1500m", *self.outs(2), *(fresh(f"new-{i}") for i in range(4))).desired == 10
         assert mixed(4, "1500m", *self.outs(6), *(fresh(f"new-{i}") for i in range(4)), current=10).desired == 10
 
-    def test_surge_pods_beyond_the_count_replace_nobody(self) -> None:
+    def test_surge_pods_beyond_the_count_replace_no_pod(self) -> None:
         # 8 serve, 4 are out, the count is 10: two of the four are surge.
         assert mixed(8, "1500m", *self.outs(4), current=10).desired == 12
 
@@ -86,7 +86,7 @@ class TestReplacing:
     def test_they_are_kept_on_the_way_down(self) -> None:
         assert mixed(6, "300m", *self.outs(4)).desired == 8
 
-    def test_a_young_doubt_reserves_its_place(self) -> None:
+    def test_a_pod_doubtful_for_a_short_time_reserves_its_place(self) -> None:
         rule = policy(registry=REGISTRY)
         pods, loads = same(4, "1500m")
         pods = [replace(p, ips=(f"10.0.0.{i}",)) for i, p in enumerate(pods)]
@@ -94,12 +94,16 @@ class TestReplacing:
         listed = roster(*(f"10.0.0.{i}" for i in range(4)))
         idle = loads | dict.fromkeys((p.name for p in unknown), "0")
         everyone = [*pods, *unknown, *self.outs(3)]
-        assert see(rule, everyone, usage(idle), listed=listed)[1].desired == 10  # 5 + 3 out; 3 doubts stand for them
+        assert (
+            assess_and_decide(rule, everyone, usage(idle), listed=listed)[1].desired == 10
+        )  # 5 + 3 out; 3 doubts stand for them
         old = Memory(ever_in_roster=True, pods={p.uid: PodMemory(doubt_since=NOW - 300) for p in unknown})
-        assert see(rule, everyone, usage(idle), listed=listed, memory=old)[1].desired == 11  # 5 + 3 out + 3 old doubts
+        assert (
+            assess_and_decide(rule, everyone, usage(idle), listed=listed, memory=old)[1].desired == 11
+        )  # 5 + 3 out + 3 old doubts
 
 
-class TestYoungDoubt:
+class TestYoungDoubtfulPods:
     """Pods that came up just now and that a silent registry says nothing of."""
 
     RULE = policy(cpu("1200m", "400m"), registry=REGISTRY)
@@ -112,7 +116,7 @@ class TestYoungDoubt:
         memory = Memory(ever_in_roster=True, pods={one.uid: known for one in new})
         listed = roster(*(f"10.0.0.{i}" for i in range(10)), at=NOW - ready_for - 10)
         loads = {**dict.fromkeys((p.name for p in old), "100m"), **dict.fromkeys((p.name for p in new), load)}
-        return see(self.RULE, [*old, *new], usage(loads), listed=listed, memory=memory)[1]
+        return assess_and_decide(self.RULE, [*old, *new], usage(loads), listed=listed, memory=memory)[1]
 
     @pytest.mark.parametrize("load", ["100m", None])
     def test_they_fill_on_the_way_down_as_starting_pods_do(self, load: str | None) -> None:
@@ -129,7 +133,9 @@ class TestYoungDoubt:
         listed = roster(*(f"10.0.0.{i}" for i in range(10)), at=NOW - 50)
         rule = replace(self.RULE, metrics=(queue("1200m", "400m"),))
         # All in: 3900m/15 → ⌊3900/400⌋ = 9, all out: inside.
-        decision = see(rule, [*old, *new], total("3900m"), listed=listed, memory=Memory(ever_in_roster=True))[1]
+        decision = assess_and_decide(
+            rule, [*old, *new], total("3900m"), listed=listed, memory=Memory(ever_in_roster=True)
+        )[1]
         assert decision.desired == 15
 
 
@@ -138,7 +144,7 @@ class TestYoungPods:
         assert mixed(5, "300m", ill("ill", ready_for=299.0)).held_by is HeldBy.MISSING
         assert mixed(5, "300m", ill("ill", ready_for=300.0)).desired == 3
 
-    def test_what_it_used_last_is_what_it_would_come_back_with(self) -> None:
+    def test_a_young_pod_is_filled_with_its_last_usage(self) -> None:
         last = {"cpu": LastSample(at=NOW - 100, value=nano("20"))}
         known = Memory(pods={"uid-ill": PodMemory()}, samples=last_samples({"uid-ill": last}))
         assert mixed(9, "300m", ill("ill", ready_for=100.0)).desired == 9
@@ -171,7 +177,7 @@ class TestMinServing:
 
 class TestSeveralMetrics:
     CPU = cpu("1200m", "400m")
-    MEMORY = replace(cpu("1Gi", "500Mi"), name="memory", resource=Resource(name="memory"))
+    MEMORY = replace(cpu("1Gi", "500Mi"), name="memory", resource=ResourceMetric(name="memory"))
     LOST = replace(cpu("1", "500m"), name="lost", query=Query(name="lost"), resource=None)
 
     def decide(self, cpu_load: str, memory_load: str, *more: object, current: int = 4) -> Decision:
@@ -183,7 +189,7 @@ class TestSeveralMetrics:
             for name, one in used.items()
         }
         samples = Samples(ResourceSamples(pods=both, fetched_at=NOW - 10))
-        return see(policy(self.CPU, self.MEMORY, *more), pods, samples, current=current)[1]  # type: ignore[arg-type]
+        return assess_and_decide(policy(self.CPU, self.MEMORY, *more), pods, samples, current=current)[1]  # type: ignore[arg-type]
 
     @pytest.mark.parametrize(
         ("cpu_load", "memory_load", "expected", "winner"),
@@ -211,7 +217,7 @@ class TestSeveralMetrics:
         assert (decision.desired, decision.held_by) == (5, None)
 
     def test_where_all_are_in_error_nothing_is_decided_and_each_is_named(self) -> None:
-        _, decision = see(policy(self.CPU, self.LOST), [pod()], Samples())
+        _, decision = assess_and_decide(policy(self.CPU, self.LOST), [pod()], Samples())
         assert decision.desired is None
         assert decision.error is not None
         assert "metric cpu: metrics.k8s.io has not answered yet; query lost:" in decision.error
@@ -230,7 +236,7 @@ class TestBoundsAndModes:
         assert mixed(4, "800m", bounds=Bounds(minimum=1, maximum=2)).desired == 2
 
     @pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.PAUSED])
-    def test_a_policy_that_rests_says_hold_and_what_it_would_have_said(self, mode: Mode) -> None:
+    def test_a_resting_policy_holds_and_still_publishes_its_outcome(self, mode: Mode) -> None:
         decision = mixed(4, "1500m", rule=replace(BAND, mode=mode), bounds=Bounds(minimum=6, maximum=9))
         assert (decision.desired, decision.held_by, decision.verdict) == (4, HeldBy.MODE, Verdict.ABOVE)
         assert decision.outcome is not None
@@ -238,18 +244,18 @@ class TestBoundsAndModes:
 
     @pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.PAUSED])
     def test_a_policy_that_rests_is_never_in_error(self, mode: Mode) -> None:
-        _, decision = see(replace(BAND, mode=mode), [pod()], Samples())
+        _, decision = assess_and_decide(replace(BAND, mode=mode), [pod()], Samples())
         assert (decision.desired, decision.error) == (1, None)
 
     def test_each_request_decides_on_the_count_of_its_moment(self) -> None:
         pods, loads = same(4, "1500m")
-        assessment, _ = see(BAND, pods, usage(loads))
+        assessment, _ = assess_and_decide(BAND, pods, usage(loads))
         assert [decide(assessment, scale(n), BOUNDS, NOW).desired for n in (1, 4, 5, 6, 9)] == [5, 5, 5, 6, 9]
         assert [decide(assessment, scale(n), BOUNDS, NOW).current for n in (1, 9)] == [1, 9]
 
     def test_the_value_served_is_shaped_by_the_count_that_exists(self) -> None:
         pods, loads = same(4, "100m")
-        assessment, _ = see(BAND, pods, usage(loads))
+        assessment, _ = assess_and_decide(BAND, pods, usage(loads))
         assert decide(assessment, scale(4), BOUNDS, NOW).served == 1
         assert decide(assessment, scale(4, 0), BOUNDS, NOW).served == 1000
 
@@ -263,17 +269,17 @@ class TestHeldByDoubt:
         loads: dict[str, str | int | None] = {p.name: load for p, load in zip(pods, sure, strict=True)}
         loads |= {p.name: load for p, load in zip(unknown, doubt, strict=True)}
         listed = roster(*(p.ips[0] for p in pods))
-        return see(self.RULE, [*pods, *unknown], usage(loads), listed=listed, memory=memory)[1]
+        return assess_and_decide(self.RULE, [*pods, *unknown], usage(loads), listed=listed, memory=memory)[1]
 
-    def test_a_hold_that_only_doubt_caused_says_so(self) -> None:
+    def test_a_hold_caused_only_by_doubt_is_held_by_doubt(self) -> None:
         decision = self.decide(["500m"] * 6, ["0"] * 4)
         assert (decision.desired, decision.held_by, decision.verdict) == (10, HeldBy.DOUBT, Verdict.INSIDE)
 
-    def test_doubt_that_changes_nothing_is_not_blamed(self) -> None:
+    def test_doubt_that_changes_nothing_is_not_named(self) -> None:
         decision = self.decide(["1300m"] * 4, ["1300m"] * 6)
         assert (decision.desired, decision.held_by) == (11, None)
         assert decision.outcome is not None
-        assert decision.outcome.reading.inside == 6
+        assert decision.outcome.scenario.inside == 6
 
     def test_a_doubtful_pod_without_a_sample_is_tried_both_first_and_last(self) -> None:
         # Last: with the busy one in, 12060/9 is above and needs 11; with the silent one in too, 12060/10 holds.
@@ -282,15 +288,15 @@ class TestHeldByDoubt:
         decision = self.decide(["300m"] * 3, [None, "0", "0", "0", "0"])
         assert (decision.desired, decision.held_by) == (8, HeldBy.DOUBT)
 
-    def test_where_nobody_surely_serves_nothing_shrinks(self) -> None:
+    def test_without_a_certainly_serving_pod_the_count_does_not_shrink(self) -> None:
         assert self.decide([], ["10m"] * 5).desired == 5
         assert self.decide([], ["1500m"] * 5).desired == 7
 
-    def test_where_nobody_has_a_sample_it_is_an_error(self) -> None:
+    def test_without_any_sample_there_is_an_error(self) -> None:
         decision = self.decide([], [None, None])
         assert decision.desired is None
 
-    def test_what_a_doubtful_pod_last_used_is_remembered(self) -> None:
+    def test_the_last_usage_of_a_doubtful_pod_is_remembered(self) -> None:
         last = {"cpu": LastSample(at=NOW - 100, value=nano("20"))}
         known = Memory(ever_in_roster=True, pods={"uid-who-0": PodMemory()}, samples=last_samples({"uid-who-0": last}))
         assert self.decide(["300m"] * 9, [None]).desired == 9  # all in: (9 · 300 + 1212)/10 = 391m
@@ -299,19 +305,19 @@ class TestHeldByDoubt:
 
 class TestConditions:
     def conditions(self, rule: object, pods: list[Pod], samples: Samples, **changes: object) -> dict[str, str]:
-        return dict(see(rule, pods, samples, **changes)[0].conditions)  # type: ignore[arg-type]
+        return dict(assess_and_decide(rule, pods, samples, **changes)[0].conditions)  # type: ignore[arg-type]
 
-    def test_a_service_in_order_has_none(self) -> None:
+    def test_a_healthy_service_has_no_condition(self) -> None:
         pods, loads = same(3, "800m")
         assert self.conditions(BAND, pods, usage(loads)) == {}
 
-    def test_an_untrusted_registry_is_told(self) -> None:
+    def test_an_untrusted_registry_is_a_condition(self) -> None:
         pods, loads = same(3, "800m")
         found = self.conditions(policy(registry=REGISTRY), pods, usage(loads))
         assert set(found) == {"RegistryTrusted"}
         assert "nacos" in found["RegistryTrusted"]
 
-    def test_missing_samples_and_errors_are_told(self) -> None:
+    def test_missing_samples_and_errors_are_a_condition(self) -> None:
         pods, loads = same(3, "800m")
         assert self.conditions(BAND, [*pods, pod("gap")], usage(loads)) == {
             "InputsFresh": "metric cpu: 1 pod without a fresh sample"
@@ -319,7 +325,7 @@ class TestConditions:
         found = self.conditions(BAND, pods, Samples(ResourceSamples(error="503")))
         assert "503" in found["InputsFresh"]
 
-    def test_unready_pods_that_fill_the_count_are_told(self) -> None:
+    def test_unready_pods_that_fill_the_count_are_a_condition(self) -> None:
         pods, loads = same(4, "1500m")
         found = self.conditions(BAND, [*pods, ill("x"), ill("y")], usage(loads))
         assert found == {
@@ -327,14 +333,14 @@ class TestConditions:
         }
         assert self.conditions(BAND, [*pods, fresh("new"), ill("x")], usage(loads)) == {}
 
-    def test_newcomers_that_are_out_themselves_are_told(self) -> None:
+    def test_replacements_that_are_pulled_out_are_a_condition(self) -> None:
         memory = Memory(replacement=Replacement(first_step=NOW - 300))
         pods, loads = same(3, "800m")
         found = self.conditions(BAND, [*pods, out("a", age=100), out("b", age=100)], usage(loads), memory=memory)
         assert set(found) == {"ReplacementIneffective"}
 
 
-class TestAnswers:
+class TestDecisions:
     def test_the_counts_are_by_state(self) -> None:
         pods = [
             pod("a"),
@@ -344,7 +350,7 @@ class TestAnswers:
             pod("e", deleting=True),
             pod("f", phase="Failed", ready=False),
         ]
-        assessment, _ = see(BAND, pods, usage({"a": "1"}))
+        assessment, _ = assess_and_decide(BAND, pods, usage({"a": "1"}))
         assert dict(assessment.counts) == {
             PodState.SERVING: 1,
             PodState.PULLED_OUT: 1,
@@ -357,15 +363,15 @@ class TestAnswers:
     def test_the_same_inputs_give_the_same_answer_in_any_order(self) -> None:
         pods = [pod("a"), out("b"), fresh("c"), ill("d"), pod("e")]
         loads: dict[str, str | int | None] = {"a": "1500m", "e": "1300m", "b": "0"}
-        one, first = see(BAND, pods, usage(loads))
-        two, second = see(BAND, pods[::-1], usage(dict(reversed(loads.items()))))
+        one, first = assess_and_decide(BAND, pods, usage(loads))
+        two, second = assess_and_decide(BAND, pods[::-1], usage(dict(reversed(loads.items()))))
         assert first.desired == second.desired
         assert first.outcome == second.outcome
         assert one.memory == two.memory
         assert one.counts == two.counts
 
     def test_a_metric_is_found_by_its_name(self) -> None:
-        assessment, _ = see(policy(cpu(), queue("85")), [pod()], total("3"))
+        assessment, _ = assess_and_decide(policy(cpu(), queue("85")), [pod()], total("3"))
         found = assessment.metric("queue")
         assert found is not None
         assert found.usage == Fraction(nano("3"))
@@ -373,14 +379,16 @@ class TestAnswers:
         assert assessment.sampled_at == NOW - 10
 
     def test_a_target_that_is_not_known_is_named_by_its_hpa(self) -> None:
-        _, decision = see(BAND, [], usage({}), current=1, target=None)
+        _, decision = assess_and_decide(BAND, [], usage({}), current=1, target=None)
         assert decision.error == "no pods of web exist"
 
     def test_pulled_out_defaults_are_the_specified_ones(self) -> None:
         assert PulledOut() == PulledOut(replace=True, replace_after=60.0, max_percent=50)
 
     def test_a_query_that_was_never_answered_is_not_a_service_total(self) -> None:
-        _, decision = see(policy(queue("85")), [pod()], Samples(queries={"queue": QuerySamples(error="timeout")}))
+        _, decision = assess_and_decide(
+            policy(queue("85")), [pod()], Samples(queries={"queue": QuerySamples(error="timeout")})
+        )
         assert decision.desired is None
         assert "timeout" in (decision.error or "")
 
@@ -389,7 +397,7 @@ class TestDistrust:
     def distrust(self, listed: Roster | None, pods: list[Pod] | None = None) -> str | None:
         """The condition RegistryTrusted of two registered pods, None where there is none."""
         pods = [pod("a", ip="10.0.0.1"), pod("b", ip="10.0.0.2")] if pods is None else pods
-        found, _ = see(policy(registry=REGISTRY), pods, usage({"a": "600m", "b": "600m"}), listed=listed)
+        found, _ = assess_and_decide(policy(registry=REGISTRY), pods, usage({"a": "600m", "b": "600m"}), listed=listed)
         return found.conditions.get("RegistryTrusted")
 
     def test_a_registry_that_answers_is_trusted(self) -> None:
@@ -398,7 +406,7 @@ class TestDistrust:
     def test_a_failure_of_half_a_minute_is_not_worth_a_word(self) -> None:
         assert self.distrust(roster("10.0.0.1", "10.0.0.2", at=NOW - 30, error="HTTP 500")) is None
 
-    def test_a_longer_failure_is_told_with_the_registrys_own_words(self) -> None:
+    def test_a_longer_failure_is_named_with_the_registrys_own_error(self) -> None:
         listed = roster("10.0.0.1", "10.0.0.2", at=NOW - 31, error="HTTP 403: ACL not found")
         assert self.distrust(listed) == (
             "registry nacos gave its last valid answer 31 s ago, which counts: HTTP 403: ACL not found"
@@ -408,7 +416,7 @@ class TestDistrust:
         assert self.distrust(roster("10.0.0.1", "10.0.0.2", at=NOW - 60)) is None
         assert "301 s ago" in (self.distrust(roster("10.0.0.1", "10.0.0.2", at=NOW - 301)) or "")
 
-    def test_why_there_was_never_an_answer_is_told(self) -> None:
+    def test_the_error_of_a_registry_that_never_answered_is_named(self) -> None:
         told = self.distrust(roster(valid=False, error="http://nacos:8848: no answer within 5 s")) or ""
         assert "has not given a valid answer" in told
         assert told.endswith(": http://nacos:8848: no answer within 5 s")

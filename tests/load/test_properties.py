@@ -1,4 +1,4 @@
-"""What holds for every service: doubt never shrinks, gaps never shrink, more load never asks for fewer, bounds hold."""
+"""Properties of every decision: doubt never shrinks, gaps never shrink, more load never asks for fewer, bounds hold."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -8,21 +8,29 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from adapter.load.assessment import HeldBy, Verdict
-from adapter.load.metric_value import shape
+from adapter.load.metric_value import served_value
 from adapter.load.pods import PodState
-from adapter.load.spec import Average, Bounds, Capacity, Converge, Mode, Resource
-from tests.load.scenarios import DOUBTS, HIGH, LOW, As, Kinds, One, Scenario, loads, scenarios, subsets
+from adapter.load.spec import Average, Bounds, Capacity, Converge, Mode, ResourceMetric
+from tests.load.scenarios import DOUBTS, HIGH, LOW, Choices, DrawnPod, DrawnService, SeenAs, loads, scenarios, subsets
 from tests.load.world import BOUNDS, REGISTRY, cpu, policy
 
-DOUBTFUL = (As.SERVING, As.SERVING, As.DOUBT, As.DOUBT, As.OUT, As.STARTING, As.UNREADY_YOUNG)
-OLD = tuple(As.OLD_DOUBT if kind is As.DOUBT else kind for kind in DOUBTFUL)
+DOUBTFUL = (
+    SeenAs.SERVING,
+    SeenAs.SERVING,
+    SeenAs.DOUBT,
+    SeenAs.DOUBT,
+    SeenAs.OUT,
+    SeenAs.STARTING,
+    SeenAs.UNREADY_YOUNG,
+)
+OLD = tuple(SeenAs.OLD_DOUBT if kind is SeenAs.DOUBT else kind for kind in DOUBTFUL)
 
 
-def doubtful(scenario: Scenario) -> list[int]:
+def doubtful(scenario: DrawnService) -> list[int]:
     return [index for index, one in enumerate(scenario.pods) if one.kind in DOUBTS]
 
 
-def surest(scenario: Scenario) -> dict[frozenset[int], int]:
+def surest(scenario: DrawnService) -> dict[frozenset[int], int]:
     """The counts that each way of being sure about the doubtful pods would ask for, by those that are in.
 
     Ways that leave no pod serving are no ways of being sure: then everybody is doubted.
@@ -30,53 +38,53 @@ def surest(scenario: Scenario) -> dict[frozenset[int], int]:
     doubt = doubtful(scenario)
     found = {}
     for inside in subsets(doubt):
-        sure = scenario.seen({index: As.SERVING if index in inside else As.OUT for index in doubt})
-        if any(one.kind is As.SERVING for one in sure.pods):
+        sure = scenario.seen({index: SeenAs.SERVING if index in inside else SeenAs.OUT for index in doubt})
+        if any(one.kind is SeenAs.SERVING for one in sure.pods):
             found[inside] = sure.desired()
     return found
 
 
 OF_LIMITS = policy(
-    replace(cpu("1200m", "400m"), resource=Resource(name="cpu", of=Capacity.LIMIT)),
+    replace(cpu("1200m", "400m"), resource=ResourceMetric(name="cpu", of=Capacity.LIMIT)),
     replaces=False,
     registry=REGISTRY,
     min_serving_percent=0,
 )
 
 
-def unequal(kind: As, loads_and_limits: list[tuple[int, int]]) -> tuple[One, ...]:
-    return tuple(One(kind, load, limit=limit) for load, limit in loads_and_limits)
+def unequal(kind: SeenAs, loads_and_limits: list[tuple[int, int]]) -> tuple[DrawnPod, ...]:
+    return tuple(DrawnPod(kind, load, limit=limit) for load, limit in loads_and_limits)
 
 
 class TestDoubt:
-    @given(scenarios(Kinds(kinds=DOUBTFUL, replaces=(False,), multiples=(1, 3))))
+    @given(scenarios(Choices(kinds=DOUBTFUL, replaces=(False,), multiples=(1, 3))))
     @settings(max_examples=100)
-    def test_it_never_asks_for_fewer_than_any_way_of_being_sure(self, scenario: Scenario) -> None:
+    def test_it_never_asks_for_fewer_than_any_way_of_being_sure(self, scenario: DrawnService) -> None:
         assert scenario.desired() >= max(surest(scenario).values(), default=0)
 
-    @given(scenarios(Kinds(kinds=OLD, replaces=(True,), multiples=(1, 3))))
+    @given(scenarios(Choices(kinds=OLD, replaces=(True,), multiples=(1, 3))))
     @settings(max_examples=100)
-    def test_old_doubt_neither_with_replacing(self, scenario: Scenario) -> None:
+    def test_old_doubt_with_replacing_never_changes_the_count(self, scenario: DrawnService) -> None:
         assert scenario.desired() >= max(surest(scenario).values(), default=0)
 
-    @given(scenarios(Kinds(kinds=DOUBTFUL, replaces=(False,), averages=(Average.TOTAL,))))
+    @given(scenarios(Choices(kinds=DOUBTFUL, replaces=(False,), averages=(Average.TOTAL,))))
     @settings(max_examples=100)
-    def test_nor_with_watermarks_for_the_whole_service(self, scenario: Scenario) -> None:
+    def test_doubt_never_changes_the_count_with_watermarks_for_the_whole_service(self, scenario: DrawnService) -> None:
         assert scenario.desired() >= max(surest(scenario).values(), default=0)
 
-    @given(scenarios(Kinds(kinds=DOUBTFUL, replaces=(False,), totals=True)))
+    @given(scenarios(Choices(kinds=DOUBTFUL, replaces=(False,), totals=True)))
     @settings(max_examples=100)
-    def test_nor_with_a_service_total(self, scenario: Scenario) -> None:
+    def test_nor_with_a_service_total(self, scenario: DrawnService) -> None:
         assert scenario.desired() >= max(surest(scenario).values(), default=0)
 
-    @given(scenarios(Kinds(kinds=DOUBTFUL, replaces=(False,), of=True, limits=(2,))))
+    @given(scenarios(Choices(kinds=DOUBTFUL, replaces=(False,), of=True, limits=(2,))))
     @settings(max_examples=100)
-    def test_nor_with_utilization_of_equal_limits(self, scenario: Scenario) -> None:
+    def test_nor_with_utilization_of_equal_limits(self, scenario: DrawnService) -> None:
         assert scenario.desired() >= max(surest(scenario).values(), default=0)
 
-    @given(scenarios(Kinds(kinds=DOUBTFUL, replaces=(False,), of=True, limits=(1, 2, 7))))
+    @given(scenarios(Choices(kinds=DOUBTFUL, replaces=(False,), of=True, limits=(1, 2, 7))))
     @settings(max_examples=100)
-    def test_with_utilization_of_unequal_limits_one_pod_may_be_missed(self, scenario: Scenario) -> None:
+    def test_with_utilization_of_unequal_limits_one_pod_may_be_missed(self, scenario: DrawnService) -> None:
         assert scenario.desired() >= max(surest(scenario).values(), default=0) - 1
 
     def test_ranking_by_share_misses_a_pod_where_limits_differ_much(self) -> None:
@@ -86,18 +94,18 @@ class TestDoubt:
         in their limits only while a change of these rolls out.
         """
         pods = (
-            *unequal(As.SERVING, [(490, 1), (438, 1), (3620, 20), (461, 1)]),
-            *unequal(As.DOUBT, [(8860, 20), (753, 1)]),
+            *unequal(SeenAs.SERVING, [(490, 1), (438, 1), (3620, 20), (461, 1)]),
+            *unequal(SeenAs.DOUBT, [(8860, 20), (753, 1)]),
         )
-        scenario = Scenario(pods, OF_LIMITS)
+        scenario = DrawnService(pods, OF_LIMITS)
         assert (scenario.desired(), surest(scenario)[frozenset({4})]) == (4, 5)
 
 
-ANY = Kinds(lightest=1, multiples=(1, 3), averages=(Average.PER_POD, Average.TOTAL))
+ANY = Choices(lightest=1, multiples=(1, 3), averages=(Average.PER_POD, Average.TOTAL))
 
 
 class TestMoreLoad:
-    def more(self, scenario: Scenario, data: st.DataObject, missed: int = 0) -> None:
+    def more(self, scenario: DrawnService, data: st.DataObject, missed: int = 0) -> None:
         loaded = [index for index, one in enumerate(scenario.pods) if one.load is not None]
         assume(loaded)
         index = data.draw(st.sampled_from(loaded))
@@ -107,57 +115,57 @@ class TestMoreLoad:
 
     @given(scenarios(ANY), st.data())
     @settings(max_examples=120)
-    def test_on_any_pod_never_asks_for_fewer(self, scenario: Scenario, data: st.DataObject) -> None:
+    def test_on_any_pod_never_asks_for_fewer(self, scenario: DrawnService, data: st.DataObject) -> None:
         self.more(scenario, data)
 
-    @given(scenarios(Kinds(lightest=1, converge=(Converge.HIGH, Converge.LOW))), st.data())
+    @given(scenarios(Choices(lightest=1, converge=(Converge.HIGH, Converge.LOW))), st.data())
     @settings(max_examples=120)
-    def test_nor_where_the_count_drifts(self, scenario: Scenario, data: st.DataObject) -> None:
+    def test_nor_where_the_count_drifts(self, scenario: DrawnService, data: st.DataObject) -> None:
         self.more(scenario, data)
 
-    @given(scenarios(Kinds(lightest=1, of=True, limits=(2,))), st.data())
+    @given(scenarios(Choices(lightest=1, of=True, limits=(2,))), st.data())
     @settings(max_examples=100)
-    def test_nor_of_equal_limits(self, scenario: Scenario, data: st.DataObject) -> None:
+    def test_nor_of_equal_limits(self, scenario: DrawnService, data: st.DataObject) -> None:
         self.more(scenario, data)
 
-    @given(scenarios(Kinds(lightest=1, of=True, limits=(1, 2, 7))), st.data())
+    @given(scenarios(Choices(lightest=1, of=True, limits=(1, 2, 7))), st.data())
     @settings(max_examples=100)
-    def test_of_unequal_limits_one_pod_may_be_missed(self, scenario: Scenario, data: st.DataObject) -> None:
+    def test_of_unequal_limits_one_pod_may_be_missed(self, scenario: DrawnService, data: st.DataObject) -> None:
         self.more(scenario, data, missed=1)
 
     def test_where_limits_differ_much_a_pod_is_missed_as_the_ranking_changes(self) -> None:
         """The other face of ranking by share (see above): more load on one doubtful pod takes another's place."""
         serving = [(2720, 20), (1526, 2), (846, 2)]
         doubt = [(6980, 20), (817, 2), (8180, 20)]
-        pods = (*unequal(As.SERVING, serving), *unequal(As.DOUBT, doubt))
-        scenario = Scenario(pods, OF_LIMITS)
+        pods = (*unequal(SeenAs.SERVING, serving), *unequal(SeenAs.DOUBT, doubt))
+        scenario = DrawnService(pods, OF_LIMITS)
         assert (scenario.desired(), scenario.with_pod(4, load=819).desired()) == (5, 4)
 
 
-def with_two_that_serve(scenario: Scenario, data: st.DataObject, most: int) -> Scenario:
-    """The scenario with a pod that carries little, for somebody to lie about, and a last one that stays in."""
-    lied = One(load=data.draw(st.integers(0, most)))
-    stays = One(load=data.draw(loads()))
+def with_two_that_serve(scenario: DrawnService, data: st.DataObject, most: int) -> DrawnService:
+    """The service with a lightly loaded pod, to be reported wrongly, and a last one that stays in."""
+    lied = DrawnPod(load=data.draw(st.integers(0, most)))
+    stays = DrawnPod(load=data.draw(loads()))
     return replace(scenario, pods=(*scenario.pods, lied, stays))
 
 
 class TestGaps:
     """What is not seen: a lost sample, and a pod lost from its registry."""
 
-    @given(scenarios(Kinds(missing=False, multiples=(1, 3), averages=(Average.PER_POD, Average.TOTAL))), st.data())
+    @given(scenarios(Choices(missing=False, multiples=(1, 3), averages=(Average.PER_POD, Average.TOTAL))), st.data())
     @settings(max_examples=120)
     def test_lost_samples_never_ask_for_fewer_than_there_are_or_the_truth_would(
-        self, scenario: Scenario, data: st.DataObject
+        self, scenario: DrawnService, data: st.DataObject
     ) -> None:
         self.lose(scenario, data)
 
-    @given(scenarios(Kinds(missing=False, of=True, limits=(1, 2, 7))), st.data())
+    @given(scenarios(Choices(missing=False, of=True, limits=(1, 2, 7))), st.data())
     @settings(max_examples=80)
-    def test_nor_do_they_of_limits(self, scenario: Scenario, data: st.DataObject) -> None:
+    def test_nor_do_they_of_limits(self, scenario: DrawnService, data: st.DataObject) -> None:
         self.lose(scenario, data)
 
-    def lose(self, scenario: Scenario, data: st.DataObject) -> None:
-        known = [i for i, one in enumerate(scenario.pods) if one.kind is As.SERVING or one.kind in DOUBTS]
+    def lose(self, scenario: DrawnService, data: st.DataObject) -> None:
+        known = [i for i, one in enumerate(scenario.pods) if one.kind is SeenAs.SERVING or one.kind in DOUBTS]
         assume(known)
         lost = data.draw(st.lists(st.sampled_from(known), unique=True, min_size=1))
         seen = scenario
@@ -168,58 +176,65 @@ class TestGaps:
             seen = seen.with_pod(index, load=None, last=one.last if fits else one.load)
         assert seen.desired() >= min(scenario.current, scenario.desired())
 
-    @given(scenarios(Kinds(multiples=(1, 3))), st.data())
+    @given(scenarios(Choices(multiples=(1, 3))), st.data())
     @settings(max_examples=120)
-    def test_doubt_about_serving_pods_never_asks_for_fewer(self, scenario: Scenario, data: st.DataObject) -> None:
-        serving = [i for i, one in enumerate(scenario.pods) if one.kind is As.SERVING]
+    def test_doubt_about_serving_pods_never_asks_for_fewer(self, scenario: DrawnService, data: st.DataObject) -> None:
+        serving = [i for i, one in enumerate(scenario.pods) if one.kind is SeenAs.SERVING]
         assume(serving)
         vanished = data.draw(st.lists(st.sampled_from(serving), unique=True, min_size=1))
-        assert scenario.seen(dict.fromkeys(vanished, As.DOUBT)).desired() >= min(scenario.current, scenario.desired())
+        assert scenario.seen(dict.fromkeys(vanished, SeenAs.DOUBT)).desired() >= min(
+            scenario.current, scenario.desired()
+        )
 
-    @given(scenarios(Kinds(missing=False, kinds=(As.SERVING, As.OUT, As.UNREADY))), st.data())
+    @given(scenarios(Choices(missing=False, kinds=(SeenAs.SERVING, SeenAs.OUT, SeenAs.UNREADY))), st.data())
     @settings(max_examples=80)
-    def test_idle_pods_taken_for_pulled_out_never_ask_for_fewer(self, scenario: Scenario, data: st.DataObject) -> None:
+    def test_idle_pods_taken_for_pulled_out_never_ask_for_fewer(
+        self, scenario: DrawnService, data: st.DataObject
+    ) -> None:
         scenario = with_two_that_serve(scenario, data, LOW)
         # A sample that fell to 0 is doubted while the pod counts as serving; evidence of being out is not.
         idle = [
             i
             for i, one in enumerate(scenario.pods[:-1])
-            if one.kind is As.SERVING and (one.load or 0) <= LOW and (one.load or not one.last)
+            if one.kind is SeenAs.SERVING and (one.load or 0) <= LOW and (one.load or not one.last)
         ]
         assume(idle)
         lied = data.draw(st.lists(st.sampled_from(idle), unique=True, min_size=1))
-        seen = scenario.seen(dict.fromkeys(lied, As.OUT))
+        seen = scenario.seen(dict.fromkeys(lied, SeenAs.OUT))
         assert seen.desired() >= min(scenario.current, scenario.desired())
 
-    @given(scenarios(Kinds(missing=False, kinds=(As.SERVING, As.OUT, As.UNREADY), one_sided=False)), st.data())
+    @given(
+        scenarios(Choices(missing=False, kinds=(SeenAs.SERVING, SeenAs.OUT, SeenAs.UNREADY), one_sided=False)),
+        st.data(),
+    )
     @settings(max_examples=80)
     def test_busy_pods_taken_for_pulled_out_leave_enough_for_all_of_the_load(
-        self, scenario: Scenario, data: st.DataObject
+        self, scenario: DrawnService, data: st.DataObject
     ) -> None:
         """What is believed may be a lie: then fewer than the truth would hold may be asked for, never too few."""
         scenario = with_two_that_serve(scenario, data, HIGH)
-        busy = [i for i, one in enumerate(scenario.pods[:-1]) if one.kind is As.SERVING and (one.load or 0) <= HIGH]
+        busy = [i for i, one in enumerate(scenario.pods[:-1]) if one.kind is SeenAs.SERVING and (one.load or 0) <= HIGH]
         lied = data.draw(st.lists(st.sampled_from(busy), unique=True, min_size=1))
-        seen = scenario.seen(dict.fromkeys(lied, As.OUT))
-        load = sum(one.load or 0 for one in scenario.pods if one.kind is As.SERVING)
+        seen = scenario.seen(dict.fromkeys(lied, SeenAs.OUT))
+        load = sum(one.load or 0 for one in scenario.pods if one.kind is SeenAs.SERVING)
         assert seen.desired() >= min(scenario.current, -(-load // HIGH))
 
 
 class TestBounds:
-    @given(scenarios(Kinds(multiples=(1, 5))), st.integers(1, 6), st.integers(0, 6))
-    def test_they_hold(self, scenario: Scenario, minimum: int, above: int) -> None:
+    @given(scenarios(Choices(multiples=(1, 5))), st.integers(1, 6), st.integers(0, 6))
+    def test_they_hold(self, scenario: DrawnService, minimum: int, above: int) -> None:
         bounds = Bounds(minimum=minimum, maximum=minimum + above)
         _, decision = replace(scenario, bounds=bounds).decided()
         assert decision.desired is None or bounds.minimum <= decision.desired <= bounds.maximum
 
     @given(scenarios(), st.sampled_from([Mode.OBSERVE, Mode.PAUSED]))
-    def test_a_policy_that_rests_asks_for_what_there_is(self, scenario: Scenario, mode: Mode) -> None:
+    def test_a_resting_policy_asks_for_the_current_count(self, scenario: DrawnService, mode: Mode) -> None:
         resting = replace(scenario, rule=replace(scenario.rule, mode=mode), bounds=Bounds(minimum=1, maximum=2))
         assert resting.decided()[1].desired == scenario.current
 
-    @given(scenarios(Kinds(averages=(Average.PER_POD, Average.TOTAL), converge=(None, Converge.HIGH, Converge.LOW))))
+    @given(scenarios(Choices(averages=(Average.PER_POD, Average.TOTAL), converge=(None, Converge.HIGH, Converge.LOW))))
     @settings(max_examples=80)
-    def test_every_decision_is_sound(self, scenario: Scenario) -> None:
+    def test_every_decision_is_sound(self, scenario: DrawnService) -> None:
         assessment, decision = scenario.decided()
         if decision.desired is None:
             assert decision.served is None
@@ -239,12 +254,12 @@ class TestBounds:
             assert decision.desired <= scenario.current
         assert sum(assessment.counts.values()) == len(scenario.pods)
 
-    @given(scenarios(Kinds(kinds=(As.SERVING, As.OUT, As.STARTING, As.UNREADY), missing=False)))
+    @given(scenarios(Choices(kinds=(SeenAs.SERVING, SeenAs.OUT, SeenAs.STARTING, SeenAs.UNREADY), missing=False)))
     @settings(max_examples=80)
-    def test_the_count_is_never_more_than_needed_plus_those_out(self, scenario: Scenario) -> None:
-        loads = [one.load or 0 for one in scenario.pods if one.kind is As.SERVING]
+    def test_the_count_is_never_more_than_needed_plus_those_out(self, scenario: DrawnService) -> None:
+        loads = [one.load or 0 for one in scenario.pods if one.kind is SeenAs.SERVING]
         assume(loads)
-        out = sum(one.kind is As.OUT for one in scenario.pods)
+        out = sum(one.kind is SeenAs.OUT for one in scenario.pods)
         assert scenario.desired() <= max(scenario.current, -(-sum(loads) // HIGH) + out)
 
 
@@ -252,7 +267,7 @@ class TestOneAmongSeveral:
     @given(scenarios(), scenarios())
     @settings(max_examples=100)
     def test_the_largest_proposal_wins_and_an_error_only_blocks_the_way_down(
-        self, one: Scenario, other: Scenario
+        self, one: DrawnService, other: DrawnService
     ) -> None:
         high = one.rule.metrics[0]
         twin = replace(other.rule.metrics[0], name="twin")
@@ -260,7 +275,7 @@ class TestOneAmongSeveral:
         alone = replace(one, rule=replace(one.rule, metrics=(twin,)))
         counts = [one.desired(), alone.desired()]
         assert both.desired() == max(counts)
-        lost = replace(high, name="lost", resource=Resource(name="gpu"))
+        lost = replace(high, name="lost", resource=ResourceMetric(name="gpu"))
         beside = replace(one, rule=replace(one.rule, metrics=(high, lost)))
         assert beside.desired() == max(one.current, one.desired())
 
@@ -273,11 +288,11 @@ def hpa(served: int, current: int, status: int, tolerance: float) -> int:
     return -(-served // 1000)
 
 
-class TestShape:
+class TestServedValue:
     @given(desired=st.integers(0, 5000), status=st.integers(0, 5000))
     @settings(max_examples=500)
-    def test_at_tolerance_0_the_hpa_sets_exactly_what_is_asked(self, desired: int, status: int) -> None:
-        assert hpa(shape(desired, status), status, status, 0.0) == desired
+    def test_at_tolerance_0_the_hpa_sets_exactly_the_count(self, desired: int, status: int) -> None:
+        assert hpa(served_value(desired, status), status, status, 0.0) == desired
 
     @pytest.mark.parametrize("tolerance", [0.1, 0.05, 0.2])
     def test_elsewhere_every_reachable_count_is_reached_and_the_others_hold(self, tolerance: float) -> None:
@@ -287,10 +302,10 @@ class TestShape:
                 ends = 1000 * (desired - 1) + 1, 1000 * desired
                 reachable = desired in {hpa(end, status, status, tolerance) for end in ends}
                 expected = desired if reachable else status
-                assert hpa(shape(desired, status), status, status, tolerance) == expected, (desired, status)
+                assert hpa(served_value(desired, status), status, status, tolerance) == expected, (desired, status)
 
     def test_the_documented_values(self) -> None:
-        assert [shape(*each) for each in ((12, 10), (10, 10), (9, 10), (1, 10), (0, 10), (0, 0), (1, 0))] == [
+        assert [served_value(*each) for each in ((12, 10), (10, 10), (9, 10), (1, 10), (0, 10), (0, 0), (1, 0))] == [
             12000,
             10000,
             8001,
@@ -301,11 +316,11 @@ class TestShape:
         ]
 
 
-def test_scenarios_are_what_they_say() -> None:
-    """The made-up services show what they are made up to show."""
-    every = Scenario(tuple(One(kind, 500) for kind in As), policy(registry=REGISTRY))
+def test_made_up_services_have_their_states() -> None:
+    """The drawn services have the states that they are drawn with."""
+    every = DrawnService(tuple(DrawnPod(kind, 500) for kind in SeenAs), policy(registry=REGISTRY))
     assessment, _ = every.decided()
-    assert [reading.state for reading in assessment.pods] == [
+    assert [one.state for one in assessment.pods] == [
         PodState.SERVING,
         PodState.PULLED_OUT,
         PodState.DOUBTFUL,

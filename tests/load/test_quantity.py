@@ -1,4 +1,4 @@
-"""Quantities, held against the kubernetes package's own reader where that is as strict as the API server."""
+"""Quantities, compared with the kubernetes package's parser where that is as strict as the API server."""
 
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -6,9 +6,18 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kubernetes.utils.quantity import parse_quantity
+from kubernetes.utils.quantity import parse_quantity as client_parse_quantity
 
-from adapter.load.quantity import NANO, QuantityError, milli_text, nano_text, parse, parse_nano, parse_number, to_nano
+from adapter.load.quantity import (
+    NANO,
+    QuantityError,
+    milli_text,
+    nano_text,
+    parse_nano,
+    parse_number,
+    parse_quantity,
+    to_nano,
+)
 
 SUFFIXES = ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]
 LARGEST = 2**63 - 1
@@ -24,13 +33,13 @@ quantities = st.builds(lambda sign, number, suffix: sign + number + suffix, st.s
 def oracle(text: str) -> Fraction:
     """The other reader's value, with enough digits to be exact."""
     with localcontext(prec=100):
-        return Fraction(parse_quantity(text))  # type: ignore[no-untyped-call]
+        return Fraction(client_parse_quantity(text))  # type: ignore[no-untyped-call]
 
 
 @given(quantities)
-def test_what_the_kubernetes_package_reads_is_read_the_same(text: str) -> None:
+def test_quantities_are_parsed_as_by_the_kubernetes_client(text: str) -> None:
     try:
-        value = parse(text)
+        value = parse_quantity(text)
     except QuantityError:
         assert abs(oracle(text)) > LARGEST
     else:
@@ -60,7 +69,7 @@ def test_what_the_kubernetes_package_reads_is_read_the_same(text: str) -> None:
     ],
 )
 def test_every_form_of_the_grammar_is_read(text: str, value: Fraction | int) -> None:
-    assert parse(text) == value
+    assert parse_quantity(text) == value
 
 
 @pytest.mark.parametrize(
@@ -85,15 +94,15 @@ def test_every_form_of_the_grammar_is_read(text: str, value: Fraction | int) -> 
         *("1" * 65, "-1e400"),
     ],
 )
-def test_what_is_no_usable_quantity_is_refused_with_the_text_in_the_sentence(text: str) -> None:
+def test_an_unusable_quantity_is_refused_and_named(text: str) -> None:
     with pytest.raises(QuantityError) as refused:
-        parse(text)
+        parse_quantity(text)
     assert repr(text[:64]) in str(refused.value)
 
 
 def test_a_very_long_text_is_shortened_in_the_sentence() -> None:
     with pytest.raises(QuantityError) as refused:
-        parse("9" * 10_000)
+        parse_quantity("9" * 10_000)
     assert len(str(refused.value)) < 200
 
 
@@ -104,11 +113,11 @@ def test_nano_units_survive_being_written_and_read(nano: int) -> None:
 
 @given(st.integers(0, 10**15))
 def test_milli_units_survive_being_written_and_read(milli: int) -> None:
-    assert parse(milli_text(milli)) * 1000 == milli
+    assert parse_quantity(milli_text(milli)) * 1000 == milli
 
 
 @given(st.integers(0, LARGEST))
-def test_what_is_written_is_canonical(nano: int) -> None:
+def test_written_quantities_are_canonical(nano: int) -> None:
     text = nano_text(nano)
     digits = text.rstrip("numkMGTPE")
     assert "." not in text
@@ -138,7 +147,7 @@ def test_nano_units_are_written_with_the_largest_suffix_and_rounded_down(nano: F
 
 
 @given(st.fractions(0, 10**9))
-def test_what_is_finer_than_a_nano_unit_is_rounded_up_when_read(value: Fraction) -> None:
+def test_fractions_of_a_nano_unit_are_rounded_up(value: Fraction) -> None:
     nano = to_nano(value)
     assert Fraction(nano - 1, NANO) < value <= Fraction(nano, NANO)
 

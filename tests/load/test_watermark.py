@@ -1,4 +1,4 @@
-"""The Watermark strategy: exact bands, recounts that hold and never turn, what the policy may add."""
+"""The Watermark strategy: exact bands, recounts that hold and never reverse, and options of the policy."""
 
 import math
 from fractions import Fraction
@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from adapter.load.assessment import HeldBy, Verdict
 from adapter.load.quantity import NANO
 from adapter.load.spec import Average, Bounds, Converge
-from adapter.load.strategies.watermark import Need, need
 from adapter.load.totals import Band, Totals
-from tests.load.world import cpu, nano, out, pod, policy, queue, same, see, total, usage
+from adapter.load.watermark import Recommendation, recommend
+from tests.load.world import assess_and_decide, cpu, nano, out, pod, policy, queue, same, total, usage
 
 FREE = Bounds(minimum=0, maximum=1000)
 
@@ -30,7 +30,7 @@ def band(high: str | None = "1200m", low: str | None = "400m", tolerance: str = 
     )
 
 
-def tally(n: int, each: str, missing: int = 0, young: int = 0, fill: str = "1212m") -> Totals:
+def totals(n: int, each: str, missing: int = 0, young: int = 0, fill: str = "1212m") -> Totals:
     return Totals(
         usage=n * nano(each),
         n=n,
@@ -45,7 +45,7 @@ def tally(n: int, each: str, missing: int = 0, young: int = 0, fill: str = "1212
 
 
 def verdict(n: int, each: str, **limits: object) -> Verdict:
-    return need(tally(n, each), band(**limits)).verdict  # type: ignore[arg-type]
+    return recommend(totals(n, each), band(**limits)).verdict  # type: ignore[arg-type]
 
 
 class TestBands:
@@ -70,8 +70,8 @@ class TestBands:
     )
     def test_tolerance_decides_whether_and_never_how_many(self, n: int, each: int, tolerance: str) -> None:
         loaded = Totals(usage=n * each, n=n, weight=n)
-        found = need(loaded, band(tolerance=tolerance))
-        strict = need(loaded, band(tolerance="0"))
+        found = recommend(loaded, band(tolerance=tolerance))
+        strict = recommend(loaded, band(tolerance="0"))
         if found.verdict is not Verdict.INSIDE:
             assert found == strict
         high, low = nano("1200m"), nano("400m")
@@ -79,8 +79,8 @@ class TestBands:
         assert (found.verdict is Verdict.BELOW) == (each < low * (1 - Fraction(tolerance)))
 
     @given(n=st.integers(1, 2000), each=st.integers(1, 10**12))
-    def test_what_is_needed_carries_the_load_at_high_and_no_more_than_low_allows(self, n: int, each: int) -> None:
-        found = need(Totals(usage=n * each, n=n, weight=n), band())
+    def test_the_needed_count_carries_the_load_at_high_and_is_no_more_than_low_allows(self, n: int, each: int) -> None:
+        found = recommend(Totals(usage=n * each, n=n, weight=n), band())
         high, low = nano("1200m"), nano("400m")
         if found.verdict is Verdict.ABOVE:
             assert found.needed is not None
@@ -95,35 +95,35 @@ class TestBands:
     def test_no_float_is_in_the_way(self) -> None:
         # 0.1 + 0.2 > 0.3 in floats: the sum of three pods at a third must not be one more.
         third = Totals(usage=nano("85") * 20, n=11, weight=11)
-        assert need(third, band("85", None)).needed == 20
+        assert recommend(third, band("85", None)).needed == 20
 
 
-class TestRecounts:
+class TestGaps:
     def test_pods_without_a_sample_count_as_idle_on_the_way_up(self) -> None:
-        assert need(tally(4, "1500m", missing=1), band()) == Need(Verdict.ABOVE, held=HeldBy.MISSING)
-        assert need(tally(4, "1600m", missing=1), band()).needed == math.ceil(6400 / 1200)
+        assert recommend(totals(4, "1500m", missing=1), band()) == Recommendation(Verdict.ABOVE, held=HeldBy.MISSING)
+        assert recommend(totals(4, "1600m", missing=1), band()).needed == math.ceil(6400 / 1200)
 
     def test_the_recount_that_equals_the_edge_holds(self) -> None:
-        assert need(tally(4, "1515m", missing=1), band()).held is HeldBy.MISSING
-        assert need(tally(4, "1515000001n", missing=1), band()).needed == 6
+        assert recommend(totals(4, "1515m", missing=1), band()).held is HeldBy.MISSING
+        assert recommend(totals(4, "1515000001n", missing=1), band()).needed == 6
 
     def test_pods_without_a_sample_count_as_busy_on_the_way_down(self) -> None:
-        assert need(tally(5, "300m", missing=1), band()).held is HeldBy.MISSING
-        assert need(tally(20, "300m", missing=1), band()).needed == math.floor((20 * 300 + 1212) / 400)
+        assert recommend(totals(5, "300m", missing=1), band()).held is HeldBy.MISSING
+        assert recommend(totals(20, "300m", missing=1), band()).needed == math.floor((20 * 300 + 1212) / 400)
 
     def test_young_pods_that_do_not_serve_count_as_busy_on_the_way_down_only(self) -> None:
-        assert need(tally(5, "300m", young=1), band()).held is HeldBy.MISSING
-        assert need(tally(20, "300m", young=1), band()).needed == 18
-        assert need(tally(4, "1500m", young=40), band()).needed == 5
+        assert recommend(totals(5, "300m", young=1), band()).held is HeldBy.MISSING
+        assert recommend(totals(20, "300m", young=1), band()).needed == 18
+        assert recommend(totals(4, "1500m", young=40), band()).needed == 5
 
-    def test_what_was_last_used_fills_more_than_high(self) -> None:
-        assert need(tally(9, "300m", missing=1), band()).needed == 9
-        assert need(tally(9, "300m", missing=1, fill="20000m"), band()).held is HeldBy.MISSING
+    def test_a_last_usage_above_high_fills_the_gap(self) -> None:
+        assert recommend(totals(9, "300m", missing=1), band()).needed == 9
+        assert recommend(totals(9, "300m", missing=1, fill="20000m"), band()).held is HeldBy.MISSING
 
     def test_without_a_high_watermark_a_gap_holds(self) -> None:
-        assert need(tally(99, "1m", missing=1), band(None)).held is HeldBy.MISSING
-        assert need(tally(99, "1m", young=1), band(None)).held is HeldBy.MISSING
-        assert need(tally(99, "1m"), band(None)).needed == 1
+        assert recommend(totals(99, "1m", missing=1), band(None)).held is HeldBy.MISSING
+        assert recommend(totals(99, "1m", young=1), band(None)).held is HeldBy.MISSING
+        assert recommend(totals(99, "1m"), band(None)).needed == 1
 
     @given(
         n=st.integers(1, 40),
@@ -135,8 +135,8 @@ class TestRecounts:
     def test_filling_turns_an_act_into_a_hold_and_never_into_the_other_act(
         self, n: int, each: int, missing: int, young: int, fill: int
     ) -> None:
-        bare = need(tally(n, f"{each}m"), band())
-        filled = need(tally(n, f"{each}m", missing, young, f"{fill}m"), band())
+        bare = recommend(totals(n, f"{each}m"), band())
+        filled = recommend(totals(n, f"{each}m", missing, young, f"{fill}m"), band())
         assert filled.verdict is bare.verdict
         assert (filled.needed is None) or (filled.held is None)
         if filled.needed is not None and bare.needed is not None and bare.verdict is Verdict.BELOW:
@@ -151,95 +151,97 @@ class TestTotal:
 
     def test_the_watermarks_are_for_the_whole_service(self) -> None:
         pods, loads = same(4, "375m")
-        assert see(self.TOTAL, pods, usage(loads))[1].desired == 5
+        assert assess_and_decide(self.TOTAL, pods, usage(loads))[1].desired == 5
         pods, loads = same(4, "75m")
-        assert see(self.TOTAL, pods, usage(loads))[1].desired == 3  # ⌊4·300/400⌋
+        assert assess_and_decide(self.TOTAL, pods, usage(loads))[1].desired == 3  # ⌊4·300/400⌋
         pods, loads = same(4, "200m")
-        assert see(self.TOTAL, pods, usage(loads))[1].desired == 4
+        assert assess_and_decide(self.TOTAL, pods, usage(loads))[1].desired == 4
 
     @pytest.mark.parametrize("gap", [pod("gap"), pod("gap", age=20, ready=False, ready_for=20)])
     def test_a_gap_holds_on_the_way_down(self, gap: object) -> None:
         pods, loads = same(4, "75m")
-        _, decision = see(self.TOTAL, [*pods, gap], usage(loads))  # type: ignore[list-item]
+        _, decision = assess_and_decide(self.TOTAL, [*pods, gap], usage(loads))  # type: ignore[list-item]
         assert (decision.desired, decision.held_by) == (5, HeldBy.MISSING)
 
     def test_a_service_total_is_taken_as_it_is(self) -> None:
         rule = policy(queue("85", "40"), average=Average.TOTAL)
-        assert see(rule, same(3, None)[0], total("100"))[1].desired == 4  # ⌈3·100/85⌉
-        assert see(rule, same(3, None)[0], total("30"))[1].desired == 2
+        assert assess_and_decide(rule, same(3, None)[0], total("100"))[1].desired == 4  # ⌈3·100/85⌉
+        assert assess_and_decide(rule, same(3, None)[0], total("30"))[1].desired == 2
 
 
 class TestZero:
     def test_pods_that_all_use_nothing_are_not_believed(self) -> None:
         pods, loads = same(4, "0")
-        _, decision = see(policy(cpu("1200m", "400m")), pods, usage(loads))
+        _, decision = assess_and_decide(policy(cpu("1200m", "400m")), pods, usage(loads))
         assert (decision.desired, decision.verdict) == (4, Verdict.INSIDE)
 
     def test_they_are_where_the_policy_says_so(self) -> None:
         pods, loads = same(4, "0")
-        assert see(policy(cpu("1200m", "400m"), tolerate_zero=True), pods, usage(loads))[1].desired == 1
+        assert assess_and_decide(policy(cpu("1200m", "400m"), tolerate_zero=True), pods, usage(loads))[1].desired == 1
 
     def test_the_smallest_load_is_believed(self) -> None:
         pods, loads = same(4, "0")
-        assert see(policy(cpu("1200m", "400m")), pods, usage(loads | {"web-0": "1n"}))[1].desired == 1
+        assert assess_and_decide(policy(cpu("1200m", "400m")), pods, usage(loads | {"web-0": "1n"}))[1].desired == 1
 
     def test_a_service_total_of_nothing_is_believed(self) -> None:
         pods, _ = same(4, None)
-        assert see(policy(queue("85", "40")), pods, total("0"))[1].desired == 1
+        assert assess_and_decide(policy(queue("85", "40")), pods, total("0"))[1].desired == 1
         rule = policy(queue("85", "40"), tolerate_zero=False)
-        assert see(rule, pods, total("0"))[1].desired == 4
+        assert assess_and_decide(rule, pods, total("0"))[1].desired == 4
 
     def test_nothing_is_needed_of_nothing_where_the_minimum_is_0(self) -> None:
         pods, _ = same(4, None)
-        assert see(policy(queue("85", "40")), pods, total("0"), bounds=FREE)[1].desired == 0
-        assert see(policy(queue("85", "40")), pods, total("1n"), bounds=FREE)[1].desired == 1
-        assert see(policy(queue("85")), pods, total("0"), bounds=FREE)[1].desired == 4
+        assert assess_and_decide(policy(queue("85", "40")), pods, total("0"), bounds=FREE)[1].desired == 0
+        assert assess_and_decide(policy(queue("85", "40")), pods, total("1n"), bounds=FREE)[1].desired == 1
+        assert assess_and_decide(policy(queue("85")), pods, total("0"), bounds=FREE)[1].desired == 4
 
     def test_pods_that_use_nothing_never_go_to_0(self) -> None:
         pods, loads = same(4, "0")
         rule = policy(cpu("1200m", "400m"), tolerate_zero=True)
-        assert see(rule, pods, usage(loads), bounds=FREE)[1].desired == 1
+        assert assess_and_decide(rule, pods, usage(loads), bounds=FREE)[1].desired == 1
 
     def test_a_young_pod_is_waited_for_before_the_last_one_goes(self) -> None:
         pods = [pod("web-0"), pod("web-1", age=20, ready=False, ready_for=20)]
-        _, decision = see(policy(queue("85", "40")), pods, total("0"), bounds=FREE)
+        _, decision = assess_and_decide(policy(queue("85", "40")), pods, total("0"), bounds=FREE)
         assert (decision.desired, decision.held_by) == (2, HeldBy.MISSING)
 
 
 class TestFromZero:
     @pytest.mark.parametrize(("load", "expected"), [("0", 0), ("1n", 1), ("9000", 1)])
     def test_any_load_of_the_service_asks_for_one_pod(self, load: str, expected: int) -> None:
-        _, decision = see(policy(queue("85", "40")), [], total(load), bounds=FREE)
+        _, decision = assess_and_decide(policy(queue("85", "40")), [], total(load), bounds=FREE)
         assert (decision.desired, decision.error) == (expected, None)
         assert decision.served == 1000 * expected
 
     def test_having_no_pod_is_no_trouble_then(self) -> None:
-        assessment, decision = see(policy(queue("85", "40")), [], total("7"), bounds=FREE)
+        assessment, decision = assess_and_decide(policy(queue("85", "40")), [], total("7"), bounds=FREE)
         assert (assessment.conditions, assessment.memory.error_since) == ({}, None)
         assert decision.verdict is Verdict.ABOVE
 
     def test_pods_on_their_way_out_do_not_matter(self) -> None:
-        _, decision = see(policy(queue("85")), [pod(deleting=True)], total("3"), current=0, bounds=FREE)
+        _, decision = assess_and_decide(policy(queue("85")), [pod(deleting=True)], total("3"), current=0, bounds=FREE)
         assert decision.desired == 1
 
     def test_a_pod_that_has_started_already_does_not_matter(self) -> None:
         starting = pod(age=5, ready=False, ready_for=5)
-        _, decision = see(policy(queue("85")), [starting], total("3"), current=0, bounds=FREE)
+        _, decision = assess_and_decide(policy(queue("85")), [starting], total("3"), current=0, bounds=FREE)
         assert decision.desired == 1
 
     def test_metrics_of_pods_say_nothing_at_zero(self) -> None:
-        _, decision = see(policy(cpu()), [], usage({}), current=0, bounds=FREE)
+        _, decision = assess_and_decide(policy(cpu()), [], usage({}), current=0, bounds=FREE)
         assert (decision.desired, decision.error) == (None, "Deployment web is scaled to zero")
-        _, decision = see(policy(cpu(), queue("85")), [], total("1"), current=0, bounds=FREE)
+        _, decision = assess_and_decide(policy(cpu(), queue("85")), [], total("1"), current=0, bounds=FREE)
         assert decision.desired == 1
 
     def test_a_stale_total_is_an_error(self) -> None:
-        _, decision = see(policy(queue("85")), [], total("3", at=0.0), current=0, bounds=FREE)
+        _, decision = assess_and_decide(policy(queue("85")), [], total("3", at=0.0), current=0, bounds=FREE)
         assert decision.desired is None
         assert "no fresh sample" in (decision.error or "")
 
     def test_a_service_put_to_zero_by_hand_stays_there(self) -> None:
-        _, decision = see(policy(queue("85")), [], total("3"), current=0, bounds=Bounds(minimum=2, maximum=9))
+        _, decision = assess_and_decide(
+            policy(queue("85")), [], total("3"), current=0, bounds=Bounds(minimum=2, maximum=9)
+        )
         assert decision.desired == 0
 
 
@@ -250,9 +252,9 @@ class TestMultiples:
         pods, loads = same(n, load)
         pods += [out(f"out-{i}") for i in range(outs)]
         rule = policy(cpu("1200m", "400m"), multiple_of=of, **changes)  # type: ignore[arg-type]
-        return see(rule, pods, usage(loads), current=current)[1].desired
+        return assess_and_decide(rule, pods, usage(loads), current=current)[1].desired
 
-    def test_a_proposal_is_rounded_up_after_what_is_replaced_or_kept(self) -> None:
+    def test_a_proposal_is_rounded_up_after_replaced_and_kept_pods(self) -> None:
         assert self.desired(4, "1500m", 4) == 8  # 5
         assert self.desired(4, "1500m", 4, outs=3) == 8  # 5 + 3
         assert self.desired(4, "1500m", 4, outs=4) == 12  # 5 + 4
@@ -271,7 +273,7 @@ class TestConverging:
         pods, loads = same(n, load)
         rule = policy(cpu("1200m", "400m"), converge_towards=towards, multiple_of=changes.pop("of", 1))
         extra: list[object] = list(changes.pop("extra", []))  # type: ignore[call-overload]
-        return see(rule, [*pods, *extra], usage(loads), **changes)[1].desired  # type: ignore[arg-type,list-item]
+        return assess_and_decide(rule, [*pods, *extra], usage(loads), **changes)[1].desired  # type: ignore[arg-type,list-item]
 
     def test_towards_high_one_pod_fewer_while_that_stays_under_it(self) -> None:
         assert self.desired(Converge.HIGH, 10, "1080m") == 9  # 1200m exactly
@@ -320,9 +322,9 @@ class TestConverging:
     def test_a_metric_without_that_watermark_does_not_move(self) -> None:
         pods, loads = same(4, "500m")
         up_only = policy(cpu("1200m", None), converge_towards=Converge.LOW)
-        assert see(up_only, pods, usage(loads))[1].desired == 4
+        assert assess_and_decide(up_only, pods, usage(loads))[1].desired == 4
         down_only = policy(cpu(None, "400m"), converge_towards=Converge.HIGH)
-        assert see(down_only, pods, usage(loads))[1].desired == 4
+        assert assess_and_decide(down_only, pods, usage(loads))[1].desired == 4
 
 
 def test_the_unit_of_the_bands_is_a_nano_unit() -> None:

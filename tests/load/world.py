@@ -1,17 +1,17 @@
-"""A small service to reason about: pods with loads, a policy, and the two calls that decide."""
+"""A small service for tests: pods with loads, a policy, and the two calls that decide."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-from adapter.load.assessment import Assessment, Decision
+from adapter.load.assessment import Assessment, AssessmentInputs, Decision
 from adapter.load.memory import LastSample, Memory, SampleMemory
 from adapter.load.pipeline import assess, decide
-from adapter.load.pods import Condition, Container, Owner, Pod
-from adapter.load.quantity import NANO, parse
+from adapter.load.pods import Container, Owner, Pod, PodCondition
+from adapter.load.quantity import NANO, parse_quantity
 from adapter.load.roster import Instance, Roster
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
-from adapter.load.spec import Bounds, Metric, Policy, PulledOut, Query, Registry, Resource, Scale, Target
+from adapter.load.spec import Bounds, Metric, Policy, PulledOut, Query, Registry, ResourceMetric, Scale, Target
 
 NOW = 1_767_268_800.0
 TARGET = Target(api_version="apps/v1", kind="Deployment", name="web", uid="target")
@@ -19,7 +19,7 @@ TARGET = Target(api_version="apps/v1", kind="Deployment", name="web", uid="targe
 
 def nano(text: str | int) -> int:
     """Nano-units of a quantity such as 1200m."""
-    return int(parse(str(text)) * NANO)
+    return int(parse_quantity(str(text)) * NANO)
 
 
 def pod(
@@ -34,7 +34,7 @@ def pod(
     now: float = NOW,
     **changes: object,
 ) -> Pod:
-    """A pod that has been running and Ready for an hour, unless told otherwise."""
+    """A pod that has been running and Ready for an hour by default."""
     since = now - (age - 5 if ready_for is None else ready_for)
     container = Container(
         "app",
@@ -48,7 +48,7 @@ def pod(
         uid=f"uid-{name}",
         created_at=now - age,
         started_at=now - age,
-        ready=Condition(ready, since),
+        ready=PodCondition(ready, since),
         containers_ready=ready,
         ips=(ip,) if ip else (),
         owner=Owner("ReplicaSet", "web-abc"),
@@ -59,7 +59,7 @@ def pod(
 
 
 def last_samples(pods: Mapping[str, Mapping[str, LastSample]]) -> dict[str, SampleMemory]:
-    """What pods used last, by UID and metric, as a memory has it."""
+    """The pods' last samples (by UID and metric) in the form of a memory (by metric)."""
     names = {name for samples in pods.values() for name in samples}
     return {
         name: SampleMemory(last={uid: samples[name] for uid, samples in pods.items() if name in samples})
@@ -76,7 +76,7 @@ def cpu(high: str | None = "1200m", low: str | None = None, **changes: object) -
     """A CPU metric with its watermarks."""
     metric = Metric(
         name="cpu",
-        resource=Resource(name="cpu"),
+        resource=ResourceMetric(name="cpu"),
         high=None if high is None else Fraction(nano(high)),
         low=None if low is None else Fraction(nano(low)),
     )
@@ -124,29 +124,34 @@ def roster(*ips: str, at: float = NOW - 1, disabled: tuple[str, ...] = (), **cha
 
 
 def scale(replicas: int, status: int | None = None) -> Scale:
-    """A scale whose status agrees with its spec, unless told otherwise."""
+    """A scale whose status agrees with its spec by default."""
     return Scale(replicas=replicas, status_replicas=replicas if status is None else status, selector="app=web")
 
 
 BOUNDS = Bounds(minimum=1, maximum=1000)
 
 
-def see(
+def assess_and_decide(
     rule: Policy,
     pods: list[Pod],
     samples: Samples,
     *,
     current: int | None = None,
+    status: int | None = None,
     listed: Roster | None = None,
     memory: Memory | None = None,
     bounds: Bounds = BOUNDS,
     target: Target | None = TARGET,
     now: float = NOW,
 ) -> tuple[Assessment, Decision]:
-    """Assess and decide, with as many replicas as there are pods unless told otherwise."""
-    at = scale(len(pods) if current is None else current)
-    assessment = assess(rule, pods, samples, listed, at, bounds, memory or Memory(), now, target=target)
-    return assessment, decide(assessment, at, bounds, now)
+    """Assess and decide; by default with as many replicas as pods."""
+    inputs = AssessmentInputs(
+        policy=rule, pods=pods, samples=samples, roster=listed,
+        scale=scale(len(pods) if current is None else current, status), bounds=bounds, target=target,
+        memory=memory or Memory(), now=now,
+    )  # fmt: skip
+    assessment = assess(inputs)
+    return assessment, decide(assessment, inputs.scale, bounds, now)
 
 
 def same(count: int, load: str | int | None, prefix: str = "web") -> tuple[list[Pod], dict[str, str | int | None]]:

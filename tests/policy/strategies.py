@@ -6,7 +6,18 @@ from typing import Any
 from hypothesis import strategies as st
 
 from adapter.load.quantity import NANO
-from adapter.load.spec import Average, Capacity, Converge, HpaWiring, Match, Metric, Mode, Query, Registry, Resource
+from adapter.load.spec import (
+    Average,
+    Capacity,
+    Converge,
+    HpaWiring,
+    Match,
+    Metric,
+    Mode,
+    Query,
+    Registry,
+    ResourceMetric,
+)
 
 names = st.from_regex(r"[a-z0-9]([-a-z0-9_]{0,10}[a-z0-9])?", fullmatch=True).filter(lambda name: name != "pods")
 containers = st.lists(st.sampled_from(["app", "proxy", "log"]), unique=True, max_size=3)
@@ -43,7 +54,7 @@ def metrics(draw: st.DrawFn, name: str) -> tuple[dict[str, Any], Metric]:
     if draw(st.booleans()):
         resource = draw(st.sampled_from(["cpu", "memory"]))
         document["resource"] = {"name": resource, "containers": named, "of": of and of.value}
-        source: dict[str, Any] = {"resource": Resource(name=resource, containers=tuple(named), of=of)}
+        source: dict[str, Any] = {"resource": ResourceMetric(name=resource, containers=tuple(named), of=of)}
     else:
         document["query"] = {"name": "q"} | ({"of": of.value, "resource": "memory", "containers": named} if of else {})
         query = Query(name="q", of=of, resource="memory" if of else "", containers=tuple(named) if of else ())

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.load.membership import classify, trouble
+from adapter.load.membership import classify, is_set_aside, registry_problem
 from adapter.load.memory import LastSample, Memory, PodMemory, SampleMemory
 from adapter.load.pods import PodState
 from adapter.policy import memory_json, status_memory
 from adapter.policy.memory_json import MemoryDecodeError, MemoryReader
-from tests.load.registering import Registering, service, those
-from tests.load.world import NOW, cpu, pod, policy, roster, see, usage
+from tests.load.registering import Registering, names_in_state, service
+from tests.load.world import NOW, REGISTRY, assess_and_decide, cpu, pod, policy, roster, usage
 
 
 def travelled(memory: Memory) -> Memory:
@@ -72,11 +72,11 @@ def test_a_successor_sees_every_pod_as_its_predecessor_does_before_its_own_regis
     now = shop.now + later
     before = classify(shop.rule, shop.pods, shop.memory, now)
     after = classify(shop.rule, shop.pods, successor.memory, now)
-    assert {uid: (s.state, s.by_absence) for uid, s in after.standings.items()} == {
-        uid: (s.state, s.by_absence) for uid, s in before.standings.items()
+    assert {uid: (s.state, s.by_absence) for uid, s in after.items()} == {
+        uid: (s.state, s.by_absence) for uid, s in before.items()
     }
-    assert after.set_aside == before.set_aside
-    assert trouble(shop.rule, successor.memory, now) == trouble(shop.rule, shop.memory, now)
+    assert is_set_aside(successor.memory, REGISTRY) == is_set_aside(shop.memory, REGISTRY)
+    assert registry_problem(shop.rule, successor.memory, now) == registry_problem(shop.rule, shop.memory, now)
 
 
 @given(steps=STEPS, absent=st.sets(st.integers(0, 7), max_size=4))
@@ -98,9 +98,9 @@ def test_absent_pods_stay_out_over_a_restart_while_the_registry_has_not_answered
     shop = service(10)
     for _ in range(4):
         shop.absent("p0", "p1", "p2", "p3", rounds=4, after=20)
-    assert len(those(shop.wait(1), PodState.PULLED_OUT)) == 4
+    assert len(names_in_state(shop.wait(1), PodState.PULLED_OUT)) == 4
     successor = taken_over(shop)
-    assert those(successor.wait(1), PodState.PULLED_OUT) == ["p0", "p1", "p2", "p3"]
+    assert names_in_state(successor.wait(1), PodState.PULLED_OUT) == ["p0", "p1", "p2", "p3"]
     assert {pod.out_since for pod in successor.memory.pods.values()} == {
         pod.out_since for pod in shop.memory.pods.values()
     }
@@ -130,14 +130,14 @@ def test_samples_and_what_counts_for_one_connection_stay_behind() -> None:
 def test_a_replica_that_starts_doubts_the_zeros_that_were_doubted_before() -> None:
     rule, pods = policy(cpu("1200m", "400m")), [pod(f"web-{index}") for index in range(10)]
     loads = {one.name: "1190m" for one in pods}
-    first, _ = see(rule, pods, usage(loads))
+    first, _ = assess_and_decide(rule, pods, usage(loads))
     zeros = usage({**loads, **dict.fromkeys((one.name for one in pods[:9]), "0")}, at=NOW + 50)
-    then, before = see(rule, pods, zeros, memory=first.memory, now=NOW + 60)
+    then, before = assess_and_decide(rule, pods, zeros, memory=first.memory, now=NOW + 60)
     data = status_memory.to_status(then.memory)
     assert {uid: set(known) for uid, known in data["pods"].items()} == {
         one.uid: {"byAbsence", "absentCount", "served", "lastSample"} for one in pods[:9]
     }
-    _, after = see(rule, pods, zeros, memory=travelled(then.memory), now=NOW + 61)
+    _, after = assess_and_decide(rule, pods, zeros, memory=travelled(then.memory), now=NOW + 61)
     assert (before.desired, after.desired) == (10, 10)
 
 

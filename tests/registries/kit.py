@@ -18,14 +18,13 @@ from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from adapter.load.memory import Memory
-from adapter.load.pipeline import assess, decide
 from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Roster
 from adapter.load.spec import Bounds, Registry
 from adapter.registries.roster import RosterSource, ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.telemetry.metrics import Metrics
-from tests.load.world import TARGET, cpu, pod, policy, scale, usage
+from tests.load.world import assess_and_decide, cpu, pod, policy, usage
 
 S = TypeVar("S", bound=RosterSource)
 
@@ -87,13 +86,15 @@ class Pods:
 
     def states(self) -> Mapping[str, PodState]:
         """The states of the pods by name, by the current roster; sets `desired` to the desired count."""
-        now, current = self.clock(), scale(len(self.pods))
+        now = self.clock()
         bounds = Bounds(minimum=1, maximum=100)
         samples = usage({one.name: LOAD for one in self.pods}, at=now - 5)
         roster = self.book.roster(self.key)
-        assessment = assess(self.policy, self.pods, samples, roster, current, bounds, self.memory, now, target=TARGET)
+        assessment, decision = assess_and_decide(
+            self.policy, self.pods, samples, listed=roster, memory=self.memory, bounds=bounds, now=now
+        )
         self.memory = assessment.memory
-        self.desired = decide(assessment, current, bounds, now).desired
+        self.desired = decision.desired
         return {one.pod.name: one.state for one in assessment.pods}
 
     def out(self) -> list[str]:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import NamedTuple
 
-from adapter.load.assessment import Assessment, Decision
+from adapter.load.assessment import Assessment, AssessmentInputs, Decision
 from adapter.load.memory import Memory
 from adapter.load.pipeline import assess, decide
-from adapter.load.pods import Condition, Container, Pod
+from adapter.load.pods import Container, Pod, PodCondition
 from adapter.load.quantity import NANO
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Metric, Policy, Query, Scale
@@ -22,7 +22,7 @@ from tests.simulation.stock_hpa import StockHpa
 
 MILLI = NANO // 1000
 ANSWERS = 5
-"""The registry is asked every so many seconds."""
+"""The interval (seconds) at which the registry is asked."""
 APPLICATION = (Container("app", running=True),)
 
 Demand = Callable[[int], int]
@@ -71,7 +71,7 @@ class LoopPod:
             created_at=NOW + created,
             started_at=NOW + created,
             deleting=deleting,
-            ready=Condition(ready, NOW + since),
+            ready=PodCondition(ready, NOW + since),
             containers_ready=ready,
             ips=(self.ip,),
             containers=APPLICATION,
@@ -103,11 +103,11 @@ def rule_of(source: Kind, high: int, low: int, **changes: object) -> Policy:
 
 @dataclass
 class ClosedLoop:
-    """The loop. With `eager` the adapter assesses at each change, `restless` every second, else only when the HPA asks
-    and something has changed or `looks_again` seconds have passed.
+    """The loop. With `eager` the adapter assesses at each change, with `restless` every second, else only when the HPA
+    syncs and something has changed or `looks_again` seconds have passed.
 
-    `events` are called at their second. `surge` pods more than the count are wanted, `quota` is how many there may be.
-    `strays` are pods that no ReplicaSet looks after. `restarts` gives the memory that is left before each look. With a
+    `events` are called at their second. `surge` pods more than the count are wanted, and at most `quota` can exist.
+    `strays` are pods without a ReplicaSet. `restarts` gives the memory that is left before each assessment. With a
     `companion`, a source that answers sooner, the count is raised between two syncs (`fastScaleUp`).
     """
 
@@ -158,7 +158,7 @@ class ClosedLoop:
         return self.rule.metrics[0]
 
     def run(self, seconds: int) -> list[Step]:
-        """Advance by so many seconds; the steps of the count meanwhile."""
+        """Advance, and return the steps of the count meanwhile."""
         begin = len(self.steps)
         for _ in range(seconds):
             self._second()
@@ -218,11 +218,14 @@ class ClosedLoop:
 
     def _assessment(self, source: Source, memory: Memory) -> Assessment:
         pods = [*(pod.seen(self.now) for pod in self.pods), *self.strays]
-        given = (self.rule, pods, source.samples(), self._roster, self._scale(), self.hpa.bounds)
-        return assess(*given, memory, NOW + self.now, target=TARGET)
+        inputs = AssessmentInputs(
+            policy=self.rule, pods=pods, samples=source.samples(), roster=self._roster, scale=self._scale(),
+            bounds=self.hpa.bounds, target=TARGET, memory=memory, now=NOW + self.now,
+        )  # fmt: skip
+        return assess(inputs)
 
     def _raise(self, companion: Source) -> bool:
-        """Raise the count to what the companion's own samples ask for; whether it was."""
+        """Raise the count to the need by the companion's own samples; return whether it was raised."""
         found = self._assessment(companion, self._companion_memory)
         self._companion_memory = found.memory
         desired = decide(found, self._scale(), self.hpa.bounds, NOW + self.now).desired
@@ -244,7 +247,7 @@ class ClosedLoop:
         return before != listed
 
     def _control(self) -> None:
-        """What the ReplicaSet does, and what time does to the pods."""
+        """The ReplicaSet controller: create and delete pods; remove those that have left."""
         self.pods = [pod for pod in self.pods if pod.deleted is None or self.now < pod.deleted + self.habits.leaves]
         wanted = self.replicas + self.surge
         for _ in range(min(wanted, self.quota) - len(self.living)):
@@ -261,7 +264,7 @@ class ClosedLoop:
         self._changes |= {self.now, self.now + self.habits.leaves}
 
     def ail(self, pod: LoopPod, seconds: int) -> None:
-        """A pod is not Ready for so long; its load goes to the others."""
+        """Make a pod not Ready for a time; its load goes to the others."""
 
         def recover(_: ClosedLoop) -> None:
             pod.unready_since, pod.ready_at = None, self.now
@@ -316,18 +319,18 @@ def truth(loop: ClosedLoop, at: int, known: Iterable[int] = (0,)) -> Truth:
 
 
 def below_the_truth(loop: ClosedLoop) -> int:
-    """The most pods that a step of the HPA went below what every load asked for that its samples were taken from."""
+    """By how many pods a step of the HPA was below the need of every load behind its samples, at most."""
     return max((_lack(loop, step) for step in loop.steps if step.by_hpa and step.after < step.before), default=0)
 
 
 def beyond_the_truth(loop: ClosedLoop) -> int:
-    """The most pods that a step of the HPA went beyond what any load asked for that its samples were taken from."""
+    """By how many pods a step of the HPA was above the need of any load behind its samples, at most."""
     rises = [step for step in loop.steps if step.by_hpa and step.after > step.before]
     return max((step.after - max(step.before, truth(loop, step.at, _known(loop)).most) for step in rises), default=0)
 
 
 def assert_never_below_the_truth(loop: ClosedLoop) -> None:
-    """No count below what the truth asks for, ever."""
+    """No count is ever below the true need."""
     wrong = [step for step in loop.steps if step.by_hpa and step.after < step.before and _lack(loop, step) > 0]
     assert not wrong, f"{wrong[0]} though {truth(loop, wrong[0].at, _known(loop)).fewest} pods are needed"
 
@@ -342,7 +345,7 @@ def _known(loop: ClosedLoop) -> range:
 
 
 def down_to_the_truth(loop: ClosedLoop) -> bool:
-    """Whether the present load leaves no reason to shrink: nobody is below low and its tolerance."""
+    """Whether the present load leaves no reason to shrink: no pod is below low and its tolerance."""
     low = loop.metric.low
     assert low is not None
     load = loop.asked[-1] * MILLI

@@ -30,7 +30,7 @@ Alter = Callable[[ClosedLoop], None]
 
 
 def random_loop(seed: int) -> ClosedLoop:
-    """A loop of 2 to 40 pods that is told by its seed alone."""
+    """A loop of 2 to 40 pods that its seed alone determines."""
     rng = random.Random(seed)
     high = rng.choice([500, 1200, 2000])
     low = round(high * rng.choice([0.2, 1 / 3, 0.45]))

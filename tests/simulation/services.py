@@ -1,4 +1,4 @@
-"""Services to try sources on: so many pods at some load, an HPA that syncs quickly and stabilizes nothing."""
+"""Services to test sources with: pods at a constant load, and an HPA that syncs quickly and stabilizes nothing."""
 
 import json
 
@@ -42,6 +42,6 @@ def counts(steps: list[Step]) -> list[int]:
 
 
 def restart(loop: ClosedLoop) -> None:
-    """The adapter is another process, that knows what the policy's status says."""
+    """The adapter is a new process that reads its memory from the policy's status."""
     loop.memory = status_memory.from_status(json.loads(json.dumps(status_memory.to_status(loop.memory))))
     loop.assess_anew()

@@ -31,7 +31,7 @@ class LoadHistory:
             self.add(demand, weight)
 
     def add(self, demand: float, weight: float) -> None:
-        """The next second: what is asked for, and the sum of the weights of the pods that share it."""
+        """Add a second: its demand, and the sum of the weights of the pods that share it."""
         self._asked.append(self._asked[-1] + demand)
         self._served.append(self._served[-1] + (demand / weight if weight else 0.0))
 
@@ -62,7 +62,7 @@ class Measured:
 
 @dataclass
 class Generation:
-    """The values of one look of the source, by pod: the second that each is dated at, and nano-units."""
+    """One measurement of the source by pod: the time of each value (second) and nano-units."""
 
     values: dict[str, tuple[int, int]]
     total: tuple[int, int]
@@ -158,7 +158,7 @@ class Source:
         return Generation(values, (now, math.ceil(load.demand(now - width, now) / width)))
 
     def _value(self, pod: Measured, load: LoadHistory, at: int) -> int:
-        """Rounded up: what rounding loses must not look like a need that is one pod less."""
+        """Rounded up, so that rounding never lowers the need by a pod."""
         width = max(1, self.window + self.hidden)
         begin = at - width
         served = load.per_weight(max(begin, pod.since), at) if pod.since < at else 0.0

@@ -1,4 +1,4 @@
-"""A source that is two servers: who is asked by turns answers older samples than the other did before."""
+"""A source of two servers that alternate: one may answer older samples than the other did before."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from tests.simulation.sources import Kind, LoadHistory, Measured, Source
 
 @dataclass
 class Pair(Source):
-    """A source with an `other` beside it, of its own phase and delay, that answers every second `turn` of so long."""
+    """A source with an `other` beside it, with its own phase and delay, that answers every second `turn`."""
 
     other: Source | None = None
     turn: int = 15

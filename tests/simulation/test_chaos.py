@@ -42,7 +42,7 @@ def chaos(seed: int) -> Service:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_after_any_half_hour_of_trouble_the_service_settles_with_what_it_needs(seed: int) -> None:
+def test_after_any_half_hour_of_failures_the_service_settles_at_its_need(seed: int) -> None:
     service = chaos(seed)
     during = len(service.history)
     after = service.run(LONG)
@@ -63,13 +63,13 @@ class TestSameAnswers:
         return found.metrics, found.counts, found.conditions, found.memory
 
     @pytest.mark.parametrize("seed", [3, 5])
-    def test_two_assessors_that_see_the_same_say_the_same(self, seed: int) -> None:
+    def test_two_assessors_with_the_same_inputs_agree(self, seed: int) -> None:
         service = chaos(seed)
         again = [self.answer(found) for found in replay(service.inputs, Memory())]
         assert again == self.answers(service)
 
     @pytest.mark.parametrize("seed", [3, 5, 7])
-    def test_one_that_restarts_with_its_memory_says_the_same(self, seed: int) -> None:
+    def test_an_assessor_that_restarts_with_its_memory_agrees(self, seed: int) -> None:
         service = chaos(seed)
         for middle in (40, 111, 250):
             known = service.history[middle - 1].assessment.memory

@@ -33,7 +33,7 @@ def raised(load: int, *, kind: Kind, window: int = 10, down_window: int = 0) -> 
 @pytest.mark.parametrize("kind", list(Kind))
 @pytest.mark.parametrize("window", [0, 10, 60])
 def test_a_raised_count_is_not_taken_back_on_samples_from_before(kind: Kind, window: int) -> None:
-    """The dip before it is what the server still sees."""
+    """The server still sees the dip before it."""
     loop = raised(1000, kind=kind, window=window)
     loop.run(5 * MINUTE + 7)
     loop.demand = lambda _: 3_000

@@ -33,7 +33,7 @@ class TestLoad:
         assert set(counts(service.run(LONG))) == {10}
 
     @pytest.mark.parametrize(("before", "after"), [(8_000, 24_000), (8_000, 12_200), (1_700, 90_000), (900, 2_500)])
-    def test_a_step_up_is_followed_by_one_step_to_what_is_needed(self, before: int, after: int) -> None:
+    def test_a_step_up_is_followed_by_one_step_to_the_need(self, before: int, after: int) -> None:
         service = Service(needed(before) + 1, stepped(before, after))
         moments = service.run(LONG)
         assert settled(moments)
@@ -107,7 +107,7 @@ class TestRollouts:
         moments += service.run(LONG)
         assert set(counts(moments)) == {10}
 
-    def test_more_load_meanwhile_asks_for_what_is_needed_and_no_more(self) -> None:
+    def test_more_load_meanwhile_asks_for_exactly_the_need(self) -> None:
         service = self.rollout(8_000)
         service.fate = broken
         service.demand = constant(20_000)
@@ -116,7 +116,7 @@ class TestRollouts:
         assert turns(moments) == 0
         assert "UndersizedByUnready" in moments[-1].assessment.conditions
 
-    def test_it_grows_to_what_is_needed_once_the_pods_come_up(self) -> None:
+    def test_it_grows_to_its_need_once_the_pods_come_up(self) -> None:
         service = self.rollout(8_000)
         service.fate = broken
         service.demand = constant(20_000)

@@ -79,7 +79,7 @@ def steps(seed: int, **changes: object) -> object:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_memory_that_is_written_and_read_at_each_look_changes_no_step(seed: int) -> None:
+def test_a_memory_written_and_read_at_each_assessment_changes_no_step(seed: int) -> None:
     def restarted(memory: Memory) -> Memory:
         return memory_json.memory_from_json(json.loads(json.dumps(memory_json.memory_to_json(memory))))
 
@@ -87,6 +87,6 @@ def test_a_memory_that_is_written_and_read_at_each_look_changes_no_step(seed: in
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_how_often_the_adapter_looks_changes_no_step(seed: int) -> None:
+def test_the_frequency_of_assessments_changes_no_step(seed: int) -> None:
     often = steps(seed, looks_again=0, eager=True)
     assert steps(seed, looks_again=0, restless=True) == often

@@ -1,4 +1,4 @@
-"""Sources that freeze, or lie about some pods, in closed loop: no count below what the truth asks for, ever."""
+"""Sources that freeze, or lie about some pods, in closed loop: the count is never below the true need."""
 
 import pytest
 

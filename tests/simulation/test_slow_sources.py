@@ -1,4 +1,4 @@
-"""Sources that lag, in closed loop: no count below what the truth asks for, ever."""
+"""Sources that lag, in closed loop: the count is never below the true need."""
 
 from itertools import pairwise
 
@@ -31,14 +31,14 @@ class TestSlowSources:
         loop.run(20 * MINUTE)
         assert counts(loop.steps) == [15]
 
-    def test_what_holds_is_said(self) -> None:
+    def test_the_hold_is_explained(self) -> None:
         loop = service(20, 300, refresh=60, window=60)
         loop.run(2 * MINUTE)
         assert counts(loop.steps) == [15]
         assert HeldBy.DEPARTED in {decision.held_by for _, decision in loop.decisions}
 
     @pytest.mark.parametrize("taken", [1, 4, 5])
-    def test_what_a_person_takes_away_is_not_taken_away_again(self, taken: int) -> None:
+    def test_pods_removed_by_hand_are_not_removed_again(self, taken: int) -> None:
         loop = service(20, 300, refresh=60, window=60, sync=15)
         loop.events[61] = lambda loop: loop.scale(20 - taken)
         loop.run(20 * MINUTE)

@@ -1,4 +1,4 @@
-"""The HPA of the closed loops against what the stock controller was measured to do."""
+"""The HPA of the closed loops against measurements of the stock controller."""
 
 from adapter.load.spec import Bounds
 from tests.simulation.stock_hpa import PERCENT, PODS, RatePolicy, StockHpa, trace
@@ -27,12 +27,12 @@ def test_a_period_that_is_no_multiple_of_the_sync_takes_the_next_sync() -> None:
     assert trace(StockHpa(bounds=WIDE, sync=5, up=(RatePolicy(PODS, 1, 5),)), 1, [9] * 4) == [2, 3, 4, 5]
 
 
-def test_less_waits_for_the_window_and_then_goes_one_pod_at_a_time() -> None:
+def test_a_lower_value_waits_for_the_window_and_then_removes_one_pod_at_a_time() -> None:
     hpa = StockHpa(bounds=WIDE, sync=10, down_window=60, down=(RatePolicy(PODS, 1, 10),))
     assert trace(hpa, 13, [1] * 10) == [13, 13, 13, 13, 13, 13, 12, 11, 10, 9]
 
 
-def test_more_waits_for_a_window_of_its_own() -> None:
+def test_a_higher_value_waits_for_the_scale_up_window() -> None:
     assert trace(StockHpa(bounds=WIDE, up_window=60), 10, [20] * 6) == [10, 10, 10, 10, 20, 20]
 
 

@@ -123,7 +123,7 @@ def test_a_key_of_samples_that_would_change_nothing_is_named() -> None:
         document.read_document(json.dumps(given))
 
 
-def test_the_readme_shows_what_the_program_says() -> None:
+def test_the_readme_shows_the_programs_output() -> None:
     (shown,) = re.findall(r"`effective-load decide FILE`.*?```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     said = answered("08-overloaded-and-out")["explanation"]
     assert [line for line in shown.splitlines() if line not in said] == ["…"]
@@ -141,7 +141,7 @@ class TestTheCommand:
         assert (done.returncode, done.stderr) == (OK, "")
         assert json.loads(done.stdout) == answered("08-overloaded-and-out")
 
-    def test_it_prints_sentences_unless_told_otherwise(self) -> None:
+    def test_it_prints_sentences_by_default(self) -> None:
         done = self.decide(str(HERE / "08-overloaded-and-out.yaml"))
         assert done.stdout.splitlines() == answered("08-overloaded-and-out")["explanation"]
         assert "12" in done.stdout.splitlines()[-1]

@@ -9,8 +9,7 @@ from fractions import Fraction
 
 from adapter.companion.context import Context, PolicyCondition, Raised, State
 from adapter.companion.writes.actions import ActionResult, RaiseScale
-from adapter.load.quantity import NANO
-from adapter.load.tolerance import percent_text
+from adapter.load.quantity import NANO, percent_text
 from adapter.policy.behavior import DISABLED, highest_allowed
 from adapter.policy.hpa import Hpa, MetricTargetType
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from adapter.companion.context import Context, PolicyCondition, State, Wired
 from adapter.companion.writes.actions import ActionResult, AskTolerance, WireHpa
-from adapter.load.explanation import swallowed
+from adapter.load.explanation import swallowed_step
 from adapter.load.spec import HpaWiring, Mode, Policy
 from adapter.policy.behavior import BehaviorField, permits, required_behavior
 from adapter.policy.conformance import Flaw, Wiring, flaws
@@ -77,7 +77,7 @@ def _wiring(situation: Context, hpa: Hpa) -> Wiring:
         hpa=hpa,
         neighbours=situation.neighbours,
         has_tolerance=situation.tolerance_field.known,
-        swallowed=swallowed(decision, bounds) if decision is not None and bounds is not None else "",
+        swallowed=swallowed_step(decision, bounds) if decision is not None and bounds is not None else "",
     )
 
 

@@ -9,10 +9,9 @@ from adapter.companion.features import versions
 from adapter.companion.state import Notice, Noticed, ReplicaHistory, Scaling, Standing
 from adapter.companion.writes.actions import Notify
 from adapter.load.assessment import Assessment, HeldBy, Verdict
-from adapter.load.explanation import why
+from adapter.load.explanation import decision_reason, metric_errors
 from adapter.load.membership import ALL_WOULD_BE_OUT, GUARDED_ABSENCE
 from adapter.load.pods import PodState
-from adapter.load.sentences import metric_errors
 from adapter.settings.notifications import Severity, Topic
 
 CONDITION = "RoutesKnown"
@@ -206,4 +205,4 @@ def _at_maximum(assessment: Assessment, situation: Context) -> str:
         return ""
     if decision.verdict is not Verdict.ABOVE or decision.desired != bounds.maximum:
         return ""
-    return f"more is needed than the HPA's maximum of {bounds.maximum}: {why(assessment, decision)}"
+    return f"more is needed than the HPA's maximum of {bounds.maximum}: {decision_reason(assessment, decision)}"

@@ -8,7 +8,7 @@ from adapter.companion.context import Context, PolicyCondition, State, Written
 from adapter.companion.features import deletion_cost, fast_scale_up, hpa_wiring, modes, notices, versions
 from adapter.companion.writes.actions import WriteStatus
 from adapter.load.assessment import Decision, MetricAssessment, Outcome
-from adapter.load.explanation import headline, is_share, value_text
+from adapter.load.explanation import headline, is_utilization, value_text
 from adapter.load.pods import PodState
 from adapter.load.spec import Policy
 from adapter.policy import status_memory
@@ -160,7 +160,7 @@ def _metric(metric: MetricAssessment, outcome: Outcome | None, policy: Policy) -
     if metric.window is not None:
         known["windowSeconds"] = metric.window
     if outcome is not None:
-        known |= {"verdict": outcome.reading.verdict.value, "proposal": outcome.proposal}
+        known |= {"verdict": outcome.scenario.verdict.value, "proposal": outcome.proposal}
     if metric.error is not None:
         known["error"] = _shortened(metric.error)
     return known
@@ -168,8 +168,8 @@ def _metric(metric: MetricAssessment, outcome: Outcome | None, policy: Policy) -
 
 def _figures(metric: MetricAssessment, policy: Policy) -> dict[str, str]:
     figures = {"effective": metric.usage, "raw": metric.raw, "high": metric.high, "low": metric.low}
-    share = is_share(policy, metric.name)
-    return {name: value_text(value, share=share) for name, value in figures.items() if value is not None}
+    share = is_utilization(policy, metric.name)
+    return {name: value_text(value, as_percent=share) for name, value in figures.items() if value is not None}
 
 
 def _shortened(text: str, longest: int = LONGEST) -> str:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from adapter.companion.context import Context, PolicyCondition
 from adapter.load.assessment import Assessment
-from adapter.load.matching import records
-from adapter.load.membership import uses_registry
+from adapter.load.matching import registrations
+from adapter.load.membership import service_registry
 from adapter.load.pods import Pod, PodState
 from adapter.load.spec import Target
 
@@ -132,10 +132,10 @@ def tag(image: str) -> str:
 
 def _registered(assessment: Assessment, samples: Mapping[str, Pod]) -> dict[str, str]:
     """What the pods say of their version in the registry."""
-    registry, roster = uses_registry(assessment.policy), assessment.memory.last_valid
+    registry, roster = service_registry(assessment.policy), assessment.memory.last_valid
     if registry is None or roster is None:
         return {}
-    found = records(samples.values(), roster, registry)
+    found = registrations(samples.values(), roster, registry)
     return {
         revision: _first(one.metadata.get(key, "") for one in found.get(pod.uid, ()) for key in VERSION_METADATA)
         for revision, pod in samples.items()

@@ -1,4 +1,4 @@
-"""What one assessment leaves to the next."""
+"""The memory that one assessment leaves to the next."""
 
 from dataclasses import replace
 
@@ -8,13 +8,13 @@ from adapter.load.assessment import PodAssessment
 from adapter.load.memory import LastSample, Memory, PodMemory, Replacement
 from adapter.load.memory_updates import (
     after_errors,
+    after_replacement_request,
+    after_replacing_step,
     after_rollout,
     after_roster,
     after_scale,
     last_scaled,
-    note_replacing,
     replacement_ineffective,
-    replacing_step,
     rolling_out,
     since_first_step,
 )
@@ -26,6 +26,7 @@ from tests.load.world import (
     NOW,
     REGISTRY,
     TARGET,
+    assess_and_decide,
     cpu,
     out,
     pod,
@@ -34,7 +35,6 @@ from tests.load.world import (
     roster,
     same,
     scale,
-    see,
     total,
     usage,
 )
@@ -86,7 +86,7 @@ class TestRosters:
         assert hear(memory, "10.0.0.2", at=NOW - 1) == memory
         assert hear(ahead, "10.0.0.1", "10.0.0.2", at=NOW + 3600) == ahead
 
-    def test_an_invalid_roster_and_none_at_all_count_for_nothing(self) -> None:
+    def test_an_invalid_or_missing_roster_changes_nothing(self) -> None:
         memory = hear(Memory(), "10.0.0.1", at=NOW - 20)
         assert hear(memory, at=NOW - 10, valid=False, registry_total=0, reconnected_at=NOW) is memory
         assert after_roster(memory, REGISTERED, PODS, None, NOW) is memory
@@ -116,7 +116,7 @@ class TestRosters:
         assert memory.hold_until == (NOW + 90 if held else None)
         assert memory.roster_total == after
 
-    def test_a_total_that_is_not_told_is_not_a_loss(self) -> None:
+    def test_an_unknown_registry_total_is_not_a_loss(self) -> None:
         memory = hear(Memory(), "10.0.0.1", at=NOW - 20, registry_total=1000)
         memory = hear(memory, "10.0.0.1", at=NOW - 10)
         assert (memory.hold_until, memory.roster_total) == (None, 1000)
@@ -131,20 +131,20 @@ class TestRosters:
 class TestStates:
     def test_out_and_doubt_are_dated_at_their_beginning(self) -> None:
         pods = [out("a"), pod("b")]
-        first, _ = see(policy(), pods, usage({"b": "1"}))
-        then, _ = see(policy(), pods, usage({"b": "1"}, at=NOW + 50), memory=first.memory, now=NOW + 60)
+        first, _ = assess_and_decide(policy(), pods, usage({"b": "1"}))
+        then, _ = assess_and_decide(policy(), pods, usage({"b": "1"}, at=NOW + 50), memory=first.memory, now=NOW + 60)
         assert then.memory.pods[A].out_since == NOW
         assert then.memory.pods[B].out_since is None
-        back, _ = see(policy(), [pod("a"), pod("b")], usage({"b": "1"}), memory=then.memory, now=NOW + 61)
+        back, _ = assess_and_decide(policy(), [pod("a"), pod("b")], usage({"b": "1"}), memory=then.memory, now=NOW + 61)
         assert back.memory.pods[A].out_since is None
 
     def test_a_pod_that_is_gone_is_forgotten(self) -> None:
-        first, _ = see(policy(), PODS, usage({"a": "1", "b": "1"}))
-        then, _ = see(policy(), [PODS[0]], usage({"a": "1"}), memory=first.memory)
+        first, _ = assess_and_decide(policy(), PODS, usage({"a": "1", "b": "1"}))
+        then, _ = assess_and_decide(policy(), [PODS[0]], usage({"a": "1"}), memory=first.memory)
         assert set(then.memory.pods) == {A}
 
     def test_samples_are_remembered_of_pods_that_serve(self) -> None:
-        assessment, _ = see(policy(), [pod("a"), out("b")], usage({"a": "1", "b": "1"}))
+        assessment, _ = assess_and_decide(policy(), [pod("a"), out("b")], usage({"a": "1", "b": "1"}))
         assert assessment.memory.last_samples(A) == {"cpu": LastSample(at=NOW - 10, value=10**9)}
         assert assessment.memory.last_samples(B) == {}
 
@@ -157,24 +157,24 @@ class TestScale:
         assert (memory.last_replicas, memory.last_scale) == (4, NOW + 5)
         assert after_scale(memory, scale(4), NOW + 9).last_scale == NOW + 5
 
-    def test_what_the_hpa_says_of_its_last_scaling_counts_where_it_is_later(self) -> None:
+    def test_the_hpas_last_scale_time_counts_if_it_is_later(self) -> None:
         told = replace(BOUNDS, last_scale=NOW - 30)
         assert last_scaled(Memory(), told, NOW) == NOW - 30
         assert last_scaled(Memory(last_scale=NOW - 10), told, NOW) == NOW - 10
         assert last_scaled(Memory(last_scale=NOW - 60), told, NOW) == NOW - 30
         assert last_scaled(Memory(), BOUNDS, NOW) is None
 
-    def test_a_scaling_in_the_future_counts_as_now_at_each_look_and_is_forgotten_once_corrected(self) -> None:
+    def test_a_scaling_in_the_future_counts_as_now_until_it_is_corrected(self) -> None:
         ahead = replace(BOUNDS, last_scale=NOW + 10**9)
         assert last_scaled(Memory(), ahead, NOW) == NOW
-        first, _ = see(policy(), PODS, usage({"a": "1", "b": "1"}), bounds=ahead)
+        first, _ = assess_and_decide(policy(), PODS, usage({"a": "1", "b": "1"}), bounds=ahead)
         assert last_scaled(first.memory, replace(BOUNDS, last_scale=NOW - 500), NOW + 1) == NOW - 500
 
-    def test_a_remembered_time_in_the_future_ends_with_the_next_look(self) -> None:
+    def test_a_remembered_time_in_the_future_is_now_at_the_next_assessment(self) -> None:
         wrong = Memory(last_replicas=2, last_scale=NOW + 10**9, hold_until=NOW + 10**9)
-        then, _ = see(policy(), PODS, usage({"a": "1", "b": "1"}), memory=wrong)
+        then, _ = assess_and_decide(policy(), PODS, usage({"a": "1", "b": "1"}), memory=wrong)
         assert (then.memory.last_scale, then.memory.hold_until) == (NOW, NOW + 90)
-        later, _ = see(policy(), PODS, usage({"a": "1", "b": "1"}), memory=then.memory, now=NOW + 5)
+        later, _ = assess_and_decide(policy(), PODS, usage({"a": "1", "b": "1"}), memory=then.memory, now=NOW + 5)
         assert (later.memory.last_scale, later.memory.hold_until) == (NOW, NOW + 90)
 
 
@@ -201,11 +201,13 @@ class TestRollouts:
     def test_nothing_is_replaced_meanwhile(self) -> None:
         pods, loads = same(4, "1500m")
         pods.append(out("out"))
-        assert see(policy(), pods, usage(loads))[1].desired == 6
-        first, decision = see(policy(), pods, usage(loads), target=self.ROLLING)
+        assert assess_and_decide(policy(), pods, usage(loads))[1].desired == 6
+        first, decision = assess_and_decide(policy(), pods, usage(loads), target=self.ROLLING)
         assert decision.desired == 5
         loads_later = usage(loads, at=NOW + 595)
-        _, later = see(policy(), pods, loads_later, target=self.ROLLING, memory=first.memory, now=NOW + 601)
+        _, later = assess_and_decide(
+            policy(), pods, loads_later, target=self.ROLLING, memory=first.memory, now=NOW + 601
+        )
         assert later.desired == 6
 
 
@@ -217,29 +219,29 @@ class TestReplacing:
     OUT, DOUBT = PodState.PULLED_OUT, PodState.DOUBTFUL
 
     def test_asking_for_more_because_of_pods_that_are_out_is_noted_once_per_count(self) -> None:
-        memory = note_replacing(Memory(), 4, 1, 5, NOW)
+        memory = after_replacement_request(Memory(), 4, 1, 5, NOW)
         assert memory.replacement == Replacement(noted_at=NOW, noted_current=4)
-        assert note_replacing(memory, 4, 1, 6, NOW + 5).replacement.noted_at == NOW
-        assert note_replacing(memory, 5, 2, 7, NOW + 5).replacement == Replacement(noted_at=NOW + 5, noted_current=5)
+        assert after_replacement_request(memory, 4, 1, 6, NOW + 5).replacement.noted_at == NOW
+        assert after_replacement_request(memory, 5, 2, 7, NOW + 5).replacement == Replacement(
+            noted_at=NOW + 5, noted_current=5
+        )
 
     @pytest.mark.parametrize(("replaced", "desired"), [(0, 9), (1, 4), (1, 3), (1, None)])
-    def test_nothing_is_noted_where_it_does_not_ask_for_more_or_for_nobodys_sake(
-        self, replaced: int, desired: int | None
-    ) -> None:
-        assert note_replacing(Memory(), 4, replaced, desired, NOW).replacement == Replacement()
+    def test_nothing_is_noted_without_a_request_to_replace_pods(self, replaced: int, desired: int | None) -> None:
+        assert after_replacement_request(Memory(), 4, replaced, desired, NOW).replacement == Replacement()
 
     def test_a_count_above_the_noted_one_is_a_replacing_step_dated_at_the_note(self) -> None:
-        memory = note_replacing(Memory(), 4, 1, 5, NOW)
-        assert replacing_step(memory, scale(4), is_away=True).replacement.first_step is None
-        memory = replacing_step(memory, scale(5), is_away=True)
+        memory = after_replacement_request(Memory(), 4, 1, 5, NOW)
+        assert after_replacing_step(memory, scale(4), is_away=True).replacement.first_step is None
+        memory = after_replacing_step(memory, scale(5), is_away=True)
         assert memory.replacement == Replacement(first_step=NOW)
-        again = note_replacing(memory, 5, 1, 6, NOW + 60)
-        assert replacing_step(again, scale(6), is_away=True).replacement.first_step == NOW
+        again = after_replacement_request(memory, 5, 1, 6, NOW + 60)
+        assert after_replacing_step(again, scale(6), is_away=True).replacement.first_step == NOW
 
     def test_it_ends_when_no_pod_is_out_or_doubtful(self) -> None:
         memory = Memory(replacement=Replacement(first_step=NOW))
-        assert replacing_step(memory, scale(5), is_away=True).replacement.first_step == NOW
-        assert replacing_step(memory, scale(5), is_away=False).replacement == Replacement()
+        assert after_replacing_step(memory, scale(5), is_away=True).replacement.first_step == NOW
+        assert after_replacing_step(memory, scale(5), is_away=False).replacement == Replacement()
 
     def test_pods_are_dated_by_the_whole_second(self) -> None:
         memory = Memory(replacement=Replacement(first_step=NOW + 0.9))
@@ -266,10 +268,10 @@ class TestReplacing:
         memory = Memory(replacement=Replacement(first_step=NOW - 300))
         serving, loads = same(3, "1600m")
         old, new = out("old"), [out(f"new-{i}", age=250) for i in range(2)]
-        assessment, decision = see(policy(), [*serving, old, *new], usage(loads), memory=memory)
+        assessment, decision = assess_and_decide(policy(), [*serving, old, *new], usage(loads), memory=memory)
         assert decision.desired == 6  # 4 needed + the old one
         assert "ReplacementIneffective" in assessment.conditions
-        _, without = see(policy(), [*serving, old, *new], usage(loads))
+        _, without = assess_and_decide(policy(), [*serving, old, *new], usage(loads))
         assert without.desired == 7
 
 
@@ -282,15 +284,15 @@ class TestErrors:
     def test_one_metric_that_answers_is_enough(self) -> None:
         pods, loads = same(2, "1")
         both = policy(cpu(), queue("85"))
-        assert see(both, pods, usage(loads))[0].memory.error_since is None
-        assert see(both, pods, Samples())[0].memory.error_since == NOW
-        assert see(policy(queue("85")), pods, total("3"))[0].memory.error_since is None
+        assert assess_and_decide(both, pods, usage(loads))[0].memory.error_since is None
+        assert assess_and_decide(both, pods, Samples())[0].memory.error_since == NOW
+        assert assess_and_decide(policy(queue("85")), pods, total("3"))[0].memory.error_since is None
 
 
-def test_a_request_does_not_change_what_is_remembered() -> None:
+def test_a_request_does_not_change_the_memory() -> None:
     pods, loads = same(3, "1600m")
-    assessment, decision = see(policy(), [*pods, out("out")], usage(loads))
-    again, _ = see(policy(), [*pods, out("out")], usage(loads), memory=assessment.memory)
+    assessment, decision = assess_and_decide(policy(), [*pods, out("out")], usage(loads))
+    again, _ = assess_and_decide(policy(), [*pods, out("out")], usage(loads), memory=assessment.memory)
     assert again.memory == assessment.memory
     assert decision.desired == 5
     assert assessment.memory.replacement == Replacement(noted_at=NOW, noted_current=4)

@@ -1,21 +1,20 @@
-"""Why a pod has no registration that counts, as `effective-load check` tells it."""
+"""The reasons why a pod has no registration that counts, for `effective-load check`."""
 
 from dataclasses import replace
 
 import pytest
 
-from adapter.load.matching import Claim, Miss, claims
+from adapter.load.matching import Mismatch, RegistrationMatch, address, match_registrations, why_unmatched
 from adapter.load.pods import Container, Pod
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Registry
-from adapter.load.unmatched import address, why_unmatched
 from tests.load.world import NOW, REGISTRY, pod
 
 WEB = pod("web-0", ip="10.0.0.1", host_ip="192.168.0.1")
 
 
 def reason(*instances: Instance, of: Pod = WEB, beside: tuple[Pod, ...] = (), registry: Registry = REGISTRY) -> str:
-    found = list(claims([of, *beside], Roster(at=NOW, instances=instances), registry))
+    found = list(match_registrations([of, *beside], Roster(at=NOW, instances=instances), registry))
     return why_unmatched(of, found, registry)
 
 
@@ -52,12 +51,12 @@ def test_a_port_that_the_policy_does_not_count_is_the_reason() -> None:
     assert found == "10.0.0.1:20880 is registered, but the policy counts port 8080 only (registry.port)"
 
 
-def test_a_host_network_pod_that_declares_no_such_port_is_told_so() -> None:
+def test_a_host_network_pod_without_the_declared_port_is_named() -> None:
     host = replace(WEB, host_network=True)
     assert "it is on the host network and declares no such port" in reason(Instance(ip="10.0.0.1", port=8080), of=host)
 
 
-def test_pods_that_share_address_and_port_cannot_be_told_apart() -> None:
+def test_pods_that_share_address_and_port_are_ambiguous() -> None:
     container = Container("app", ports=(8080,))
     one, other = (replace(WEB, name=name, uid=name, containers=(container,)) for name in ("web-0", "web-1"))
     found = reason(Instance(ip="10.0.0.1", port=8080), of=one, beside=(other,))
@@ -72,16 +71,18 @@ def test_a_pod_without_an_address_says_so() -> None:
     assert reason(of=pod("web-0")) == "it has no address yet"
 
 
-@pytest.mark.parametrize("miss", Miss)
-def test_every_reason_is_told_of_a_pod_at_that_address(miss: Miss) -> None:
-    claim = Claim(Instance(ip="10.0.0.1", port=8080, pod_name="web-7"), WEB if miss is Miss.OLDER else None, miss)
-    told = why_unmatched(WEB, [claim], REGISTRY)
-    assert told.startswith("10.0.0.1:8080") or miss is Miss.ADDRESS
+@pytest.mark.parametrize("miss", Mismatch)
+def test_every_mismatch_is_named_for_a_pod_at_that_address(miss: Mismatch) -> None:
+    match = RegistrationMatch(
+        Instance(ip="10.0.0.1", port=8080, pod_name="web-7"), WEB if miss is Mismatch.OLDER else None, miss
+    )
+    told = why_unmatched(WEB, [match], REGISTRY)
+    assert told.startswith("10.0.0.1:8080") or miss is Mismatch.ADDRESS
 
 
 def test_a_claim_says_why_it_counts_for_no_pod() -> None:
-    [claim] = claims([WEB], Roster(at=NOW, instances=(Instance(ip="10.0.0.9"),)), REGISTRY)
-    assert (claim.pod, claim.miss) == (None, Miss.ADDRESS)
+    [match] = match_registrations([WEB], Roster(at=NOW, instances=(Instance(ip="10.0.0.9"),)), REGISTRY)
+    assert (match.pod, match.mismatch) == (None, Mismatch.ADDRESS)
 
 
 def test_addresses_are_written_as_people_write_them() -> None:

@@ -1,4 +1,4 @@
-"""Usage of one metric: what is a sample, what is missing and why, what stands behind a utilization."""
+"""Usage of one metric: which samples count, which pods are missing and why, and the capacity of a utilization."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -6,13 +6,26 @@ from fractions import Fraction
 import pytest
 
 from adapter.load.assessment import HeldBy, MetricAssessment, PodAssessment
-from adapter.load.effective_usage import Meter, PodSample, is_young
+from adapter.load.effective_usage import MetricReader, PodSample, is_young
 from adapter.load.memory import NO_SAMPLES, LastSample, Memory
-from adapter.load.pods import Condition, Container, Pod
+from adapter.load.pods import Container, Pod, PodCondition
 from adapter.load.quantity import NANO, nano_text
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
-from adapter.load.spec import Average, Capacity, Metric, Policy, Query, Resource
-from tests.load.world import NOW, cpu, last_samples, nano, out, pod, policy, queue, same, see, total, usage
+from adapter.load.spec import Average, Capacity, Metric, Policy, Query, ResourceMetric
+from tests.load.world import (
+    NOW,
+    assess_and_decide,
+    cpu,
+    last_samples,
+    nano,
+    out,
+    pod,
+    policy,
+    queue,
+    same,
+    total,
+    usage,
+)
 
 RPS = Metric(name="rps", query=Query(name="requests"), high=Fraction(100 * NANO), low=Fraction(40 * NANO))
 
@@ -21,7 +34,7 @@ def memory_of(of: Capacity | None = Capacity.LIMIT, containers: tuple[str, ...] 
     """Memory as a share of its limit: high 80 %, low 50 %."""
     base = Metric(
         name="memory",
-        resource=Resource(name="memory", containers=containers, of=of),
+        resource=ResourceMetric(name="memory", containers=containers, of=of),
         high=Fraction(8, 10) * NANO,
         low=Fraction(5, 10) * NANO,
     )
@@ -38,38 +51,38 @@ def container(name: str, *, running: bool | None = True, **limits: str) -> Conta
     return Container(name, limits={resource: nano(limit) for resource, limit in limits.items()}, running=running)
 
 
-def gauge(metric: Metric, one: Pod, samples: Samples, remembered: dict[str, LastSample], now: float) -> PodSample:
+def sample(metric: Metric, one: Pod, samples: Samples, remembered: dict[str, LastSample], now: float) -> PodSample:
     seen = last_samples({one.uid: remembered}).get(metric.name, NO_SAMPLES)
-    return Meter(metric, samples, now).gauge(one, seen)
+    return MetricReader(metric, samples, now).sample(one, seen)
 
 
 def missing(one: Pod, samples: Samples, metric: Metric | None = None) -> str:
     """Why the pod has no usage; empty where it has."""
-    found = gauge(metric or cpu(), one, samples, {}, NOW)
+    found = sample(metric or cpu(), one, samples, {}, NOW)
     assert (found.usage is None) == bool(found.missing)
     return found.missing
 
 
 def measured(metric: Metric, pods: list[Pod], samples: Samples, **changes: object) -> MetricAssessment:
-    assessment, _ = see(policy(metric, **changes), pods, samples)  # type: ignore[arg-type]
+    assessment, _ = assess_and_decide(policy(metric, **changes), pods, samples)  # type: ignore[arg-type]
     return assessment.metrics[0]
 
 
 class TestSamples:
     def test_a_pods_sample_is_the_sum_over_its_running_containers(self) -> None:
         one = pod(containers=(container("app"), container("sidecar")))
-        assert gauge(cpu(), one, of_containers(app="1", sidecar="200m"), {}, NOW).usage == nano("1200m")
+        assert sample(cpu(), one, of_containers(app="1", sidecar="200m"), {}, NOW).usage == nano("1200m")
 
     def test_named_containers_alone_count(self) -> None:
-        named = cpu(resource=Resource(name="cpu", containers=("app",)))
+        named = cpu(resource=ResourceMetric(name="cpu", containers=("app",)))
         one = pod(containers=(container("app"), container("sidecar")))
-        assert gauge(named, one, of_containers(app="1", sidecar="200m"), {}, NOW).usage == nano("1")
+        assert sample(named, one, of_containers(app="1", sidecar="200m"), {}, NOW).usage == nano("1")
 
     def test_a_container_that_does_not_run_needs_no_sample(self) -> None:
         one = pod(containers=(container("app"), container("done", running=False)))
-        assert gauge(cpu(), one, of_containers(app="1"), {}, NOW).usage == nano("1")
+        assert sample(cpu(), one, of_containers(app="1"), {}, NOW).usage == nano("1")
 
-    def test_a_container_whose_status_is_not_known_counts_as_running(self) -> None:
+    def test_a_container_without_a_known_status_counts_as_running(self) -> None:
         one = pod(containers=(container("app"), container("other", running=None)))
         assert missing(one, of_containers(app="1")) == "container other has no cpu sample"
 
@@ -82,20 +95,20 @@ class TestSamples:
         assert missing(pod(), Samples(ResourceSamples(pods={"web-0": used}))) == "container app has no cpu sample"
 
     def test_a_named_container_that_the_pod_lacks_makes_it_missing(self) -> None:
-        named = cpu(resource=Resource(name="cpu", containers=("nginx",)))
+        named = cpu(resource=ResourceMetric(name="cpu", containers=("nginx",)))
         assert missing(pod(), of_containers(app="1"), named) == "container nginx has no cpu sample"
 
     def test_a_sample_of_a_container_that_is_not_the_pods_does_not_count(self) -> None:
-        assert gauge(cpu(), pod(), of_containers(app="1", stray="7"), {}, NOW).usage == nano("1")
+        assert sample(cpu(), pod(), of_containers(app="1", stray="7"), {}, NOW).usage == nano("1")
 
-    def test_a_pod_whose_containers_are_not_known_is_the_sum_of_what_was_measured(self) -> None:
+    def test_a_pod_with_unknown_containers_uses_the_sum_of_its_samples(self) -> None:
         one = pod(containers=())
-        assert gauge(cpu(), one, of_containers(app="1", sidecar="200m"), {}, NOW).usage == nano("1200m")
+        assert sample(cpu(), one, of_containers(app="1", sidecar="200m"), {}, NOW).usage == nano("1200m")
 
     def test_a_query_gives_a_point_per_pod(self) -> None:
         samples = Samples(queries={"rps": QuerySamples(pods={"web-0": Point(NOW - 5, nano(120))})})
-        assert gauge(RPS, pod(), samples, {}, NOW).usage == nano(120)
-        assert gauge(RPS, pod("web-1"), samples, {}, NOW).missing == "no sample"
+        assert sample(RPS, pod(), samples, {}, NOW).usage == nano(120)
+        assert sample(RPS, pod("web-1"), samples, {}, NOW).missing == "no sample"
 
 
 class TestFreshness:
@@ -111,7 +124,7 @@ class TestFreshness:
 
         def asked(at: float, memory: Memory, value: str = "1") -> tuple[str | None, Memory]:
             frozen = replace(usage({"web-0": value}, at=NOW + 3600).resources, fetched_at=at - 1)
-            assessment, _ = see(policy(), [pod()], Samples(frozen), memory=memory, now=at)
+            assessment, _ = assess_and_decide(policy(), [pod()], Samples(frozen), memory=memory, now=at)
             return assessment.metrics[0].error, assessment.memory
 
         error, memory = asked(NOW, Memory())
@@ -129,18 +142,18 @@ class TestFreshness:
         memory, errors = Memory(), []
         for later in (0, 60, 89, 90, 3700):
             whole = QuerySamples(total=Point(NOW + 3600, nano("3")), fetched_at=NOW + later - 1)
-            assessment, _ = see(
+            assessment, _ = assess_and_decide(
                 policy(queue("85")), [pod()], Samples(queries={"queue": whole}), memory=memory, now=NOW + later
             )
             memory = assessment.memory
             errors.append(assessment.metrics[0].error is not None)
         assert errors == [False, False, False, True, True]
 
-    def test_a_source_whose_clock_runs_ahead_is_believed_while_it_brings_new_samples(self) -> None:
+    def test_a_source_with_a_fast_clock_counts_while_it_brings_new_samples(self) -> None:
         memory = Memory()
         for later in range(0, 600, 15):
             ahead = replace(usage({"web-0": "1"}, at=NOW + later + 60).resources, fetched_at=NOW + later)
-            assessment, _ = see(policy(), [pod()], Samples(ahead), memory=memory, now=NOW + later + 5)
+            assessment, _ = assess_and_decide(policy(), [pod()], Samples(ahead), memory=memory, now=NOW + later + 5)
             memory = assessment.memory
             assert assessment.metrics[0].error is None
             assert assessment.metrics[0].sampled_at == NOW + later
@@ -148,7 +161,7 @@ class TestFreshness:
     @pytest.mark.parametrize(("ahead", "age"), [(10, 80), (11, 90)])
     def test_ten_seconds_are_a_difference_between_clocks(self, ahead: float, age: float) -> None:
         source = replace(usage({"web-0": "1"}, at=NOW - 90 + ahead).resources, fetched_at=NOW - 90)
-        found = gauge(cpu(), pod(), Samples(source), {}, NOW)
+        found = sample(cpu(), pod(), Samples(source), {}, NOW)
         assert found.at == NOW - age
 
     @pytest.mark.parametrize(("asked", "reason"), [(90, ""), (91, "its last sample is 91 s old")])
@@ -200,23 +213,23 @@ class TestFreshness:
     ) -> None:
         assert is_young(pod(age=age, ready_for=ready_for), NOW) is young
         assert is_young(replace(pod(age=age), ready=None), NOW) is (age < 300)
-        assert is_young(replace(pod(age=age), ready=Condition(False)), NOW) is (age < 300)
+        assert is_young(replace(pod(age=age), ready=PodCondition(False)), NOW) is (age < 300)
 
 
 class TestLastSamples:
     KNOWN = LastSample(at=NOW - 200, value=nano("20"))
 
-    def test_a_missing_pod_is_filled_with_what_it_last_used_for_5_min(self) -> None:
+    def test_a_missing_pod_is_filled_with_its_last_usage_for_5_min(self) -> None:
         for age, last in ((300, nano("20")), (301, 0)):
-            found = gauge(cpu(), pod(), Samples(), {"cpu": LastSample(at=NOW - age, value=nano("20"))}, NOW)
+            found = sample(cpu(), pod(), Samples(), {"cpu": LastSample(at=NOW - age, value=nano("20"))}, NOW)
             assert (found.usage, found.last) == (None, last)
 
-    def test_a_sample_too_old_to_count_still_says_what_the_pod_last_used(self) -> None:
-        found = gauge(cpu(), pod(), usage({"web-0": "7"}, at=NOW - 100), {}, NOW)
+    def test_a_sample_too_old_to_count_is_still_the_last_usage(self) -> None:
+        found = sample(cpu(), pod(), usage({"web-0": "7"}, at=NOW - 100), {}, NOW)
         assert (found.usage, found.last) == (None, nano("7"))
 
     def test_a_fresh_sample_is_remembered_in_place_of_the_one_before(self) -> None:
-        found = gauge(cpu(), pod(), usage({"web-0": "1"}), {"cpu": self.KNOWN}, NOW)
+        found = sample(cpu(), pod(), usage({"web-0": "1"}), {"cpu": self.KNOWN}, NOW)
         assert found.newest == LastSample(at=NOW - 10, value=nano("1"))
 
     @pytest.mark.parametrize(
@@ -226,33 +239,35 @@ class TestLastSamples:
     )
     def test_an_older_stale_or_warming_sample_is_not_remembered(self, at: float, age: float, ready_for: float) -> None:
         one = pod(age=age, ready_for=ready_for)
-        found = gauge(cpu(), one, usage({"web-0": "1"}, at=at), {"cpu": self.KNOWN}, NOW)
+        found = sample(cpu(), one, usage({"web-0": "1"}, at=at), {"cpu": self.KNOWN}, NOW)
         assert found.newest == self.KNOWN
 
-    def test_the_same_inputs_give_the_same_answer_however_often_they_are_looked_at(self) -> None:
+    def test_the_same_inputs_give_the_same_result_at_every_repetition(self) -> None:
         """An older sample that comes after a newer one, as from another replica of a source, changes no memory."""
         pods, loads = same(9, "300m")
         hot = [*pods, pod("hot")]
-        first, _ = see(policy(cpu("1200m", "400m")), hot, usage({**loads, "hot": "20"}, at=NOW - 10))
+        first, _ = assess_and_decide(policy(cpu("1200m", "400m")), hot, usage({**loads, "hot": "20"}, at=NOW - 10))
         fresh, old = usage(loads, at=NOW + 5).resources, usage({"hot": "1"}, at=NOW - 91).resources
         stale = Samples(replace(fresh, pods={**fresh.pods, **old.pods}))
         memory, answers = first.memory, []
         for later in (6, 6, 7, 8):
-            assessment, decision = see(policy(cpu("1200m", "400m")), hot, stale, memory=memory, now=NOW + later)
+            assessment, decision = assess_and_decide(
+                policy(cpu("1200m", "400m")), hot, stale, memory=memory, now=NOW + later
+            )
             memory = assessment.memory
             answers.append((decision.desired, decision.held_by))
         assert answers == [(10, HeldBy.MISSING)] * 4
         assert memory.last_samples("uid-hot")["cpu"] == LastSample(NOW - 10, nano("20"))
 
     def test_without_a_sample_the_last_one_is_kept_for_5_min(self) -> None:
-        assert gauge(cpu(), pod(), Samples(), {"cpu": self.KNOWN}, NOW + 100).newest == self.KNOWN
-        assert gauge(cpu(), pod(), Samples(), {"cpu": self.KNOWN}, NOW + 101).newest is None
+        assert sample(cpu(), pod(), Samples(), {"cpu": self.KNOWN}, NOW + 100).newest == self.KNOWN
+        assert sample(cpu(), pod(), Samples(), {"cpu": self.KNOWN}, NOW + 101).newest is None
 
-    def test_what_a_pod_used_while_it_served_is_kept_while_it_does_not(self) -> None:
+    def test_the_usage_of_a_pod_is_kept_while_it_does_not_serve(self) -> None:
         pods, loads = same(2, "1")
-        first, _ = see(policy(), pods, usage(loads))
+        first, _ = assess_and_decide(policy(), pods, usage(loads))
         turned = [pods[0], pod("web-1", ready=False, ready_for=5, now=NOW + 60)]
-        then, _ = see(
+        then, _ = assess_and_decide(
             policy(), turned, usage({"web-0": "1", "web-1": "0"}, at=NOW + 50), memory=first.memory, now=NOW + 60
         )
         assert then.memory.last_samples("uid-web-1")["cpu"] == LastSample(at=NOW - 10, value=nano("1"))
@@ -267,10 +282,10 @@ class TestZeros:
     def looked_at(self, zeros: int, rest: str, *, after: float = 60.0, rule: Policy = BAND) -> tuple[int, int | None]:
         """Ten pods at 1190m, and so many of them at exactly 0 later: how many are missing, and the count."""
         pods, loads = same(10, "1190m")
-        first, _ = see(rule, pods, usage(loads))
+        first, _ = assess_and_decide(rule, pods, usage(loads))
         then: dict[str, str | int | None] = {name: "0" if i < zeros else rest for i, name in enumerate(loads)}
         samples = usage(then, at=NOW + after - 10)
-        assessment, decision = see(rule, pods, samples, memory=first.memory, now=NOW + after)
+        assessment, decision = assess_and_decide(rule, pods, samples, memory=first.memory, now=NOW + after)
         return assessment.metrics[0].missing, decision.desired
 
     @pytest.mark.parametrize(("zeros", "filled"), [(1, 9), (5, 10), (9, 10)])
@@ -290,23 +305,23 @@ class TestZeros:
 
     def test_a_pod_that_was_at_0_before_is_at_0(self) -> None:
         pods, loads = same(2, "0")
-        first, _ = see(self.BAND, pods, usage(loads))
-        then, _ = see(self.BAND, pods, usage(loads, at=NOW + 50), memory=first.memory, now=NOW + 60)
+        first, _ = assess_and_decide(self.BAND, pods, usage(loads))
+        then, _ = assess_and_decide(self.BAND, pods, usage(loads, at=NOW + 50), memory=first.memory, now=NOW + 60)
         assert then.metrics[0].missing == 0
 
-    def test_the_doubt_says_why(self) -> None:
-        found = gauge(cpu(), pod(), usage({"web-0": "0"}), {"cpu": LastSample(NOW - 200, 1)}, NOW)
+    def test_a_doubted_zero_names_its_reason(self) -> None:
+        found = sample(cpu(), pod(), usage({"web-0": "0"}), {"cpu": LastSample(NOW - 200, 1)}, NOW)
         assert found.missing == "it fell to exactly 0, which counts 300 s after its last other sample"
 
     def test_memory_and_queries_are_doubted_too(self) -> None:
         known = {"rps": LastSample(NOW - 200, 1)}
         samples = Samples(queries={"rps": QuerySamples(pods={"web-0": Point(NOW - 5, 0)})})
-        assert gauge(RPS, pod(), samples, known, NOW).usage is None
+        assert sample(RPS, pod(), samples, known, NOW).usage is None
 
 
 class TestCapacity:
     def capacity(self, one: Pod, metric: Metric, samples: Samples | None = None) -> int | None:
-        return gauge(metric, one, samples or usage({"web-0": "1Gi"}, resource="memory"), {}, NOW).capacity
+        return sample(metric, one, samples or usage({"web-0": "1Gi"}, resource="memory"), {}, NOW).capacity
 
     def test_the_limit_or_the_request_stands_behind_usage(self) -> None:
         one = pod(limits={"memory": "2Gi"}, requests={"memory": "1Gi"})
@@ -330,19 +345,19 @@ class TestCapacity:
         samples = usage({"web-0": "1Gi", "web-1": "2Gi", "web-2": "3Gi"}, resource="memory")
         found = measured(memory_of(), [*pods, bare], samples)
         assert (found.n, found.missing, found.usage) == (2, 1, Fraction(NANO, 2))
-        assessment, _ = see(policy(memory_of()), [*pods, bare], samples)
+        assessment, _ = assess_and_decide(policy(memory_of()), [*pods, bare], samples)
         assert assessment.pods[2].missing == {"memory": "container app has no memory limit"}
 
-    def test_a_limit_of_zero_is_none(self) -> None:
+    def test_a_limit_of_zero_counts_as_no_limit(self) -> None:
         assert self.capacity(pod(limits={"memory": "0"}), memory_of()) is None
 
     def test_the_average_capacity_decides_the_recount(self) -> None:
         # 2 pods at 0.9 of 10 Gi; a third without a limit counts as 10 Gi: 18/30 = 0.6 is not above 0.8.
         pods = [pod(f"web-{i}", limits={"memory": "10Gi"}) for i in range(2)]
         samples = usage({"web-0": "9Gi", "web-1": "9Gi", "web-2": "9Gi"}, resource="memory")
-        _, decision = see(policy(memory_of()), [*pods, pod("web-2")], samples)
+        _, decision = assess_and_decide(policy(memory_of()), [*pods, pod("web-2")], samples)
         assert decision.desired == 3
-        _, without = see(policy(memory_of()), pods, samples)
+        _, without = assess_and_decide(policy(memory_of()), pods, samples)
         assert without.desired == 3  # ⌈2 · 0.9/0.8⌉
 
     def test_where_no_pod_has_a_limit_the_error_names_the_container(self) -> None:
@@ -399,7 +414,7 @@ class TestUsage:
 
 class TestErrors:
     def error(self, pods: list[Pod], samples: Samples, metric: Metric | None = None) -> str:
-        assessment, decision = see(policy(metric or cpu()), pods, samples)
+        assessment, decision = assess_and_decide(policy(metric or cpu()), pods, samples)
         assert decision.desired is None
         assert decision.served is None
         assert decision.error is not None
@@ -407,27 +422,27 @@ class TestErrors:
         return decision.error
 
     def test_without_pods_the_target_is_named(self) -> None:
-        _, decision = see(policy(), [], usage({}), current=3)
+        _, decision = assess_and_decide(policy(), [], usage({}), current=3)
         assert decision.error == "no pods of Deployment web exist"
 
     def test_pods_that_are_gone_are_no_pods(self) -> None:
-        _, decision = see(policy(), [pod(deleting=True)], usage({"web-0": "1"}), current=3)
+        _, decision = assess_and_decide(policy(), [pod(deleting=True)], usage({"web-0": "1"}), current=3)
         assert decision.error == "no pods of Deployment web exist"
 
     def test_pods_that_all_start_serve_nothing_yet(self) -> None:
         assert "no pod serves" in self.error([pod(age=5, ready=False, ready_for=5)], usage({}))
 
-    def test_the_sources_own_error_is_told(self) -> None:
+    def test_the_error_names_the_sources_own_error(self) -> None:
         failing = Samples(ResourceSamples(error="503 from metrics.k8s.io", fetched_at=NOW - 100))
         assert "503 from metrics.k8s.io" in self.error([pod()], failing)
 
-    def test_the_age_of_what_the_source_last_said_is_told(self) -> None:
+    def test_the_error_names_the_age_of_the_last_answer(self) -> None:
         silent = Samples(ResourceSamples(fetched_at=NOW - 100))
         assert "no fresh sample (last answer 100 s ago)" in self.error([pod()], silent)
         assert "has not answered yet" in self.error([pod()], Samples())
         assert "has not been answered yet" in self.error([pod()], Samples(), RPS)
 
-    def test_a_reason_of_the_pods_own_is_told_before_the_sources(self) -> None:
+    def test_a_pods_own_reason_precedes_the_sources_error(self) -> None:
         samples = usage({"web-0": "1"}, at=NOW - 400)
         assert self.error([pod()], samples) == (
             "metric cpu: metrics.k8s.io has no fresh sample of a serving pod: its last sample is 400 s old"
@@ -435,17 +450,17 @@ class TestErrors:
 
     def test_a_service_total_too_old_is_an_error(self) -> None:
         assert "no fresh sample" in self.error([pod()], total("30", at=NOW - 91), queue("10"))
-        _, decision = see(policy(queue("10")), [pod()], total("30", at=NOW - 90))
+        _, decision = assess_and_decide(policy(queue("10")), [pod()], total("30", at=NOW - 90))
         assert decision.desired == 3
 
     def test_a_service_total_without_a_serving_pod_is_an_error(self) -> None:
         assert "no pod serves" in self.error([pod(age=5, ready=False, ready_for=5)], total("30"), queue("10"))
 
 
-def test_a_pod_says_what_it_uses_and_what_it_lacks() -> None:
+def test_a_pod_has_its_usage_and_its_missing_metrics() -> None:
     both = policy(cpu(), replace(RPS, name="rps"))
     samples = usage({"web-0": "1200m"})
-    assessment, _ = see(both, [pod()], samples)
-    reading: PodAssessment = assessment.pods[0]
-    assert {name: nano_text(value) for name, value in reading.usage.items()} == {"cpu": "1200m"}
-    assert reading.missing == {"rps": "no sample"}
+    assessment, _ = assess_and_decide(both, [pod()], samples)
+    one: PodAssessment = assessment.pods[0]
+    assert {name: nano_text(value) for name, value in one.usage.items()} == {"cpu": "1200m"}
+    assert one.missing == {"rps": "no sample"}

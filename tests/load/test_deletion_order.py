@@ -1,4 +1,4 @@
-"""Pods that are out need no place in the count where they are sure to be deleted first."""
+"""Pulled-out pods need no place in the count where they are certainly deleted first."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import pytest
 
 from adapter.load.pods import Owner, Pod
 from adapter.load.spec import Policy, PulledOut, Target
-from tests.load.world import TARGET, cpu, out, pod, policy, see, usage
+from tests.load.world import TARGET, assess_and_decide, cpu, out, pod, policy, usage
 
 LOWEST = -(2**31)
 FIRST = replace(policy(cpu("1200m", "400m")), pulled_out=PulledOut(replace_after=0, delete_first=True))
@@ -17,7 +17,7 @@ def desired(*changed: Pod, rule: Policy = FIRST, target: Target | None = TARGET,
     pods = {f"web-{n}": pod(f"web-{n}") for n in range(6)}
     pods |= {f"out-{n}": out(f"out-{n}", deletion_cost=cost) for n in range(4)}
     pods |= {one.name: one for one in changed}
-    _, decision = see(rule, list(pods.values()), usage(dict.fromkeys(pods, "300m")), target=target)
+    _, decision = assess_and_decide(rule, list(pods.values()), usage(dict.fromkeys(pods, "300m")), target=target)
     return decision.desired
 
 

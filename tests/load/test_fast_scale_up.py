@@ -1,4 +1,4 @@
-"""With fastScaleUp a count falls only on samples newer than its last rise: the companion may have known better."""
+"""With fastScaleUp a count falls only on samples newer than its last rise: the companion may have had newer ones."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from adapter.load.memory import Memory
 from adapter.load.pipeline import decide
 from adapter.load.samples import Samples
 from adapter.load.spec import Policy
-from tests.load.world import BOUNDS, NOW, cpu, pod, policy, queue, scale, see, total, usage
+from tests.load.world import BOUNDS, NOW, assess_and_decide, cpu, pod, policy, queue, scale, total, usage
 
 FAST = policy(cpu("1200m", "400m"), fast_scale_up=True)
 NAMES = [f"web-{n}" for n in range(10)]
@@ -26,7 +26,7 @@ def decided(
         replace(BOUNDS, last_scale=by_hpa),
     )
     heard = samples or usage(dict.fromkeys(NAMES, "200m"))
-    return see(rule, [pod(n) for n in NAMES], heard, memory=known, bounds=bounds)[1]
+    return assess_and_decide(rule, [pod(n) for n in NAMES], heard, memory=known, bounds=bounds)[1]
 
 
 def test_it_does_not_fall_on_samples_from_before_its_last_rise() -> None:
@@ -48,7 +48,7 @@ def test_a_change_that_is_not_the_hpas_stays_until_the_hpa_was_asked_for_it(
 
 
 @pytest.mark.parametrize("seen_after", [0.0, 2.0, 5.0])
-def test_a_change_that_the_hpa_made_may_be_seen_somewhat_later_than_it_says(seen_after: float) -> None:
+def test_a_change_by_the_hpa_may_be_observed_after_its_date(seen_after: float) -> None:
     assert decided(FAST, SAMPLED, by_hpa=SAMPLED - seen_after).desired == 5
 
 
@@ -63,23 +63,25 @@ def test_it_rises_on_older_samples_too() -> None:
 @pytest.mark.parametrize(("fast", "expected"), [(True, 5), (False, 1)])
 def test_a_count_that_rose_after_the_assessment_does_not_fall_on_it(fast: bool, expected: int) -> None:
     rule = policy(queue("100", "10"), fast_scale_up=fast)
-    assessment, before = see(rule, [pod("web-0")], total("5"))
+    assessment, before = assess_and_decide(rule, [pod("web-0")], total("5"))
     assert before.desired == 1
     after = decide(assessment, scale(5), BOUNDS, NOW)
     assert after.desired == expected
 
 
-def test_after_a_fall_the_load_of_who_left_is_enough() -> None:
-    first, _ = see(FAST, [pod(n) for n in NAMES], usage(dict.fromkeys(NAMES, "200m")))
+def test_after_a_fall_the_departed_load_is_enough() -> None:
+    first, _ = assess_and_decide(FAST, [pod(n) for n in NAMES], usage(dict.fromkeys(NAMES, "200m")))
     left = NAMES[:9]
-    _, then = see(
+    _, then = assess_and_decide(
         FAST, [pod(n) for n in left], usage(dict.fromkeys(left, "200m")), memory=first.memory, now=NOW + 1
     )  # fmt: skip
     assert (then.desired, then.held_by) == (5, None)
 
 
-def test_it_is_said_in_a_sentence() -> None:
+def test_the_hold_is_explained() -> None:
     known = Memory(last_replicas=10, last_rise=NOW - 1)
-    assessment, decision = see(FAST, [pod(n) for n in NAMES], usage(dict.fromkeys(NAMES, "200m")), memory=known)
+    assessment, decision = assess_and_decide(
+        FAST, [pod(n) for n in NAMES], usage(dict.fromkeys(NAMES, "200m")), memory=known
+    )
     sentences = explain(assessment, decision, BOUNDS, NOW)
     assert any("newer ones only" in sentence for sentence in sentences)
