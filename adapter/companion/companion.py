@@ -10,7 +10,7 @@ from adapter.companion import observe, plan
 from adapter.companion.context import Context, State, ToleranceField
 from adapter.companion.notifications.notifier import Notifier
 from adapter.companion.replica_observer import Watched, look
-from adapter.companion.status_reader import found, reread
+from adapter.companion.status_reader import read_status, read_statuses
 from adapter.companion.work_queue import WorkQueue
 from adapter.companion.writes.actions import Action, ActionResult, WriteStatus
 from adapter.companion.writes.writer import Writer
@@ -24,12 +24,12 @@ from adapter.settings import CompanionSettings
 from adapter.snapshot import WATCH_SILENT, Key, Neighbours, Problem, SnapshotStore
 from adapter.telemetry.metrics import Metrics
 
-LOOK_SECONDS = 10.0
+RESYNC_SECONDS = 10.0
 """A policy that nothing touched for so long is planned for all the same."""
-LOOK_AGAIN_SECONDS = 0.2
+SYNC_POLL_SECONDS = 0.2
 SETTLE_SECONDS = 3.0
 """So long after its watches are filled samples and registries have answered, if they do."""
-URGENT_AT_ONCE = 8
+URGENT_WORKERS = 8
 """So many policies are acted for at a time where that is urgent; one that hangs takes its 2 s alone."""
 
 Planned = Callable[[Context], Iterable[Action]]
@@ -70,7 +70,7 @@ class Companion:
         self._metrics = metrics
         self._notifier = Notifier(session, lease, lambda: self.settings, metrics)
         self._writer = Writer(session, lease, metrics, self._notifier.take)
-        self._pasts: dict[Key, State] = {}
+        self._states: dict[Key, State] = {}
         self._watched: dict[Key, Watched] = {}
         self._looked_at: dict[Key, float] = {}
         self._leads_since = 0.0
@@ -94,7 +94,7 @@ class Companion:
 
     def _forget(self, key: Key) -> None:
         """The policy is gone; one of its name that comes later is another one."""
-        for known in (self._pasts, self._watched, self._looked_at):
+        for known in (self._states, self._watched, self._looked_at):
             known.pop(key, None)
         self._patience.forget(key)
         self._urgent.drop(key)
@@ -106,7 +106,7 @@ class Companion:
         A process that has just begun does not run for it: what it has not heard yet would look like trouble.
         """
         while not self._picture.current.synced:  # noqa: ASYNC110  what is waited for is swapped in elsewhere
-            await asyncio.sleep(LOOK_AGAIN_SECONDS)
+            await asyncio.sleep(SYNC_POLL_SECONDS)
         await asyncio.sleep(SETTLE_SECONDS)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._notifier.run())
@@ -116,11 +116,11 @@ class Companion:
         self._metrics.companion_leads.set(1)
         self._leads_since = self._session.now()
         try:
-            own, self._pasts = self._pasts, await self._inherited()
-            self._pasts |= {key: _resumed(past, self._pasts.get(key, State())) for key, past in own.items()}
+            own, self._states = self._states, await self._inherited()
+            self._states |= {key: _resumed(state, self._states.get(key, State())) for key, state in own.items()}
             self._looked_at.clear()
             async with asyncio.TaskGroup() as tasks:
-                for _ in range(URGENT_AT_ONCE):
+                for _ in range(URGENT_WORKERS):
                     tasks.create_task(self._work("urgent", self._urgent, self._look, _never_waits))
                 tasks.create_task(self._work("steady", self._steady, plan.steady, self._turn))
                 tasks.create_task(self._look_around())
@@ -129,16 +129,16 @@ class Companion:
 
     async def _inherited(self) -> dict[Key, State]:
         """What the statuses say, as soon as they can be read: without it conditions would begin anew."""
-        pasts: dict[Key, State] = {}
+        states: dict[Key, State] = {}
         for namespace in tuple(self._namespaces) or ("",):
-            pasts |= await self._inherited_in(namespace)
-        return pasts
+            states |= await self._inherited_in(namespace)
+        return states
 
     async def _inherited_in(self, namespace: str) -> dict[Key, State]:
         complaint, backoff = "", Backoff()
         while True:
             try:
-                return await found(self._session, [namespace] if namespace else [])
+                return await read_statuses(self._session, [namespace] if namespace else [])
             except KubeError as error:
                 if complaint != str(error):
                     complaint = str(error)
@@ -150,13 +150,13 @@ class Companion:
     async def _look_around(self) -> None:
         while True:
             current = self._picture.current.policies
-            for key in self._pasts.keys() - current.keys():
+            for key in self._states.keys() - current.keys():
                 self._forget(key)
-            before = asyncio.get_running_loop().time() - LOOK_SECONDS
+            before = asyncio.get_running_loop().time() - RESYNC_SECONDS
             old = [key for key in current if self._looked_at.get(key, before) <= before]
             self._urgent.add(old, later=True)
             self._steady.add(old, later=True)
-            await asyncio.sleep(LOOK_SECONDS / 10)
+            await asyncio.sleep(RESYNC_SECONDS / 10)
 
     async def _work(self, kind: str, lane: WorkQueue, planned: Planned, turn: Turn) -> None:
         """Plan for whoever is due in the lane, and have it done, for ever. What fails for one policy stops no other."""
@@ -171,43 +171,43 @@ class Companion:
             await asyncio.sleep(0)
 
     async def _plan_for(self, key: Key, kind: str, planned: Planned, turn: Turn) -> None:
-        situation = self._situation(key)
-        if situation is None or not self._patience.may(key, kind, situation.now):
+        context = self._context(key)
+        if context is None or not self._patience.may(key, kind, context.now):
             return
-        for action in tuple(planned(situation)):
+        for action in tuple(planned(context)):
             if self._writer.may(action):
                 await turn()
                 await self._do(key, action)
         self._patience.done(key, kind)
 
-    def _look(self, situation: Context) -> Iterable[Action]:
+    def _look(self, context: Context) -> Iterable[Action]:
         """Note what there is to tell, and give what is urgent. What is to be written of it waits its turn."""
-        key, before = situation.key, situation.past
+        key, before = context.key, context.state
         self._looked_at[key] = asyncio.get_running_loop().time()
-        past = self._pasts[key] = observe.observe(situation)
-        if past.announced is not before.announced or past.noticed is not before.noticed:
+        state = self._states[key] = observe.observe(context)
+        if state.events is not before.events or state.notifications is not before.notifications:
             self._steady.add([key])
-        return plan.urgent(replace(situation, past=past))
+        return plan.urgent(replace(context, state=state))
 
     async def _do(self, key: Key, action: Action) -> None:
         outcome = await self._writer.carry_out(action)
         if outcome is ActionResult.NOT_LEADING:
             return
-        past, now = self._pasts.get(key, State()), self._session.now()
+        state, now = self._states.get(key, State()), self._session.now()
         done = outcome is ActionResult.DONE
-        self._pasts[key] = plan.after(past, action, now) if done else plan.missed(past, action, outcome, now)
+        self._states[key] = plan.after(state, action, now) if done else plan.missed(state, action, outcome, now)
         if isinstance(action, WriteStatus) and outcome in {ActionResult.OVERTAKEN, ActionResult.FAILED}:
             await self._reread(key)
 
     async def _reread(self, key: Key) -> None:
         """See what there is in place of the status that was to be replaced."""
         try:
-            written = await reread(self._session, key)
+            written = await read_status(self._session, key)
         except KubeError as error:
             _log.info("a policy's status cannot be read", key=str(key), error=str(error))
         else:
-            # The past as it is now: the other lane may have changed it meanwhile.
-            self._pasts[key] = replace(self._pasts.get(key, State()), written=written)
+            # The state as it is now: the other lane may have changed it meanwhile.
+            self._states[key] = replace(self._states.get(key, State()), written=written)
 
     async def _turn(self) -> None:
         """Wait until another write keeps within the limit."""
@@ -216,7 +216,7 @@ class Companion:
         self._next_turn = begin + 1 / self.settings.writes_per_second
         await asyncio.sleep(begin - now)
 
-    def _situation(self, key: Key) -> Context | None:
+    def _context(self, key: Key) -> Context | None:
         """The policy as it stands; None where it is gone or not looked at yet. A silent watch's word is left out."""
         view = self._picture.current.policies.get(key)
         if view is None or view.announced or not self._picture.current.synced:
@@ -234,7 +234,7 @@ class Companion:
             decision=decision,
             hpa=self._hpa(key) if silent is None else None,
             settings=self.settings,
-            past=self._pasts.get(key, State()),
+            state=self._states.get(key, State()),
             watched=self._watched.get(key),
             leads_since=self._leads_since,
             neighbours=self._neighbours(key),

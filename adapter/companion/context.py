@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from adapter.companion.replica_observer import Watched
-from adapter.companion.state import Announced, Noticed, ReplicaHistory
+from adapter.companion.state import EventState, NotificationState, ReplicaHistory
 from adapter.load.assessment import Decision
 from adapter.policy.hpa import Hpa
 from adapter.settings import CompanionSettings
@@ -22,7 +22,7 @@ class PolicyCondition(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class WrittenStatus:
     """The status that was written last, by this process or as it was found; `at` is when (seconds)."""
 
     status: Mapping[str, Any] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Raised:
+class LastRaise:
     """When this process last tried to raise the count (seconds), to what, and whether the right for it lacked."""
 
     at: float | None = None
@@ -38,7 +38,7 @@ class Raised:
     refused: bool = False
 
 
-class Marked(NamedTuple):
+class PodMark(NamedTuple):
     """What was last written to a pod, that it goes `first` or no longer does, and when (seconds)."""
 
     first: bool
@@ -52,13 +52,13 @@ class Marking:
     `refused`: whether the right for marking pods lacked.
     """
 
-    done: Mapping[str, Marked] = field(default_factory=dict)
+    done: Mapping[str, PodMark] = field(default_factory=dict)
     foreign: Mapping[str, float] = field(default_factory=dict)
     refused: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wired:
+class LastWiring:
     """What was last set of an HPA's behavior, over which version of it, when (seconds), and how often in a row.
 
     `missed_at`: when that was last tried in vain, `refused` because the right for it lacked.
@@ -84,20 +84,20 @@ class ToleranceField:
 class State:
     """What the companion remembers of one policy from plan to plan: each feature has a part of its own."""
 
-    written: Written = Written()
-    raised: Raised = Raised()
+    written: WrittenStatus = WrittenStatus()
+    raised: LastRaise = LastRaise()
     marking: Marking = field(default_factory=Marking)
-    wired: Wired = field(default_factory=Wired)
-    course: ReplicaHistory = field(default_factory=ReplicaHistory)
-    announced: Announced = field(default_factory=Announced)
-    noticed: Noticed = field(default_factory=Noticed)
+    wired: LastWiring = field(default_factory=LastWiring)
+    history: ReplicaHistory = field(default_factory=ReplicaHistory)
+    events: EventState = field(default_factory=EventState)
+    notifications: NotificationState = field(default_factory=NotificationState)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """A policy as it stands: `decision` is by the watched scale, None where there is no assessment.
 
-    `watched` is the count's course. `leads_since`: since when this process may act (seconds).
+    `watched` is the count's history. `leads_since`: since when this process may act (seconds).
     """
 
     key: Key
@@ -106,7 +106,7 @@ class Context:
     decision: Decision | None
     hpa: Hpa | None
     settings: CompanionSettings
-    past: State
+    state: State
     watched: Watched | None = None
     leads_since: float = 0.0
     neighbours: Neighbours = field(default_factory=Neighbours)

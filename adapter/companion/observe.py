@@ -4,15 +4,15 @@ from dataclasses import replace
 
 from adapter.companion import replica_history
 from adapter.companion.context import Context, State
-from adapter.companion.features import events, notices, status
+from adapter.companion.features import events, notifications, status
 
 
-def observe(situation: Context) -> State:
-    """The past after another look."""
-    past, findings = situation.past, {finding.type: finding for finding in status.findings(situation)}
-    went = replica_history.follow(situation)
-    if situation.settings.features.events:
-        announced = events.look(situation, findings, went)
+def observe(context: Context) -> State:
+    """The state after another look."""
+    state, findings = context.state, {finding.type: finding for finding in status.conditions(context)}
+    went = replica_history.follow(context)
+    if context.settings.features.events:
+        told = events.observe(context, findings, went)
     else:
-        announced = events.silent(past.announced, went)
-    return replace(past, course=went, announced=announced, noticed=notices.look(situation, findings, went))
+        told = events.silent(state.events, went)
+    return replace(state, history=went, events=told, notifications=notifications.observe(context, findings, went))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from adapter.settings.notifications import Severity, Topic
 
 
-class Asked(NamedTuple):
+class DesiredCount(NamedTuple):
     """A count that the policy asked for while another one was set, and what that rested on."""
 
     replicas: int
@@ -38,13 +38,13 @@ class ReplicaHistory:
 
     target: str = ""
     replicas: int | None = None
-    asked: Asked | None = None
+    asked: DesiredCount | None = None
     moved_at: float | None = None
     credited: float | None = None
     last: Scaling | None = None
 
 
-class Subject(NamedTuple):
+class SeriesKey(NamedTuple):
     """What an Event says, but for its words: Events that agree in it are one series."""
 
     reason: str
@@ -53,7 +53,7 @@ class Subject(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
+class EventSeries:
     """An Event and its repetitions: first and last (seconds), how many there were, and how many of them are written."""
 
     name: str
@@ -66,22 +66,22 @@ class Series:
     written_at: float = 0.0
 
 
-class Shown(NamedTuple):
+class ConditionState(NamedTuple):
     """A condition as people know it."""
 
     is_true: bool
     reason: str
 
 
-class Turning(NamedTuple):
+class PendingChange(NamedTuple):
     """What a condition seems to have become (None: it is shown no more), and since when (seconds)."""
 
-    shown: Shown | None
+    shown: ConditionState | None
     since: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Announced:
+class EventState:
     """What Events have told. `step` is the number of the last scaling among them.
 
     `conditions` are those that people know of, None before the first look; `turning` those that seem to have changed.
@@ -89,15 +89,15 @@ class Announced:
     """
 
     step: int = 0
-    conditions: Mapping[str, Shown] | None = None
-    turning: Mapping[str, Turning] = field(default_factory=dict)
-    series: Mapping[Subject, Series] = field(default_factory=dict)
+    conditions: Mapping[str, ConditionState] | None = None
+    turning: Mapping[str, PendingChange] = field(default_factory=dict)
+    series: Mapping[SeriesKey, EventSeries] = field(default_factory=dict)
     begun: tuple[float, ...] = ()
     unsaid: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
+class Notification:
     """Something people are to be told, once. `severity_in_production` is set where it matters more there.
 
     `number` counts a policy's notices, `at` is in seconds, `fields` are for templates.
@@ -113,7 +113,7 @@ class Notice:
     fields: Mapping[str, str] = field(default_factory=dict)
 
 
-class Standing(NamedTuple):
+class TroubleState(NamedTuple):
     """Something that people are told when it comes: whether they were, and since when it has been otherwise."""
 
     told: bool = False
@@ -121,10 +121,10 @@ class Standing(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Noticed:
+class NotificationState:
     """What notifications have told: the last scaling, what stands (None before the first look), and what is due."""
 
     step: int = 0
-    standing: Mapping[Topic, Standing] | None = None
-    due: tuple[Notice, ...] = ()
+    standing: Mapping[Topic, TroubleState] | None = None
+    due: tuple[Notification, ...] = ()
     number: int = 0

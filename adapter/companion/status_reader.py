@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from adapter.companion.context import State, Written
+from adapter.companion.context import State, WrittenStatus
 from adapter.kube.errors import MalformedAnswer
 from adapter.kube.paths import collection
 from adapter.kube.session import Session
@@ -19,34 +19,34 @@ READ_SECONDS = 2.0
 _POLICIES = ("effective-load.io/v1alpha1", "watermarkpolicies")
 
 
-async def found(session: Session, namespaces: Iterable[str]) -> dict[Key, State]:
+async def read_statuses(session: Session, namespaces: Iterable[str]) -> dict[Key, State]:
     """What the statuses in these namespaces say, in all of them where none is named. Raises KubeError."""
-    pasts: dict[Key, State] = {}
+    states: dict[Key, State] = {}
     for path in [collection(*_POLICIES, one) for one in tuple(namespaces) or ("",)]:
         token = ""
         while True:
             page = _read(_PAGE, await session.get(path, params={"limit": str(PAGE), "continue": token}), path)
             for item in page.items:
                 key = Key(item.metadata.namespace, item.metadata.name)
-                pasts[key] = State(written=written(item.status or {}, session.now()))
+                states[key] = State(written=as_written(item.status or {}, session.now()))
             token = page.metadata.continue_
             if not token:
                 break
-    return pasts
+    return states
 
 
-async def reread(session: Session, key: Key) -> Written:
+async def read_status(session: Session, key: Key) -> WrittenStatus:
     """What one policy's status says now; nothing where there is no such policy. Raises KubeError."""
     # As a list, for which the right is there anyhow.
     path, only = collection(*_POLICIES, key.namespace), {"fieldSelector": f"metadata.name={key.name}"}
     page = _read(_PAGE, await session.get(path, params=only, timeout=READ_SECONDS), path)
-    return written(page.items[0].status or {}, session.now()) if page.items else Written()
+    return as_written(page.items[0].status or {}, session.now()) if page.items else WrittenStatus()
 
 
-def written(status: dict[str, Any], now: float) -> Written:
+def as_written(status: dict[str, Any], now: float) -> WrittenStatus:
     """A status as it was found. It was written when it was assessed, for all that is known, and not after now."""
     at = seconds_of(status.get("assessedAt"))
-    return Written(status=status, at=min(now, at) if at is not None else None)
+    return WrittenStatus(status=status, at=min(now, at) if at is not None else None)
 
 
 class _Metadata(msgspec.Struct, frozen=True):

@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from adapter.companion import observe, plan
-from adapter.companion.context import Context, State, Written
-from adapter.companion.state import Notice
+from adapter.companion.context import Context, State, WrittenStatus
+from adapter.companion.state import Notification
 from adapter.companion.writes.actions import Action, ActionResult, Notify, WriteEvent, WriteStatus
 from adapter.load.pods import Pod
 from adapter.load.samples import Samples
@@ -22,7 +22,7 @@ HEARD = CompanionSettings(notifications=Notifications(routes=(ROUTE,)))
 """Settings with somebody who listens."""
 
 
-def situation(
+def context(
     load: str | None = "800m",
     *,
     pods: int | list[Pod] = 4,
@@ -53,7 +53,7 @@ def situation(
         decision=decision,
         hpa=None,
         settings=settings or HEARD,
-        past=State(),
+        state=State(),
     )
     return replace(base, **changes)
 
@@ -62,26 +62,26 @@ class Leader:
     """Looks, plans and acts; every write succeeds unless `outcome` says otherwise."""
 
     def __init__(self, status: dict[str, Any] | None = None, at: float = NOW) -> None:
-        self.past = State(written=Written(status=status or {}, at=at if status else None))
+        self.state = State(written=WrittenStatus(status=status or {}, at=at if status else None))
         self.outcome = ActionResult.DONE
 
     def look(self, case: Context) -> list[Action]:
         """What is done after a look."""
-        self.past = observe.observe(replace(case, past=self.past))
-        seen = replace(case, past=self.past)
+        self.state = observe.observe(replace(case, state=self.state))
+        seen = replace(case, state=self.state)
         actions = [*plan.urgent(seen), *plan.steady(seen)]
         for action in actions:
             if self.outcome is ActionResult.DONE:
-                self.past = plan.after(self.past, action, case.now)
+                self.state = plan.after(self.state, action, case.now)
             else:
-                self.past = plan.missed(self.past, action, self.outcome, case.now)
+                self.state = plan.missed(self.state, action, self.outcome, case.now)
         return actions
 
     def events(self, case: Context) -> list[str]:
         """The Events that are written after a look: type, reason, note, and the count where it is repeated."""
         return [told(action) for action in self.look(case) if isinstance(action, WriteEvent)]
 
-    def notices(self, case: Context) -> list[Notice]:
+    def notices(self, case: Context) -> list[Notification]:
         """What people are told after a look."""
         return [notice for action in self.look(case) if isinstance(action, Notify) for notice in action.notices]
 
@@ -97,5 +97,5 @@ def told(action: WriteEvent) -> str:
     return f"{kind} {action.subject.reason}: {action.series.note}{count}"
 
 
-def topics(notices: list[Notice]) -> list[str]:
+def topics(notices: list[Notification]) -> list[str]:
     return [notice.topic.value for notice in notices]

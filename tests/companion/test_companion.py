@@ -20,7 +20,7 @@ from adapter.kube.session import Session
 from adapter.settings import CompanionSettings
 from adapter.snapshot import Key, Snapshot, SnapshotStore
 from adapter.telemetry.metrics import Metrics
-from tests.companion.kit import situation
+from tests.companion.kit import context
 from tests.kube.fake import FakeApi, status
 
 LIST = "/apis/effective-load.io/v1alpha1/watermarkpolicies"
@@ -59,7 +59,7 @@ class Case:
             cast("Lease", self.lease),
             self.picture,
             lambda _: None,
-            cast("Any", lambda _: situation().neighbours),
+            cast("Any", lambda _: context().neighbours),
             lambda: True,
             lambda _: self.staleness,
             settings,
@@ -72,7 +72,7 @@ class Case:
         return web.json_response({"metadata": {}, "items": []})
 
     def policies(self, count: int) -> None:
-        view = situation().view
+        view = context().view
         names = [f"p{index:03}" for index in range(count)]
         self.picture.swap(Snapshot(policies={Key("shop", name): view for name in names}, synced=True))
         for name in names:
@@ -183,13 +183,13 @@ async def test_what_happened_to_a_policy_does_not_wait_until_all_others_were_loo
     monkeypatch.setattr(plan, "urgent", urgent)
     companion = make(200)
     await companion.until(lambda: len(looked) >= 200)
-    assert looked.index(last.name) <= module.URGENT_AT_ONCE
+    assert looked.index(last.name) <= module.URGENT_WORKERS
 
 
 async def test_who_was_looked_at_lately_is_not_looked_at_again_for_nothing(
     make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch, looked: list[str]
 ) -> None:
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.5)
+    monkeypatch.setattr(module, "RESYNC_SECONDS", 0.5)
     case = make(2)
     busy = Key("shop", "p000")
     changes = 0
@@ -268,7 +268,7 @@ async def test_a_plan_that_breaks_each_time_is_tried_again_later_and_said_once(
 async def test_where_the_statuses_cannot_be_read_nothing_is_written_until_they_can(
     make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(module, "RESYNC_SECONDS", 0.1)
     case = make(0)
     case.policies(2)
     listed = case.api.answers[LIST]
@@ -282,7 +282,7 @@ async def test_where_the_statuses_cannot_be_read_nothing_is_written_until_they_c
 async def test_what_may_be_outdated_is_neither_shown_nor_acted_on_and_is_said(
     make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(module, "RESYNC_SECONDS", 0.05)
     seen: list[Context] = []
 
     def urgent(one: Context) -> Iterator[Action]:
@@ -326,7 +326,7 @@ async def test_what_is_done_while_a_status_is_read_again_is_not_forgotten(
         return _write(case)
 
     def urgent(case: Context) -> Iterator[Action]:
-        if asked.is_set() and case.past.raised.at is None:
+        if asked.is_set() and case.state.raised.at is None:
             yield RaiseScale(key=case.key, path="/scale", target="t", current=4, to=5)
 
     async def scale(request: web.Request) -> web.StreamResponse:
@@ -361,7 +361,7 @@ async def test_what_could_not_be_done_for_want_of_the_lease_is_tried_again_and_n
     planned: list[Any] = []
 
     def steady(case: Context) -> Iterator[Action]:
-        planned.append(case.past.marking)
+        planned.append(case.state.marking)
         yield MarkPod(key=case.key, namespace="shop", pod="web-1", uid="u1", first=True)
 
     async def marked(_: web.Request) -> web.StreamResponse:
@@ -388,8 +388,8 @@ async def test_what_others_have_in_their_hands_is_still_known_when_the_lease_is_
     known: list[Any] = []
 
     def steady(case: Context) -> Iterator[Action]:
-        known.append(case.past.marking.foreign.keys())
-        if not case.past.marking.foreign:
+        known.append(case.state.marking.foreign.keys())
+        if not case.state.marking.foreign:
             yield MarkPod(key=case.key, namespace="shop", pod="web-1", uid="u1", first=True)
 
     monkeypatch.setattr(plan, "steady", steady)

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from adapter.companion.context import Raised
+from adapter.companion.context import LastRaise
 from adapter.companion.replica_history import FRESH_SECONDS
 from adapter.companion.state import Scaling
 from adapter.load.spec import Bounds
-from tests.companion.kit import Leader, situation
+from tests.companion.kit import Leader, context
 from tests.load.world import NOW, TARGET
 
 
@@ -15,19 +15,19 @@ def by_hpa(at: float) -> Bounds:
 
 
 def last(leader: Leader) -> Scaling | None:
-    return leader.past.course.last
+    return leader.state.history.last
 
 
 def test_the_first_look_is_no_scaling() -> None:
     leader = Leader()
-    leader.look(situation())
+    leader.look(context())
     assert last(leader) is None
 
 
 def test_a_scaling_is_put_down_to_the_hpa_that_says_so_and_to_what_the_policy_asked_for() -> None:
     leader = Leader()
-    leader.look(situation("2400m"))
-    leader.look(situation(current=8, now=NOW + 2, bounds=by_hpa(NOW + 1)))
+    leader.look(context("2400m"))
+    leader.look(context(current=8, now=NOW + 2, bounds=by_hpa(NOW + 1)))
     step = last(leader)
     assert step is not None
     assert (step.number, step.before, step.after, step.by) == (1, 4, 8, "the HPA")
@@ -36,19 +36,19 @@ def test_a_scaling_is_put_down_to_the_hpa_that_says_so_and_to_what_the_policy_as
 
 def test_for_the_hpas_word_is_waited_a_moment_and_no_longer() -> None:
     leader = Leader()
-    leader.look(situation())
-    leader.look(situation(current=6, now=NOW + 2))
+    leader.look(context())
+    leader.look(context(current=6, now=NOW + 2))
     assert last(leader) is None
-    leader.look(situation(current=6, now=NOW + 5))
+    leader.look(context(current=6, now=NOW + 5))
     assert last(leader) == Scaling(1, NOW + 2, 4, 6, "", "")
 
 
 def test_one_scaling_of_the_hpa_is_put_down_to_it_once() -> None:
     leader = Leader()
-    leader.look(situation())
-    leader.look(situation(current=6, now=NOW + 2, bounds=by_hpa(NOW + 1)))
+    leader.look(context())
+    leader.look(context(current=6, now=NOW + 2, bounds=by_hpa(NOW + 1)))
     for at in (3, 7):
-        leader.look(situation(current=9, now=NOW + at, bounds=by_hpa(NOW + 1)))
+        leader.look(context(current=9, now=NOW + at, bounds=by_hpa(NOW + 1)))
     step = last(leader)
     assert step is not None
     assert (step.before, step.after, step.by) == (6, 9, "")
@@ -56,9 +56,9 @@ def test_one_scaling_of_the_hpa_is_put_down_to_it_once() -> None:
 
 def test_what_the_companion_raised_is_its_own() -> None:
     leader = Leader()
-    leader.look(situation("2400m"))
-    leader.past = replace(leader.past, raised=Raised(at=NOW + 1, to=8))
-    leader.look(situation(current=8, now=NOW + 1))
+    leader.look(context("2400m"))
+    leader.state = replace(leader.state, raised=LastRaise(at=NOW + 1, to=8))
+    leader.look(context(current=8, now=NOW + 1))
     step = last(leader)
     assert step is not None
     assert (step.after, step.by) == (8, "the companion")
@@ -66,8 +66,8 @@ def test_what_the_companion_raised_is_its_own() -> None:
 
 def test_a_count_that_only_leads_towards_what_was_asked_for_says_so() -> None:
     leader = Leader()
-    leader.look(situation("2400m"))
-    leader.look(situation(current=6, now=NOW + 2, bounds=by_hpa(NOW + 1)))
+    leader.look(context("2400m"))
+    leader.look(context(current=6, now=NOW + 2, bounds=by_hpa(NOW + 1)))
     step = last(leader)
     assert step is not None
     assert step.why.startswith("on the way to 8: cpu")
@@ -75,8 +75,8 @@ def test_a_count_that_only_leads_towards_what_was_asked_for_says_so() -> None:
 
 def test_a_count_that_nobody_asked_for_has_no_reason() -> None:
     leader = Leader()
-    leader.look(situation("2400m"))
-    leader.look(situation(current=2, now=NOW + 2, bounds=by_hpa(NOW + 1)))
+    leader.look(context("2400m"))
+    leader.look(context(current=2, now=NOW + 2, bounds=by_hpa(NOW + 1)))
     step = last(leader)
     assert step is not None
     assert step.why == ""
@@ -85,23 +85,23 @@ def test_a_count_that_nobody_asked_for_has_no_reason() -> None:
 def test_a_count_that_comes_back_within_the_moment_was_no_scaling() -> None:
     leader = Leader()
     for at, count in ((0, 4), (1, 6), (2, 4), (9, 4)):
-        leader.look(situation(current=count, now=NOW + at))
+        leader.look(context(current=count, now=NOW + at))
     assert last(leader) is None
 
 
 def test_another_target_is_no_scaling() -> None:
     leader = Leader()
-    leader.look(situation())
+    leader.look(context())
     other = replace(TARGET, uid="another")
     for at in (2, 9):
-        leader.look(situation(current=9, now=NOW + at, target=other))
+        leader.look(context(current=9, now=NOW + at, target=other))
     assert last(leader) is None
 
 
 def test_a_new_leader_goes_on_from_the_count_that_the_status_shows() -> None:
     leader = Leader({"current": 4}, at=NOW - 20)
     for at in (0, 5):
-        leader.look(situation(current=6, now=NOW + at))
+        leader.look(context(current=6, now=NOW + at))
     step = last(leader)
     assert step is not None
     assert (step.before, step.after) == (4, 6)
@@ -110,5 +110,5 @@ def test_a_new_leader_goes_on_from_the_count_that_the_status_shows() -> None:
 def test_a_status_of_long_ago_tells_of_no_scaling() -> None:
     leader = Leader({"current": 4}, at=NOW - FRESH_SECONDS - 1)
     for at in (0, 5):
-        leader.look(situation(current=6, now=NOW + at))
+        leader.look(context(current=6, now=NOW + at))
     assert last(leader) is None

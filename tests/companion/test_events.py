@@ -14,7 +14,7 @@ from adapter.companion.writes.actions import ActionResult, WriteEvent
 from adapter.load.spec import Bounds, Mode
 from adapter.settings import CompanionFeatures, CompanionSettings
 from adapter.snapshot import Key, Problem
-from tests.companion.kit import KEY, RULE, Leader, situation
+from tests.companion.kit import KEY, RULE, Leader, context
 from tests.load.world import NOW
 
 SCALED = Bounds(minimum=1, maximum=100, last_scale=NOW + 1)
@@ -22,16 +22,16 @@ SCALED = Bounds(minimum=1, maximum=100, last_scale=NOW + 1)
 
 def blind(at: float, **changes: Any) -> Context:
     """No pod has a sample."""
-    return situation(None, now=NOW + at, **changes)
+    return context(None, now=NOW + at, **changes)
 
 
 def seeing(at: float, **changes: Any) -> Context:
-    return situation(now=NOW + at, **changes)
+    return context(now=NOW + at, **changes)
 
 
 def test_a_scaling_is_told_once_with_its_reason() -> None:
     leader = Leader()
-    leader.look(situation("2400m"))
+    leader.look(context("2400m"))
     (event,) = leader.events(seeing(2, current=8, bounds=SCALED))
     assert event.startswith("Normal Scaled: from 4 to 8 by the HPA: cpu: 4 pods use 2400m")
     assert [leader.events(seeing(at, current=8, bounds=SCALED)) for at in range(3, 700, 10)] == [[]] * 70
@@ -84,7 +84,9 @@ def test_what_repeats_within_ten_minutes_is_one_series_and_written_once_a_minute
     troubles = [action.series for action in written if action.subject.reason == "InputsMissing"]
     assert len({series.name for series in troubles}) == 1
     assert [series.count for series in troubles] == list(range(1, 11))
-    first, *others = [event_body.writing(action) for action in written if action.subject.reason == "InputsMissing"]
+    first, *others = [
+        event_body.event_request(action) for action in written if action.subject.reason == "InputsMissing"
+    ]
     assert first.method == "POST"
     assert {write.method for write in others} == {"PATCH"}
     assert others[-1].body["series"]["count"] == 10
@@ -143,7 +145,7 @@ def test_a_service_that_scales_all_the_time_does_not_keep_its_trouble_from_being
 
 def test_an_event_that_could_not_be_written_is_tried_again_under_the_same_name() -> None:
     leader = Leader()
-    leader.look(situation("2400m"))
+    leader.look(context("2400m"))
     leader.outcome = ActionResult.FAILED
     names = [
         action.series.name
@@ -157,7 +159,7 @@ def test_an_event_that_could_not_be_written_is_tried_again_under_the_same_name()
 
 def test_an_event_that_is_there_already_is_not_tried_again() -> None:
     leader = Leader()
-    leader.look(situation("2400m"))
+    leader.look(context("2400m"))
     leader.outcome = ActionResult.OVERTAKEN
     assert len(leader.events(seeing(2, current=8, bounds=SCALED))) == 1
     assert leader.events(seeing(12, current=8, bounds=SCALED)) == []
@@ -165,7 +167,7 @@ def test_an_event_that_is_there_already_is_not_tried_again() -> None:
 
 def test_an_event_that_was_not_tried_for_want_of_the_lease_is_still_to_be_written() -> None:
     leader = Leader()
-    leader.look(situation("2400m"))
+    leader.look(context("2400m"))
     leader.outcome = ActionResult.NOT_LEADING
     assert len(leader.events(seeing(2, current=8, bounds=SCALED))) == 1
     leader.outcome = ActionResult.DONE
@@ -178,7 +180,9 @@ def test_what_repeats_an_event_that_somebody_deleted_is_an_event_of_its_own() ->
     def pausings(at: float) -> list[tuple[str, int]]:
         leader.look(seeing(at))
         found = [one for one in leader.look(seeing(at + 1, rule=paused)) if isinstance(one, WriteEvent)]
-        return [(event_body.writing(one).method, one.series.count) for one in found if one.subject.reason == "Paused"]
+        return [
+            (event_body.event_request(one).method, one.series.count) for one in found if one.subject.reason == "Paused"
+        ]
 
     assert pausings(0) == [("POST", 1)]
     leader.outcome = ActionResult.OVERTAKEN
@@ -192,7 +196,7 @@ def test_an_event_has_a_name_that_the_api_takes_also_where_the_policys_is_as_lon
     leader.look(seeing(0, key=Key("shop", name)))
     paused = seeing(1, key=Key("shop", name), rule=replace(RULE, mode=Mode.PAUSED))
     (action,) = [one for one in leader.look(paused) if isinstance(one, WriteEvent)]
-    made = event_body.writing(action).body["metadata"]["name"]
+    made = event_body.event_request(action).body["metadata"]["name"]
     assert len(made) <= 253
     assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", made)
 
@@ -225,7 +229,7 @@ def test_a_mode_of_rest_is_told_of_at_once_and_is_no_warning(change: dict[str, o
 
 
 def test_a_policy_that_is_not_valid_has_no_mode() -> None:
-    assert list(modes.findings(seeing(0, rule=replace(RULE, metrics=())))) == []
+    assert list(modes.conditions(seeing(0, rule=replace(RULE, metrics=())))) == []
 
 
 def test_a_hold_that_ends_is_told_of() -> None:
@@ -237,22 +241,22 @@ def test_a_hold_that_ends_is_told_of() -> None:
 
 def test_switched_off_nothing_is_told() -> None:
     leader, off = Leader(), CompanionSettings(features=CompanionFeatures(events=False))
-    leader.look(situation("2400m", settings=off))
+    leader.look(context("2400m", settings=off))
     assert leader.events(seeing(2, current=8, bounds=SCALED, settings=off)) == []
 
 
 def test_switched_on_later_what_was_before_is_not_told() -> None:
     leader, off = Leader(), CompanionSettings(features=CompanionFeatures(events=False))
-    leader.look(situation("2400m", settings=off))
+    leader.look(context("2400m", settings=off))
     leader.look(seeing(2, current=8, bounds=SCALED, settings=off))
     assert leader.events(seeing(9, current=8, bounds=SCALED)) == []
 
 
 def test_an_event_is_about_the_policy_and_names_the_target() -> None:
     leader = Leader()
-    leader.look(situation("2400m"))
+    leader.look(context("2400m"))
     (action,) = [one for one in leader.look(seeing(2, current=8, bounds=SCALED)) if isinstance(one, WriteEvent)]
-    write = event_body.writing(action)
+    write = event_body.event_request(action)
     assert write.path == "/apis/events.k8s.io/v1/namespaces/shop/events"
     assert write.body["regarding"] == {
         "apiVersion": "effective-load.io/v1alpha1",

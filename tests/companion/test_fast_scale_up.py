@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adapter.companion import plan
-from adapter.companion.context import Context, Raised, State
+from adapter.companion.context import Context, LastRaise, State
 from adapter.companion.features import fast_scale_up
 from adapter.companion.replica_observer import Watched, look
 from adapter.companion.writes.actions import ActionResult, RaiseScale
@@ -55,7 +55,7 @@ def watched(replicas: int = 4, *rises: Change, **changes: Any) -> Watched:
     return replace(base, **changes)
 
 
-def situation(
+def context(
     load: str = "2400m",
     *,
     pods: int = 4,
@@ -82,7 +82,7 @@ def situation(
         decision=decision,
         hpa=followed,
         settings=SWITCHED_ON,
-        past=State(),
+        state=State(),
         watched=seen or watched(pods),
         leads_since=LONG_AGO,
     )
@@ -97,15 +97,15 @@ def raised_to(case: Context) -> int | None:
 
 
 def test_the_count_is_raised_to_what_is_decided() -> None:
-    assert list(fast_scale_up.plan(situation())) == [RaiseScale(key=KEY, path=PATH, target="target", current=4, to=8)]
+    assert list(fast_scale_up.plan(context())) == [RaiseScale(key=KEY, path=PATH, target="target", current=4, to=8)]
 
 
 def test_it_waits_for_nothing_else() -> None:
-    assert isinstance(next(plan.urgent(situation())), RaiseScale)
+    assert isinstance(next(plan.urgent(context())), RaiseScale)
 
 
 def test_switched_off_nothing_is_raised() -> None:
-    case = replace(situation(), settings=CompanionSettings())
+    case = replace(context(), settings=CompanionSettings())
     assert not [one for one in plan.urgent(case) if isinstance(one, RaiseScale)]
 
 
@@ -114,32 +114,32 @@ def test_it_is_off_by_default() -> None:
 
 
 def test_a_policy_that_does_not_ask_for_it_is_left_to_the_hpa() -> None:
-    assert raised_to(situation(rule=replace(FAST, fast_scale_up=False))) is None
+    assert raised_to(context(rule=replace(FAST, fast_scale_up=False))) is None
 
 
 @pytest.mark.parametrize("load", ["800m", "100m"])
 def test_a_count_is_never_kept_or_lowered(load: str) -> None:
-    assert raised_to(situation(load)) is None
+    assert raised_to(context(load)) is None
 
 
 @pytest.mark.parametrize("changes", [{"mode": Mode.OBSERVE}, {"mode": Mode.PAUSED}, {"hold_until": NOW + 60}])
 def test_nothing_is_raised_while_a_policy_rests(changes: dict[str, Any]) -> None:
-    assert raised_to(situation(rule=replace(FAST, **changes))) is None
+    assert raised_to(context(rule=replace(FAST, **changes))) is None
 
 
 def test_an_error_raises_nothing() -> None:
-    case = situation()
+    case = context()
     assert case.decision is not None
     failed = replace(case.decision, desired=None, served=None, error="metric cpu: nobody answers")
     assert raised_to(replace(case, decision=failed)) is None
 
 
 def test_a_policy_that_was_not_assessed_raises_nothing() -> None:
-    assert raised_to(replace(situation(), decision=None)) is None
+    assert raised_to(replace(context(), decision=None)) is None
 
 
 def test_the_hpas_maximum_is_the_most() -> None:
-    assert raised_to(situation(above=hpa(bounds=Bounds(minimum=1, maximum=6)))) == 6
+    assert raised_to(context(above=hpa(bounds=Bounds(minimum=1, maximum=6)))) == 6
 
 
 # --- the HPA must agree at its next sync
@@ -147,7 +147,7 @@ def test_the_hpas_maximum_is_the_most() -> None:
 
 @pytest.mark.parametrize("metric", [DESIRED, EXTERNAL, replace(DESIRED, described=DEPLOYMENT)])
 def test_an_hpa_that_takes_the_count_as_it_is_agrees(metric: HpaMetric) -> None:
-    assert raised_to(situation(above=hpa(metrics=(metric,)))) == 8
+    assert raised_to(context(above=hpa(metrics=(metric,)))) == 8
 
 
 @pytest.mark.parametrize(
@@ -162,21 +162,21 @@ def test_an_hpa_that_takes_the_count_as_it_is_agrees(metric: HpaMetric) -> None:
     ],
 )
 def test_an_hpa_that_does_not_is_left_alone(metric: HpaMetric) -> None:
-    assert raised_to(situation(above=hpa(metrics=(metric,)))) is None
+    assert raised_to(context(above=hpa(metrics=(metric,)))) is None
     assert obstacle(hpa(metrics=(metric,))) == "NotFollowed"
 
 
 def test_other_metrics_of_the_hpa_do_not_matter_for_the_largest_wins() -> None:
     other = HpaMetric(kind=MetricKind.RESOURCE, name="cpu", target=TargetKind.UTILIZATION, aim=70)
-    assert raised_to(situation(above=hpa(metrics=(other, DESIRED)))) == 8
+    assert raised_to(context(above=hpa(metrics=(other, DESIRED)))) == 8
 
 
 def test_without_an_hpa_nothing_is_raised() -> None:
-    assert raised_to(replace(situation(), hpa=None)) is None
+    assert raised_to(replace(context(), hpa=None)) is None
 
 
 def test_an_hpa_that_does_not_act_is_not_overtaken() -> None:
-    assert raised_to(situation(above=hpa(active=False))) is None
+    assert raised_to(context(above=hpa(active=False))) is None
 
 
 @pytest.mark.parametrize(("tolerance", "expected"), [("0.1", None), ("0.01", None), ("0.0099", 8), ("0", 8)])
@@ -185,34 +185,34 @@ def test_a_tolerance_that_could_take_a_pod_of_the_most_there_may_be_forbids_it(
 ) -> None:
     above = hpa(bounds=Bounds(minimum=1, maximum=100, tolerance=HpaTolerance(Fraction(tolerance), Fraction(0))))
     assert obstacle(above) == (None if expected else "Tolerance")
-    case = situation()
+    case = context()
     assert raised_to(replace(case, hpa=above)) == expected
 
 
 def test_a_scale_up_that_the_hpa_stabilizes_is_left_to_it() -> None:
     pace = replace(FREE, stabilization=1)
-    assert raised_to(situation(above=hpa(pace))) is None
+    assert raised_to(context(above=hpa(pace))) is None
     assert obstacle(hpa(pace)) == "ScaleUpStabilized"
 
 
 def test_a_scale_up_that_is_disabled_stays_so() -> None:
     pace = replace(FREE, select="Disabled")
-    assert raised_to(situation(above=hpa(pace))) is None
+    assert raised_to(context(above=hpa(pace))) is None
     assert obstacle(hpa(pace)) == "ScaleUpDisabled"
 
 
 def obstacle(above: Hpa) -> str | None:
-    (found,) = fast_scale_up.findings(situation(above=above))
+    (found,) = fast_scale_up.conditions(context(above=above))
     return None if found.is_true else found.reason
 
 
 @pytest.mark.parametrize("bounds", [Bounds(minimum=5, maximum=100), Bounds(minimum=1, maximum=3)])
 def test_a_count_outside_of_the_hpas_bounds_is_left_to_it(bounds: Bounds) -> None:
-    assert raised_to(situation(above=hpa(bounds=bounds))) is None
+    assert raised_to(context(above=hpa(bounds=bounds))) is None
 
 
 def test_a_target_that_somebody_scaled_to_zero_stays_there() -> None:
-    case = situation(above=hpa(bounds=Bounds(minimum=0, maximum=100)))
+    case = context(above=hpa(bounds=Bounds(minimum=0, maximum=100)))
     assert case.decision is not None
     assert case.view.scale is not None
     view = replace(case.view, scale=scale(0))
@@ -233,39 +233,39 @@ def test_a_target_that_somebody_scaled_to_zero_stays_there() -> None:
     ],
 )
 def test_the_hpas_policies_limit_it(pace: Pace, expected: int) -> None:
-    assert raised_to(situation(above=hpa(pace))) == expected
+    assert raised_to(context(above=hpa(pace))) == expected
 
 
 def test_without_any_behavior_it_may_double() -> None:
-    assert raised_to(situation("4800m", above=hpa(replace(FREE, policies=())))) == 8
+    assert raised_to(context("4800m", above=hpa(replace(FREE, policies=())))) == 8
 
 
 def test_what_rose_within_the_period_counts_whoever_raised_it() -> None:
     pace = replace(FREE, policies=(PacePolicy("Pods", 3, 60),))
-    assert raised_to(situation(above=hpa(pace), seen=watched(4, Change(NOW - 59, 2)))) == 5
-    assert raised_to(situation(above=hpa(pace), seen=watched(4, Change(NOW - 59, 3)))) is None
-    assert raised_to(situation(above=hpa(pace), seen=watched(4, Change(NOW - 61, 3)))) == 7
+    assert raised_to(context(above=hpa(pace), seen=watched(4, Change(NOW - 59, 2)))) == 5
+    assert raised_to(context(above=hpa(pace), seen=watched(4, Change(NOW - 59, 3)))) is None
+    assert raised_to(context(above=hpa(pace), seen=watched(4, Change(NOW - 61, 3)))) == 7
 
 
 def test_a_scaling_that_was_not_seen_may_have_taken_all_there_was() -> None:
     pace = replace(FREE, policies=(PacePolicy("Pods", 3, 60),))
     for ago, expected in ((60.0, None), (61.0, 7)):
-        assert raised_to(situation(above=hpa(pace), seen=watched(4, scaled_before=NOW - ago))) == expected
+        assert raised_to(context(above=hpa(pace), seen=watched(4, scaled_before=NOW - ago))) == expected
 
 
 def test_without_any_behavior_nothing_before_matters() -> None:
     pace = replace(FREE, policies=())
-    assert raised_to(situation(above=hpa(pace), seen=watched(4, scaled_before=NOW - 1))) == 8
+    assert raised_to(context(above=hpa(pace), seen=watched(4, scaled_before=NOW - 1))) == 8
 
 
 def test_a_count_that_was_never_watched_is_left_to_the_hpa() -> None:
-    assert raised_to(replace(situation(), watched=None)) is None
+    assert raised_to(replace(context(), watched=None)) is None
 
 
 def test_one_to_thirteen_is_ten_at_once_and_thirteen_after_300_seconds() -> None:
     pace = replace(FREE, policies=(PacePolicy("Percent", 900, 300),))
-    assert raised_to(situation("15600m", pods=1, above=hpa(pace))) == 10
-    later = situation("1560m", pods=10, above=hpa(pace), seen=watched(10, Change(NOW - 299, 9)))
+    assert raised_to(context("15600m", pods=1, above=hpa(pace))) == 10
+    later = context("1560m", pods=10, above=hpa(pace), seen=watched(10, Change(NOW - 299, 9)))
     assert raised_to(later) is None
     assert raised_to(replace(later, watched=watched(10, Change(NOW - 300, 9)))) == 13
 
@@ -275,22 +275,22 @@ def test_one_to_thirteen_is_ten_at_once_and_thirteen_after_300_seconds() -> None
 
 @pytest.mark.parametrize(("ago", "expected"), [(14.9, None), (15.0, 8)])
 def test_a_target_is_raised_once_in_15_seconds(ago: float, expected: int | None) -> None:
-    assert raised_to(replace(situation(), past=State(raised=Raised(at=NOW - ago)))) == expected
+    assert raised_to(replace(context(), state=State(raised=LastRaise(at=NOW - ago)))) == expected
 
 
 @pytest.mark.parametrize(("led_for", "expected"), [(5.0, None), (11.0, 8)])
 def test_a_raise_before_this_replica_led_may_be_its_predecessors(led_for: float, expected: int | None) -> None:
-    case = situation(seen=watched(4, Change(NOW - 10, 1)))
+    case = context(seen=watched(4, Change(NOW - 10, 1)))
     assert raised_to(replace(case, leads_since=NOW - led_for)) == expected
 
 
 def test_a_raise_by_the_hpa_is_no_reason_to_wait() -> None:
-    assert raised_to(situation(seen=watched(4, Change(NOW - 1, 1)))) == 8
+    assert raised_to(context(seen=watched(4, Change(NOW - 1, 1)))) == 8
 
 
 def test_a_target_is_watched_for_15_seconds_first() -> None:
-    assert raised_to(situation(seen=watched(4, since=NOW - 14.9))) is None
-    assert raised_to(situation(seen=watched(4, since=NOW - 15))) == 8
+    assert raised_to(context(seen=watched(4, since=NOW - 14.9))) is None
+    assert raised_to(context(seen=watched(4, since=NOW - 15))) == 8
 
 
 # --- what is remembered of it
@@ -299,7 +299,7 @@ RAISE = RaiseScale(key=KEY, path=PATH, target="target", current=4, to=8)
 
 
 def test_a_raise_is_remembered() -> None:
-    assert plan.after(State(), RAISE, NOW).raised == Raised(at=NOW, to=RAISE.to)
+    assert plan.after(State(), RAISE, NOW).raised == LastRaise(at=NOW, to=RAISE.to)
 
 
 def test_one_without_an_answer_may_have_been_made() -> None:
@@ -311,10 +311,10 @@ def test_one_that_came_too_late_may_be_made_again_at_once() -> None:
 
 
 def test_where_the_right_for_it_lacks_a_condition_says_so_until_it_is_there() -> None:
-    past = plan.missed(State(), RAISE, ActionResult.REFUSED, NOW)
-    (found,) = fast_scale_up.findings(replace(situation(), past=past))
+    state = plan.missed(State(), RAISE, ActionResult.REFUSED, NOW)
+    (found,) = fast_scale_up.conditions(replace(context(), state=state))
     assert (found.is_true, found.reason) == (False, "Forbidden")
-    (mended,) = fast_scale_up.findings(replace(situation(), past=plan.after(past, RAISE, NOW)))
+    (mended,) = fast_scale_up.conditions(replace(context(), state=plan.after(state, RAISE, NOW)))
     assert mended.is_true
 
 
@@ -322,18 +322,18 @@ def test_where_the_right_for_it_lacks_a_condition_says_so_until_it_is_there() ->
 
 
 def test_a_policy_that_may_be_raised_fast_says_so() -> None:
-    (found,) = fast_scale_up.findings(situation())
+    (found,) = fast_scale_up.conditions(context())
     assert (found.type, found.is_true, found.reason) == ("FastScaleUp", True, "Ready")
 
 
 def test_a_policy_that_asks_for_what_is_switched_off_says_so() -> None:
-    (found,) = fast_scale_up.findings(replace(situation(), settings=CompanionSettings()))
+    (found,) = fast_scale_up.conditions(replace(context(), settings=CompanionSettings()))
     assert (found.is_true, found.reason) == (False, "SwitchedOff")
     assert "companion.features.fastScaleUp" in found.message
 
 
 def test_a_policy_that_does_not_ask_for_it_has_no_such_condition() -> None:
-    assert not list(fast_scale_up.findings(situation(rule=replace(FAST, fast_scale_up=False))))
+    assert not list(fast_scale_up.conditions(context(rule=replace(FAST, fast_scale_up=False))))
 
 
 # --- what is seen of a count

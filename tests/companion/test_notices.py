@@ -4,13 +4,13 @@ from dataclasses import replace
 from typing import Any
 
 from adapter.companion import plan
-from adapter.companion.context import Context, State, Written
-from adapter.companion.features import notices
+from adapter.companion.context import Context, State, WrittenStatus
+from adapter.companion.features import notifications
 from adapter.companion.writes.actions import ActionResult, Notify
 from adapter.load.spec import Bounds
 from adapter.settings import CompanionSettings
 from adapter.settings.notifications import Notifications, Route, Severity, Topic
-from tests.companion.kit import HEARD, ROUTE, RULE, Leader, situation, topics
+from tests.companion.kit import HEARD, ROUTE, RULE, Leader, context, topics
 from tests.companion.test_versions import NEW, OLD, of
 from tests.load.world import NOW, REGISTRY, out, roster, same
 
@@ -18,12 +18,12 @@ SMALL = Bounds(minimum=1, maximum=4)
 
 
 def at(seconds: float, load: str | None = "800m", **changes: Any) -> Context:
-    return situation(load, now=NOW + seconds, **changes)
+    return context(load, now=NOW + seconds, **changes)
 
 
 def test_a_scaling_is_told_with_from_to_and_why() -> None:
     leader = Leader()
-    leader.look(situation("2400m"))
+    leader.look(context("2400m"))
     (notice,) = leader.notices(at(2, current=8, bounds=Bounds(minimum=1, maximum=100, last_scale=NOW + 1)))
     assert (notice.topic, notice.severity, notice.target) == (Topic.SCALED, Severity.INFO, "Deployment web")
     assert notice.text.startswith("scaled from 4 to 8 by the HPA: cpu: 4 pods use 2400m")
@@ -34,7 +34,7 @@ def test_a_scaling_is_told_with_from_to_and_why() -> None:
 
 def test_where_nobody_listens_nothing_is_noted() -> None:
     leader, silent = Leader(), CompanionSettings()
-    leader.look(situation("2400m", settings=silent))
+    leader.look(context("2400m", settings=silent))
     leader.look(at(9, None, current=8, settings=silent))
     assert leader.notices(at(99, None, current=8, settings=silent)) == []
     assert "notified" not in leader.status(at(250, None, settings=silent))
@@ -180,9 +180,9 @@ def test_what_was_told_stands_in_the_status_and_a_new_leader_does_not_tell_it_ag
 
 
 def test_what_another_leader_told_stands_in_the_status_also_before_the_first_look() -> None:
-    past = State(written=Written(status={"notified": ["atMaximum"]}, at=NOW))
-    assert notices.told(at(0, past=past)) == ["atMaximum"]
-    assert notices.told(at(0, past=past, settings=CompanionSettings())) == []
+    state = State(written=WrittenStatus(status={"notified": ["atMaximum"]}, at=NOW))
+    assert notifications.notified_topics(at(0, state=state)) == ["atMaximum"]
+    assert notifications.notified_topics(at(0, state=state, settings=CompanionSettings())) == []
 
 
 def test_a_new_leader_tells_that_data_are_back_which_another_one_told_were_lost() -> None:
@@ -192,7 +192,7 @@ def test_a_new_leader_tells_that_data_are_back_which_another_one_told_were_lost(
 
 def test_what_was_not_handed_on_is_handed_on_later() -> None:
     leader = Leader()
-    leader.look(situation("2400m"))
+    leader.look(context("2400m"))
     leader.outcome = ActionResult.OVERTAKEN
     leader.look(at(9, current=8))
     leader.look(at(13, current=8))
@@ -202,7 +202,7 @@ def test_what_was_not_handed_on_is_handed_on_later() -> None:
 
 def test_it_is_told_by_the_routes_that_the_policy_names() -> None:
     leader, rule = Leader(), replace(RULE, notify=("team",))
-    leader.look(situation("2400m", rule=rule))
+    leader.look(context("2400m", rule=rule))
     leader.look(at(2, current=8, rule=rule))
     (action,) = [one for one in leader.look(at(9, current=8, rule=rule)) if isinstance(one, Notify)]
     assert action.routes == ("team",)
@@ -212,23 +212,23 @@ def test_telling_waits_for_no_write() -> None:
     leader = Leader()
     leader.outcome = ActionResult.FAILED
     leader.look(at(0, pods=[out("a"), out("b"), *same(1, None)[0]]))
-    seen = replace(at(1), past=leader.past)
+    seen = replace(at(1), state=leader.state)
     assert any(isinstance(action, Notify) for action in plan.urgent(seen))
 
 
 def test_a_route_that_the_settings_do_not_know_is_a_condition() -> None:
     settings = CompanionSettings(notifications=Notifications(routes=(ROUTE,)))
-    (finding,) = notices.findings(situation(rule=replace(RULE, notify=("oncall", "nobody")), settings=settings))
+    (finding,) = notifications.conditions(context(rule=replace(RULE, notify=("oncall", "nobody")), settings=settings))
     assert (finding.type, finding.is_true, finding.reason) == ("RoutesKnown", False, "UnknownRoute")
     assert "names nobody," in finding.message
-    (finding,) = notices.findings(situation(rule=replace(RULE, notify=("oncall",)), settings=settings))
+    (finding,) = notifications.conditions(context(rule=replace(RULE, notify=("oncall",)), settings=settings))
     assert finding.is_true
-    assert list(notices.findings(situation(settings=HEARD))) == []
+    assert list(notifications.conditions(context(settings=HEARD))) == []
 
 
 def test_a_route_that_is_kept_for_other_namespaces_is_no_route_for_this_policy() -> None:
     kept = Route(name="live", urls=("json://localhost",), namespaces=("prod-*",))
     settings = CompanionSettings(notifications=Notifications(routes=(ROUTE, kept)))
-    (finding,) = notices.findings(situation(rule=replace(RULE, notify=("oncall", "live")), settings=settings))
+    (finding,) = notifications.conditions(context(rule=replace(RULE, notify=("oncall", "live")), settings=settings))
     assert (finding.type, finding.is_true, finding.reason) == ("RoutesKnown", False, "RouteNotForNamespace")
     assert finding.message == "notify names live, which the settings keep for other namespaces"

@@ -123,24 +123,24 @@ PODS = {
 }
 
 
-def situations() -> Iterator[Context]:
+def contexts() -> Iterator[Context]:
     """Everything that may fail, with everything else that may."""
     rules, pods = RULES.values(), PODS.values()
     for rule, those, heard, asked, roster in itertools.product(
         rules, pods, RESOURCES.values(), QUERIES.values(), ROSTERS.values()
     ):
         for current in {0, len(those), 4}:
-            yield _situation(rule, those, Samples(resources=heard, queries=asked), roster, current)
+            yield _context(rule, those, Samples(resources=heard, queries=asked), roster, current)
 
 
-def _situation(rule: Policy, pods: list[Pod], samples: Samples, roster: Roster | None, current: int) -> Context:
+def _context(rule: Policy, pods: list[Pod], samples: Samples, roster: Roster | None, current: int) -> Context:
     bounds = Bounds(minimum=0, maximum=100)
     memory = Memory(error_since=NOW - 600)
     assessment, decision = see(
         rule, pods, samples, current=current, bounds=bounds, listed=roster if rule.registry else None, memory=memory
     )
     view = PolicyView(policy=rule, target=TARGET, scale=scale(current), bounds=bounds, assessment=assessment)
-    return Context(key=KEY, now=NOW, view=view, decision=decision, hpa=None, settings=HEARD, past=State())
+    return Context(key=KEY, now=NOW, view=view, decision=decision, hpa=None, settings=HEARD, state=State())
 
 
 def sentences(case: Context) -> Iterator[str]:
@@ -157,18 +157,18 @@ def sentences(case: Context) -> Iterator[str]:
     yield from explain(assessment, decision, case.view.bounds, NOW)
     if decision.error is not None:
         yield HPA + decision.error
-    later = replace(case, now=NOW + 61, past=observe.observe(case))
-    yield from (notice.text for notice in observe.observe(later).noticed.due)
+    later = replace(case, now=NOW + 61, state=observe.observe(case))
+    yield from (notice.text for notice in observe.observe(later).notifications.due)
 
 
 def test_no_sentence_says_a_thing_twice() -> None:
-    seen = {sentence for case in situations() for sentence in sentences(case)}
+    seen = {sentence for case in contexts() for sentence in sentences(case)}
     assert len(seen) > 300  # else this shows nothing
     assert {sentence: twice for sentence in seen if (twice := repeated(sentence))} == {}
 
 
 def test_no_sentence_of_an_explanation_is_part_of_another() -> None:
-    for case in situations():
+    for case in contexts():
         assert case.view.assessment is not None
         assert case.decision is not None
         assert case.view.bounds is not None
@@ -178,7 +178,7 @@ def test_no_sentence_of_an_explanation_is_part_of_another() -> None:
 
 
 def test_a_source_that_fails_several_metrics_is_named_once() -> None:
-    case = _situation(
+    case = _context(
         RULES["plain"], PODS["ready"], Samples(resources=RESOURCES["down"], queries=QUERIES["down"]), None, 4
     )
     assert case.decision is not None
@@ -192,7 +192,7 @@ def test_a_source_that_fails_several_metrics_is_named_once() -> None:
 
 def test_people_are_told_of_lost_data_in_the_same_words() -> None:
     samples = Samples(resources=RESOURCES["down"], queries=QUERIES["well"])
-    case = _situation(RULES["plain"], PODS["ready"], samples, None, 4)
-    later = replace(case, now=NOW + 61, past=observe.observe(case))
-    (lost,) = [one.text for one in observe.observe(later).noticed.due if one.topic.value == "dataLost"]
+    case = _context(RULES["plain"], PODS["ready"], samples, None, 4)
+    later = replace(case, now=NOW + 61, state=observe.observe(case))
+    (lost,) = [one.text for one in observe.observe(later).notifications.due if one.topic.value == "dataLost"]
     assert lost.startswith("metric cpu, metric memory: metrics.k8s.io: 503 ServiceUnavailable")

@@ -11,7 +11,7 @@ from adapter.load.pods import Container, Pod
 from adapter.load.roster import Instance
 from adapter.load.spec import Target
 from adapter.settings import CompanionSettings
-from tests.companion.kit import HEARD, RULE, Leader, situation
+from tests.companion.kit import HEARD, RULE, Leader, context
 from tests.load.world import NOW, REGISTRY, TARGET, pod, roster, same
 
 OLD, NEW = "6c5d4f", "7b9c8d"
@@ -28,8 +28,8 @@ def of(revision: str, count: int, *, age: float = 3600.0, image: str = "", **cha
 def found(
     pods: list[Pod], *, target: Target = TARGET, settings: CompanionSettings = HEARD, **changes: Any
 ) -> PolicyCondition:
-    case = situation(pods=pods, target=target, settings=settings, **changes)
-    (finding,) = versions.findings(case)
+    case = context(pods=pods, target=target, settings=settings, **changes)
+    (finding,) = versions.conditions(case)
     return finding
 
 
@@ -135,6 +135,6 @@ def test_how_long_is_a_matter_of_the_settings() -> None:
 
 
 def test_it_is_a_condition_of_the_status() -> None:
-    status = Leader().status(situation(pods=of(OLD, 1) + of(NEW, 1)))
+    status = Leader().status(context(pods=of(OLD, 1) + of(NEW, 1)))
     (condition,) = [one for one in status["conditions"] if one["type"] == "VersionsConsistent"]
     assert (condition["status"], condition["reason"]) == ("False", "VersionMismatch")

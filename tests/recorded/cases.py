@@ -15,7 +15,7 @@ from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.policy.watermark_policy import parse_policy
 from adapter.settings import CompanionSettings, parse
 from adapter.snapshot import WATCH_SILENT, Neighbours, Problem
-from tests.companion.kit import situation
+from tests.companion.kit import context
 from tests.evaluation import kit as assessor
 from tests.evaluation.test_views import Stand
 from tests.load.world import NOW, TARGET, out, pod, roster, same, usage
@@ -89,7 +89,7 @@ def at(load: str | None = "800m", above: Hpa | None = None, **changes: Any) -> C
     known = ToleranceField(known=True, asked_at=NOW + 1e9)
     followed = above or hpa()
     given = {"settings": ALL, "hpa": followed, "bounds": followed.bounds, "tolerance_field": known, "rule": rule()}
-    return situation(load, **given | changes)
+    return context(load, **given | changes)
 
 
 def staying(case: Context, outcome: ActionResult = ActionResult.DONE) -> Case:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from adapter.companion.state import Notice
+from adapter.companion.state import Notification
 from adapter.settings import SettingsError, parse
 from adapter.settings.notifications import RateLimit, Route, Severity, Topic
 from adapter.snapshot import Key
@@ -69,7 +69,7 @@ async def test_a_policy_that_names_the_route_of_other_namespaces_does_not_reach_
 # --- critical ones ---
 
 
-def critical(number: int, **changes: Any) -> Notice:
+def critical(number: int, **changes: Any) -> Notification:
     text = f"{number} of 10 running pods are pulled out"
     return notice(number, topic=Topic.MASS_PULL_OUT, severity=Severity.CRITICAL, text=text, **changes)
 

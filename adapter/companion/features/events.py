@@ -10,7 +10,15 @@ from typing import NamedTuple
 
 from adapter.companion.context import Context, PolicyCondition, State
 from adapter.companion.features import modes
-from adapter.companion.state import Announced, ReplicaHistory, Scaling, Series, Shown, Subject, Turning
+from adapter.companion.state import (
+    ConditionState,
+    EventSeries,
+    EventState,
+    PendingChange,
+    ReplicaHistory,
+    Scaling,
+    SeriesKey,
+)
 from adapter.companion.writes.actions import ActionResult, WriteEvent
 
 SERIES_SECONDS = 600.0
@@ -39,104 +47,102 @@ NOT_TOLD = {"NotAssessed", modes.HPA_MISSING, modes.NOT_DECIDING}
 class Occurrence(NamedTuple):
     """Something to tell, and for the first of its kind the action and the note."""
 
-    subject: Subject
+    subject: SeriesKey
     action: str
     note: str
 
 
-def look(situation: Context, findings: Mapping[str, PolicyCondition], course: ReplicaHistory) -> Announced:
+def observe(context: Context, findings: Mapping[str, PolicyCondition], history: ReplicaHistory) -> EventState:
     """What is to be told after another look. `findings` are the conditions as they stand, by type."""
-    announced = _expired(situation.past.announced, situation.now)
-    step = course.last
-    if step is not None and step.number > announced.step:
-        announced = replace(_told(announced, _scaled(step), situation), step=step.number)
-    return _conditions(announced, findings, situation)
+    events = _expired(context.state.events, context.now)
+    step = history.last
+    if step is not None and step.number > events.step:
+        events = replace(_told(events, _scaled(step), context), step=step.number)
+    return _conditions(events, findings, context)
 
 
-def silent(announced: Announced, course: ReplicaHistory) -> Announced:
+def silent(events: EventState, history: ReplicaHistory) -> EventState:
     """What is remembered while nothing is told; it is not told later either."""
-    passed_over = Announced(step=course.last.number if course.last is not None else 0)
-    return announced if announced == passed_over else passed_over
+    passed_over = EventState(step=history.last.number if history.last is not None else 0)
+    return events if events == passed_over else passed_over
 
 
-def plan(situation: Context) -> Iterator[WriteEvent]:
+def plan(context: Context) -> Iterator[WriteEvent]:
     """Write what is not written yet."""
-    policy, now = situation.view.policy, situation.now
+    policy, now = context.view.policy, context.now
     if not policy.uid:
         return
-    for subject, series in situation.past.announced.series.items():
+    for subject, series in context.state.events.series.items():
         if series.count == series.written or (series.written and now - series.written_at < WRITTEN_APART_SECONDS):
             continue
-        yield WriteEvent(
-            key=situation.key, uid=policy.uid, subject=subject, series=series, target=situation.view.target
-        )
+        yield WriteEvent(key=context.key, uid=policy.uid, subject=subject, series=series, target=context.view.target)
 
 
-def after(past: State, action: WriteEvent, now: float) -> State:
-    """The past once an Event was written."""
-    return _marked(past, action, now)
+def after(state: State, action: WriteEvent, now: float) -> State:
+    """The state once an Event was written."""
+    return _marked(state, action, now)
 
 
-def missed(past: State, action: WriteEvent, outcome: ActionResult, now: float) -> State:
-    """The past once that was tried in vain: what is there already is written, and what is gone does not come back."""
+def missed(state: State, action: WriteEvent, outcome: ActionResult, now: float) -> State:
+    """The state once that was tried in vain: what is there already is written, and what is gone does not come back."""
     if outcome is not ActionResult.OVERTAKEN:
-        return past
-    return _forgotten(past, action) if action.series.written else _marked(past, action, now)
+        return state
+    return _forgotten(state, action) if action.series.written else _marked(state, action, now)
 
 
-def _marked(past: State, action: WriteEvent, now: float) -> State:
-    announced = past.announced
-    series = announced.series.get(action.subject)
+def _marked(state: State, action: WriteEvent, now: float) -> State:
+    events = state.events
+    series = events.series.get(action.subject)
     if series is None or series.name != action.series.name:
-        return past
+        return state
     marked = replace(series, written=action.series.count, written_at=now)
-    return replace(past, announced=replace(announced, series={**announced.series, action.subject: marked}))
+    return replace(state, events=replace(events, series={**events.series, action.subject: marked}))
 
 
-def _forgotten(past: State, action: WriteEvent) -> State:
-    """The past without this series: somebody deleted its Event, and what comes next is one of its own."""
-    series = {subject: one for subject, one in past.announced.series.items() if subject != action.subject}
-    return replace(past, announced=replace(past.announced, series=series))
+def _forgotten(state: State, action: WriteEvent) -> State:
+    """The state without this series: somebody deleted its Event, and what comes next is one of its own."""
+    series = {subject: one for subject, one in state.events.series.items() if subject != action.subject}
+    return replace(state, events=replace(state.events, series=series))
 
 
-def _expired(announced: Announced, now: float) -> Announced:
-    begun = tuple(at for at in announced.begun if now - at < HOUR)
-    series = {subject: one for subject, one in announced.series.items() if now - one.last < SERIES_SECONDS}
-    if len(begun) == len(announced.begun) and len(series) == len(announced.series):
-        return announced
-    return replace(announced, begun=begun, series=series)
+def _expired(events: EventState, now: float) -> EventState:
+    begun = tuple(at for at in events.begun if now - at < HOUR)
+    series = {subject: one for subject, one in events.series.items() if now - one.last < SERIES_SECONDS}
+    if len(begun) == len(events.begun) and len(series) == len(events.series):
+        return events
+    return replace(events, begun=begun, series=series)
 
 
 def _scaled(step: Scaling) -> Occurrence:
     by, reason = f" by {step.by}" if step.by else "", f": {step.why}" if step.why else ""
-    subject = Subject("Scaled", f"{step.before} {step.after}", warning=False)
+    subject = SeriesKey("Scaled", f"{step.before} {step.after}", warning=False)
     return Occurrence(subject, SCALING, f"from {step.before} to {step.after}{by}{reason}")
 
 
-def _told(announced: Announced, occurrence: Occurrence, situation: Context) -> Announced:
+def _told(events: EventState, occurrence: Occurrence, context: Context) -> EventState:
     """The same with one more occurrence: of a series, as a new one, or left out where there have been too many."""
-    now, known = situation.now, announced.series.get(occurrence.subject)
+    now, known = context.now, events.series.get(occurrence.subject)
     if known is not None:
         again = replace(known, count=known.count + 1, last=now)
-        return replace(announced, series={**announced.series, occurrence.subject: again})
-    if len(announced.begun) >= (SCALINGS_PER_HOUR if occurrence.action == SCALING else MOST_PER_HOUR):
-        return replace(announced, unsaid=announced.unsaid + 1)
-    unsaid = f" ({announced.unsaid} more were not told)" if announced.unsaid else ""
-    fresh = Series(
-        name=_name(situation, occurrence.subject),
+        return replace(events, series={**events.series, occurrence.subject: again})
+    if len(events.begun) >= (SCALINGS_PER_HOUR if occurrence.action == SCALING else MOST_PER_HOUR):
+        return replace(events, unsaid=events.unsaid + 1)
+    unsaid = f" ({events.unsaid} more were not told)" if events.unsaid else ""
+    fresh = EventSeries(
+        name=_name(context, occurrence.subject),
         note=_cut(occurrence.note, unsaid),
         action=occurrence.action,
         first=now,
         last=now,
     )
-    series = {**announced.series, occurrence.subject: fresh}
-    return replace(announced, series=series, begun=(*announced.begun, now), unsaid=0)
+    series = {**events.series, occurrence.subject: fresh}
+    return replace(events, series=series, begun=(*events.begun, now), unsaid=0)
 
 
-def _name(situation: Context, subject: Subject) -> str:
+def _name(context: Context, subject: SeriesKey) -> str:
     """The same when the same write is tried again, and another for everything else."""
-    told = repr((situation.view.policy.uid, situation.leads_since, situation.now, subject))
-    begin = situation.key.name[:_LONGEST_NAME].rstrip("-.")
+    told = repr((context.view.policy.uid, context.leads_since, context.now, subject))
+    begin = context.key.name[:_LONGEST_NAME].rstrip("-.")
     return f"{begin}.{hashlib.sha256(told.encode()).hexdigest()[:16]}"
 
 
@@ -150,58 +156,60 @@ def _cut(note: str, end: str) -> str:
 # --- conditions ---
 
 
-def _conditions(announced: Announced, findings: Mapping[str, PolicyCondition], situation: Context) -> Announced:
+def _conditions(events: EventState, findings: Mapping[str, PolicyCondition], context: Context) -> EventState:
     """The same with every condition that has been another one for long enough."""
-    known = announced.conditions if announced.conditions is not None else _left_behind(situation)
-    shown = _shown(findings, known, situation)
-    turning: dict[str, Turning] = {}
+    known = events.conditions if events.conditions is not None else _left_behind(context)
+    shown = _shown(findings, known, context)
+    turning: dict[str, PendingChange] = {}
     for type_ in {**known, **shown}:
         is_now = shown.get(type_)
         if is_now == known.get(type_):
             continue
-        since = _since(announced.turning.get(type_), is_now, situation.now)
-        if situation.now - since < (0.0 if type_ == modes.CONDITION else STEADY_SECONDS):
-            turning[type_] = Turning(is_now, since)
+        since = _since(events.turning.get(type_), is_now, context.now)
+        if context.now - since < (0.0 if type_ == modes.CONDITION else STEADY_SECONDS):
+            turning[type_] = PendingChange(is_now, since)
             continue
         if _matters(type_, known.get(type_), is_now):
-            announced = _told(announced, _occurrence(type_, is_now, findings.get(type_)), situation)
+            events = _told(events, _occurrence(type_, is_now, findings.get(type_)), context)
         known = {name: one for name, one in {**known, type_: is_now}.items() if one is not None}
-    if turning == announced.turning and known is announced.conditions:
-        return announced
-    return replace(announced, conditions=known, turning=turning)
+    if turning == events.turning and known is events.conditions:
+        return events
+    return replace(events, conditions=known, turning=turning)
 
 
-def _left_behind(situation: Context) -> Mapping[str, Shown]:
+def _left_behind(context: Context) -> Mapping[str, ConditionState]:
     """The conditions that people know of: those in the status, as another leader may have left it."""
-    found = situation.past.written.status.get("conditions", ())
-    return {one["type"]: Shown(one["status"] == "True", one["reason"]) for one in found}
+    found = context.state.written.status.get("conditions", ())
+    return {one["type"]: ConditionState(one["status"] == "True", one["reason"]) for one in found}
 
 
 def _shown(
-    findings: Mapping[str, PolicyCondition], known: Mapping[str, Shown], situation: Context
-) -> Mapping[str, Shown]:
+    findings: Mapping[str, PolicyCondition], known: Mapping[str, ConditionState], context: Context
+) -> Mapping[str, ConditionState]:
     """Every condition as it stands. Those of which nothing can be said without an assessment are as they were."""
-    shown = {type_: Shown(one.is_true, one.reason) for type_, one in findings.items() if one.reason not in NOT_TOLD}
-    return shown if situation.view.assessment is not None else {**known, **shown}
+    shown = {
+        type_: ConditionState(one.is_true, one.reason) for type_, one in findings.items() if one.reason not in NOT_TOLD
+    }
+    return shown if context.view.assessment is not None else {**known, **shown}
 
 
-def _since(turning: Turning | None, is_now: Shown | None, now: float) -> float:
+def _since(turning: PendingChange | None, is_now: ConditionState | None, now: float) -> float:
     return turning.since if turning is not None and turning.shown == is_now else now
 
 
-def _is_plain(type_: str, shown: Shown | None) -> bool:
+def _is_plain(type_: str, shown: ConditionState | None) -> bool:
     """Whether a condition is as it should be; one that is not shown is."""
     return shown is None or shown.is_true is not (type_ in TRUE_IS_TROUBLE)
 
 
-def _matters(type_: str, before: Shown | None, is_now: Shown | None) -> bool:
+def _matters(type_: str, before: ConditionState | None, is_now: ConditionState | None) -> bool:
     """Whether a change is worth telling: for the worse, for the better, or from one trouble to another."""
     return not (_is_plain(type_, before) and _is_plain(type_, is_now))
 
 
-def _occurrence(type_: str, is_now: Shown | None, finding: PolicyCondition | None) -> Occurrence:
+def _occurrence(type_: str, is_now: ConditionState | None, finding: PolicyCondition | None) -> Occurrence:
     if is_now is None or finding is None:
-        return Occurrence(Subject(f"{type_}Over", type_, warning=False), "Assess", f"{type_}: no longer so")
+        return Occurrence(SeriesKey(f"{type_}Over", type_, warning=False), "Assess", f"{type_}: no longer so")
     # To rest is no trouble.
     warning = not _is_plain(type_, is_now) and type_ != modes.CONDITION
-    return Occurrence(Subject(is_now.reason, type_, warning), "Assess", f"{type_}: {finding.message}")
+    return Occurrence(SeriesKey(is_now.reason, type_, warning), "Assess", f"{type_}: {finding.message}")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 
-from adapter.companion.context import Context, PolicyCondition, Raised, State
+from adapter.companion.context import Context, LastRaise, PolicyCondition, State
 from adapter.companion.writes.actions import ActionResult, RaiseScale
 from adapter.load.quantity import NANO
 from adapter.load.tolerance import percent_text
@@ -19,54 +19,54 @@ APART_SECONDS = 15.0
 CONDITION = "FastScaleUp"
 
 
-def plan(situation: Context) -> Iterator[RaiseScale]:
+def plan(context: Context) -> Iterator[RaiseScale]:
     """Raise the count to what is decided, or as far towards it as the HPA might go now."""
-    view, decision, hpa = situation.view, situation.decision, situation.hpa
+    view, decision, hpa = context.view, context.decision, context.hpa
     if not view.policy.fast_scale_up or decision is None or hpa is None or view.target is None:
         return
     current, desired = decision.current, decision.desired
-    if desired is None or desired <= current or _obstacle(hpa, view.policy.name) or _waits(situation, hpa):
+    if desired is None or desired <= current or _obstacle(hpa, view.policy.name) or _waits(context, hpa):
         return
-    to = min(desired, hpa.bounds.maximum, _allowed(situation, hpa, current))
+    to = min(desired, hpa.bounds.maximum, _allowed(context, hpa, current))
     if to > current:
-        yield RaiseScale(key=situation.key, path=view.scale_path, target=view.target.uid, current=current, to=to)
+        yield RaiseScale(key=context.key, path=view.scale_path, target=view.target.uid, current=current, to=to)
 
 
-def after(past: State, action: RaiseScale, now: float) -> State:
-    """The past once the count was raised."""
-    return replace(past, raised=Raised(at=now, to=action.to))
+def after(state: State, action: RaiseScale, now: float) -> State:
+    """The state once the count was raised."""
+    return replace(state, raised=LastRaise(at=now, to=action.to))
 
 
-def missed(past: State, action: RaiseScale, outcome: ActionResult, now: float) -> State:
-    """The past once that was tried in vain. What got no answer may have been done all the same."""
+def missed(state: State, action: RaiseScale, outcome: ActionResult, now: float) -> State:
+    """The state once that was tried in vain. What got no answer may have been done all the same."""
     match outcome:
         case ActionResult.REFUSED:
-            return replace(past, raised=Raised(refused=True))
+            return replace(state, raised=LastRaise(refused=True))
         case ActionResult.FAILED:
-            return replace(past, raised=Raised(at=now, to=action.to))
+            return replace(state, raised=LastRaise(at=now, to=action.to))
         case _:
-            return past
+            return state
 
 
-def findings(situation: Context) -> Iterator[PolicyCondition]:
+def conditions(context: Context) -> Iterator[PolicyCondition]:
     """Whether the count is raised fast where that is wanted, and if not, why."""
-    policy, hpa = situation.view.policy, situation.hpa
+    policy, hpa = context.view.policy, context.hpa
     if not policy.fast_scale_up or hpa is None:
         return
-    trouble = _trouble(situation, hpa)
+    trouble = _trouble(context, hpa)
     if trouble is not None:
         yield PolicyCondition(CONDITION, False, *trouble)
     else:
         yield PolicyCondition(CONDITION, True, "Ready", "the count is raised as soon as that is decided")
 
 
-def _trouble(situation: Context, hpa: Hpa) -> tuple[str, str] | None:
-    if not situation.settings.features.fast_scale_up:
+def _trouble(context: Context, hpa: Hpa) -> tuple[str, str] | None:
+    if not context.settings.features.fast_scale_up:
         return "SwitchedOff", "the settings do not switch on companion.features.fastScaleUp"
-    if situation.past.raised.refused:
+    if context.state.raised.refused:
         lacks = "the companion was not let scale the target when it last tried"
         return "Forbidden", f"{lacks}; the component companion-fast-scale-up has the right for it"
-    return _obstacle(hpa, situation.view.policy.name)
+    return _obstacle(hpa, context.view.policy.name)
 
 
 def _obstacle(hpa: Hpa, policy: str) -> tuple[str, str] | None:
@@ -95,39 +95,39 @@ def _follows(hpa: Hpa, policy: str) -> bool:
     )
 
 
-def _waits(situation: Context, hpa: Hpa) -> bool:
+def _waits(context: Context, hpa: Hpa) -> bool:
     """Whether this is no moment for it: the HPA does not act, it does so by other rules, or it was just done."""
-    scale, now = situation.view.scale, situation.now
-    if scale is None or not hpa.active or situation.view.policy.rests(now):
+    scale, now = context.view.scale, context.now
+    if scale is None or not hpa.active or context.view.policy.rests(now):
         return True
     # Outside of its bounds the HPA asks nobody, and 0 has it rest.
     if scale.replicas == 0 or not hpa.bounds.minimum <= scale.replicas <= hpa.bounds.maximum:
         return True
-    last = _last_raise(situation)
+    last = _last_raise(context)
     return last is not None and now - last < APART_SECONDS
 
 
-def _last_raise(situation: Context) -> float | None:
+def _last_raise(context: Context) -> float | None:
     """When the companion may last have raised the count (seconds).
 
     This replica did, or somebody before it led, or who knows who before it looked.
     """
-    watched, own = situation.watched, situation.past.raised.at
-    inherited = [watched.since, *(r.at for r in watched.rises if r.at <= situation.leads_since)] if watched else []
+    watched, own = context.watched, context.state.raised.at
+    inherited = [watched.since, *(r.at for r in watched.rises if r.at <= context.leads_since)] if watched else []
     return max([*inherited, *([] if own is None else [own])], default=None)
 
 
-def _allowed(situation: Context, hpa: Hpa, current: int) -> int:
+def _allowed(context: Context, hpa: Hpa, current: int) -> int:
     """The count that the HPA's behavior would let it go to now, at least.
 
     Every rise counts as the HPA's own, and no fall: so what is left is never more than it has left itself.
     """
-    watched, policies = situation.watched, hpa.scale_up.policies
+    watched, policies = context.watched, hpa.scale_up.policies
     longest = max((policy.period for policy in policies), default=0)
     if watched is None:
         return current
     before = watched.scaled_before
     # Its times have whole seconds. What it did before it was watched is not known, but that it did something.
-    if policies and before is not None and situation.now - before < longest + 1:
+    if policies and before is not None and context.now - before < longest + 1:
         return current
-    return highest(current, hpa.scale_up, watched.rises, situation.now)
+    return highest(current, hpa.scale_up, watched.rises, context.now)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from adapter.companion.context import Context, PolicyCondition, State, Wired
+from adapter.companion.context import Context, LastWiring, PolicyCondition, State
 from adapter.companion.writes.actions import ActionResult, AskTolerance, WireHpa
 from adapter.load.explanation import swallowed
 from adapter.load.spec import HpaWiring, Mode, Policy
@@ -21,47 +21,49 @@ LONGEST_WAIT_SECONDS = 86_400.0
 """After each time that somebody undid what was set, the wait before it is set again is six times as long."""
 
 
-def plan(situation: Context) -> Iterator[AskTolerance | WireHpa]:
+def plan(context: Context) -> Iterator[AskTolerance | WireHpa]:
     """Learn whether HPAs have a tolerance here, and set what is not as it should be."""
-    hpa, field = situation.hpa, situation.tolerance_field
+    hpa, field = context.hpa, context.tolerance_field
     if hpa is None:
         return
-    is_old = field.asked_at is None or situation.now - field.asked_at >= ASK_AGAIN_SECONDS
+    is_old = field.asked_at is None or context.now - field.asked_at >= ASK_AGAIN_SECONDS
     # An HPA that has a tolerance keeps it even where new ones are dropped.
-    if is_old and hpa.scale_up.tolerance is None and hpa.asks_for(situation.view.policy.name):
-        yield AskTolerance(key=situation.key, hpa=hpa.name)
+    if is_old and hpa.scale_up.tolerance is None and hpa.asks_for(context.view.policy.name):
+        yield AskTolerance(key=context.key, hpa=hpa.name)
         return
-    behavior = _behavior(situation, hpa)
-    if _is_enforced(situation) and _open(situation, hpa) and not _waits(situation, behavior):
-        yield WireHpa(key=situation.key, hpa=hpa.name, uid=hpa.uid, version=hpa.resource_version, behavior=behavior)
+    behavior = _behavior(context, hpa)
+    if _is_enforced(context) and _open(context, hpa) and not _waits(context, behavior):
+        yield WireHpa(key=context.key, hpa=hpa.name, uid=hpa.uid, version=hpa.resource_version, behavior=behavior)
 
 
-def after(past: State, action: AskTolerance | WireHpa, now: float) -> State:
-    """The past once an HPA was wired."""
+def after(state: State, action: AskTolerance | WireHpa, now: float) -> State:
+    """The state once an HPA was wired."""
     if not isinstance(action, WireHpa):
-        return past
+        return state
     return replace(
-        past,
-        wired=Wired(at=now, times=_times(past.wired, action, now), version=action.version, behavior=action.behavior),
+        state,
+        wired=LastWiring(
+            at=now, times=_times(state.wired, action, now), version=action.version, behavior=action.behavior
+        ),
     )
 
 
-def missed(past: State, action: AskTolerance | WireHpa, outcome: ActionResult, now: float) -> State:
-    """The past once that was tried in vain."""
+def missed(state: State, action: AskTolerance | WireHpa, outcome: ActionResult, now: float) -> State:
+    """The state once that was tried in vain."""
     if not isinstance(action, WireHpa):
-        return past
-    return replace(past, wired=replace(past.wired, missed_at=now, refused=outcome is ActionResult.REFUSED))
+        return state
+    return replace(state, wired=replace(state.wired, missed_at=now, refused=outcome is ActionResult.REFUSED))
 
 
-def findings(situation: Context) -> Iterator[PolicyCondition]:
+def conditions(context: Context) -> Iterator[PolicyCondition]:
     """The condition that tells all there is to say of how policy and HPA are joined."""
-    hpa = situation.hpa
+    hpa = context.hpa
     if hpa is None:
         return
-    found = (*_own(situation, hpa), *flaws(_wiring(situation, hpa)))
+    found = (*_own(context, hpa), *flaws(_wiring(context, hpa)))
     if found:
         yield PolicyCondition(CONDITION, False, found[0].reason, "; ".join(one.message for one in found))
-    elif hpa.asks_for(situation.view.policy.name):
+    elif hpa.asks_for(context.view.policy.name):
         yield PolicyCondition(CONDITION, True, "Conformant", f"HPA {hpa.name} sets the count that is decided")
     else:
         yield PolicyCondition(
@@ -69,36 +71,36 @@ def findings(situation: Context) -> Iterator[PolicyCondition]:
         )
 
 
-def _wiring(situation: Context, hpa: Hpa) -> Wiring:
-    decision, bounds, neighbours = situation.decision, situation.view.bounds, situation.neighbours
+def _wiring(context: Context, hpa: Hpa) -> Wiring:
+    decision, bounds, neighbours = context.decision, context.view.bounds, context.neighbours
     return Wiring(
-        policy=situation.view.policy,
+        policy=context.view.policy,
         hpa=hpa,
         beside=neighbours.hpas,
         rivals=neighbours.policies,
-        has_tolerance=situation.tolerance_field.known,
+        has_tolerance=context.tolerance_field.known,
         swallowed=swallowed(decision, bounds) if decision is not None and bounds is not None else "",
     )
 
 
-def _own(situation: Context, hpa: Hpa) -> Iterator[Flaw]:
+def _own(context: Context, hpa: Hpa) -> Iterator[Flaw]:
     """What stands in the way of enforcing, where that is asked for."""
-    if not _wants_it(situation.view.policy):
+    if not _wants_it(context.view.policy):
         return
-    if not situation.settings.features.hpa_wiring:
+    if not context.settings.features.hpa_wiring:
         yield Flaw("WiringOff", "hpaWiring is Enforce, and companion.features.hpaWiring of the settings is off")
         return
-    wired = situation.past.wired
-    if wired.refused and _open(situation, hpa):
+    wired = context.state.wired
+    if wired.refused and _open(context, hpa):
         yield Flaw("WiringRefused", f"the companion lacks the right to patch HPA {hpa.name}")
-    if _undone(situation, hpa):
-        names = ", ".join(one.name for one in _open(situation, hpa))
+    if _undone(context, hpa):
+        names = ", ".join(one.name for one in _open(context, hpa))
         yield Flaw(
             "WiringUndone",
             f"what was set of HPA {hpa.name} ({names}) was undone, most likely by {hpa.managers.last or 'somebody'}; "
             f"it is set again in {_wait(wired) / 60:.0f} min at the earliest",
         )
-    for one in _foreign(situation, hpa):
+    for one in _foreign(context, hpa):
         owners = ", ".join(hpa.managers.others(one.name))
         yield Flaw("WiringConflict", f"{owners} owns behavior.{one.name} of HPA {hpa.name}, so it is left as it is")
 
@@ -108,64 +110,64 @@ def _wants_it(policy: Policy) -> bool:
     return policy.hpa_wiring is HpaWiring.ENFORCE and policy.mode is not Mode.OBSERVE
 
 
-def _is_enforced(situation: Context) -> bool:
-    return _wants_it(situation.view.policy) and not situation.neighbours.policies
+def _is_enforced(context: Context) -> bool:
+    return _wants_it(context.view.policy) and not context.neighbours.policies
 
 
-def _wanted(situation: Context, hpa: Hpa) -> tuple[Wanted, ...]:
-    policy = situation.view.policy
+def _wanted(context: Context, hpa: Hpa) -> tuple[Wanted, ...]:
+    policy = context.view.policy
     if not hpa.asks_for(policy.name):
         return ()
-    return tuple(wanted(policy, hpa, tolerance=situation.tolerance_field.known is not False))
+    return tuple(wanted(policy, hpa, tolerance=context.tolerance_field.known is not False))
 
 
-def _open(situation: Context, hpa: Hpa) -> list[Wanted]:
+def _open(context: Context, hpa: Hpa) -> list[Wanted]:
     """What is not as it should be, and may be set."""
-    return [one for one in _wanted(situation, hpa) if not one.is_set and not hpa.managers.others(one.name)]
+    return [one for one in _wanted(context, hpa) if not one.is_set and not hpa.managers.others(one.name)]
 
 
-def _foreign(situation: Context, hpa: Hpa) -> Iterator[Wanted]:
+def _foreign(context: Context, hpa: Hpa) -> Iterator[Wanted]:
     """What others own and have in a way that stands between the policy and the count."""
-    for one in _wanted(situation, hpa):
+    for one in _wanted(context, hpa):
         direction, _, name = one.name.partition(".")
         if one.is_set or not hpa.managers.others(one.name):
             continue
-        if name == "tolerance" or not is_loose(situation.view.policy, hpa, direction):
+        if name == "tolerance" or not is_loose(context.view.policy, hpa, direction):
             yield one
 
 
-def _behavior(situation: Context, hpa: Hpa) -> dict[str, Any]:
+def _behavior(context: Context, hpa: Hpa) -> dict[str, Any]:
     """All that nobody else owns: what were left out of it would be taken away."""
     behavior: dict[str, Any] = {}
-    for one in _wanted(situation, hpa):
+    for one in _wanted(context, hpa):
         if not hpa.managers.others(one.name):
             direction, _, name = one.name.partition(".")
             behavior.setdefault(direction, {})[name] = one.value
     return behavior
 
 
-def _undone(situation: Context, hpa: Hpa) -> bool:
+def _undone(context: Context, hpa: Hpa) -> bool:
     """Whether somebody changed the HPA after it was set, and it is not as it was set."""
-    wired = situation.past.wired
-    if wired.at is None or hpa.resource_version == wired.version or not _is_enforced(situation):
+    wired = context.state.wired
+    if wired.at is None or hpa.resource_version == wired.version or not _is_enforced(context):
         return False
-    return wired.behavior == _behavior(situation, hpa) and bool(_open(situation, hpa))
+    return wired.behavior == _behavior(context, hpa) and bool(_open(context, hpa))
 
 
-def _waits(situation: Context, behavior: dict[str, Any]) -> bool:
-    wired, now = situation.past.wired, situation.now
+def _waits(context: Context, behavior: dict[str, Any]) -> bool:
+    wired, now = context.state.wired, context.now
     if wired.missed_at is not None and now - wired.missed_at < MISSED_SECONDS:
         return True
     # What is wanted now is something else than what was set: that is nobody's undoing.
     return wired.at is not None and wired.behavior == behavior and now - wired.at < _wait(wired)
 
 
-def _wait(wired: Wired) -> float:
+def _wait(wired: LastWiring) -> float:
     """How long after one setting the next one waits (seconds)."""
     return float(min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 6.0 ** min(wired.times - 1, 9)))
 
 
-def _times(wired: Wired, action: WireHpa, now: float) -> int:
+def _times(wired: LastWiring, action: WireHpa, now: float) -> int:
     """How often in a row the same was set, as soon as that was possible: it did not stand long in between."""
     again = wired.at is not None and wired.behavior == action.behavior and now - wired.at < 2 * _wait(wired)
     return wired.times + 1 if again else 1

@@ -24,24 +24,24 @@ _REASONS = {
 }
 
 
-def findings(situation: Context) -> Iterator[PolicyCondition]:
+def conditions(context: Context) -> Iterator[PolicyCondition]:
     """Whether the policy decides, and if not, by what and until when. What has no HPA decides nothing."""
-    policy = situation.view.policy
+    policy = context.view.policy
     if not policy.metrics:
         return  # what is not valid has no mode
-    if situation.view.problem is not None:
-        yield _hindered(situation)
+    if context.view.problem is not None:
+        yield _hindered(context)
         return
-    stance = policy.stance(situation.now)
+    stance = policy.stance(context.now)
     message = _held(policy) if stance is Stance.HELD else _SENTENCES[stance]
     yield PolicyCondition(CONDITION, stance is Stance.ACTIVE, _REASONS[stance], message)
 
 
-def _hindered(situation: Context) -> PolicyCondition:
+def _hindered(context: Context) -> PolicyCondition:
     """The policy is well, and something beside it keeps it from deciding; condition Ready has the whole sentence."""
-    problem = situation.view.problem
-    if situation.hpa is None and problem is not None and problem.code == HTTPStatus.NOT_FOUND:
-        message = f"no HPA acts for the policy: there is no HorizontalPodAutoscaler {situation.view.policy.hpa}"
+    problem = context.view.problem
+    if context.hpa is None and problem is not None and problem.code == HTTPStatus.NOT_FOUND:
+        message = f"no HPA acts for the policy: there is no HorizontalPodAutoscaler {context.view.policy.hpa}"
         return PolicyCondition(CONDITION, False, HPA_MISSING, message)
     return PolicyCondition(CONDITION, False, NOT_DECIDING, "nothing is decided; condition Ready says why")
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from adapter.companion.context import Context, PolicyCondition, State, Written
-from adapter.companion.features import deletion_cost, fast_scale_up, hpa_wiring, modes, notices, versions
+from adapter.companion.context import Context, PolicyCondition, State, WrittenStatus
+from adapter.companion.features import deletion_cost, fast_scale_up, hpa_wiring, modes, notifications, versions
 from adapter.companion.writes.actions import WriteStatus
 from adapter.load.assessment import Decision, MetricAssessment, Outcome
 from adapter.load.explanation import headline, is_share, value_text
@@ -33,21 +33,21 @@ _FINDINGS = ("ReplacementIneffective", "UndersizedByUnready")
 """Conditions that are shown while they are found, as True."""
 
 
-def plan(situation: Context) -> Iterator[WriteStatus]:
+def plan(context: Context) -> Iterator[WriteStatus]:
     """Write the status where it says something new, else every two minutes."""
-    past, policy = situation.past.written, situation.view.policy
-    if not policy.uid or (past.at is not None and situation.now - past.at < SHORTEST_SECONDS):
+    state, policy = context.state.written, context.view.policy
+    if not policy.uid or (state.at is not None and context.now - state.at < SHORTEST_SECONDS):
         return
-    status = status_of(situation)
-    is_old = past.at is None or situation.now - past.at >= REFRESH_SECONDS
-    if is_old or _news(status) != _news(past.status):
-        over = str(past.status.get("assessedAt", ""))
-        yield WriteStatus(key=situation.key, uid=policy.uid, status=status, over=over)
+    status = status_of(context)
+    is_old = state.at is None or context.now - state.at >= REFRESH_SECONDS
+    if is_old or _news(status) != _news(state.status):
+        over = str(state.status.get("assessedAt", ""))
+        yield WriteStatus(key=context.key, uid=policy.uid, status=status, over=over)
 
 
-def after(past: State, action: WriteStatus, now: float) -> State:
-    """The past once the status was written."""
-    return replace(past, written=Written(status=action.status, at=now))
+def after(state: State, action: WriteStatus, now: float) -> State:
+    """The state once the status was written."""
+    return replace(state, written=WrittenStatus(status=action.status, at=now))
 
 
 def _news(status: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,23 +61,23 @@ def _news(status: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def status_of(situation: Context) -> dict[str, Any]:
+def status_of(context: Context) -> dict[str, Any]:
     """The whole status, as the API takes it; what is not known is left out."""
-    view, decision = situation.view, situation.decision
+    view, decision = context.view, context.decision
     assessment = view.assessment
     status: dict[str, Any] = {
         "observedGeneration": view.policy.generation,
-        "assessedAt": time_text(assessment.at if assessment else situation.now),
-        "conditions": _conditions(situation),
+        "assessedAt": time_text(assessment.at if assessment else context.now),
+        "conditions": _conditions(context),
     }
     if view.scale is not None:
         status["current"] = view.scale.replicas
-    if told := notices.told(situation):
+    if told := notifications.notified_topics(context):
         status["notified"] = told
     if assessment is None or decision is None:
-        status |= {"verdict": "Error", "decision": _shortened(_problem(situation))}
+        status |= {"verdict": "Error", "decision": _shortened(_problem(context))}
         # What could not be looked at must not be forgotten.
-        memory = situation.past.written.status.get("memory")
+        memory = context.state.written.status.get("memory")
         return status | {"memory": memory} if memory else status
     status |= {
         "verdict": decision.verdict.value,
@@ -95,25 +95,25 @@ def status_of(situation: Context) -> dict[str, Any]:
     return status
 
 
-def _problem(situation: Context) -> str:
-    problem = situation.view.problem
+def _problem(context: Context) -> str:
+    problem = context.view.problem
     return problem.message if problem is not None else "it has not been assessed yet"
 
 
-def _conditions(situation: Context) -> list[dict[str, Any]]:
-    known = {one["type"]: one for one in situation.past.written.status.get("conditions", ())}
-    return [_condition(situation, finding, known.get(finding.type)) for finding in findings(situation)]
+def _conditions(context: Context) -> list[dict[str, Any]]:
+    known = {one["type"]: one for one in context.state.written.status.get("conditions", ())}
+    return [_condition(context, finding, known.get(finding.type)) for finding in conditions(context)]
 
 
-def findings(situation: Context) -> Iterator[PolicyCondition]:
+def conditions(context: Context) -> Iterator[PolicyCondition]:
     """Every condition as it stands; what says nothing of its own is left out."""
-    yield _ready(situation)
-    yield from modes.findings(situation)
-    yield from hpa_wiring.findings(situation)
-    yield from notices.findings(situation)
-    if situation.silent:
-        yield PolicyCondition("InputsFresh", False, WATCH_SILENT, _problem(situation))
-    assessment = situation.view.assessment
+    yield _ready(context)
+    yield from modes.conditions(context)
+    yield from hpa_wiring.conditions(context)
+    yield from notifications.conditions(context)
+    if context.silent:
+        yield PolicyCondition("InputsFresh", False, WATCH_SILENT, _problem(context))
+    assessment = context.view.assessment
     if assessment is None:
         return
     for name, (well, ill, sentence) in _TROUBLES.items():
@@ -122,28 +122,28 @@ def findings(situation: Context) -> Iterator[PolicyCondition]:
     for name in _FINDINGS:
         if name in assessment.conditions:
             yield PolicyCondition(name, True, name, assessment.conditions[name])
-    yield from fast_scale_up.findings(situation)
-    yield from deletion_cost.findings(situation)
-    yield from versions.findings(situation)
+    yield from fast_scale_up.conditions(context)
+    yield from deletion_cost.conditions(context)
+    yield from versions.conditions(context)
 
 
-def _ready(situation: Context) -> PolicyCondition:
-    decision, problem = situation.decision, situation.view.problem
+def _ready(context: Context) -> PolicyCondition:
+    decision, problem = context.decision, context.view.problem
     if decision is None:
-        return PolicyCondition("Ready", False, problem.reason if problem else "NotAssessed", _problem(situation))
+        return PolicyCondition("Ready", False, problem.reason if problem else "NotAssessed", _problem(context))
     if decision.error is not None:
         return PolicyCondition("Ready", False, "NoDecision", decision.error)
     return PolicyCondition("Ready", True, "Decided", "a count is decided")
 
 
-def _condition(situation: Context, finding: PolicyCondition, known: Mapping[str, Any] | None) -> dict[str, Any]:
+def _condition(context: Context, finding: PolicyCondition, known: Mapping[str, Any] | None) -> dict[str, Any]:
     status = "True" if finding.is_true else "False"
     same = known is not None and known.get("status") == status
     return {
         "type": finding.type,
         "status": status,
-        "observedGeneration": situation.view.policy.generation,
-        "lastTransitionTime": known["lastTransitionTime"] if known is not None and same else time_text(situation.now),
+        "observedGeneration": context.view.policy.generation,
+        "lastTransitionTime": known["lastTransitionTime"] if known is not None and same else time_text(context.now),
         "reason": finding.reason,
         "message": _shortened(finding.message, LONGEST_MESSAGE),
     }

@@ -36,9 +36,9 @@ class Version(NamedTuple):
         return f"{self.name} ({self.revision}, {pods})" if self.name else f"{self.revision} ({pods})"
 
 
-def findings(situation: Context) -> Iterator[PolicyCondition]:
+def conditions(context: Context) -> Iterator[PolicyCondition]:
     """Whether the serving pods run one version; which ones they run where it is more, and no rollout moves on."""
-    view, now = situation.view, situation.now
+    view, now = context.view, context.now
     if view.assessment is None:
         return
     by_revision = _by_revision(view.assessment)
@@ -47,7 +47,7 @@ def findings(situation: Context) -> Iterator[PolicyCondition]:
         return
     told = _told(view.assessment, by_revision)
     since = _moved_at(by_revision, view.target)
-    quiet = situation.settings.version_mismatch_seconds
+    quiet = context.settings.version_mismatch_seconds
     if now - since < quiet:
         yield PolicyCondition(
             CONDITION, True, "RollingOut", f"{told}; a rollout progressed within the last {quiet:g} s"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from adapter.companion.state import Notice
+from adapter.companion.state import Notification
 from adapter.runtime.times import format_time
 from adapter.settings.notifications import RateLimit, Route, Severity
 from adapter.snapshot import Key
@@ -21,7 +21,7 @@ LONGEST_BODY = 4000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """What a route is sent. `at` is when it was noticed (seconds)."""
+    """What a route is sent. `at` is when it was notifications (seconds)."""
 
     key: Key
     severity: Severity
@@ -30,7 +30,7 @@ class Message:
     body: str
 
 
-def message(route: Route, cluster: str, key: Key, notice: Notice, severity: Severity) -> Message:
+def message(route: Route, cluster: str, key: Key, notice: Notification, severity: Severity) -> Message:
     """The notice in the route's own words. Templates only put in what is known: nothing in them is executed."""
     fields = {"from": "", "to": "", "why": ""} | dict(notice.fields)
     fields |= {
@@ -59,7 +59,7 @@ def _filled(template: str, fields: Mapping[str, str], longest: int) -> str:
 
 
 @dataclass(slots=True)
-class Allowance:
+class RateLimiter:
     """What one route was sent lately: for its limits, and so that it is not told the same twice in a row."""
 
     _sent: deque[float] = field(default_factory=deque)

@@ -12,9 +12,9 @@ from pathlib import Path
 import structlog
 
 from adapter.companion.notifications.delivery import AddressError, Delivery, NoLibraryError, Send, deliver
-from adapter.companion.notifications.messages import Allowance, Message, message
-from adapter.companion.notifications.production import Namespaces
-from adapter.companion.state import Notice
+from adapter.companion.notifications.messages import Message, RateLimiter, message
+from adapter.companion.notifications.production import ProductionNamespaces
+from adapter.companion.state import Notification
 from adapter.companion.writes.actions import Notify
 from adapter.kube.lease import Lease
 from adapter.kube.session import Session
@@ -55,7 +55,7 @@ class Notifier:
         self._metrics = metrics
         self._send = send
         self._first_wait = first_wait
-        self._namespaces = Namespaces(session)
+        self._namespaces = ProductionNamespaces(session)
         self._inbox: asyncio.Queue[Notify] = asyncio.Queue(_INBOX)
         self._posts: dict[str, _Post] = {}
 
@@ -74,7 +74,7 @@ class Notifier:
                 for notice in action.notices:
                     await self._spread(action, notice, tasks)
 
-    async def _spread(self, action: Notify, notice: Notice, tasks: asyncio.TaskGroup) -> None:
+    async def _spread(self, action: Notify, notice: Notification, tasks: asyncio.TaskGroup) -> None:
         settings = self._settings()
         severity = await self._severity(action.key.namespace, notice)
         for route in settings.notifications.routes:
@@ -83,7 +83,7 @@ class Notifier:
                 post.add(settings.notifications.cluster, action.key, notice, severity)
         self._close({route.name for route in settings.notifications.routes})
 
-    async def _severity(self, namespace: str, notice: Notice) -> Severity:
+    async def _severity(self, namespace: str, notice: Notification) -> Severity:
         graver = notice.severity_in_production
         if graver is None or not await self._namespaces.is_production(namespace, self._settings().production):
             return notice.severity
@@ -107,7 +107,7 @@ class Notifier:
                 post.task.cancel()
 
 
-def is_for(route: Route, action: Notify, notice: Notice, severity: Severity) -> bool:
+def is_for(route: Route, action: Notify, notice: Notification, severity: Severity) -> bool:
     """Whether a route is to be told of it."""
     return (
         (route.default or route.name in action.routes)
@@ -137,12 +137,12 @@ class _Post:
         self._metrics = metrics
         self._delivery = delivery
         self._first_wait = first_wait
-        self._allowance = Allowance()
+        self._allowance = RateLimiter()
         self._queue: asyncio.Queue[Message] = asyncio.Queue(room)
         self._failing = False
         self._held_back = 0
 
-    def add(self, cluster: str, key: Key, notice: Notice, severity: Severity) -> None:
+    def add(self, cluster: str, key: Key, notice: Notification, severity: Severity) -> None:
         """Have it sent, if it is within the limits and there is room for it; the next one says how many were not."""
         told = message(self.route, cluster, key, notice, severity)
         refusal = self._allowance.take(told, self.route, self._now())

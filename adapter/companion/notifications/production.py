@@ -29,7 +29,7 @@ class _Namespace(msgspec.Struct, frozen=True):
 _DECODER = Decoder(_Namespace)
 
 
-class Namespaces:
+class ProductionNamespaces:
     """The labels of namespaces, remembered for a while."""
 
     def __init__(self, session: Session) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from adapter.companion.state import Notice, Series, Subject
+from adapter.companion.state import EventSeries, Notification, SeriesKey
 from adapter.load.spec import Target
 from adapter.snapshot import Key
 
@@ -67,8 +67,8 @@ class WriteEvent:
 
     key: Key
     uid: str
-    subject: Subject
-    series: Series
+    subject: SeriesKey
+    series: EventSeries
     target: Target | None
 
 
@@ -77,7 +77,7 @@ class Notify:
     """Have people told of this, by the routes of these names and those for all policies."""
 
     key: Key
-    notices: tuple[Notice, ...]
+    notices: tuple[Notification, ...]
     routes: tuple[str, ...]
 
 

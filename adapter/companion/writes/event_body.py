@@ -13,7 +13,7 @@ _LONGEST_INSTANCE = 128
 _INSTANCE = socket.gethostname()[:_LONGEST_INSTANCE]
 
 
-class Writing(NamedTuple):
+class EventRequest(NamedTuple):
     """A request: a new Event, or the count of one that is there."""
 
     method: str
@@ -21,14 +21,14 @@ class Writing(NamedTuple):
     body: dict[str, Any]
 
 
-def writing(action: WriteEvent) -> Writing:
+def event_request(action: WriteEvent) -> EventRequest:
     """What writes as much of the series as there is."""
     events, series = collection(*EVENTS, action.key.namespace), action.series
     repeated = {"count": series.count, "lastObservedTime": time_text(series.last)}
     if series.written:
-        return Writing("PATCH", events + path(series.name), {"series": repeated})
+        return EventRequest("PATCH", events + path(series.name), {"series": repeated})
     event = _event(action) | ({"series": repeated} if series.count > 1 else {})
-    return Writing("POST", events, event)
+    return EventRequest("POST", events, event)
 
 
 def _event(action: WriteEvent) -> dict[str, Any]:

@@ -122,7 +122,7 @@ class Writer:
         await self.patch(f"{path_of(action.key)}/status", patch, _JSON_PATCH)
 
     async def _write_event(self, action: WriteEvent) -> None:
-        write = event_body.writing(action)
+        write = event_body.event_request(action)
         if write.method == "PATCH":
             await self.patch(write.path, write.body, MERGE)
         else:

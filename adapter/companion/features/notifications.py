@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from adapter.companion.context import Context, PolicyCondition, State
 from adapter.companion.features import versions
-from adapter.companion.state import Notice, Noticed, ReplicaHistory, Scaling, Standing
+from adapter.companion.state import Notification, NotificationState, ReplicaHistory, Scaling, TroubleState
 from adapter.companion.writes.actions import Notify
 from adapter.load.assessment import Assessment, HeldBy, Verdict
 from adapter.load.explanation import why
@@ -40,50 +40,50 @@ _TROUBLES = (
 )
 
 
-def look(situation: Context, findings: Mapping[str, PolicyCondition], course: ReplicaHistory) -> Noticed:
-    """What is due after another look. `findings` are the conditions as they stand, by type."""
-    noticed = situation.past.noticed
-    step = course.last
-    if not situation.settings.notifications.routes:
-        silent = Noticed(step=step.number if step is not None else 0, number=noticed.number)
-        return noticed if noticed == silent else silent
-    if noticed.standing is None:
-        noticed = replace(noticed, standing=_left_behind(situation))
-    if step is not None and step.number > noticed.step:
-        noticed = replace(_due(noticed, _scaled(step), situation), step=step.number)
-    if situation.view.assessment is None or situation.decision is None:
-        return noticed
+def observe(context: Context, findings: Mapping[str, PolicyCondition], history: ReplicaHistory) -> NotificationState:
+    """What is due after another look. `conditions` are the conditions as they stand, by type."""
+    notifications = context.state.notifications
+    step = history.last
+    if not context.settings.notifications.routes:
+        silent = NotificationState(step=step.number if step is not None else 0, number=notifications.number)
+        return notifications if notifications == silent else silent
+    if notifications.standing is None:
+        notifications = replace(notifications, standing=_left_behind(context))
+    if step is not None and step.number > notifications.step:
+        notifications = replace(_due(notifications, _scaled(step), context), step=step.number)
+    if context.view.assessment is None or context.decision is None:
+        return notifications
     for trouble in _TROUBLES:
-        noticed = _stand(noticed, trouble, _found(trouble.topic, situation, findings), situation)
-    return noticed
+        notifications = _stand(notifications, trouble, _found(trouble.topic, context, findings), context)
+    return notifications
 
 
-def plan(situation: Context) -> Iterator[Notify]:
+def plan(context: Context) -> Iterator[Notify]:
     """Tell what is due."""
-    if situation.past.noticed.due:
-        yield Notify(key=situation.key, notices=situation.past.noticed.due, routes=situation.view.policy.notify)
+    if context.state.notifications.due:
+        yield Notify(key=context.key, notices=context.state.notifications.due, routes=context.view.policy.notify)
 
 
-def after(past: State, action: Notify, _now: float) -> State:
-    """The past once it was handed on."""
+def after(state: State, action: Notify, _now: float) -> State:
+    """The state once it was handed on."""
     last = action.notices[-1].number
-    due = tuple(notice for notice in past.noticed.due if notice.number > last)
-    return replace(past, noticed=replace(past.noticed, due=due))
+    due = tuple(notice for notice in state.notifications.due if notice.number > last)
+    return replace(state, notifications=replace(state.notifications, due=due))
 
 
-def told(situation: Context) -> list[str]:
+def notified_topics(context: Context) -> list[str]:
     """What stands and was told, for the status: a new leader then knows."""
-    standing = situation.past.noticed.standing
+    standing = context.state.notifications.standing
     if standing is None:
-        standing = _left_behind(situation) if situation.settings.notifications.routes else {}
+        standing = _left_behind(context) if context.settings.notifications.routes else {}
     return sorted(topic.value for topic, one in standing.items() if one.told)
 
 
-def findings(situation: Context) -> Iterator[PolicyCondition]:
+def conditions(context: Context) -> Iterator[PolicyCondition]:
     """Whether there are all the routes that the policy names, and they may be told of it."""
-    named, routes = situation.view.policy.notify, situation.settings.notifications.routes
+    named, routes = context.view.policy.notify, context.settings.notifications.routes
     unknown = [name for name in named if name not in {route.name for route in routes}]
-    kept = [route.name for route in routes if route.name in named and not route.serves(situation.key.namespace)]
+    kept = [route.name for route in routes if route.name in named and not route.serves(context.key.namespace)]
     if unknown:
         message = f"notify names {', '.join(unknown)}, which the settings do not know"
         yield PolicyCondition(CONDITION, False, "UnknownRoute", message)
@@ -94,37 +94,39 @@ def findings(situation: Context) -> Iterator[PolicyCondition]:
         yield PolicyCondition(CONDITION, True, "Known", "the settings know every route that the policy names")
 
 
-def _left_behind(situation: Context) -> dict[Topic, Standing]:
-    known = situation.past.written.status.get("notified", ())
-    return {trouble.topic: Standing(told=trouble.topic.value in known) for trouble in _TROUBLES}
+def _left_behind(context: Context) -> dict[Topic, TroubleState]:
+    known = context.state.written.status.get("notified", ())
+    return {trouble.topic: TroubleState(told=trouble.topic.value in known) for trouble in _TROUBLES}
 
 
-def _stand(noticed: Noticed, trouble: _Trouble, text: str | None, situation: Context) -> Noticed:
+def _stand(
+    notifications: NotificationState, trouble: _Trouble, text: str | None, context: Context
+) -> NotificationState:
     """The same once a trouble is known to stand (a text) or not: told when it has for long enough, and so its end.
 
     None: whether it stands cannot be known just now.
     """
-    topic, now = trouble.topic, situation.now
-    standing = (noticed.standing or {}).get(topic, Standing())
+    topic, now = trouble.topic, context.now
+    standing = (notifications.standing or {}).get(topic, TroubleState())
     if text is None or bool(text) is standing.told:
-        return _standing(noticed, topic, Standing(standing.told))
+        return _standing(notifications, topic, TroubleState(standing.told))
     since = standing.since if standing.since is not None else now
     if now - since < (trouble.fall if standing.told else trouble.rise):
-        return _standing(noticed, topic, Standing(standing.told, since))
-    noticed = _standing(noticed, topic, Standing(not standing.told))
+        return _standing(notifications, topic, TroubleState(standing.told, since))
+    notifications = _standing(notifications, topic, TroubleState(not standing.told))
     if text:
-        return _due(noticed, _Told(topic, trouble.severity, text, trouble.in_production), situation)
+        return _due(notifications, _Told(topic, trouble.severity, text, trouble.in_production), context)
     if topic is Topic.DATA_LOST:
-        trusted = ", and the registry is trusted" if situation.view.policy.registry is not None else ""
+        trusted = ", and the registry is trusted" if context.view.policy.registry is not None else ""
         recovered = f"every metric has an answer again{trusted}"
-        return _due(noticed, _Told(Topic.DATA_RECOVERED, Severity.INFO, recovered), situation)
-    return noticed
+        return _due(notifications, _Told(Topic.DATA_RECOVERED, Severity.INFO, recovered), context)
+    return notifications
 
 
-def _standing(noticed: Noticed, topic: Topic, standing: Standing) -> Noticed:
-    if noticed.standing is not None and noticed.standing.get(topic) == standing:
-        return noticed
-    return replace(noticed, standing={**(noticed.standing or {}), topic: standing})
+def _standing(notifications: NotificationState, topic: Topic, standing: TroubleState) -> NotificationState:
+    if notifications.standing is not None and notifications.standing.get(topic) == standing:
+        return notifications
+    return replace(notifications, standing={**(notifications.standing or {}), topic: standing})
 
 
 class _Told(NamedTuple):
@@ -135,19 +137,19 @@ class _Told(NamedTuple):
     fields: Mapping[str, str] = {}
 
 
-def _due(noticed: Noticed, told: _Told, situation: Context) -> Noticed:
-    target = situation.view.target
-    notice = Notice(
-        number=noticed.number + 1,
+def _due(notifications: NotificationState, told: _Told, context: Context) -> NotificationState:
+    target = context.view.target
+    notice = Notification(
+        number=notifications.number + 1,
         topic=told.topic,
         severity=told.severity,
         severity_in_production=told.in_production,
-        at=situation.now,
+        at=context.now,
         target=f"{target.kind} {target.name}" if target is not None else "",
         text=told.text,
         fields=told.fields,
     )
-    return replace(noticed, number=notice.number, due=(*noticed.due, notice)[-_WAITING_AT_MOST:])
+    return replace(notifications, number=notice.number, due=(*notifications.due, notice)[-_WAITING_AT_MOST:])
 
 
 def _scaled(step: Scaling) -> _Told:
@@ -160,19 +162,19 @@ def _scaled(step: Scaling) -> _Told:
 # --- troubles: a text where there is one, else nothing; None where that cannot be known ---
 
 
-def _found(topic: Topic, situation: Context, findings: Mapping[str, PolicyCondition]) -> str | None:
-    assessment = situation.view.assessment
+def _found(topic: Topic, context: Context, findings: Mapping[str, PolicyCondition]) -> str | None:
+    assessment = context.view.assessment
     assert assessment is not None
     match topic:
         case Topic.VERSION_MISMATCH:
             finding = findings.get(versions.CONDITION)
             return finding.message if finding is not None and not finding.is_true else ""
         case Topic.MASS_PULL_OUT:
-            return _pulled_out(assessment, situation.settings.notifications.mass_pull_out_percent)
+            return _pulled_out(assessment, context.settings.notifications.mass_pull_out_percent)
         case Topic.DATA_LOST:
-            return _lost(assessment, situation)
+            return _lost(assessment, context)
         case _:
-            return _at_maximum(assessment, situation)
+            return _at_maximum(assessment, context)
 
 
 def _pulled_out(assessment: Assessment, percent: int) -> str:
@@ -193,15 +195,15 @@ def _pulled_out(assessment: Assessment, percent: int) -> str:
     return f"{count} of {len(running)} running pods are pulled out{doubt}; {example.pod.name}: {example.reason}"
 
 
-def _lost(assessment: Assessment, situation: Context) -> str | None:
-    if situation.decision is None or situation.decision.current == 0:
+def _lost(assessment: Assessment, context: Context) -> str | None:
+    if context.decision is None or context.decision.current == 0:
         return None  # without pods there is nothing to hear
     errors = metric_errors(assessment.policy, assessment.metrics)
     return "; ".join(filter(None, [errors, assessment.conditions.get("RegistryTrusted")]))
 
 
-def _at_maximum(assessment: Assessment, situation: Context) -> str:
-    decision, bounds = situation.decision, situation.view.bounds
+def _at_maximum(assessment: Assessment, context: Context) -> str:
+    decision, bounds = context.decision, context.view.bounds
     if decision is None or bounds is None or decision.held_by is not HeldBy.BOUNDS:
         return ""
     if decision.verdict is not Verdict.ABOVE or decision.desired != bounds.maximum:
