@@ -29,12 +29,12 @@ from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples,
 from adapter.load.spec import Policy, Query, Scale, Target
 from adapter.policy import memory_json as recollection
 from adapter.policy.hpa import Hpa, parse_hpa
-from adapter.policy.times import seconds_of
 from adapter.policy.watermark_policy import parse_policy
 from adapter.registries.kubernetes import endpoints_serving
 from adapter.runtime import document_text
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.faults import Fault, FaultyDocument, foremost, path_of
+from adapter.runtime.times import parse_time
 from adapter.usage.errors import PromqlError
 from adapter.usage.promql import inputs
 from adapter.usage.resource_metrics import decode_usage, seconds
@@ -257,7 +257,7 @@ class _Reading:
         """Fault the times of an object that cannot be read: the cluster's own never are, and here they would count."""
         for place in _TIMES:
             for path, value in document_text.values_at(found, place, at):
-                if value not in ("", None) and seconds_of(value) is None:
+                if value not in ("", None) and parse_time(value) is None:
                     self._reader.time(value, path)
 
     def _slices(self) -> Mapping[str, list[EndpointSlice]]:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from adapter.check.cluster import Named
 from adapter.check.report import Kind, Section, is_well
 from adapter.kube.objects import Condition
-from adapter.policy.times import seconds_of
 from adapter.runtime.outbound import Access, Client, OutboundError
+from adapter.runtime.times import parse_time
 
 OLD_SECONDS = 180.0
 """A status is written anew every two minutes; one that is older than this is no longer written."""
@@ -136,7 +136,7 @@ def _unwritten(policies: Sequence[Named], now: float, *, written: bool) -> Secti
 
 def _age(policy: Named, now: float) -> float:
     """How old a policy's status is, in seconds; 0 where it has none."""
-    at = seconds_of(policy.status.assessed_at)
+    at = parse_time(policy.status.assessed_at)
     return 0.0 if at is None else now - at
 
 

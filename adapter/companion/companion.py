@@ -74,7 +74,7 @@ class Companion:
         self._watched: dict[Key, Watched] = {}
         self._looked_at: dict[Key, float] = {}
         self._leads_since = 0.0
-        self._patience = self._writer.patience
+        self._backoff = self._writer.backoff
         self._urgent, self._steady = WorkQueue(), WorkQueue()
         self._next_turn = 0.0
 
@@ -96,7 +96,7 @@ class Companion:
         """The policy is gone; one of its name that comes later is another one."""
         for known in (self._states, self._watched, self._looked_at):
             known.pop(key, None)
-        self._patience.forget(key)
+        self._backoff.forget(key)
         self._urgent.drop(key)
         self._steady.drop(key)
 
@@ -166,19 +166,19 @@ class Companion:
                     await self._plan_for(key, kind, planned, turn)
                 except Exception as error:  # noqa: BLE001  whatever it is, the other policies go on
                     self._metrics.errors.labels(reason="companion").inc()
-                    if self._patience.refused(key, kind, repr(error), self._session.now()):
+                    if self._backoff.failed(key, kind, repr(error), self._session.now()):
                         _log.exception("planning failed", namespace=key.namespace, policy=key.name)
             await asyncio.sleep(0)
 
     async def _plan_for(self, key: Key, kind: str, planned: Planned, turn: Turn) -> None:
         context = self._context(key)
-        if context is None or not self._patience.may(key, kind, context.now):
+        if context is None or not self._backoff.is_ready(key, kind, context.now):
             return
         for action in tuple(planned(context)):
             if self._writer.may(action):
                 await turn()
                 await self._do(key, action)
-        self._patience.done(key, kind)
+        self._backoff.reset(key, kind)
 
     def _look(self, context: Context) -> Iterable[Action]:
         """Note what there is to tell, and give what is urgent. What is to be written of it waits its turn."""

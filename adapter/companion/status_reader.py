@@ -9,8 +9,8 @@ from adapter.companion.context import State, WrittenStatus
 from adapter.kube.errors import MalformedAnswer
 from adapter.kube.paths import collection
 from adapter.kube.session import Session
-from adapter.policy.times import seconds_of
 from adapter.runtime.decoding import Decoder
+from adapter.runtime.times import parse_time
 from adapter.snapshot import Key
 
 PAGE = 500
@@ -45,7 +45,7 @@ async def read_status(session: Session, key: Key) -> WrittenStatus:
 
 def as_written(status: dict[str, Any], now: float) -> WrittenStatus:
     """A status as it was found. It was written when it was assessed, for all that is known, and not after now."""
-    at = seconds_of(status.get("assessedAt"))
+    at = parse_time(status.get("assessedAt"))
     return WrittenStatus(status=status, at=min(now, at) if at is not None else None)
 
 

@@ -187,7 +187,10 @@ def _held(package: Any, pem: str) -> str:
 def _lifetime(expires: str | None) -> float | None:
     if not expires:
         return None
-    left = parse_time(expires) - time.time()
+    at = parse_time(expires)
+    if at is None:
+        raise ValueError(f"{str(expires)[:40]!r} is no RFC 3339 time; an exec plugin writes 2026-01-01T12:00:00Z")
+    left = at - time.time()
     return max(left - _EARLY_SECONDS, left * 0.8, _LEAST_SECONDS)
 
 

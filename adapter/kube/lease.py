@@ -10,7 +10,6 @@ writes are fenced by what they replace, too.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 import msgspec
@@ -20,6 +19,7 @@ from adapter.kube.errors import Conflict, KubeError, NotFound
 from adapter.kube.paths import collection, path
 from adapter.kube.session import Session
 from adapter.runtime.decoding import Decoder
+from adapter.runtime.times import format_micro_time
 
 DURATION_SECONDS = 10
 """A lease that was not renewed for so long may be taken."""
@@ -221,8 +221,7 @@ class Lease:
         return _DECODER.decode(answer.body)
 
     def _now(self) -> str:
-        moment = datetime.fromtimestamp(self._session.now(), UTC)
-        return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+        return format_micro_time(self._session.now())
 
 
 async def _ended(*tasks: asyncio.Future[None]) -> None:

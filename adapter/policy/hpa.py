@@ -11,9 +11,9 @@ from adapter.load.spec import Bounds, HpaTolerance
 from adapter.policy.form import LONGEST, Form
 from adapter.policy.managed_fields import Managers, read_managers
 from adapter.policy.objects import PolicyError, Source, as_mapping
-from adapter.policy.times import seconds_of
 from adapter.policy.watermark_policy import API_VERSION, KIND
 from adapter.runtime.faults import Fault
+from adapter.runtime.times import parse_time
 
 DESIRED = "desired_replicas"
 """The metric that is the replica count."""
@@ -287,7 +287,7 @@ def _time(form: Form, key: str) -> float | None:
     text = form.get(key)
     if not text:
         return None
-    found = seconds_of(text)
+    found = parse_time(text)
     if found is None:
         form.fault(key, text, "is no RFC 3339 time; write 2026-01-01T12:00:00Z")
     return found

@@ -30,8 +30,8 @@ from adapter.load.spec import (
 from adapter.policy import pacing
 from adapter.policy.form import Form, percent_as_quantity
 from adapter.policy.objects import PolicyError, Source, as_mapping
-from adapter.policy.times import seconds_of
 from adapter.runtime.faults import Fault
+from adapter.runtime.times import parse_time
 
 GROUP = "effective-load.io"
 API_VERSION = f"{GROUP}/v1alpha1"
@@ -116,7 +116,7 @@ def _hold_until(metadata: Form) -> float | None:
     text = annotations.get(HOLD_UNTIL) if isinstance(annotations, Mapping) else None
     if text is None:
         return None
-    until = seconds_of(text)
+    until = parse_time(text)
     if until is None:
         advice = "is no time; write one with its offset, such as 2026-01-01T12:00:00Z, or take the annotation away"
         metadata.fault(f"annotations[{HOLD_UNTIL}]", text, advice)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from adapter.load.membership import classify, trouble
 from adapter.load.memory import LastSample, Memory, PodMemory, SampleMemory
 from adapter.load.pods import PodState
-from adapter.policy import status_memory
+from adapter.policy import memory_json, status_memory
 from adapter.policy.memory_json import Reader, RecollectionError
 from tests.load.registering import Registering, service, those
 from tests.load.world import NOW, cpu, pod, policy, roster, see, usage
@@ -218,3 +218,8 @@ def test_of_many_faults_of_a_status_only_the_first_are_told() -> None:
     with pytest.raises(RecollectionError, match="and 700 more faults") as caught:
         status_memory.load(data)
     assert len(caught.value.faults) == 101
+
+
+def test_a_time_that_cannot_be_written_back_is_a_fault_with_its_path() -> None:
+    with pytest.raises(RecollectionError, match=r"memory\.lastScale"):
+        memory_json.load({"lastScale": "9999-12-31T23:59:59-01:00"})

@@ -11,6 +11,7 @@ from adapter.load.spec import HpaWiring, Mode, Policy
 from adapter.policy.conformance import Flaw, Wiring, flaws
 from adapter.policy.guarded_behavior import Wanted, is_loose, wanted
 from adapter.policy.hpa import Hpa
+from adapter.runtime.backoff import exponential
 
 CONDITION = "HPAConformant"
 ASK_AGAIN_SECONDS = 600.0
@@ -164,7 +165,7 @@ def _waits(context: Context, behavior: dict[str, Any]) -> bool:
 
 def _wait(wired: LastWiring) -> float:
     """How long after one setting the next one waits (seconds)."""
-    return float(min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 6.0 ** min(wired.times - 1, 9)))
+    return exponential(wired.times - 1, FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, factor=6.0)
 
 
 def _times(wired: LastWiring, action: WireHpa, now: float) -> int:

@@ -12,7 +12,7 @@ from adapter.load.explanation import headline, is_share, value_text
 from adapter.load.pods import PodState
 from adapter.load.spec import Policy
 from adapter.policy import status_memory
-from adapter.policy.memory_json import time_text
+from adapter.runtime.times import format_micro_time
 from adapter.snapshot import WATCH_SILENT
 
 REFRESH_SECONDS = 120.0
@@ -67,7 +67,7 @@ def status_of(context: Context) -> dict[str, Any]:
     assessment = view.assessment
     status: dict[str, Any] = {
         "observedGeneration": view.policy.generation,
-        "assessedAt": time_text(assessment.at if assessment else context.now),
+        "assessedAt": format_micro_time(assessment.at if assessment else context.now),
         "conditions": _conditions(context),
     }
     if view.scale is not None:
@@ -138,12 +138,13 @@ def _ready(context: Context) -> PolicyCondition:
 
 def _condition(context: Context, finding: PolicyCondition, known: Mapping[str, Any] | None) -> dict[str, Any]:
     status = "True" if finding.is_true else "False"
-    same = known is not None and known.get("status") == status
+    unchanged = known is not None and known.get("status") == status
+    since = known["lastTransitionTime"] if known is not None and unchanged else format_micro_time(context.now)
     return {
         "type": finding.type,
         "status": status,
         "observedGeneration": context.view.policy.generation,
-        "lastTransitionTime": known["lastTransitionTime"] if known is not None and same else time_text(context.now),
+        "lastTransitionTime": since,
         "reason": finding.reason,
         "message": _shortened(finding.message, LONGEST_MESSAGE),
     }

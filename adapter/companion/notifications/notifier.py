@@ -4,6 +4,7 @@ Nothing that is configured here is ever logged or shown, for addresses hold secr
 """
 
 import asyncio
+import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,6 +19,7 @@ from adapter.companion.state import Notification
 from adapter.companion.writes.actions import Notify
 from adapter.kube.lease import Lease
 from adapter.kube.session import Session
+from adapter.runtime.backoff import exponential
 from adapter.settings import CompanionSettings
 from adapter.settings.notifications import Route, Severity
 from adapter.snapshot import Key
@@ -189,7 +191,8 @@ class _Post:
         result = "failed"
         for attempt in range(self.route.attempts):
             if attempt:
-                await asyncio.sleep(self._first_wait * 5.0 ** (attempt - 1) * random.uniform(0.8, 1.2))  # noqa: S311  no secret
+                wait = exponential(attempt - 1, self._first_wait, math.inf, factor=5.0)
+                await asyncio.sleep(wait * random.uniform(0.8, 1.2))  # noqa: S311  no secret
             if self._now() - waiting.at > STALE_SECONDS:
                 return "stale"
             if not self._lease.leads:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from adapter.companion.writes.actions import WriteEvent
 from adapter.kube.paths import collection, path
-from adapter.policy.memory_json import time_text
+from adapter.runtime.times import format_micro_time
 
 EVENTS = ("events.k8s.io/v1", "events")
 CONTROLLER = "effective-load.io/companion"
@@ -24,7 +24,7 @@ class EventRequest(NamedTuple):
 def event_request(action: WriteEvent) -> EventRequest:
     """What writes as much of the series as there is."""
     events, series = collection(*EVENTS, action.key.namespace), action.series
-    repeated = {"count": series.count, "lastObservedTime": time_text(series.last)}
+    repeated = {"count": series.count, "lastObservedTime": format_micro_time(series.last)}
     if series.written:
         return EventRequest("PATCH", events + path(series.name), {"series": repeated})
     event = _event(action) | ({"series": repeated} if series.count > 1 else {})
@@ -38,7 +38,7 @@ def _event(action: WriteEvent) -> dict[str, Any]:
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
         "metadata": {"name": action.series.name, "namespace": key.namespace},
-        "eventTime": time_text(action.series.first),
+        "eventTime": format_micro_time(action.series.first),
         "type": "Warning" if action.subject.warning else "Normal",
         "reason": action.subject.reason,
         "action": action.series.action,

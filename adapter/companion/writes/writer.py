@@ -8,7 +8,6 @@ import msgspec
 import structlog
 
 from adapter.companion.features.deletion_cost import LOWEST
-from adapter.companion.keyed_backoff import KeyedBackoff
 from adapter.companion.writes import event_body
 from adapter.companion.writes.actions import (
     Action,
@@ -27,6 +26,7 @@ from adapter.kube.paths import collection, path
 from adapter.kube.pods import DELETION_COST_ANNOTATION, MARK_ANNOTATION
 from adapter.kube.session import Session
 from adapter.policy.managed_fields import OWN
+from adapter.runtime.backoff import KeyedBackoff
 from adapter.runtime.decoding import Decoder
 from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
@@ -62,12 +62,12 @@ class Writer:
         self._leadership = leadership
         self._metrics = metrics
         self._notify = notify
-        self.patience = KeyedBackoff()
+        self.backoff: KeyedBackoff[Key] = KeyedBackoff()
         self.hpas = HpaWriter(self.patch, session.now)
 
     def may(self, action: Action) -> bool:
         """Whether it may be tried; what was refused has to wait."""
-        return self.patience.may(action.key, type(action).__name__, self._session.now())
+        return self.backoff.is_ready(action.key, type(action).__name__, self._session.now())
 
     async def carry_out(self, action: Action) -> ActionResult:
         """Do it; how that ended."""
@@ -80,7 +80,7 @@ class Writer:
             return ActionResult.OVERTAKEN  # it was deleted meanwhile, and the watch will tell
         except KubeError as error:
             return self._not_done(action, kind, error)
-        self.patience.done(action.key, kind)
+        self.backoff.reset(action.key, kind)
         self._metrics.companion_writes.labels(action=kind, result="done").inc()
         return ActionResult.DONE
 
@@ -90,7 +90,7 @@ class Writer:
         self._metrics.companion_writes.labels(action=kind, result=reason).inc()
         if outcome is ActionResult.OVERTAKEN:
             _log.info("overtaken", action=kind, key=str(action.key), error=str(error))
-        elif self.patience.refused(action.key, kind, reason, self._session.now()):
+        elif self.backoff.failed(action.key, kind, reason, self._session.now()):
             _log.warning("not done", action=kind, key=str(action.key), error=str(error))
         return outcome
 
