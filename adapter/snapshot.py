@@ -7,6 +7,7 @@ from typing import NamedTuple
 from adapter.kube.label_index import OwnersByLabels
 from adapter.kube.pod_store import Pods
 from adapter.load.assessment import Assessment
+from adapter.load.conditions import Reason
 from adapter.load.spec import Bounds, Policy, Scale, Target
 from adapter.usage.series import SeriesList
 
@@ -33,15 +34,14 @@ class Neighbours(NamedTuple):
     policies: tuple[str, ...] = ()
 
 
-WATCH_SILENT = "WatchSilent"
-"""The reason of a problem: a watch that the policy needs is not to be believed."""
-
-
 class Problem(NamedTuple):
-    """Why a policy has no answer: the HTTP code and reason of the Status, and the sentence."""
+    """Why a policy has no answer: the HTTP code and reason of the Status, and the sentence.
+
+    The reason `WatchSilent` says that a watch which the policy needs shows no sign of life.
+    """
 
     code: int
-    reason: str
+    reason: Reason
     message: str
 
 

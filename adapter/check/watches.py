@@ -7,13 +7,12 @@ from typing import NamedTuple
 from adapter.check.cluster import Named
 from adapter.check.report import Kind, Section, is_well
 from adapter.kube.objects import Condition
+from adapter.load.conditions import ConditionType, Reason
 from adapter.runtime.outbound import Access, Client, OutboundError
 from adapter.runtime.times import parse_time
 
 OLD_SECONDS = 180.0
 """A status is written anew every two minutes; one that is older than this is no longer written."""
-SILENT = "WatchSilent"
-"""The reason of conditions that say which watch has shown no life."""
 _NAMED = 5
 _ASK_SECONDS = 3.0
 _WITHHELD = "reason withheld"
@@ -41,7 +40,7 @@ def told_of(section: Section, policy: Named, now: float) -> None:
     if _age(policy, now) > OLD_SECONDS or not is_well([section]):
         return
     for one in policy.status.conditions:
-        if (one.type, one.status) == ("Ready", "False") and one.reason != SILENT:
+        if (one.type, one.status) == (ConditionType.READY, "False") and one.reason != Reason.WATCH_SILENT:
             since = f" since {one.last_transition_time}" if one.last_transition_time else ""
             section.wrong(f"its HPA is told an error{since} ({one.reason}): {one.message}")
 
@@ -114,7 +113,7 @@ def _silent(policies: Sequence[Named], now: float) -> Section:
 
 
 def _is_silent(one: Condition) -> bool:
-    return one.reason == SILENT and one.status != "True"
+    return one.reason == Reason.WATCH_SILENT and one.status != "True"
 
 
 def _unwritten(policies: Sequence[Named], now: float, *, written: bool) -> Section:

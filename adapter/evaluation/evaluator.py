@@ -12,6 +12,7 @@ from adapter.evaluation.object_index import Link, ObjectIndex, TargetRef
 from adapter.evaluation.targets import ResolvedTarget
 from adapter.kube.selectors import SelectorError
 from adapter.kube.selectors import parse as parse_selector
+from adapter.load.conditions import Reason
 from adapter.load.matching import owned_by, owns_its_pods
 from adapter.load.memory import Memory
 from adapter.load.memory_updates import without_registry
@@ -26,7 +27,7 @@ from adapter.policy.references import reference_faults
 from adapter.registries.roster import ServiceKey, service_of
 from adapter.runtime.decoding import decode
 from adapter.runtime.faults import Fault
-from adapter.snapshot import WATCH_SILENT, Key, PolicyView, Problem
+from adapter.snapshot import Key, PolicyView, Problem
 
 log = structlog.get_logger(__name__)
 
@@ -86,12 +87,12 @@ class Evaluator:
         if view.problem is not None:
             return view
         silence = self._inputs.silence(key.namespace, self._world.target(key))
-        silent = Problem(503, WATCH_SILENT, silence) if silence else None
+        silent = Problem(503, Reason.WATCH_SILENT, silence) if silence else None
         if link is None:
             missing = (
                 f"HorizontalPodAutoscaler {view.policy.hpa}, that WatermarkPolicy {key.name} names, does not exist"
             )
-            problem = silent or Problem(404, "NotFound", f"{missing} in namespace {key.namespace}")
+            problem = silent or Problem(404, Reason.NOT_FOUND, f"{missing} in namespace {key.namespace}")
             return replace(view, problem=problem)
         return self._linked(key, view, link, silent)
 
@@ -104,7 +105,7 @@ class Evaluator:
         problem = silent or _refusal(link, self._inputs.registry_refusal)
         found = self._inputs.find(link.ref)
         if isinstance(found, str):
-            return replace(view, problem=problem or Problem(503, "ServiceUnavailable", found))
+            return replace(view, problem=problem or Problem(503, Reason.SERVICE_UNAVAILABLE, found))
         target, scale = found.object.target, found.object.scale
         view = replace(
             view,
@@ -124,7 +125,7 @@ class Evaluator:
                 f"{link.ref.kind} {link.ref.name} has no usable scale: the paths of its scale subresource lead "
                 "nowhere, or its selector is none that is read"
             )
-            return replace(view, problem=Problem(503, "ServiceUnavailable", message))
+            return replace(view, problem=Problem(503, Reason.SERVICE_UNAVAILABLE, message))
         return self._assessed(key, view, link, target, scale)
 
     def _assessed(self, key: Key, view: PolicyView, link: Link, target: Target, scale: Scale) -> PolicyView:
@@ -132,7 +133,7 @@ class Evaluator:
             pods = self._pods(link.ref, scale.selector, target)
         except SelectorError as error:
             return replace(
-                view, problem=Problem(503, "ServiceUnavailable", f"{link.ref.kind} {link.ref.name}: {error}")
+                view, problem=Problem(503, Reason.SERVICE_UNAVAILABLE, f"{link.ref.kind} {link.ref.name}: {error}")
             )
         assessment = assess(
             link.policy,
@@ -201,7 +202,7 @@ class Evaluator:
 def unassessed(entry: PolicyEntry) -> PolicyView:
     """What a policy shows by itself, before anything else is looked at; one that is not valid has its problem."""
     if entry.policy is None:
-        return PolicyView(policy=_bare(entry), labels=entry.labels, problem=Problem(422, "Invalid", entry.fault))
+        return PolicyView(policy=_bare(entry), labels=entry.labels, problem=Problem(422, Reason.INVALID, entry.fault))
     return PolicyView(policy=entry.policy, labels=entry.labels)
 
 
@@ -219,7 +220,7 @@ def _bare(entry: PolicyEntry) -> Policy:
 
 def _wrong_reference(link: Link, faults: Iterable[Fault]) -> Problem:
     said = "; ".join(map(str, faults))
-    return Problem(422, "Invalid", f"HorizontalPodAutoscaler {link.hpa.name}: {said}")
+    return Problem(422, Reason.INVALID, f"HorizontalPodAutoscaler {link.hpa.name}: {said}")
 
 
 def _refusal(link: Link, registry_refusal: Callable[[ServiceKey, str], str]) -> Problem | None:
@@ -227,10 +228,10 @@ def _refusal(link: Link, registry_refusal: Callable[[ServiceKey, str], str]) -> 
     if link.rivals:
         others = ", ".join(sorted(key.name for key in link.rivals))
         message = f"PolicyConflict: {link.ref.kind} {link.ref.name} has other policies as well ({others}); keep one"
-        return Problem(409, "Conflict", message)
+        return Problem(409, Reason.CONFLICT, message)
     service = service_of(link.policy)
     if service is not None:
         refusal = registry_refusal(service, link.policy.namespace)
         if refusal:
-            return Problem(503, "ServiceUnavailable", f"WatermarkPolicy {link.policy.name}: {refusal}")
+            return Problem(503, Reason.SERVICE_UNAVAILABLE, f"WatermarkPolicy {link.policy.name}: {refusal}")
     return None

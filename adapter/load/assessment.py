@@ -7,6 +7,7 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from adapter.load.conditions import ConditionType
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod, PodState
 from adapter.load.schedule import Window
@@ -45,7 +46,8 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 class PodAssessment(NamedTuple):
     """A pod, its state, and what it was seen to use: metric name → nano-units, only where a fresh sample exists.
 
-    `evidence` says what the state rests on, `missing` why a metric has no sample of this pod.
+    `evidence` says what the state rests on, `missing` why a metric has no sample of this pod. `guarded`: the evidence
+    says out, and a guard keeps the pod doubtful, since believing it would take out too many pods.
     """
 
     pod: Pod
@@ -54,6 +56,7 @@ class PodAssessment(NamedTuple):
     evidence: str = ""
     usage: Mapping[str, int] = _NOTHING
     missing: Mapping[str, str] = _NOTHING
+    guarded: bool = False
 
 
 class Scenario(NamedTuple):
@@ -116,8 +119,8 @@ class Assessment:
     """Everything about a policy that does not hang on the live replica count. Immutable; `decide` finishes it.
 
     `target` names the scale target for sentences. `may_shrink` is False where too few pods serve
-    (`minServingPercent`). `windows` are the schedules' times, now and next. `conditions` are findings that a user
-    should know, by name, each a sentence.
+    (`minServingPercent`). `windows` are the schedules' times, now and next. `conditions` are what a user should
+    know of it, each a sentence; a condition without trouble is absent.
     """
 
     policy: Policy
@@ -128,7 +131,7 @@ class Assessment:
     metrics: tuple[MetricAssessment, ...] = ()
     may_shrink: bool = True
     windows: tuple[Window, ...] = ()
-    conditions: Mapping[str, str] = field(default_factory=dict)
+    conditions: Mapping[ConditionType, str] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
 
     @property

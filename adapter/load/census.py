@@ -105,4 +105,10 @@ def take(policy: Policy, pods: Sequence[Pod], memory: Memory, found: Records, no
 
 def _reading(pod: Pod, membership: Membership) -> PodAssessment:
     standing = membership.standings[pod.uid]
-    return PodAssessment(pod=pod, state=standing.state, reason=standing.reason, evidence=standing.evidence)
+    return PodAssessment(
+        pod=pod,
+        state=standing.state,
+        reason=standing.reason,
+        evidence=standing.evidence,
+        guarded=standing.guarded,
+    )

@@ -25,11 +25,6 @@ NEWLY_OUT_AT_LEAST = 2
 NEWLY_OUT_PERCENT = 30
 EMPTY_CONFIRMED_SECONDS = 120.0
 
-GUARDED_ABSENCE = "guarded absence"
-"""What the doubt rests on of a pod that vanished together with too many others."""
-ALL_WOULD_BE_OUT = "every pod would be out"
-"""How the reason begins of a doubt that keeps the registry from taking out the last pod."""
-
 KUBERNETES = "kubernetes"
 """The registry that needs no service name: readiness gates, EndpointSlices and the annotation."""
 _STARTING = "STARTING"
@@ -41,12 +36,17 @@ _NOTHING = PodMemory()
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A pod's state, why, and what that rests on. `by_absence`: it is out because the registry no longer lists it."""
+    """A pod's state, why, and what that rests on.
+
+    `by_absence`: it is out because the registry no longer lists it. `guarded`: the evidence says out, and a guard keeps
+    it doubtful, since believing it would take out too many pods.
+    """
 
     state: PodState
     reason: str
     evidence: str = ""
     by_absence: bool = False
+    guarded: bool = False
 
 
 _READY = Standing(PodState.SERVING, "Ready")
@@ -177,9 +177,8 @@ def _guard_absence(policy: Policy, view: "_RegistryView", pods: Sequence[Pod], s
             budget -= 1
             fresh_budget -= not known
         else:
-            standings[pod.uid] = Standing(
-                PodState.DOUBTFUL, "too many pods vanished from the registry at once", GUARDED_ABSENCE
-            )
+            reason = "too many pods vanished from the registry at once"
+            standings[pod.uid] = Standing(PodState.DOUBTFUL, reason, "guarded absence", guarded=True)
 
 
 def _believe_while_some_stay(standings: dict[str, Standing]) -> None:
@@ -189,7 +188,8 @@ def _believe_while_some_stay(standings: dict[str, Standing]) -> None:
         return
     for uid, standing in standings.items():
         if standing.state is PodState.PULLED_OUT and not standing.by_absence:
-            standings[uid] = Standing(PodState.DOUBTFUL, f"{ALL_WOULD_BE_OUT} ({standing.reason})", standing.evidence)
+            reason = f"every pod would be out ({standing.reason})"
+            standings[uid] = Standing(PodState.DOUBTFUL, reason, standing.evidence, guarded=True)
 
 
 class _RegistryView:

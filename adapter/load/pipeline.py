@@ -14,10 +14,10 @@ from adapter.load.assessment import (
     Verdict,
 )
 from adapter.load.census import Census, take
-from adapter.load.conditions import conditions, distrust
 from adapter.load.deletion_order import out_goes_first
 from adapter.load.departures import after_departures, after_pull_outs, after_taking_over, forgotten
 from adapter.load.fast_scale_up_hold import overtaken
+from adapter.load.findings import conditions, distrust
 from adapter.load.matching import records
 from adapter.load.membership import trouble, uses_registry
 from adapter.load.memory import Memory, PodMemory

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from adapter.companion import observe, plan
-from adapter.companion.context import Context, State, WrittenStatus
-from adapter.companion.state import Notification
+from adapter.companion import plan
+from adapter.companion.context import Context
+from adapter.companion.state import Notification, State, WrittenStatus
 from adapter.companion.writes.actions import Action, ActionResult, Notify, WriteEvent, WriteStatus
 from adapter.load.pods import Pod
 from adapter.load.samples import Samples
@@ -58,6 +58,11 @@ def context(
     return replace(base, **changes)
 
 
+def judged(case: Context) -> Context:
+    """The same with its conditions."""
+    return replace(case, conditions=plan.conditions(case))
+
+
 class Leader:
     """Looks, plans and acts; every write succeeds unless `outcome` says otherwise."""
 
@@ -67,8 +72,9 @@ class Leader:
 
     def look(self, case: Context) -> list[Action]:
         """What is done after a look."""
-        self.state = observe.observe(replace(case, state=self.state))
-        seen = replace(case, state=self.state)
+        seen = judged(replace(case, state=self.state))
+        self.state = plan.observe(seen)
+        seen = replace(seen, state=self.state)
         actions = [*plan.urgent(seen), *plan.steady(seen)]
         for action in actions:
             if self.outcome is ActionResult.DONE:
@@ -83,7 +89,7 @@ class Leader:
 
     def notices(self, case: Context) -> list[Notification]:
         """What people are told after a look."""
-        return [notice for action in self.look(case) if isinstance(action, Notify) for notice in action.notices]
+        return [notice for action in self.look(case) if isinstance(action, Notify) for notice in action.notifications]
 
     def status(self, case: Context) -> dict[str, Any]:
         """The status that is written after a look."""

@@ -95,7 +95,7 @@ def notice(number: int = 1, topic: Topic = Topic.SCALED, **changes: Any) -> Noti
 
 
 def telling(*notices: Notification, routes: Iterable[str] = (), key: Key = KEY) -> Notify:
-    return Notify(key=key, notices=notices or (notice(),), routes=tuple(routes))
+    return Notify(key=key, notifications=notices or (notice(),), routes=tuple(routes))
 
 
 class Sent:

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from adapter.companion import plan
-from adapter.companion.context import Context, PolicyCondition, State
+from adapter.companion.context import Context, PolicyCondition
 from adapter.companion.features import deletion_cost
-from adapter.companion.features.deletion_cost import LOWEST
-from adapter.companion.writes.actions import ActionResult, MarkPod
+from adapter.companion.state import State
+from adapter.companion.writes.actions import LOWEST_COST, ActionResult, MarkPod
 from adapter.load.pods import Owner, Pod
 from adapter.load.spec import Mode, Policy, PulledOut, Scale, Target
 from adapter.settings import CompanionFeatures, CompanionSettings
@@ -21,13 +21,13 @@ FIRST = replace(policy(cpu("1200m", "400m")), pulled_out=PulledOut(delete_first=
 SWITCHED_ON = CompanionSettings(features=CompanionFeatures(deletion_cost=True))
 
 
-def marked(name: str, cost: int = LOWEST) -> Pod:
+def marked(name: str, cost: int = LOWEST_COST) -> Pod:
     return out(name, deletion_cost=cost, marked=True)
 
 
 def left_marked(name: str) -> Pod:
     """A pod that serves, and still bears the mark."""
-    return pod(name, deletion_cost=LOWEST, marked=True)
+    return pod(name, deletion_cost=LOWEST_COST, marked=True)
 
 
 def context(pods: Sequence[Pod], rule: Policy = FIRST, target: Target | None = TARGET) -> Context:
@@ -125,7 +125,7 @@ def test_marks_that_are_left_behind_where_it_is_switched_off_are_told() -> None:
         found = finding(replace(context(pods, rule), settings=CompanionSettings()))
         assert found is not None
         assert (found.is_true, found.reason) == (False, "MarksLeft")
-        assert "web-0, web-1, web-2 and 2 more bear its marks" in found.message
+        assert "web-0, web-1, web-2 and 2 more bear its marks: they are deleted first" in found.message
 
 
 def test_switched_on_marking_waits_its_turn() -> None:
@@ -141,7 +141,7 @@ def test_it_is_off_by_default() -> None:
 # --- another writer
 
 
-@pytest.mark.parametrize("cost", [5, -1, LOWEST + 1])
+@pytest.mark.parametrize("cost", [5, -1, LOWEST_COST + 1])
 def test_a_cost_that_somebody_else_set_stays(cost: int) -> None:
     case = context([pod("web-0"), out("web-1", deletion_cost=cost)])
     assert planned(case) == {}
@@ -152,7 +152,7 @@ def test_a_cost_that_somebody_else_set_stays(cost: int) -> None:
 
 
 def test_a_lowest_cost_that_somebody_else_set_is_as_good() -> None:
-    case = context([pod("web-0"), out("web-1", deletion_cost=LOWEST)])
+    case = context([pod("web-0"), out("web-1", deletion_cost=LOWEST_COST)])
     assert planned(case) == {}
     found = finding(case)
     assert found is not None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adapter.companion.context import Context
-from adapter.companion.features import modes
+from adapter.companion.features import readiness
 from adapter.companion.features.events import MOST_PER_HOUR, SCALINGS_PER_HOUR, SERIES_SECONDS, STEADY_SECONDS
 from adapter.companion.writes import event_body
 from adapter.companion.writes.actions import ActionResult, WriteEvent
@@ -123,7 +123,7 @@ def test_a_policy_begins_only_so_many_series_an_hour_and_the_next_one_says_how_m
     assert len(scaled(leader, SCALINGS_PER_HOUR + 10)) == SCALINGS_PER_HOUR
     leader.look(seeing(4200, current=100))
     (event,) = leader.events(seeing(4204, current=100))
-    assert event == "Normal Scaled: from 31 to 100 (10 more were not told)"
+    assert event == "Normal Scaled: from 31 to 100 (the hourly limit left out 10 before this one)"
 
 
 def scaled(leader: Leader, times: int) -> list[str]:
@@ -229,7 +229,8 @@ def test_a_mode_of_rest_is_told_of_at_once_and_is_no_warning(change: dict[str, o
 
 
 def test_a_policy_that_is_not_valid_has_no_mode() -> None:
-    assert list(modes.conditions(seeing(0, rule=replace(RULE, metrics=())))) == []
+    found = readiness.conditions(seeing(0, rule=replace(RULE, metrics=())))
+    assert "Active" not in [one.type for one in found]
 
 
 def test_a_hold_that_ends_is_told_of() -> None:

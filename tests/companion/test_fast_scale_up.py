@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from adapter.companion import plan
-from adapter.companion.context import Context, LastRaise, State
+from adapter.companion.context import Context
 from adapter.companion.features import fast_scale_up
-from adapter.companion.replica_observer import Watched, look
+from adapter.companion.replica_history import observe
+from adapter.companion.state import LastRaise, ReplicaHistory, State
 from adapter.companion.writes.actions import ActionResult, RaiseScale
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, HpaTolerance, Mode, Policy
@@ -50,8 +51,8 @@ def hpa(up: Pace = FREE, *, bounds: Bounds | None = None, **changes: Any) -> Hpa
     return replace(base, **changes)
 
 
-def watched(replicas: int = 4, *rises: Change, **changes: Any) -> Watched:
-    base = Watched(target="target", since=LONG_AGO, scaled_before=None, replicas=replicas, rises=rises)
+def watched(replicas: int = 4, *rises: Change, **changes: Any) -> ReplicaHistory:
+    base = ReplicaHistory(target="target", since=LONG_AGO, scaled_before=None, replicas=replicas, rises=rises)
     return replace(base, **changes)
 
 
@@ -61,7 +62,8 @@ def context(
     pods: int = 4,
     rule: Policy = FAST,
     above: Hpa | None = None,
-    seen: Watched | None = None,
+    seen: ReplicaHistory | None = None,
+    raised: LastRaise | None = None,
     current: int | None = None,
     **changes: Any,
 ) -> Context:
@@ -82,8 +84,7 @@ def context(
         decision=decision,
         hpa=followed,
         settings=SWITCHED_ON,
-        state=State(),
-        watched=seen or watched(pods),
+        state=State(history=seen or watched(pods), raised=raised or LastRaise()),
         leads_since=LONG_AGO,
     )
     return replace(base, **changes)
@@ -259,7 +260,7 @@ def test_without_any_behavior_nothing_before_matters() -> None:
 
 
 def test_a_count_that_was_never_watched_is_left_to_the_hpa() -> None:
-    assert raised_to(replace(context(), watched=None)) is None
+    assert raised_to(replace(context(), state=State())) is None
 
 
 def test_one_to_thirteen_is_ten_at_once_and_thirteen_after_300_seconds() -> None:
@@ -267,7 +268,7 @@ def test_one_to_thirteen_is_ten_at_once_and_thirteen_after_300_seconds() -> None
     assert raised_to(context("15600m", pods=1, above=hpa(pace))) == 10
     later = context("1560m", pods=10, above=hpa(pace), seen=watched(10, Change(NOW - 299, 9)))
     assert raised_to(later) is None
-    assert raised_to(replace(later, watched=watched(10, Change(NOW - 300, 9)))) == 13
+    assert raised_to(replace(later, state=State(history=watched(10, Change(NOW - 300, 9))))) == 13
 
 
 # --- once in 15 s
@@ -275,7 +276,7 @@ def test_one_to_thirteen_is_ten_at_once_and_thirteen_after_300_seconds() -> None
 
 @pytest.mark.parametrize(("ago", "expected"), [(14.9, None), (15.0, 8)])
 def test_a_target_is_raised_once_in_15_seconds(ago: float, expected: int | None) -> None:
-    assert raised_to(replace(context(), state=State(raised=LastRaise(at=NOW - ago)))) == expected
+    assert raised_to(context(raised=LastRaise(at=NOW - ago))) == expected
 
 
 @pytest.mark.parametrize(("led_for", "expected"), [(5.0, None), (11.0, 8)])
@@ -345,15 +346,15 @@ def view(replicas: int, *, last_scale: float | None = None, uid: str = "target")
 
 
 def test_a_count_is_watched_from_the_first_look_on() -> None:
-    known = look(None, view(3, last_scale=NOW - 5), NOW)
-    assert known == Watched(target="target", since=NOW, scaled_before=NOW - 5, replicas=3)
+    known = observe(ReplicaHistory(), view(3, last_scale=NOW - 5), NOW)
+    assert known == ReplicaHistory(target="target", since=NOW, scaled_before=NOW - 5, replicas=3)
 
 
 def test_rises_are_dated_and_falls_are_not_kept() -> None:
-    known = look(None, view(3), NOW)
+    known = observe(ReplicaHistory(), view(3), NOW)
     for after, replicas in enumerate((3, 5, 4, 9, 9), start=1):
-        known = look(known, view(replicas, last_scale=NOW), NOW + after)
-    assert known == Watched(
+        known = observe(known, view(replicas, last_scale=NOW), NOW + after)
+    assert known == ReplicaHistory(
         target="target",
         since=NOW,
         scaled_before=None,
@@ -363,23 +364,20 @@ def test_rises_are_dated_and_falls_are_not_kept() -> None:
 
 
 def test_rises_are_kept_for_as_long_as_a_period_may_be() -> None:
-    known = look(look(None, view(3), NOW), view(5), NOW + 1)
-    assert known is not None
-    kept = look(known, view(6), NOW + 1800.9)
-    gone = look(known, view(6), NOW + 1801)
-    assert kept is not None
-    assert gone is not None
+    known = observe(observe(ReplicaHistory(), view(3), NOW), view(5), NOW + 1)
+    kept = observe(known, view(6), NOW + 1800.9)
+    gone = observe(known, view(6), NOW + 1801)
     assert [rise.by for rise in kept.rises] == [2, 1]
     assert [rise.by for rise in gone.rises] == [1]
 
 
 def test_another_target_of_the_same_policy_is_watched_anew() -> None:
-    known = look(look(None, view(3), NOW), view(5), NOW + 1)
-    assert look(known, view(7, uid="other"), NOW + 2) == Watched(
+    known = observe(observe(ReplicaHistory(), view(3), NOW), view(5), NOW + 1)
+    assert observe(known, view(7, uid="other"), NOW + 2) == ReplicaHistory(
         target="other", since=NOW + 2, scaled_before=None, replicas=7
     )
 
 
 def test_a_target_that_cannot_be_seen_for_a_while_is_not_forgotten() -> None:
-    known = look(None, view(3), NOW)
-    assert look(known, PolicyView(policy=FAST), NOW + 1) is known
+    known = observe(ReplicaHistory(), view(3), NOW)
+    assert observe(known, PolicyView(policy=FAST), NOW + 1) is known

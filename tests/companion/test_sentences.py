@@ -8,9 +8,10 @@ from fractions import Fraction
 
 import pytest
 
-from adapter.companion import observe
-from adapter.companion.context import Context, State
+from adapter.companion import plan
+from adapter.companion.context import Context
 from adapter.companion.features import status
+from adapter.companion.state import State
 from adapter.load.explanation import explain, headline
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod
@@ -19,7 +20,7 @@ from adapter.load.roster import Roster
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Bounds, Capacity, Fallback, Metric, Mode, Policy, Query, Resource
 from adapter.snapshot import PolicyView
-from tests.companion.kit import HEARD, KEY
+from tests.companion.kit import HEARD, KEY, judged
 from tests.load.world import NOW, REGISTRY, TARGET, cpu, pod, policy, scale, see
 
 CLAUSE = 6
@@ -140,7 +141,8 @@ def _context(rule: Policy, pods: list[Pod], samples: Samples, roster: Roster | N
         rule, pods, samples, current=current, bounds=bounds, listed=roster if rule.registry else None, memory=memory
     )
     view = PolicyView(policy=rule, target=TARGET, scale=scale(current), bounds=bounds, assessment=assessment)
-    return Context(key=KEY, now=NOW, view=view, decision=decision, hpa=None, settings=HEARD, state=State())
+    case = Context(key=KEY, now=NOW, view=view, decision=decision, hpa=None, settings=HEARD, state=State())
+    return judged(case)
 
 
 def sentences(case: Context) -> Iterator[str]:
@@ -157,8 +159,8 @@ def sentences(case: Context) -> Iterator[str]:
     yield from explain(assessment, decision, case.view.bounds, NOW)
     if decision.error is not None:
         yield HPA + decision.error
-    later = replace(case, now=NOW + 61, state=observe.observe(case))
-    yield from (notice.text for notice in observe.observe(later).notifications.due)
+    later = replace(case, now=NOW + 61, state=plan.observe(case))
+    yield from (notice.text for notice in plan.observe(later).notifications.due)
 
 
 def test_no_sentence_says_a_thing_twice() -> None:
@@ -193,6 +195,6 @@ def test_a_source_that_fails_several_metrics_is_named_once() -> None:
 def test_people_are_told_of_lost_data_in_the_same_words() -> None:
     samples = Samples(resources=RESOURCES["down"], queries=QUERIES["well"])
     case = _context(RULES["plain"], PODS["ready"], samples, None, 4)
-    later = replace(case, now=NOW + 61, state=observe.observe(case))
-    (lost,) = [one.text for one in observe.observe(later).notifications.due if one.topic.value == "dataLost"]
+    later = replace(case, now=NOW + 61, state=plan.observe(case))
+    (lost,) = [one.text for one in plan.observe(later).notifications.due if one.topic.value == "dataLost"]
     assert lost.startswith("metric cpu, metric memory: metrics.k8s.io: 503 ServiceUnavailable")

@@ -10,20 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.companion.context import Context, State, WrittenStatus
+from adapter.companion.context import Context
 from adapter.companion.features import status
+from adapter.companion.state import State, WrittenStatus
 from adapter.companion.status_reader import as_written
 from adapter.companion.writes.actions import WriteStatus
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, Capacity, Metric, Mode, Resource
 from adapter.policy.hpa import Hpa, Reference
 from adapter.snapshot import Problem
-from tests.companion.kit import KEY, RULE, context
+from tests.companion.kit import KEY, RULE, context, judged
 from tests.load.world import NOW, out, pod, policy, usage
 
 
 def planned(case: Context) -> list[WriteStatus]:
-    return list(status.plan(case))
+    return list(status.plan(judged(case)))
 
 
 def hpa() -> Hpa:

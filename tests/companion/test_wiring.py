@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from adapter.companion import plan
-from adapter.companion.context import Context, PolicyCondition, State, ToleranceField
+from adapter.companion.context import Context, PolicyCondition
 from adapter.companion.features import hpa_wiring
 from adapter.companion.features.status import status_of
+from adapter.companion.state import State, ToleranceField
 from adapter.companion.writes.actions import ActionResult, AskTolerance, WireHpa
 from adapter.companion.writes.hpa_writer import HpaWriter
 from adapter.kube.errors import MalformedAnswer
@@ -21,6 +22,7 @@ from adapter.policy.hpa import Hpa, HpaMetric, MetricKind, Pace, PacePolicy, Ref
 from adapter.policy.managed_fields import OWN, Managers
 from adapter.settings import CompanionFeatures, CompanionSettings
 from adapter.snapshot import Key, Neighbours, PolicyView
+from tests.companion.kit import judged
 from tests.load.world import NOW, cpu, policy, same, see, usage
 
 KEY = Key("shop", "web")
@@ -188,9 +190,9 @@ class TestWar:
         assert list(hpa_wiring.plan(case)) == []
         found = finding(case)
         assert found.reason == "WiringUndone"
-        assert "what was set of HPA web (scaleUp.tolerance" in found.message
-        assert "undone, most likely by argocd-controller" in found.message
-        assert "again in 10 min" in found.message
+        assert "the companion's changes of HPA web (scaleUp.tolerance" in found.message
+        assert "were undone, most likely by argocd-controller" in found.message
+        assert "made again in 10 min" in found.message
 
     def test_each_undoing_makes_the_wait_six_times_as_long(self) -> None:
         case, waits = context(), []
@@ -278,7 +280,7 @@ class TestTolerance:
 
 
 def test_the_condition_is_in_the_status() -> None:
-    (found,) = (one for one in status_of(context())["conditions"] if one["type"] == "HPAConformant")
+    (found,) = (one for one in status_of(judged(context()))["conditions"] if one["type"] == "HPAConformant")
     assert (found["status"], found["reason"]) == ("False", "Tolerance")
 
 

@@ -106,7 +106,7 @@ def _said(action: Action) -> Iterator[str]:
             if "reason" in body:
                 said = " ".join(body[key] for key in ("type", "reason", "action", "reportingController"))
                 yield f"event {said} regarding {body['regarding']['apiVersion']} {body['regarding']['kind']}"
-        case Notify(notices=notices):
+        case Notify(notifications=notices):
             for one in notices:
                 yield f"notice {one.topic.value} {one.severity.value} {' '.join(sorted(one.fields))}".rstrip()
 

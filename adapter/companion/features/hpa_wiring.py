@@ -1,11 +1,13 @@
-"""HPA wiring: what is unwise about a policy's HPA is told; what may be set is set, unless others have it their way."""
+"""HPA wiring: reports what is unwise about a policy's HPA, and sets what the policy needs and nobody else owns."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from adapter.companion.context import Context, LastWiring, PolicyCondition, State
+from adapter.companion.context import Context, PolicyCondition
+from adapter.companion.state import LastWiring, State
 from adapter.companion.writes.actions import ActionResult, AskTolerance, WireHpa
+from adapter.load.conditions import ConditionType, Reason
 from adapter.load.explanation import swallowed
 from adapter.load.spec import HpaWiring, Mode, Policy
 from adapter.policy.conformance import Flaw, Wiring, flaws
@@ -13,17 +15,16 @@ from adapter.policy.guarded_behavior import Wanted, is_loose, wanted
 from adapter.policy.hpa import Hpa
 from adapter.runtime.backoff import exponential
 
-CONDITION = "HPAConformant"
 ASK_AGAIN_SECONDS = 600.0
-"""So long a cluster's answer about the tolerance field holds."""
+"""How long a cluster's answer about the tolerance field holds."""
 MISSED_SECONDS = 10.0
 FIRST_WAIT_SECONDS = 600.0
 LONGEST_WAIT_SECONDS = 86_400.0
-"""After each time that somebody undid what was set, the wait before it is set again is six times as long."""
+"""Each time that another client undoes the wiring, the wait before it is set again becomes six times as long."""
 
 
 def plan(context: Context) -> Iterator[AskTolerance | WireHpa]:
-    """Learn whether HPAs have a tolerance here, and set what is not as it should be."""
+    """Asks whether HPAs have a tolerance here, or sets the fields that are not as wanted."""
     hpa, field = context.hpa, context.tolerance_field
     if hpa is None:
         return
@@ -50,26 +51,27 @@ def after(state: State, action: AskTolerance | WireHpa, now: float) -> State:
 
 
 def missed(state: State, action: AskTolerance | WireHpa, outcome: ActionResult, now: float) -> State:
-    """The state once that was tried in vain."""
+    """The state once an HPA was not wired."""
     if not isinstance(action, WireHpa):
         return state
     return replace(state, wired=replace(state.wired, missed_at=now, refused=outcome is ActionResult.REFUSED))
 
 
 def conditions(context: Context) -> Iterator[PolicyCondition]:
-    """The condition that tells all there is to say of how policy and HPA are joined."""
+    """HPAConformant: every flaw of how policy and HPA are joined, one sentence each."""
     hpa = context.hpa
     if hpa is None:
         return
-    found = (*_own(context, hpa), *flaws(_wiring(context, hpa)))
-    if found:
-        yield PolicyCondition(CONDITION, False, found[0].reason, "; ".join(one.message for one in found))
+    known = (*_own(context, hpa), *flaws(_wiring(context, hpa)))
+    if known:
+        message = "; ".join(flaw.message for flaw in known)
+        yield PolicyCondition(ConditionType.HPA_CONFORMANT, False, known[0].reason, message)
     elif hpa.asks_for(context.view.policy.name):
-        yield PolicyCondition(CONDITION, True, "Conformant", f"HPA {hpa.name} sets the count that is decided")
+        message = f"HPA {hpa.name} sets the count that is decided"
+        yield PolicyCondition(ConditionType.HPA_CONFORMANT, True, Reason.CONFORMANT, message)
     else:
-        yield PolicyCondition(
-            CONDITION, True, "OnlyObserved", f"HPA {hpa.name} is left as it is: the policy only observes"
-        )
+        message = f"HPA {hpa.name} is left as it is: the policy only observes"
+        yield PolicyCondition(ConditionType.HPA_CONFORMANT, True, Reason.ONLY_OBSERVED, message)
 
 
 def _wiring(context: Context, hpa: Hpa) -> Wiring:
@@ -85,29 +87,31 @@ def _wiring(context: Context, hpa: Hpa) -> Wiring:
 
 
 def _own(context: Context, hpa: Hpa) -> Iterator[Flaw]:
-    """What stands in the way of enforcing, where that is asked for."""
+    """What keeps the companion from wiring the HPA, where the policy asks for that."""
     if not _wants_it(context.view.policy):
         return
     if not context.settings.features.hpa_wiring:
-        yield Flaw("WiringOff", "hpaWiring is Enforce, and companion.features.hpaWiring of the settings is off")
+        yield Flaw(Reason.WIRING_OFF, "hpaWiring is Enforce, and companion.features.hpaWiring of the settings is off")
         return
     wired = context.state.wired
     if wired.refused and _open(context, hpa):
-        yield Flaw("WiringRefused", f"the companion lacks the right to patch HPA {hpa.name}")
+        yield Flaw(Reason.WIRING_REFUSED, f"the companion lacks the right to patch HPA {hpa.name}")
     if _undone(context, hpa):
         names = ", ".join(one.name for one in _open(context, hpa))
         yield Flaw(
-            "WiringUndone",
-            f"what was set of HPA {hpa.name} ({names}) was undone, most likely by {hpa.managers.last or 'somebody'}; "
-            f"it is set again in {_wait(wired) / 60:.0f} min at the earliest",
+            Reason.WIRING_UNDONE,
+            f"the companion's changes of HPA {hpa.name} ({names}) were undone, most likely by "
+            f"{hpa.managers.last or 'somebody'}; they are made again in {_wait(wired) / 60:.0f} min at the earliest",
         )
     for one in _foreign(context, hpa):
         owners = ", ".join(hpa.managers.others(one.name))
-        yield Flaw("WiringConflict", f"{owners} owns behavior.{one.name} of HPA {hpa.name}, so it is left as it is")
+        yield Flaw(
+            Reason.WIRING_CONFLICT, f"{owners} owns behavior.{one.name} of HPA {hpa.name}, so it is left as it is"
+        )
 
 
 def _wants_it(policy: Policy) -> bool:
-    """Whether the policy has its HPA set; while it only observes, nothing is changed."""
+    """Whether the policy asks for its HPA to be set; in mode Observe nothing is changed."""
     return policy.hpa_wiring is HpaWiring.ENFORCE and policy.mode is not Mode.OBSERVE
 
 
@@ -123,12 +127,12 @@ def _wanted(context: Context, hpa: Hpa) -> tuple[Wanted, ...]:
 
 
 def _open(context: Context, hpa: Hpa) -> list[Wanted]:
-    """What is not as it should be, and may be set."""
+    """The fields that are not as wanted and that nobody else owns."""
     return [one for one in _wanted(context, hpa) if not one.is_set and not hpa.managers.others(one.name)]
 
 
 def _foreign(context: Context, hpa: Hpa) -> Iterator[Wanted]:
-    """What others own and have in a way that stands between the policy and the count."""
+    """The fields that others own, with values that hold the count back before the policy does."""
     for one in _wanted(context, hpa):
         direction, _, name = one.name.partition(".")
         if one.is_set or not hpa.managers.others(one.name):
@@ -138,7 +142,7 @@ def _foreign(context: Context, hpa: Hpa) -> Iterator[Wanted]:
 
 
 def _behavior(context: Context, hpa: Hpa) -> dict[str, Any]:
-    """All that nobody else owns: what were left out of it would be taken away."""
+    """All wanted fields that nobody else owns: server-side apply removes those that are left out."""
     behavior: dict[str, Any] = {}
     for one in _wanted(context, hpa):
         if not hpa.managers.others(one.name):
@@ -148,7 +152,7 @@ def _behavior(context: Context, hpa: Hpa) -> dict[str, Any]:
 
 
 def _undone(context: Context, hpa: Hpa) -> bool:
-    """Whether somebody changed the HPA after it was set, and it is not as it was set."""
+    """Whether another client changed the HPA after it was set, so that it is no longer as it was set."""
     wired = context.state.wired
     if wired.at is None or hpa.resource_version == wired.version or not _is_enforced(context):
         return False
@@ -159,7 +163,7 @@ def _waits(context: Context, behavior: dict[str, Any]) -> bool:
     wired, now = context.state.wired, context.now
     if wired.missed_at is not None and now - wired.missed_at < MISSED_SECONDS:
         return True
-    # What is wanted now is something else than what was set: that is nobody's undoing.
+    # A change of what is wanted is not an undoing.
     return wired.at is not None and wired.behavior == behavior and now - wired.at < _wait(wired)
 
 
@@ -169,6 +173,6 @@ def _wait(wired: LastWiring) -> float:
 
 
 def _times(wired: LastWiring, action: WireHpa, now: float) -> int:
-    """How often in a row the same was set, as soon as that was possible: it did not stand long in between."""
+    """How often in a row the same was set, each time soon after the wait had ended: it did not last in between."""
     again = wired.at is not None and wired.behavior == action.behavior and now - wired.at < 2 * _wait(wired)
     return wired.times + 1 if again else 1

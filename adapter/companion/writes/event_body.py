@@ -14,7 +14,7 @@ _INSTANCE = socket.gethostname()[:_LONGEST_INSTANCE]
 
 
 class EventRequest(NamedTuple):
-    """A request: a new Event, or the count of one that is there."""
+    """A request: to create an Event, or to write the count of an existing one."""
 
     method: str
     path: str
@@ -22,7 +22,7 @@ class EventRequest(NamedTuple):
 
 
 def event_request(action: WriteEvent) -> EventRequest:
-    """What writes as much of the series as there is."""
+    """The request that writes a series as it is now."""
     events, series = collection(*EVENTS, action.key.namespace), action.series
     repeated = {"count": series.count, "lastObservedTime": format_micro_time(series.last)}
     if series.written:

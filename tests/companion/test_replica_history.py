@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from adapter.companion.context import LastRaise
 from adapter.companion.replica_history import FRESH_SECONDS
-from adapter.companion.state import Scaling
+from adapter.companion.state import LastRaise, Scaling
 from adapter.load.spec import Bounds
 from tests.companion.kit import Leader, context
 from tests.load.world import NOW, TARGET

@@ -4,8 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 from adapter.companion import plan
-from adapter.companion.context import Context, State, WrittenStatus
+from adapter.companion.context import Context
 from adapter.companion.features import notifications
+from adapter.companion.state import State, WrittenStatus
 from adapter.companion.writes.actions import ActionResult, Notify
 from adapter.load.spec import Bounds
 from adapter.settings import CompanionSettings
