@@ -16,7 +16,7 @@ from harness.client import Client, condition_true
 from harness.control_plane import ControlPlane
 from harness.processes import Component, free_ports
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 MANIFESTS = ROOT / "manifests"
 NAMESPACE = SERVICE = ACCOUNT = "effective-load"
 CUSTOM, EXTERNAL = "custom.metrics.k8s.io", "external.metrics.k8s.io"
