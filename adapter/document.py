@@ -35,8 +35,7 @@ from adapter.runtime import document_text
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.faults import Fault, FaultyDocument, foremost, path_of
 from adapter.runtime.times import parse_time
-from adapter.usage.errors import PromqlError
-from adapter.usage.promql import inputs
+from adapter.usage.promql import PromqlError, inputs
 from adapter.usage.resource_metrics import decode_usage, seconds
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from adapter.evaluation.object_index import Link, ObjectIndex, TargetRef
 from adapter.evaluation.policy_metrics import policy_rows
 from adapter.evaluation.targets import ResolvedTarget, Targets
 from adapter.evaluation.worker import Worker
-from adapter.kube.paths import collection
+from adapter.kube.api import ENDPOINT_SLICES, HPAS, PODS, WATERMARK_POLICIES, GroupVersionResource
 from adapter.kube.pods import PodDecoder
 from adapter.kube.reflector import Reflector
 from adapter.kube.session import Session
@@ -48,10 +48,6 @@ YOUNG = (1_000, 3, 1_000_000)
 """When the garbage collector looks at young objects: a thousand take half a millisecond, and most of them live on.
 At all objects, which takes tenths of a second, it never looks by itself."""
 COLLECT_SECONDS = 300.0
-POLICIES = ("effective-load.io/v1alpha1", "watermarkpolicies")
-HPAS = ("autoscaling/v2", "horizontalpodautoscalers")
-PODS = ("v1", "pods")
-SLICES = ("discovery.k8s.io/v1", "endpointslices")
 
 
 class Engine:
@@ -103,23 +99,23 @@ class Engine:
 
     def _reflectors(self, namespaces: Iterable[str]) -> list[Reflector[Any]]:
         tolerance = Fraction(self._settings.kubernetes.hpa_tolerance)
-        kinds: tuple[tuple[tuple[str, str], Callable[[msgspec.Raw], Any], Callable[[Any, Any], None]], ...] = (
-            (POLICIES, decode_policy, self._policy_changed),
+        kinds: tuple[tuple[GroupVersionResource, Callable[[msgspec.Raw], Any], Callable[[Any, Any], None]], ...] = (
+            (WATERMARK_POLICIES, decode_policy, self._policy_changed),
             (HPAS, partial(decode_hpa, tolerance=tolerance), self._world.hpa_changed),
             (PODS, PodDecoder(), self._world.pod_changed),
-            (SLICES, decode_listing, self._endpoints.change),
+            (ENDPOINT_SLICES, decode_listing, self._endpoints.change),
         )
         return [
             Reflector(
                 self._session,
-                collection(api_version, plural, namespace),
+                resource.collection(namespace),
                 decode,
-                name=plural,
+                name=resource.plural,
                 namespace=namespace,
                 on_event=on_event,
                 metrics=self._metrics,
             )
-            for (api_version, plural), decode, on_event in kinds
+            for resource, decode, on_event in kinds
             for namespace in tuple(namespaces) or ("",)
         ]
 
@@ -174,7 +170,7 @@ class Engine:
 
     async def _follow_links(self) -> None:
         """Ask the outside for what policies need, whenever that may have changed; at first beside the pods' list."""
-        await self._filled(POLICIES[1], HPAS[1])
+        await self._filled(WATERMARK_POLICIES.plural, HPAS.plural)
         self._links_changed.set()
         while True:
             await self._links_changed.wait()

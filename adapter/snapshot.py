@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from adapter.kube.label_index import OwnersByLabels
-from adapter.kube.pod_store import Pods
+from adapter.kube.label_index import OwnersByLabels, Pods
 from adapter.load.assessment import Assessment
 from adapter.load.conditions import Reason
 from adapter.load.spec import Bounds, Policy, Scale, Target

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
-from adapter.kube.label_index import OwnersByLabels
-from adapter.kube.pod_store import Pods
+from adapter.kube.label_index import OwnersByLabels, Pods
 from adapter.load.assessment import Assessment, MetricAssessment, PodAssessment
 from adapter.load.pods import Container, Pod, PodState
 from adapter.load.quantity import NANO

@@ -11,7 +11,7 @@ from adapter.apiserver.pod_metrics import described
 from adapter.apiserver.routes import EVERY, Route
 from adapter.apiserver.status import StatusError, not_found, unavailable
 from adapter.apiserver.wire import ExternalItem, Item, Value
-from adapter.kube.pod_store import Pods
+from adapter.kube.label_index import Pods
 from adapter.load.pods import Pod
 from adapter.load.quantity import nano_text
 from adapter.snapshot import QueryView, Snapshot

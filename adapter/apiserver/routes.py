@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, unquote
 
 from adapter.apiserver import roster_path
 from adapter.apiserver.status import StatusError, bad_request, not_allowed, not_found, too_long
+from adapter.kube.api import WATERMARK_POLICIES
 from adapter.kube.selectors import Selector, SelectorError, is_small, parse
 
 CUSTOM = "custom.metrics.k8s.io"
@@ -20,7 +21,7 @@ CUSTOM_VERSIONS = ("v1beta2", "v1beta1")
 """Preferred first."""
 EXTERNAL_VERSIONS = ("v1beta1",)
 PODS = "pods"
-POLICIES = "watermarkpolicies.effective-load.io"
+POLICIES = WATERMARK_POLICIES.name
 EVERY = "*"
 
 LONGEST_QUERY = 32 * 1024

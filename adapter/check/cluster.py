@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import msgspec
 
+from adapter.kube.api import API_SERVICES, ENDPOINT_SLICES, HPAS, PODS, WATERMARK_POLICIES
 from adapter.kube.errors import KubeError, MalformedAnswer
 from adapter.kube.objects import Condition
-from adapter.kube.paths import collection
 from adapter.kube.pods import PodDecoder
 from adapter.kube.resources import Resources
 from adapter.kube.session import Session
@@ -26,11 +26,7 @@ from adapter.policy.watermark_policy import parse_policy
 from adapter.runtime.decoding import Decoder, decode
 from adapter.runtime.faults import FaultyDocument
 
-_HPAS = ("autoscaling/v2", "horizontalpodautoscalers")
-_POLICIES = ("effective-load.io/v1alpha1", "watermarkpolicies")
-_SLICES = ("discovery.k8s.io/v1", "endpointslices")
-
-_API_SERVICE = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta2.custom.metrics.k8s.io"
+_API_SERVICE = "v1beta2.custom.metrics.k8s.io"
 
 T = TypeVar("T")
 
@@ -120,13 +116,13 @@ class Cluster:
 
     async def policies(self, namespaces: Iterable[str]) -> list[Named]:
         """The policies of these namespaces, of all where none is named; by name."""
-        paths = [collection(*_POLICIES, one) for one in tuple(namespaces) or ("",)]
+        paths = [WATERMARK_POLICIES.collection(one) for one in tuple(namespaces) or ("",)]
         found = [_policy(raw) for path in paths for raw in await self._items(path)]
         return sorted(found, key=str)
 
     async def policy(self, namespace: str, name: str) -> Named:
         """One policy."""
-        raw = await self._one(collection(*_POLICIES, namespace), name)
+        raw = await self._one(WATERMARK_POLICIES.collection(namespace), name)
         if raw is None:
             raise ClusterFault(f"there is no WatermarkPolicy {name} in namespace {namespace}")
         return _policy(raw)
@@ -144,7 +140,7 @@ class Cluster:
         known = _decoded(raw, target_decoder(hpa.target.api_version, kind, resource.paths), f"{kind} {name}")
         if known.scale is None or not known.scale.selector:
             raise ClusterFault(f"the scale of {kind} {name} has no selector, so its pods cannot be told")
-        path, decode = collection("v1", "pods", policy.namespace), PodDecoder()
+        path, decode = PODS.collection(policy.namespace), PodDecoder()
         raws = await self._items(path, labelSelector=known.scale.selector)
         pods = [_decoded(raw, decode, "pods") for raw in raws]
         owned = sorted((pod for pod in pods if owned_by(pod, known.target)), key=lambda pod: pod.name)
@@ -152,13 +148,15 @@ class Cluster:
 
     async def hpas(self, namespaces: Iterable[str]) -> list[Hpa]:
         """The HPAs of these namespaces, of all where none is named; those that cannot be read are left out."""
-        paths = [collection(*_HPAS, one) for one in tuple(namespaces) or ("",)]
+        paths = [HPAS.collection(one) for one in tuple(namespaces) or ("",)]
         found = [self._parsed(raw) for path in paths for raw in await self._items(path)]
         return [one for one in found if one is not None]
 
     async def addresses(self, namespace: str, service: str) -> list[str]:
         """Where the pods of a Service listen on its port `https`, as host:port, those that are not ready too."""
-        raws = await self._items(collection(*_SLICES, namespace), labelSelector=f"kubernetes.io/service-name={service}")
+        raws = await self._items(
+            ENDPOINT_SLICES.collection(namespace), labelSelector=f"kubernetes.io/service-name={service}"
+        )
         found = [_decoded(raw, Decoder(_Slice).decode, "endpointslices") for raw in raws]
         return sorted({address for one in found for address in one.addresses()})
 
@@ -172,7 +170,7 @@ class Cluster:
             return ""
 
     async def _api_service(self) -> "_ApiService":
-        return decode(await self.session.get(_API_SERVICE), _ApiService)
+        return decode(await self.session.get(API_SERVICES.path("", _API_SERVICE)), _ApiService)
 
     def now(self) -> float:
         """The time by the API server's clock, in seconds."""
@@ -195,7 +193,7 @@ class Cluster:
     async def _neighbourhood(self, namespace: str) -> tuple[list[Hpa], list[Named]]:
         """The HPAs and policies of a namespace; an HPA that cannot be read is nobody's neighbour."""
         if namespace not in self._neighbourhoods:
-            found = [self._parsed(raw) for raw in await self._items(collection(*_HPAS, namespace))]
+            found = [self._parsed(raw) for raw in await self._items(HPAS.collection(namespace))]
             hpas = [one for one in found if one is not None]
             self._neighbourhoods[namespace] = hpas, await self.policies([namespace])
         return self._neighbourhoods[namespace]
@@ -207,7 +205,7 @@ class Cluster:
             return None
 
     async def _hpa(self, policy: Policy) -> Hpa:
-        raw = await self._one(collection(*_HPAS, policy.namespace), policy.hpa)
+        raw = await self._one(HPAS.collection(policy.namespace), policy.hpa)
         if raw is None:
             raise ClusterFault(f"there is no HorizontalPodAutoscaler {policy.hpa}, which the policy names")
         try:

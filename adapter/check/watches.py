@@ -8,7 +8,8 @@ from adapter.check.cluster import Named
 from adapter.check.report import Kind, Section, is_well
 from adapter.kube.objects import Condition
 from adapter.load.conditions import ConditionType, Reason
-from adapter.runtime.outbound import Access, Client, OutboundError
+from adapter.runtime.outbound import Access, Client
+from adapter.runtime.source_errors import SourceUnreachable
 from adapter.runtime.times import parse_time
 
 OLD_SECONDS = 180.0
@@ -77,7 +78,7 @@ async def _asked(access: Access, address: str, server_name: str | None = None) -
     client = Client(access, timeout=_ASK_SECONDS)
     try:
         reply = await client.send("GET", f"https://{address}/readyz?verbose", server_hostname=server_name)
-    except OutboundError:
+    except SourceUnreachable:
         return None
     finally:
         await client.close()

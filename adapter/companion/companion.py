@@ -21,6 +21,7 @@ from adapter.load.conditions import Reason
 from adapter.load.pipeline import decide
 from adapter.policy.hpa import Hpa
 from adapter.runtime.backoff import Backoff
+from adapter.runtime.log_once import LogOnce
 from adapter.settings import CompanionSettings
 from adapter.snapshot import Key, Neighbours, Problem, SnapshotStore
 from adapter.telemetry.metrics import Metrics
@@ -136,14 +137,13 @@ class Companion:
         return states
 
     async def _read_namespace(self, namespace: str) -> dict[Key, State]:
-        complaint, backoff = "", Backoff()
+        backoff, log_once = Backoff(), LogOnce()
         while True:
             try:
                 return await read_statuses(self._session, namespace)
             except KubeError as error:
-                if complaint != str(error):
-                    complaint = str(error)
-                    _log.warning("the policies' statuses cannot be read", namespace=namespace, error=complaint)
+                if log_once.is_new(str(error)):
+                    _log.warning("the policies' statuses cannot be read", namespace=namespace, error=str(error))
                 if namespace and isinstance(error, Forbidden):
                     return {}  # its policies are not known either, and the other namespaces do not wait for it
                 await asyncio.sleep(backoff.next())

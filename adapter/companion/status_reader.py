@@ -5,8 +5,9 @@ from typing import Any
 import msgspec
 
 from adapter.companion.state import State, WrittenStatus
+from adapter.kube.api import WATERMARK_POLICIES
 from adapter.kube.errors import MalformedAnswer
-from adapter.kube.paths import collection
+from adapter.kube.objects import ListMeta, ObjectMeta
 from adapter.kube.session import Session
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.times import parse_time
@@ -15,19 +16,18 @@ from adapter.snapshot import Key
 PAGE = 500
 READ_SECONDS = 2.0
 """The time limit for reading one policy; all steady writes wait for it."""
-_POLICIES = ("effective-load.io/v1alpha1", "watermarkpolicies")
 
 
 async def read_statuses(session: Session, namespace: str) -> dict[Key, State]:
     """The statuses in a namespace, or in all of them if it is empty. Raises KubeError."""
     states: dict[Key, State] = {}
-    path, token = collection(*_POLICIES, namespace), ""
+    path, token = WATERMARK_POLICIES.collection(namespace), ""
     while True:
         page = _read(await session.get(path, params={"limit": str(PAGE), "continue": token}), path)
         for item in page.items:
             key = Key(item.metadata.namespace, item.metadata.name)
             states[key] = State(written=as_written(item.status or {}, session.now()))
-        token = page.metadata.continue_
+        token = page.metadata.token
         if not token:
             return states
 
@@ -35,7 +35,7 @@ async def read_statuses(session: Session, namespace: str) -> dict[Key, State]:
 async def read_status(session: Session, key: Key) -> WrittenStatus:
     """The status of one policy; an empty one if there is no such policy. Raises KubeError."""
     # As a list, since the companion has the right to list anyway.
-    path, only = collection(*_POLICIES, key.namespace), {"fieldSelector": f"metadata.name={key.name}"}
+    path, only = WATERMARK_POLICIES.collection(key.namespace), {"fieldSelector": f"metadata.name={key.name}"}
     page = _read(await session.get(path, params=only, timeout=READ_SECONDS), path)
     return as_written(page.items[0].status or {}, session.now()) if page.items else WrittenStatus()
 
@@ -46,23 +46,14 @@ def as_written(status: dict[str, Any], now: float) -> WrittenStatus:
     return WrittenStatus(status=status, at=min(now, at) if at is not None else None)
 
 
-class _Metadata(msgspec.Struct, frozen=True):
-    name: str = ""
-    namespace: str = ""
-
-
 class _Item(msgspec.Struct, frozen=True):
-    metadata: _Metadata
+    metadata: ObjectMeta
     status: dict[str, Any] | None = None
-
-
-class _ListMetadata(msgspec.Struct, frozen=True):
-    continue_: str = msgspec.field(name="continue", default="")
 
 
 class _Page(msgspec.Struct, frozen=True):
     items: list[_Item] = []
-    metadata: _ListMetadata = _ListMetadata()
+    metadata: ListMeta = ListMeta()
 
 
 _DECODER = Decoder(_Page)

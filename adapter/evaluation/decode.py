@@ -32,16 +32,12 @@ class PolicyEntry:
     """Its creationTimestamp, as the API server writes it: these sort as they stand."""
 
 
-class _Metadata(PolicyMetadata, frozen=True, kw_only=True):
-    created: str | None = msgspec.field(name="creationTimestamp", default=None)
-
-
 class _Status(msgspec.Struct, frozen=True):
     memory: msgspec.Raw = msgspec.Raw()
 
 
 class _Watched(msgspec.Struct, frozen=True):
-    metadata: _Metadata = _Metadata()
+    metadata: PolicyMetadata = PolicyMetadata()
     spec: dict[str, Any] | None = None
     status: _Status | None = None
 

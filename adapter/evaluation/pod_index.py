@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
-from adapter.kube.pod_store import Pods
+from adapter.kube.label_index import Pods
 from adapter.load.pods import Pod
 from adapter.snapshot import Key
 

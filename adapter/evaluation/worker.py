@@ -3,14 +3,12 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from time import perf_counter
 
 import structlog
 
 from adapter.evaluation.delay_queue import DelayQueue
-from adapter.kube.label_index import OwnersByLabels
-from adapter.kube.pod_store import Pods
-from adapter.runtime.slices import turn
+from adapter.kube.label_index import OwnersByLabels, Pods
+from adapter.runtime.slices import Slices
 from adapter.snapshot import Key, PodsMetricTarget, PolicyView, QueryView, SnapshotStore, TargetKey
 from adapter.telemetry.metrics import Metrics
 
@@ -53,13 +51,14 @@ class Worker:
 
     async def _assess_for_ever(self) -> None:
         found: dict[Key, PolicyView | None] = {}
+        slices = Slices(SLICE_SECONDS)
         while True:
             if len(found) >= PUBLISH_AT_MOST or not self._marks.due:
                 self.publish(found)
                 found = {}
             await self._marks.wait()
-            await turn()
-            found |= self._slice()
+            await slices.next()
+            found |= self._slice(slices)
 
     async def _mark_for_ever(self) -> None:
         """Look at every policy once in a while, a fiftieth of them at a time, and mark the old ones."""
@@ -71,10 +70,9 @@ class Worker:
                     self._marks.mark_old(key, REASSESS_SECONDS)
                 await asyncio.sleep(REASSESS_SECONDS / 4 * step / max(1, len(keys)))
 
-    def _slice(self) -> dict[Key, PolicyView | None]:
+    def _slice(self, slices: Slices) -> dict[Key, PolicyView | None]:
         found: dict[Key, PolicyView | None] = {}
-        until = perf_counter() + SLICE_SECONDS
-        while perf_counter() < until and (key := self._marks.take()) is not None:
+        while not slices.is_over and (key := self._marks.take()) is not None:
             found[key] = self._safe_view(key)
             self._mark_next(key, found[key])
         return found

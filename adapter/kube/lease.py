@@ -15,10 +15,11 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
+from adapter.kube.api import LEASES
 from adapter.kube.errors import Conflict, KubeError, NotFound
-from adapter.kube.paths import collection, path
 from adapter.kube.session import Session
 from adapter.runtime.decoding import Decoder
+from adapter.runtime.log_once import LogOnce
 from adapter.runtime.times import format_micro_time
 
 DURATION_SECONDS = 10
@@ -49,7 +50,7 @@ class _Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
 
 class _Lease(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    api_version: str = "coordination.k8s.io/v1"
+    api_version: str = LEASES.api_version
     kind: str = "Lease"
     metadata: _Metadata = _Metadata()
     spec: _Spec = _Spec()
@@ -73,14 +74,14 @@ class Lease:
     def __init__(self, session: Session, namespace: str, name: str, identity: str) -> None:
         self._session = session
         self._monotonic = session.clock.monotonic
-        self._collection = collection("coordination.k8s.io/v1", "leases", namespace)
-        self._path = self._collection + path(name)
+        self._collection = LEASES.collection(namespace)
+        self._path = LEASES.path(namespace, name)
         self._metadata = _Metadata(name=name, namespace=namespace)
         self._identity = identity
         self._held: _Lease | None = None
         self._believed_until = 0.0
         self._seen = _Seen("", 0.0)
-        self._complaint = ""
+        self._log_once = LogOnce()
 
     @property
     def leads(self) -> bool:
@@ -133,18 +134,15 @@ class Lease:
         except (Conflict, NotFound):
             granted = self._held = None
         except (KubeError, TimeoutError, msgspec.MsgspecError) as error:
-            self._complain(error)
+            if self._log_once.is_new(type(error).__name__):
+                _log.warning(
+                    "the lease cannot be asked for", lease=self._metadata.name, error=str(error) or "no answer"
+                )
             return self.leads
-        self._complaint = ""
+        self._log_once.clear()
         if granted is not None:
             self._held, self._believed_until = granted, began + BELIEVED_SECONDS
         return granted is not None
-
-    def _complain(self, error: Exception) -> None:
-        """Warn once of one kind of trouble, not at each attempt."""
-        if self._complaint != type(error).__name__:
-            self._complaint = type(error).__name__
-            _log.warning("the lease cannot be asked for", lease=self._metadata.name, error=str(error) or "no answer")
 
     async def _renew(self, began: float) -> _Lease | None:
         assert self._held is not None

@@ -39,8 +39,18 @@ class OwnerReference(_Narrow, frozen=True):
     controller: bool | None = None
 
 
-class Metadata(_Narrow, frozen=True):
-    """The metadata of any object. Times are RFC 3339 texts."""
+class ListMeta(_Narrow, frozen=True):
+    """The metadata of a list: its resource version, and the token that continues it (empty: complete)."""
+
+    resource_version: str = ""
+    token: str = msgspec.field(name="continue", default="")
+
+
+class ObjectMeta(_Narrow, frozen=True):
+    """The metadata of any object. Times are RFC 3339 texts.
+
+    Pods, watch events and PodMetrics, of which there are many, have narrower ones of their own.
+    """
 
     name: str = ""
     namespace: str = ""
@@ -91,7 +101,7 @@ class Endpoint(_Narrow, frozen=True):
 class EndpointSlice(_Narrow, frozen=True):
     """A slice of a Service's endpoints."""
 
-    metadata: Metadata = Metadata()
+    metadata: ObjectMeta = ObjectMeta()
     endpoints: list[Endpoint] | None = None
 
 
@@ -114,7 +124,7 @@ class AnyObject(_Narrow, frozen=True):
 
     api_version: str = ""
     kind: str = ""
-    metadata: Metadata = Metadata()
+    metadata: ObjectMeta = ObjectMeta()
     spec: dict[str, Any] | None = None
     status: dict[str, Any] | None = None
 

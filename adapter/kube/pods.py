@@ -12,12 +12,13 @@ from adapter.kube.objects import Condition as WireCondition
 from adapter.kube.objects import OwnerReference, Quantity
 from adapter.load import quantity
 from adapter.load.pods import Condition, Container, Owner, Pod
+from adapter.policy.watermark_policy import GROUP
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.times import parse_time
 
-PULLED_OUT_ANNOTATION = "effective-load.io/pulled-out"
+PULLED_OUT_ANNOTATION = f"{GROUP}/pulled-out"
 DELETION_COST_ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"
-MARK_ANNOTATION = "effective-load.io/deletion-cost-set"
+MARK_ANNOTATION = f"{GROUP}/deletion-cost-set"
 """By it the companion knows the deletion costs that it set itself; `true` or absent."""
 _TEMPLATE_HASHES = ("pod-template-hash", "rollouts-pod-template-hash")
 _SHARED_AT_MOST = 4096

@@ -29,9 +29,11 @@ from adapter.kube.errors import (
     Unreachable,
     from_answer,
 )
+from adapter.kube.objects import ListMeta
 from adapter.kube.session import LARGEST_ANSWER, Session
 from adapter.runtime.backoff import Backoff
 from adapter.runtime.decoding import Decoder, TooDeepError, shallow
+from adapter.runtime.log_once import LogOnce
 from adapter.runtime.slices import Slices, spare_what_lives
 from adapter.telemetry.metrics import Metrics
 
@@ -62,13 +64,8 @@ class _Narrow(msgspec.Struct, frozen=True, rename="camel", gc=False):
     pass
 
 
-class _ListMeta(_Narrow, frozen=True):
-    resource_version: str = ""
-    token: str = msgspec.field(name="continue", default="")
-
-
 class _Page(_Narrow, frozen=True):
-    metadata: _ListMeta
+    metadata: ListMeta
     items: list[msgspec.Raw] | None = None
 
 
@@ -152,7 +149,7 @@ class Reflector(Generic[T]):
         self._versions: dict[str, str] = {}
         self._place: str | None = None
         self._refusals = 0
-        self._complaint = ""
+        self._log_once = LogOnce()
 
     @property
     def items(self) -> Mapping[str, T]:
@@ -303,7 +300,7 @@ class Reflector(Generic[T]):
         self._prove(self._session.now())
         self._well()
 
-    def _version_of(self, meta: _ListMeta | _Meta) -> str:
+    def _version_of(self, meta: ListMeta | _Meta) -> str:
         """Where a watch may go on; from nowhere it would silently skip what was deleted meanwhile."""
         if not meta.resource_version:
             raise MalformedAnswer(f"{self._path}: an answer without resourceVersion")
@@ -342,9 +339,8 @@ class Reflector(Generic[T]):
     def _well(self) -> None:
         self._backoff.reset()
         self._refusals = 0
-        if self._complaint:
+        if self._log_once.clear():
             _log.info("watch works again", resource=self.name)
-            self._complaint = ""
 
     async def _recover(self, error: KubeError) -> None:
         self._metrics.watch_restarts.labels(self.name, _reason(error)).inc()
@@ -370,12 +366,10 @@ class Reflector(Generic[T]):
 
     def _complain(self, error: KubeError) -> None:
         """Warn once of one kind of trouble, not at each attempt."""
-        kind = type(error).__name__
         if isinstance(error, Gone):
             _log.info("watch expired, listing anew", resource=self.name)
-        elif kind != self._complaint:
+        elif self._log_once.is_new(type(error).__name__):
             _log.warning("watch failed, trying again", resource=self.name, error=str(error))
-            self._complaint = kind
 
 
 _REASONS: tuple[tuple[type[KubeError], str], ...] = (

@@ -6,9 +6,9 @@ from typing import TypeVar
 
 import msgspec
 
+from adapter.kube.api import CUSTOM_RESOURCE_DEFINITIONS, GroupVersionResource, group_version, path
 from adapter.kube.errors import Forbidden, KubeError, MalformedAnswer, NotFound, UnknownKind
 from adapter.kube.objects import ApiGroupList, ApiResource, ApiResourceList, CustomResourceDefinition
-from adapter.kube.paths import collection, group_version, path
 from adapter.kube.session import Session
 from adapter.kube.targets import BUILT_IN, ScalePaths
 from adapter.policy.references import kind_faults
@@ -25,7 +25,6 @@ LISTING_SECONDS = 10.0
 """Kinds share a listing of discovery for so long, so that many unknown ones are no more questions than a few."""
 
 _UNREAD = "its definition, which says where it is, may not be read: {}; manifests/base/rbac.yaml has the right for it"
-_CRDS = collection("apiextensions.k8s.io/v1", "customresourcedefinitions")
 _GROUPS = "/apis"
 _CERTAIN = {"v1", "apps/v1"}
 """Served by every API server."""
@@ -65,7 +64,7 @@ class Resource:
 
     def collection(self, namespace: str = "") -> str:
         """The path of all objects, or of those in a namespace."""
-        return collection(self.api_version, self.plural, namespace)
+        return GroupVersionResource(self.api_version, self.plural).collection(namespace)
 
     def path(self, namespace: str, name: str) -> str:
         """The path of one object."""
@@ -215,7 +214,7 @@ class Resources:
         if (group, plural) in _BUILT_IN:
             return BUILT_IN, ""
         try:
-            body = await self._session.get(_CRDS + path(f"{plural}.{group}"))
+            body = await self._session.get(CUSTOM_RESOURCE_DEFINITIONS.path("", f"{plural}.{group}"))
         except NotFound:  # served by another API server: only the live scale then
             return None, ""
         except Forbidden as error:

@@ -2,6 +2,10 @@
 
 import asyncio
 import contextlib
+import email.utils
+import statistics
+import time
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -11,24 +15,25 @@ import aiohttp
 from yarl import URL
 
 from adapter.kube import credentials
-from adapter.kube.clock import ServerClock
-from adapter.kube.credential_keeper import CredentialKeeper
-from adapter.kube.credentials import ClusterAccess, Load
+from adapter.kube.credentials import ClusterAccess, CredentialKeeper, Load
 from adapter.kube.errors import KubeError, TimedOut, TooLarge, Unreachable, from_answer
 from adapter.runtime.answer_budget import (
     ANSWERS,
     MIB,
     SEGMENT_BYTES,
     AnswerBudget,
-    AnswerTooLarge,
     Body,
     Lease,
     Limit,
     read_body,
 )
 from adapter.runtime.connector import Connector, words
+from adapter.runtime.source_errors import AnswerTooLarge
 from adapter.telemetry.metrics import Metrics, package_version
 
+_CLOCK_SAMPLES = 15
+_HALF_SECOND = 0.5
+"""A Date header is cut to whole seconds: on average half of one is missing."""
 _CONNECT_SECONDS = 10.0
 _HEADERS_SECONDS = 30.0
 _OK = range(200, 300)
@@ -49,6 +54,37 @@ class Response:
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+
+class ServerClock:
+    """Epoch seconds as the API server counts them: a monotonic clock plus the median of the last offsets seen.
+
+    Until a header was seen it is this machine's clock. The median may move it by fractions of a second either way.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
+        self.monotonic = monotonic
+        self._wall = wall
+        self._offsets: deque[float] = deque(maxlen=_CLOCK_SAMPLES)
+        self._offset = wall() - monotonic()
+
+    def observe(self, date: str) -> None:
+        """Take in a `Date` header that arrived just now; one that cannot be read is passed over."""
+        try:
+            told = email.utils.parsedate_to_datetime(date).timestamp()
+        except (ValueError, OverflowError):
+            return
+        self._offsets.append(told + _HALF_SECOND - self.monotonic())
+        self._offset = statistics.median(self._offsets)
+
+    def now(self) -> float:
+        """Epoch seconds."""
+        return self.monotonic() + self._offset
+
+    @property
+    def skew(self) -> float:
+        """Seconds by which this machine's clock is ahead of the API server's; 0 until the latter is known."""
+        return self._wall() - self.now() if self._offsets else 0.0
 
 
 class Session:

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import structlog
 
 from adapter.load.roster import Roster
-from adapter.registries.errors import MissingExtra, RegistryError, RegistryFailing
 from adapter.registries.http.source import HttpSource
 from adapter.registries.origin import origin
 from adapter.registries.registry_metrics import row
@@ -16,6 +15,7 @@ from adapter.registries.roster import OnChange, RosterSource, ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.registries.service_allowlist import Choice, ServiceAllowlist
 from adapter.runtime.fair_slots import Claim
+from adapter.runtime.source_errors import MissingExtra, SourceError, SourceFailing
 from adapter.settings.registries import (
     ConsulRegistry,
     EurekaRegistry,
@@ -119,9 +119,9 @@ class RegistryManager:
             )
         try:
             await connection.source.tell(key, document)
-        except RegistryFailing as error:
+        except SourceFailing as error:
             return HTTPStatus.CONFLICT, error.public
-        except RegistryError as error:
+        except SourceError as error:
             return HTTPStatus.BAD_REQUEST, str(error)
         return None
 
@@ -175,7 +175,7 @@ class RegistryManager:
                 await chosen.run()
             except Exception as error:  # noqa: BLE001  whatever it is, the other registries go on
                 _log.exception("registry source failed", registry=book.registry)
-                book.failed(RegistryError(f"the adapter's own fault: {error!r}"))
+                book.failed(SourceError(f"the adapter's own fault: {error!r}"))
             await asyncio.sleep(RESTART_SECONDS)
 
     async def _end(self, *names: str) -> None:
@@ -188,7 +188,7 @@ class RegistryManager:
 class _Missing:
     """Stands for a source whose extra is not installed: it says so, and knows nothing."""
 
-    def __init__(self, book: RosterCache, error: RegistryError) -> None:
+    def __init__(self, book: RosterCache, error: SourceError) -> None:
         self._book = book
         self._error = error
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from adapter.load.roster import Roster
-from adapter.registries.errors import MissingExtra
 from adapter.registries.manager import source
 from adapter.registries.origin import origin
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache, Trouble
+from adapter.runtime.source_errors import MissingExtra
 from adapter.settings.registries import HttpRegistry, Registry
 from adapter.telemetry.metrics import Metrics
 

@@ -8,9 +8,9 @@ import structlog
 
 from adapter.load.memory_updates import RECOVERY_SECONDS
 from adapter.load.roster import Instance, Roster
-from adapter.registries.errors import RegistryError
 from adapter.registries.origin import Origin
 from adapter.registries.roster import Answer, AnswerHistory, OnChange, ServiceKey, reason_of, valid_roster
+from adapter.runtime.source_errors import SourceError
 from adapter.telemetry.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
@@ -134,7 +134,7 @@ class RosterCache:
             del self._troubles[key]
             self._on_change(key)
 
-    def failed(self, error: RegistryError, keys: Iterable[ServiceKey] | None = None) -> None:
+    def failed(self, error: SourceError, keys: Iterable[ServiceKey] | None = None) -> None:
         """Asking about these services (default: all) failed; what was heard before stays."""
         if keys is None:
             self._metrics.registry_up.labels(registry=self.registry).set(0)

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import NamedTuple, Protocol
 
-from adapter.runtime.source_errors import SourceError
+from adapter.runtime.source_errors import AnswerTooLarge
 
 MIB = 1024 * 1024
 FREE_BYTES = 256 * 1024
@@ -23,12 +23,6 @@ SEGMENT_BYTES = 64 * 1024
 DIGESTED_BYTES = 1024 * 1024
 TOTAL_BYTES = 128 * MIB
 TOTAL_KEY = "answers.maxTotalMiB"
-
-
-class AnswerTooLarge(SourceError):  # noqa: N818 - an error is called what happened
-    """An answer is larger than its source's limit."""
-
-    summary = "the answer is larger than its limit"
 
 
 class Limit(NamedTuple):

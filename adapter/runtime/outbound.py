@@ -1,12 +1,4 @@
-"""HTTP to servers that are not this cluster's API server: credentials from files, TLS, deadlines, limits.
-
-OutboundError               no usable answer; its text is for operators, `public` for all
-└── Unreachable             connection, TLS, deadline, files with credentials that cannot be read
-
-AnswerTooLarge (adapter.runtime.answer_budget): the answer is larger than its source's limit.
-"""
-
-# ruff: noqa: N818 - an error is called what happened
+"""HTTP to servers other than this cluster's API server: credentials from files, TLS, deadlines, limits."""
 
 import asyncio
 import base64
@@ -22,7 +14,7 @@ import aiohttp
 
 from adapter.runtime.answer_budget import ANSWERS, MIB, AnswerBudget, Body, Lease, Limit, discard_body, read_body
 from adapter.runtime.connector import Connector, words
-from adapter.runtime.source_errors import SourceError, connection_fault
+from adapter.runtime.source_errors import SourceUnreachable, connection_fault
 
 AT_ONCE = 8
 """Requests under way at a time, for each client."""
@@ -33,16 +25,6 @@ LARGEST_SECRET = 16 * 1024
 UNREADABLE_CREDENTIALS = "the adapter's credentials for it cannot be read"
 
 _Stamp = tuple[tuple[int, ...], ...]
-
-
-class OutboundError(SourceError):
-    """Base of what can go wrong on the way to another server and back."""
-
-
-class Unreachable(OutboundError):
-    """The server gave no answer, or not all of it."""
-
-    summary = "cannot be reached"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +120,7 @@ class Client:
         """Send a request and read the whole answer, which the budget counts until this context ends.
 
         `content` goes to aiohttp as it is: `params`, `data`, `json`. `deadline` (seconds) covers all of it; redirects
-        are not followed. Without `keep` the body is read past, and is empty. Raises OutboundError and AnswerTooLarge.
+        are not followed. Without `keep` the body is discarded, and empty. Raises SourceUnreachable and AnswerTooLarge.
         """
         async with self._budget.lease(self._source) as lease:
             yield await self._read(lease, method, url, deadline or self._timeout, headers or {}, keep, content)
@@ -175,9 +157,9 @@ class Client:
                     body = await read_body(response, self._limit, lease) if keep else Body()
                     return Answer(response.status, response.headers, body)
         except TimeoutError as error:
-            raise Unreachable(lease.late(seconds), public="timed out") from error
+            raise SourceUnreachable(lease.late(seconds), public="timed out") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise Unreachable(words(error), public=connection_fault(error)) from error
+            raise SourceUnreachable(words(error), public=connection_fault(error)) from error
 
     async def _credentials(self, *, secure: bool) -> _Opened:
         known = self._opened
@@ -229,8 +211,8 @@ def _open(access: Access, known: _Opened | None, secure: bool) -> _Opened:
         raise _unusable(str(error)) from error
 
 
-def _unusable(why: str) -> Unreachable:
-    return Unreachable(f"credentials: {why}", public=UNREADABLE_CREDENTIALS)
+def _unusable(why: str) -> SourceUnreachable:
+    return SourceUnreachable(f"credentials: {why}", public=UNREADABLE_CREDENTIALS)
 
 
 def _stamp(file: str) -> tuple[int, ...]:

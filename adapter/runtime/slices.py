@@ -10,17 +10,26 @@ SLICE_SECONDS = 0.002
 
 
 class Slices:
-    """Hands the loop over once the slice is used up; call `breathe` between steps that are short themselves."""
+    """Yields the event loop once a slice is used up; call `breathe` between steps that are short themselves."""
 
     def __init__(self, seconds: float = SLICE_SECONDS) -> None:
         self._seconds = seconds
         self._until = 0.0
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the current slice is used up; true before the first one."""
+        return time.perf_counter() >= self._until
+
     async def breathe(self) -> None:
-        """Let others run if this slice is over, and begin the next."""
-        if time.perf_counter() >= self._until:
-            await turn()
-            self._until = time.perf_counter() + self._seconds
+        """Yields the loop and begins the next slice where this one is over."""
+        if self.is_over:
+            await self.next()
+
+    async def next(self) -> None:
+        """Waits for the turn of the next slice and begins it."""
+        await turn()
+        self._until = time.perf_counter() + self._seconds
 
 
 async def turn() -> None:

@@ -1,9 +1,23 @@
-"""What can go wrong with another server, said twice: in full for operators, and in short for everybody else.
+"""The errors of load sources, registries and the API server: one tree, each error with two texts.
 
-`str(error)` is for the log, for `effective-load check` and for those who may read `/readyz`: it may name addresses and
-settings, and quote what the server said. `error.public` is for policies' status, Events, notifications and answers of
-the metrics API: it names the kind of fault alone, and is written by this program, never by the server.
+SourceError                     any failure of a source; also the base of `adapter.kube.errors`
+├── SourceUnreachable           no answer, or not all of it: connection, TLS, deadline, files with credentials
+├── SourceFailing               the source reports trouble of its own (no leader, 5xx, 429), or a partial answer
+├── NotAuthenticated            the source rejects the credentials: wrong or expired password, token, signature
+├── NotAllowed                  the credentials are valid and lack the right to this answer
+├── QueryRejected               the source refuses this question: status error, 4xx, a redirect
+├── UnknownService              the registry answers, and has no service of that name
+├── WrongAnswer                 an answer that breaks the protocol: no JSON, another shape
+│   ├── WrongRegistryAnswer     the same from a registry
+│   └── AnswerTooLarge          an answer larger than its source's limit
+└── MissingExtra                the package that speaks the registry's protocol is not installed
+
+`str(error)` is for the log, `effective-load check` and readers of `/readyz`: it may name addresses and settings,
+and quote the server. `error.public` is for a policy's status, Events, notifications and answers of the metrics API: it
+names the kind of fault alone, and is written by this program, never by the server.
 """
+
+# ruff: noqa: N818 - an error is named after what happened
 
 import re
 from typing import Self
@@ -12,11 +26,12 @@ _USER = re.compile(r"(?<=//)[^\s/?#@]*(?:@[^\s/?#@]*)*@")
 
 
 class SourceError(Exception):
-    """Base of the errors of sources, registries and the API server.
+    """Base of all errors of sources. `reason` is the label value that metrics count an error by.
 
     `summary`: the public sentence of a kind of error; `public` replaces it for one error.
     """
 
+    reason = "error"
     summary = "failed"
 
     def __init__(self, text: str = "", *, public: str = "") -> None:
@@ -25,21 +40,94 @@ class SourceError(Exception):
 
     @property
     def public(self) -> str:
-        """What went wrong, without addresses and without a word of the server's."""
+        """The sentence for everybody: no addresses, and no text of the server."""
         return self._public or self.summary
 
     def at(self, place: str, advice: str = "") -> Self:
-        """The same error, with the place before its text and advice behind it."""
+        """A copy of the error with the place before its text and advice after it."""
         return type(self)(f"{place}: {self}{advice and f'; {advice}'}", public=self._public)
 
 
+class SourceUnreachable(SourceError):
+    """The source gave no answer, or not all of it."""
+
+    reason = "unreachable"
+    summary = "cannot be reached"
+
+
+class SourceFailing(SourceError):
+    """The source reports trouble of its own, or a partial answer."""
+
+    reason = "failing"
+    summary = "is in trouble itself"
+
+
+class NotAuthenticated(SourceError):
+    """The source rejects the credentials."""
+
+    reason = "unauthenticated"
+    summary = "does not accept the adapter's credentials"
+
+
+class NotAllowed(SourceError):
+    """The credentials lack the right to this answer."""
+
+    reason = "forbidden"
+    summary = "does not let the adapter read this service"
+
+
+class QueryRejected(SourceError):
+    """The source refuses this question."""
+
+    reason = "rejected"
+    summary = "the query is rejected"
+
+
+class UnknownService(SourceError):
+    """The registry has no service of that name."""
+
+    reason = "unknown"
+    summary = "knows no such service; check its name, namespace and group"
+
+
+class WrongAnswer(SourceError):
+    """The answer breaks the protocol."""
+
+    reason = "malformed"
+    summary = "the answer is not what is expected of this source"
+
+
+class WrongRegistryAnswer(WrongAnswer):
+    """A registry's answer breaks the protocol."""
+
+    summary = "the answer is not what is expected of this registry"
+
+
+class AnswerTooLarge(WrongAnswer):
+    """The answer is larger than its source's limit."""
+
+    summary = "the answer is larger than its limit"
+
+
+class MissingExtra(SourceError):
+    """A registry needs an extra of this package that is not installed."""
+
+    def __init__(self, extra: str, error: ImportError) -> None:
+        """`extra` as pyproject.toml names it; `error` names the module."""
+        sentence = (
+            f"needs the extra {extra}, which is not installed ({error}): name it in EXTRAS when the image is built, or "
+            f"install effective-load[{extra}]"
+        )
+        super().__init__(sentence, public=sentence)
+
+
 def without_user(text: str) -> str:
-    """A text without the user and password of the URLs in it."""
+    """The text without user and password in its URLs."""
     return _USER.sub("", text) if "@" in text else text
 
 
 def connection_fault(error: BaseException) -> str:
-    """The public name of what went wrong on a connection; empty where it is none of the usual."""
+    """The public name of a connection fault; empty for an unusual one."""
     chain: BaseException | None = error
     while chain is not None:
         for kind, name in _FAULTS:

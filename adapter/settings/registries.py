@@ -4,10 +4,12 @@ The docstring under a field is its documentation; `docs/configuration.md` is mad
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from adapter.runtime.outbound import Access
 from adapter.settings.base import Mebibytes, Seconds, Section
 
 
@@ -36,6 +38,16 @@ class RegistryTls(Section):
     insecure_skip_verify: bool = False
     """Whether to accept any certificate."""
 
+    @property
+    def access(self) -> Access:
+        """The TLS part of an access."""
+        return Access(
+            ca_file=self.ca_file,
+            cert_file=self.cert_file,
+            key_file=self.key_file,
+            insecure_skip_verify=self.insecure_skip_verify,
+        )
+
 
 class _Registry(Section):
     name: str = Field(min_length=1)
@@ -50,15 +62,24 @@ class _Registry(Section):
     """Metadata key under which instances carry the name of their pod; a policy may name another. Empty: by address."""
     timeout_seconds: Seconds = 5
     """How long one request may take."""
+    tls: RegistryTls = RegistryTls()
+    """TLS, for addresses with `https`; for ZooKeeper where `useTls` is true."""
 
 
-class _Asked(_Registry):
+class HttpAsked(_Registry):
+    """A registry that is asked over HTTP."""
+
     max_answer_mib: Mebibytes = Field(default=32, alias="maxAnswerMiB")
     """How large an answer may be, in MiB after unpacking; an instance takes about 500 bytes. A larger one is an error,
     and the last answer counts as that of any failing registry."""
 
+    @property
+    def access(self) -> Access:
+        """Credentials and TLS of the HTTP client. Nacos needs TLS alone: its credentials go into calls of their own."""
+        return self.tls.access
 
-class NacosRegistry(_Asked):
+
+class NacosRegistry(HttpAsked):
     """Nacos 2.x or 3.x, or a server that speaks its protocols."""
 
     type: Literal["Nacos"]
@@ -89,11 +110,9 @@ class NacosRegistry(_Asked):
     role that may read (`r`) the namespace; Nacos 2 has them from 2.2.1 on."""
     interval_seconds: Seconds = 2
     """How often each service is polled where changes do not arrive by themselves."""
-    tls: RegistryTls = RegistryTls()
-    """TLS, for addresses with `https`; for ZooKeeper where `useTls` is true."""
 
 
-class EurekaRegistry(_Asked):
+class EurekaRegistry(HttpAsked):
     """Eureka, of Netflix or Spring Cloud. An instance's `hostName` and `instanceId` count as metadata here."""
 
     type: Literal["Eureka"]
@@ -110,11 +129,14 @@ class EurekaRegistry(_Asked):
     interval_seconds: Seconds = 1
     """How often changes are asked for, all services in one request. A server shows them up to 30 s late unless it has
     `eureka.server.use-read-only-response-cache: false`."""
-    tls: RegistryTls = RegistryTls()
-    """TLS, for addresses with `https`; for ZooKeeper where `useTls` is true."""
+
+    @property
+    def access(self) -> Access:
+        """TLS, and HTTP basic authentication."""
+        return replace(self.tls.access, username=self.username, password_file=self.password_file)
 
 
-class ConsulRegistry(_Asked):
+class ConsulRegistry(HttpAsked):
     """Consul."""
 
     type: Literal["Consul"]
@@ -137,8 +159,11 @@ class ConsulRegistry(_Asked):
     wait_seconds: Annotated[float, Field(ge=1, le=240, allow_inf_nan=False)] = 55
     """How long one blocking query waits for a change at most. Each service that is followed holds one connection while
     it waits: Consul's `limits.http_max_conns_per_client` (200) must be more than there are services."""
-    tls: RegistryTls = RegistryTls()
-    """TLS, for addresses with `https`; for ZooKeeper where `useTls` is true."""
+
+    @property
+    def access(self) -> Access:
+        """TLS, and the ACL token."""
+        return replace(self.tls.access, secret_headers=_header("X-Consul-Token", self.token_file))
 
 
 class ZooKeeperRegistry(_Registry):
@@ -166,11 +191,9 @@ class ZooKeeperRegistry(_Registry):
     """File with the user's password."""
     use_tls: bool = False
     """Whether the addresses are of the secure client port."""
-    tls: RegistryTls = RegistryTls()
-    """TLS, for addresses with `https`; for ZooKeeper where `useTls` is true."""
 
 
-class PolarisRegistry(_Asked):
+class PolarisRegistry(HttpAsked):
     """Polaris, by its discovery API."""
 
     type: Literal["Polaris"]
@@ -183,11 +206,14 @@ class PolarisRegistry(_Asked):
     """File with an access token; read again when it changes."""
     interval_seconds: Seconds = 2
     """How often each service is asked for; as often as Polaris' own clients do by default."""
-    tls: RegistryTls = RegistryTls()
-    """TLS, for addresses with `https`; for ZooKeeper where `useTls` is true."""
+
+    @property
+    def access(self) -> Access:
+        """TLS, and the access token."""
+        return replace(self.tls.access, secret_headers=_header("X-Polaris-Token", self.token_file))
 
 
-class HttpRegistry(_Asked):
+class HttpRegistry(HttpAsked):
     """A platform of your own that answers, or tells, which pods serve; `docs/registries-http.md` has the contract."""
 
     type: Literal["HTTP"]
@@ -209,8 +235,22 @@ class HttpRegistry(_Asked):
     header_files: Mapping[str, str] = Field(default_factory=dict)
     """The same with values from files: names of headers with the file that holds the value of each; read again when it
     changes. For values that are secrets."""
-    tls: RegistryTls = RegistryTls()
-    """TLS, for addresses with `https`; for ZooKeeper where `useTls` is true."""
+
+    @property
+    def access(self) -> Access:
+        """TLS, basic authentication or a bearer token, and further headers."""
+        return replace(
+            self.tls.access,
+            username=self.username,
+            password_file=self.password_file,
+            bearer_token_file=self.bearer_token_file,
+            headers=self.headers,
+            header_files=self.header_files,
+        )
+
+
+def _header(name: str, file: str) -> Mapping[str, str]:
+    return {name: file} if file else {}
 
 
 Registry = NacosRegistry | EurekaRegistry | ConsulRegistry | ZooKeeperRegistry | PolarisRegistry | HttpRegistry

@@ -10,11 +10,12 @@ import structlog
 
 from adapter.load.samples import QuerySamples
 from adapter.load.spec import Query
+from adapter.runtime.log_once import LogOnce
 from adapter.runtime.slices import Slices
+from adapter.runtime.source_errors import QueryRejected, SourceError
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.circuit_breaker import pause
-from adapter.usage.errors import QueryRejected, UsageError
 from adapter.usage.promql import Inputs, dating, inputs
 from adapter.usage.query_catalog import Catalog, Question, Wanted
 from adapter.usage.query_results import Answer, Dates, answer, release
@@ -84,7 +85,7 @@ class Prometheus:
         self._metrics = metrics
         self._servers: dict[str, Server] = {}
         self._known: dict[Question, _Known] = {}
-        self._complaints: dict[Question, str] = {}
+        self._log_once = LogOnce()
         """What was logged of the questions that fail, with the servers' own words."""
         self._pollers: dict[Question, asyncio.Task[None]] = {}
         self._wanted: frozenset[Wanted] = frozenset()
@@ -204,7 +205,7 @@ class Prometheus:
             self._pollers.pop(question).cancel()
         for question in self._known.keys() - self._users.keys():
             del self._known[question]
-            self._complaints.pop(question, None)
+            self._log_once.clear(question)
 
     async def _poll(self, question: Question, group: asyncio.TaskGroup) -> None:
         """Ask at once, then after a random part of the interval, then in the rhythm that this gave.
@@ -239,14 +240,14 @@ class Prometheus:
             began = loop.time()
             try:
                 found = await self._answer(question, source)
-            except UsageError as error:
+            except SourceError as error:
                 self._failed(source, question, error)
                 if rejected := isinstance(error, QueryRejected):
                     server.outage.answered()
                 slow = loop.time() - began > SLOW_SECONDS
                 return replace(last, cause=error.public, unanswered=not rejected, slow=slow)
         server.outage.answered()
-        self._complaints.pop(question, None)
+        self._log_once.clear(question)
         self._metrics.source_up.labels(source).set(1)
         self._metrics.source_success.labels(source).set(found.fetched_at)
         return _Known(found, slow=loop.time() - began > SLOW_SECONDS)
@@ -277,11 +278,10 @@ class Prometheus:
             times = "the times of its samples cannot be had (name one metric in each selector)"
             raise QueryRejected(f"{times}: {error}", public=f"{times}: {error.public}") from error
 
-    def _failed(self, source: str, question: Question, error: UsageError) -> None:
+    def _failed(self, source: str, question: Question, error: SourceError) -> None:
         self._metrics.source_up.labels(source).set(0)
         self._metrics.source_errors.labels(source, error.reason).inc()
-        if str(error) != self._complaints.get(question):
-            self._complaints[question] = str(error)
+        if self._log_once.is_new(str(error), question):
             _log.warning("query failed", source=source, query=question.text, error=str(error))
 
     def _keep(self, question: Question, known: _Known) -> None:

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from adapter.usage.errors import PromqlError
-
 INPUT_LABEL = "effective_load_input"
 """The label of a dating query's answer that holds the selector's number."""
 
@@ -56,6 +54,10 @@ _DURATIONS = re.compile(rf"({_DURATION.pattern})+", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0, "y": 31_536_000.0}
 
 _CLOSING = {"(": ")", "{": "}", "[": "]"}
+
+
+class PromqlError(ValueError):
+    """An expression that cannot be sent; the text says what to change."""
 
 
 class Token(NamedTuple):

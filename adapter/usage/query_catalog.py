@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from adapter.load.spec import Query
 from adapter.settings import NamedQuery
-from adapter.usage.errors import PromqlError
-from adapter.usage.promql import inputs, substitute, uses_variables
+from adapter.usage.promql import PromqlError, inputs, substitute, uses_variables
 
 INLINE_MAX_AGE_SECONDS = 90.0
 INLINE_INTERVAL_SECONDS = 15.0

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from adapter.load.quantity import QuantityError, parse_number
 from adapter.load.samples import Point, QuerySamples
 from adapter.runtime.slices import Slices
-from adapter.usage.errors import WrongAnswer
+from adapter.runtime.source_errors import WrongAnswer
 from adapter.usage.promql import INPUT_LABEL, Inputs
 from adapter.usage.query_catalog import Question
 from adapter.usage.series import Series, SeriesList

@@ -14,17 +14,18 @@ from typing import Protocol
 import msgspec
 import structlog
 
+from adapter.kube.api import POD_METRICS
 from adapter.kube.errors import ApiStatusError, KubeError, TimedOut
-from adapter.kube.paths import collection
 from adapter.load.quantity import NANO, QuantityError, parse_nano
 from adapter.load.samples import PodUsage, ResourceSamples
 from adapter.runtime.answer_budget import MIB, Body, Limit
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.json_pieces import Uncut, array, pieces
+from adapter.runtime.log_once import LogOnce
 from adapter.runtime.slices import Slices
+from adapter.runtime.source_errors import WrongAnswer
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.circuit_breaker import pause
-from adapter.usage.errors import WrongAnswer
 
 SOURCE = "metrics.k8s.io"
 AT_ONCE = 8
@@ -225,8 +226,7 @@ class ResourceMetrics:
         self._on_change = on_change
         self._metrics = metrics
         self._known: dict[str, _Known] = {}
-        self._complaints: dict[str, str] = {}
-        """What was logged of the namespaces that fail, with the servers' own words."""
+        self._log_once = LogOnce()
         self._pollers: dict[str, asyncio.Task[None]] = {}
         self._turn = asyncio.Semaphore(AT_ONCE)
         self._look = asyncio.Event()
@@ -265,7 +265,7 @@ class ResourceMetrics:
         for namespace in self._pollers.keys() - wanted:
             self._pollers.pop(namespace).cancel()
             self._known.pop(namespace, None)
-            self._complaints.pop(namespace, None)
+            self._log_once.clear(namespace)
 
     async def _poll(self, namespace: str) -> None:
         """Fetch at once, then after a random part of the interval, then in the rhythm that this gave.
@@ -287,7 +287,7 @@ class ResourceMetrics:
 
     async def _fetched(self, namespace: str) -> _Known:
         last = self._known.get(namespace, _NOTHING)
-        path = collection("metrics.k8s.io/v1beta1", "pods", namespace)
+        path = POD_METRICS.collection(namespace)
         limit = Limit(self.options.max_answer_mib * MIB, "resourceMetrics.maxAnswerMiB")
         try:
             async with AsyncExitStack() as reading:
@@ -299,7 +299,7 @@ class ResourceMetrics:
         except (KubeError, WrongAnswer) as error:
             self._failed(namespace, error)
             return replace(last, cause=error.public)
-        self._complaints.pop(namespace, None)
+        self._log_once.clear(namespace)
         now = self._session.now()
         self._metrics.source_up.labels(SOURCE).set(1)
         self._metrics.source_success.labels(SOURCE).set(now)
@@ -308,8 +308,7 @@ class ResourceMetrics:
     def _failed(self, namespace: str, error: KubeError | WrongAnswer) -> None:
         self._metrics.source_up.labels(SOURCE).set(0)
         self._metrics.source_errors.labels(SOURCE, _reason(error)).inc()
-        if str(error) != self._complaints.get(namespace):
-            self._complaints[namespace] = str(error)
+        if self._log_once.is_new(str(error), namespace):
             _log.warning("usage cannot be fetched", source=SOURCE, namespace=namespace, error=str(error))
 
     def _keep(self, namespace: str, known: _Known) -> None:

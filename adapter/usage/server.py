@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from prometheus_client import Histogram
 
-from adapter.runtime.answer_budget import MIB, AnswerTooLarge, Limit
-from adapter.runtime.outbound import AT_ONCE, Access, Client, OutboundError
+from adapter.runtime.answer_budget import MIB, Limit
+from adapter.runtime.outbound import AT_ONCE, Client
 from adapter.runtime.slices import Slices
+from adapter.runtime.source_errors import SourceError
 from adapter.settings import PrometheusServer
 from adapter.usage.circuit_breaker import CircuitBreaker
-from adapter.usage.errors import SourceUnreachable, UsageError, WrongAnswer
 from adapter.usage.wire import Sample, read_samples, refusal
 
 SLOW_AT_ONCE = AT_ONCE - 2
@@ -31,7 +31,7 @@ class Server:
         self.outage = CircuitBreaker()
         self._url = settings.url.rstrip("/") + "/api/v1/query"
         self._client = Client(
-            _access(settings),
+            settings.access,
             timeout=settings.timeout_seconds,
             source=f"prometheus/{settings.name}",
             limit=Limit(settings.max_answer_mib * MIB, f"maxAnswerMiB of Prometheus server {settings.name}"),
@@ -50,7 +50,7 @@ class Server:
         """Hand over the samples that an instant query answers; `at` is its moment (default: the server's own now).
 
         Instant selectors find no sample older than `max_age` seconds. `duration` observes the seconds until the answer
-        has come, or the failure. Raises UsageError; samples that were handed over before are to be dropped then.
+        has come, or the failure. Raises SourceError; samples that were handed over before are to be dropped then.
         """
         form = {"query": text, "lookback_delta": f"{max_age:.3f}", "timeout": f"{self.settings.timeout_seconds:.3f}"}
         if at is not None:
@@ -62,26 +62,9 @@ class Server:
                 if reply.status not in _OK:
                     raise refusal(reply.status, reply.body.start(_REFUSAL_BYTES))
                 await read_samples(reply.body, take, slices)
-        except UsageError as error:
+        except SourceError as error:
             raise error.at(self._url) from error
-        except AnswerTooLarge as error:
-            raise WrongAnswer(f"{self._url}: {error}", public=error.public) from error
-        except OutboundError as error:
-            raise SourceUnreachable(f"{self._url}: {error}", public=error.public) from error
 
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()
-
-
-def _access(settings: PrometheusServer) -> Access:
-    basic = settings.basic_auth
-    return Access(
-        username=basic.username if basic else "",
-        password_file=basic.password_file if basic else "",
-        bearer_token_file=settings.bearer_token_file,
-        ca_file=settings.ca_file,
-        insecure_skip_verify=settings.insecure_skip_verify,
-        headers=settings.headers,
-        header_files=settings.header_files,
-    )

@@ -8,7 +8,7 @@ from adapter.runtime.answer_budget import Body
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.json_pieces import Uncut, array, pieces
 from adapter.runtime.slices import Slices
-from adapter.usage.errors import QueryRejected, SourceFailing, UsageError, WrongAnswer
+from adapter.runtime.source_errors import QueryRejected, SourceError, SourceFailing, WrongAnswer
 
 _SHOWN = 200
 _MOST_SHARED = 1024
@@ -125,7 +125,7 @@ def _checked(answer: _Answer) -> _Data:
     return answer.data
 
 
-def _refusal(answer: _Answer) -> UsageError:
+def _refusal(answer: _Answer) -> SourceError:
     kind = SourceFailing if answer.error_type in _TROUBLE else QueryRejected
     named = answer.error_type if answer.error_type in _ERROR_TYPES else ""
     return kind(
@@ -147,10 +147,10 @@ def _value(row: _Series) -> tuple[float, str]:
     return row.value
 
 
-def refusal(status: int, body: bytes) -> UsageError:
+def refusal(status: int, body: bytes) -> SourceError:
     """The error that an answer outside 2xx stands for: its own words where it has some."""
     try:
-        told: UsageError = _refusal(_ANSWER.decode(body))
+        told: SourceError = _refusal(_ANSWER.decode(body))
     except (msgspec.MsgspecError, UnicodeDecodeError):
         told = QueryRejected(_beginning(body) or "no word of why")
     if status == _TOO_MANY or status > _TROUBLE_ABOVE:

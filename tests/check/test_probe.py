@@ -8,9 +8,9 @@ import pytest
 
 from adapter.load.roster import Instance, Roster
 from adapter.registries import probe
-from adapter.registries.errors import NotAllowed, RegistryUnreachable
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
+from adapter.runtime.source_errors import NotAllowed, SourceUnreachable
 from adapter.settings.registries import ConsulRegistry, HttpRegistry, Registry
 
 WEB, CART = ServiceKey("main", "web"), ServiceKey("main", "cart")
@@ -56,7 +56,7 @@ def settings(*servers: str, seconds: float = 5) -> ConsulRegistry:
 async def test_every_server_is_asked_by_itself(plays: Callable[[Play], None]) -> None:
     async def play(book: RosterCache, server: str) -> None:
         if server == "http://b":
-            book.failed(RegistryUnreachable("http://b: refused"))
+            book.failed(SourceUnreachable("http://b: refused"))
         else:
             book.heard(WEB, LISTED)
 
@@ -72,7 +72,7 @@ async def test_every_server_is_asked_by_itself(plays: Callable[[Play], None]) ->
 
 async def test_an_error_that_does_not_last_is_none(plays: Callable[[Play], None]) -> None:
     async def play(book: RosterCache, _server: str) -> None:
-        book.failed(RegistryUnreachable("no push"))
+        book.failed(SourceUnreachable("no push"))
         await asyncio.sleep(0)
         book.heard(WEB, LISTED)
 

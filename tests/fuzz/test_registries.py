@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict
 
 from adapter.load.roster import Instance
+from adapter.registries.client import refusal, words
 from adapter.registries.consul import wire as consul_wire
-from adapter.registries.errors import RegistryError
 from adapter.registries.eureka import wire as eureka_wire
 from adapter.registries.eureka.state import RegistryCopy
-from adapter.registries.failover import refusal, words
 from adapter.registries.http import wire as http_wire
 from adapter.registries.nacos import grpc as nacos_grpc
 from adapter.registries.nacos import push as nacos_push
@@ -28,6 +27,7 @@ from adapter.registries.zookeeper import layouts as zookeeper_layouts
 from adapter.runtime.answer_budget import Body, Limit
 from adapter.runtime.json_pieces import Uncut
 from adapter.runtime.outbound import Reply
+from adapter.runtime.source_errors import SourceError
 from tests.fuzz.kit import fuzz, in_a_step, in_steps
 from tests.fuzz.spoil import TEXTS, each_place, spoilt
 
@@ -149,7 +149,7 @@ async def eureka(body: bytes) -> tuple[Instance, ...]:
 
 
 async def consul(body: bytes) -> tuple[Instance, ...]:
-    with contextlib.suppress(RegistryError):
+    with contextlib.suppress(SourceError):
         consul_wire.server_ids(body, "http://consul")
     return await consul_wire.instances(Body(body), "http://consul", pod_name_key="", warning_is_out=True)
 
@@ -159,7 +159,7 @@ async def nacos(body: bytes) -> tuple[Instance, ...]:
     for view in (*ADMIN, *CLIENT):
         try:
             found += (await view.read(READER, Body(body), view.path)).instances
-        except RegistryError as error:
+        except SourceError as error:
             str(error)
     return found
 
@@ -171,7 +171,7 @@ async def nacos_pushed(body: bytes) -> tuple[Instance, ...]:
     for decode in (nacos_grpc._RESPONSE, nacos_grpc._NOTIFICATION, nacos_push._SUBSCRIBED):
         try:
             told = nacos_wire.reading(decode, sent.body, "gRPC")
-        except RegistryError as error:
+        except SourceError as error:
             str(error)
             continue
         info = getattr(told, "service_info", None)
@@ -185,7 +185,7 @@ async def polaris(body: bytes) -> tuple[Instance, ...]:
             found = await polaris_wire.answer(
                 RawReply(status, b"HTTP/1.1 200", Body(body)), "http://p", "shop", "default"
             )
-        except RegistryError:
+        except SourceError:
             if status == 200:
                 raise
     return await polaris_wire.instances(found, "pod") if isinstance(found, polaris_wire.Listed) else ()
@@ -199,7 +199,7 @@ async def curator(body: bytes) -> tuple[Instance, ...]:
     try:
         return (zookeeper_layouts.newest([zookeeper_layouts.curator(body, 1.7e9, "pod")])[0].instance,)
     except ValueError as error:
-        raise RegistryError(str(error)) from error
+        raise SourceError(str(error)) from error
 
 
 FAMILIES: dict[str, tuple[Callable[[bytes], Awaitable[tuple[Instance, ...]]], Any]] = {
@@ -224,7 +224,7 @@ def read(family: str, body: bytes) -> tuple[Instance, ...]:
 
     try:
         found = in_steps(reading)
-    except RegistryError as error:
+    except SourceError as error:
         str(error).encode()
         return ()
     for one in found:
@@ -266,7 +266,7 @@ ENVELOPE = nacos_wire.encode(nacos_wire.Payload("NotifySubscriberRequest", json.
 def unwrap(message: bytes) -> None:
     try:
         in_a_step(lambda: nacos_wire.decode(message))
-    except RegistryError as error:
+    except SourceError as error:
         str(error)
 
 
@@ -308,7 +308,7 @@ def fed(data: bytes, at_once: int) -> None:
                 words(reply.body.whole())
                 str(refusal(reply.plain))
                 return
-    except RegistryError as error:
+    except SourceError as error:
         str(error)
 
 
@@ -340,6 +340,6 @@ def test_headers_with_anything_in_them_are_read_or_refused() -> None:
 def test_one_read_of_many_small_chunks_is_no_long_step() -> None:
     reader = Reader(LIMIT)
     reader.feed(CHUNKED[:47])
-    with pytest.raises(RegistryError, match="chunks of less than"):
+    with pytest.raises(SourceError, match="chunks of less than"):
         in_a_step(lambda: copy.deepcopy(reader).feed(b"1\r\nx\r\n" * (256 * 1024 // 6)))
     in_a_step(lambda: copy.deepcopy(reader).feed((b"40\r\n" + b"x" * 64 + b"\r\n") * (256 * 1024 // 70)))

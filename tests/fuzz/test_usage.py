@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from adapter.load.quantity import QuantityError
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.slices import Slices
+from adapter.runtime.source_errors import SourceError
 from adapter.usage import promql, query_results, resource_metrics, wire
-from adapter.usage.errors import PromqlError, UsageError
-from adapter.usage.promql import INPUT_LABEL, inputs
+from adapter.usage.promql import INPUT_LABEL, PromqlError, inputs
 from adapter.usage.query_catalog import Question
 from tests.fuzz.kit import fuzz, in_a_step, in_steps, uncached
 from tests.fuzz.spoil import TEXTS, TOKENS, each_place, mark, spoilt, written
@@ -75,7 +75,7 @@ def prometheus(body: bytes) -> int:
 
     try:
         return in_steps(sort)
-    except UsageError as error:
+    except SourceError as error:
         str(error)
         return 0
     finally:
@@ -87,7 +87,7 @@ def metrics_server(body: bytes) -> int:
     """How many pods the answer has; 0 where it is refused in words."""
     try:
         found = in_steps(lambda: resource_metrics.decode_usages(Body(body)))
-    except UsageError as error:
+    except SourceError as error:
         str(error)
         return 0
     finally:

@@ -9,10 +9,9 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from adapter.kube.clock import ServerClock
 from adapter.kube.errors import Conflict, Forbidden, NotFound, Unreachable
 from adapter.kube.lease import Lease
-from adapter.kube.session import Response, Session
+from adapter.kube.session import Response, ServerClock, Session
 
 T = TypeVar("T")
 NAME, NAMESPACE = "companion", "system"

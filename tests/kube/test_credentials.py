@@ -16,8 +16,7 @@ import trustme
 import yaml
 
 from adapter.kube import credentials
-from adapter.kube.credential_keeper import CredentialKeeper
-from adapter.kube.credentials import ClusterAccess, TlsContexts, choose
+from adapter.kube.credentials import ClusterAccess, CredentialKeeper, TlsContexts, choose
 from adapter.kube.errors import CredentialsError
 from adapter.runtime.times import format_time
 

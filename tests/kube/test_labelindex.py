@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.kube.label_index import MOST_SHAPES, LabelIndex, OwnersByLabels
-from adapter.kube.pod_store import Pods
+from adapter.kube.label_index import MOST_SHAPES, LabelIndex, OwnersByLabels, Pods
 from adapter.kube.selectors import Selector, parse
 from adapter.load.pods import Pod
 from adapter.runtime.slices import Slices

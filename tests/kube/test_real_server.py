@@ -15,7 +15,7 @@ import pytest
 
 from adapter.kube import credentials
 from adapter.kube.errors import Conflict, Forbidden, Invalid, NotFound, Unauthorized, UnknownKind
-from adapter.kube.objects import Metadata
+from adapter.kube.objects import ObjectMeta
 from adapter.kube.pods import PodDecoder
 from adapter.kube.reflector import Reflector
 from adapter.kube.resources import Resources
@@ -64,7 +64,7 @@ def maps(space: str) -> str:
 class ConfigMap(msgspec.Struct, frozen=True):
     """What these tests watch: it changes in one field, and nothing acts on it."""
 
-    metadata: Metadata = Metadata()
+    metadata: ObjectMeta = ObjectMeta()
     data: dict[str, str] | None = None
 
 

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from adapter.kube.clock import ServerClock
 from adapter.kube.errors import ServerError, UnknownKind
 from adapter.kube.resources import Resources
-from adapter.kube.session import Session
+from adapter.kube.session import ServerClock, Session
 from adapter.kube.targets import BUILT_IN, ScalePaths
 from adapter.telemetry.metrics import Metrics
 from tests.kube.fake import FakeApi, status, text

@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from adapter.kube.clock import ServerClock
+from adapter.kube.session import ServerClock
 from adapter.runtime.single_flight import SingleFlight
 from adapter.runtime.slices import spare_what_lives
 

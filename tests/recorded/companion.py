@@ -11,8 +11,7 @@ from adapter.load.assessment import HeldBy
 from adapter.load.pods import PodState
 from adapter.load.spec import Stance
 from adapter.policy import memory_json, status_memory
-from adapter.settings.notification_rules import FIELDS
-from adapter.settings.notifications import Severity, Topic
+from adapter.settings.notifications import FIELDS, Severity, Topic
 from adapter.telemetry.policies import MODES, VERDICTS
 from tests.companion.kit import Leader
 from tests.recorded.cases import cases, problems

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from adapter.load.roster import Instance
-from adapter.registries.errors import NotAllowed, RegistryUnreachable
 from adapter.registries.roster import Answer, ServiceKey
 from adapter.registries.roster_cache import RosterCache
+from adapter.runtime.source_errors import NotAllowed, SourceUnreachable
 from adapter.telemetry.metrics import Metrics
 
 WEB, API = ServiceKey("nacos", "web"), ServiceKey("nacos", "api")
 ONE, TWO = Instance(ip="10.0.0.1"), Instance(ip="10.0.0.2")
-DOWN = RegistryUnreachable("http://nacos:8848: no answer within 5 s")
+DOWN = SourceUnreachable("http://nacos:8848: no answer within 5 s")
 
 
 class Stand:

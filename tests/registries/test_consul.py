@@ -16,14 +16,14 @@ from adapter.load.pods import PodState
 from adapter.load.roster import Instance
 from adapter.registries.consul import source as source_module
 from adapter.registries.consul import wire
-from adapter.registries.errors import (
+from adapter.runtime.outbound import Reply
+from adapter.runtime.source_errors import (
     NotAllowed,
     NotAuthenticated,
-    RegistryError,
-    RegistryFailing,
+    SourceError,
+    SourceFailing,
     WrongRegistryAnswer,
 )
-from adapter.runtime.outbound import Reply
 from tests.registries.consul_kit import Followed, following
 
 Document = dict[str, Any]
@@ -141,7 +141,7 @@ class TestHeaders:
         assert wire.headers(reply(200, index=index), "http://consul").revision == 0
 
     def test_a_server_that_knows_no_leader_is_no_witness(self) -> None:
-        with pytest.raises(RegistryFailing, match="knows no leader"):
+        with pytest.raises(SourceFailing, match="knows no leader"):
             wire.headers(reply(200, knownleader="false", backend="blocking-query"), "http://consul")
 
     def test_what_is_streamed_knows_none_and_is_believed(self) -> None:
@@ -154,14 +154,14 @@ class TestHeaders:
             (403, b"ACL not found", NotAuthenticated, "tokenFile"),
             (403, b"Permission denied", NotAllowed, "service:read"),
             (401, b"no", NotAllowed, "service:read"),
-            (429, b"too many", RegistryFailing, "http_max_conns_per_client"),
-            (500, b"No cluster leader", RegistryFailing, "http://consul: HTTP 500: No cluster leader"),
+            (429, b"too many", SourceFailing, "http_max_conns_per_client"),
+            (500, b"No cluster leader", SourceFailing, "http://consul: HTTP 500: No cluster leader"),
             (400, b"Invalid query", WrongRegistryAnswer, "HTTP 400"),
             (301, b"", WrongRegistryAnswer, "HTTP 301"),
         ],
     )
     def test_a_refusal_names_the_server_and_what_to_do(
-        self, status: int, body: bytes, error: type[RegistryError], words: str
+        self, status: int, body: bytes, error: type[SourceError], words: str
     ) -> None:
         with pytest.raises(error) as caught:
             wire.headers(reply(status, body), "http://consul")

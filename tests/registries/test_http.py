@@ -16,11 +16,11 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from adapter.load.roster import Roster
-from adapter.registries.errors import RegistryError, WrongRegistryAnswer
 from adapter.registries.http.source import HttpSource
 from adapter.registries.http.wire import document
 from adapter.registries.roster import ServiceKey
 from adapter.runtime.answer_budget import Body
+from adapter.runtime.source_errors import SourceError, WrongRegistryAnswer
 from adapter.settings.registries import HttpRegistry
 from tests.registries.trust import Clock, Ears, Service, book
 
@@ -477,7 +477,7 @@ class TestTold:
     async def test_a_word_that_is_not_taken_leaves_the_last_one(self, document: object, words: str) -> None:
         world = World(push=True)
         await world.source.tell(world.key, json.dumps(said(out(1), revision=7, ttlSeconds=60)).encode())
-        with pytest.raises(RegistryError, match=words.replace("`", ".")):
+        with pytest.raises(SourceError, match=words.replace("`", ".")):
             await world.source.tell(world.key, json.dumps(document).encode())
         assert world.pods.out() == ["web-1"]
 

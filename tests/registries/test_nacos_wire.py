@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.registries.errors import WrongRegistryAnswer
 from adapter.registries.nacos.identity import signature
 from adapter.registries.nacos.wire import Host, Payload, Reader, ServiceInfo, decode, encode
+from adapter.runtime.source_errors import WrongRegistryAnswer
 
 # Written by a protobuf library: type "A", header {"k": "v"}, clientIp "1.2.3.4", body {}.
 METADATA = b"\x1a\x01A" + b"\x3a\x06\x0a\x01k\x12\x01v"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from adapter.registries.errors import RegistryError, RegistryUnreachable, WrongRegistryAnswer
 from adapter.registries.polling.http1 import LARGEST_HEAD, RawReply, Request
 from adapter.registries.polling.pool import CONNECTIONS, Pool, Unanswered
 from adapter.runtime.answer_budget import MIB, Limit
 from adapter.runtime.outbound import Access
+from adapter.runtime.source_errors import SourceError, SourceUnreachable, WrongAnswer
 
 Answering = Callable[[int, str], bytes]
 """The bytes for the n-th request on a connection, and its path. Empty: the server hangs up instead."""
@@ -104,11 +104,11 @@ async def as_it_is(_: int, reply: RawReply) -> RawReply:
     return reply
 
 
-async def ask(pool: Pool, requests: Sequence[Request]) -> list[RawReply | RegistryError]:
+async def ask(pool: Pool, requests: Sequence[Request]) -> list[RawReply | SourceError]:
     return await pool.ask(requests, as_it_is)
 
 
-def bodies(outcomes: list[RawReply | RegistryError]) -> list[str]:
+def bodies(outcomes: list[RawReply | SourceError]) -> list[str]:
     """What was answered to each; of a failure its words."""
     return [one.body.whole().decode() if isinstance(one, RawReply) else str(one) for one in outcomes]
 
@@ -189,20 +189,20 @@ async def test_a_connection_lost_while_nothing_is_asked_is_a_loss() -> None:
 
 async def test_a_server_that_hangs_up_without_an_answer_is_not_asked_for_ever() -> None:
     async with serving(lambda _, __: b"") as (pool, server):
-        with pytest.raises(RegistryUnreachable, match="closed without an answer"):
+        with pytest.raises(SourceUnreachable, match="closed without an answer"):
             await ask(pool, questions(1))
     assert server.connections == 1
 
 
 async def test_a_server_that_is_not_there_is_named() -> None:
     pool = Pool("http://127.0.0.1:1", Access(), timeout=5, source="registry/main", limit=Limit(MIB))
-    with pytest.raises(RegistryUnreachable, match=r"http://127\.0\.0\.1:1: .*Connect call failed"):
+    with pytest.raises(SourceUnreachable, match=r"http://127\.0\.0\.1:1: .*Connect call failed"):
         await ask(pool, questions(1))
 
 
 async def test_a_credential_that_cannot_be_read_is_named() -> None:
     pool = Pool("http://127.0.0.1:1", Access(bearer_token_file="/nowhere"), timeout=5, source="main", limit=Limit(MIB))
-    with pytest.raises(RegistryUnreachable, match="credentials: cannot use /nowhere"):
+    with pytest.raises(SourceUnreachable, match="credentials: cannot use /nowhere"):
         await ask(pool, questions(1))
 
 
@@ -214,7 +214,7 @@ async def test_a_late_answer_is_not_taken_for_the_next_questions() -> None:
         return b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n" if path == "/0" and not late.is_set() else reply(path)
 
     async with serving(answering, seconds=0.2) as (pool, server):
-        with pytest.raises(RegistryUnreachable, match=r"no answer within 0\.2 s"):
+        with pytest.raises(SourceUnreachable, match=r"no answer within 0\.2 s"):
             await ask(pool, questions(1))
         late.set()
         assert bodies(await ask(pool, [Request("GET", "/next")])) == ["/next"]
@@ -248,7 +248,7 @@ async def test_a_cancelled_question_ends_its_connection() -> None:
 async def test_what_is_no_answer_is_an_error_and_ends_the_connection(answer: bytes, words: str) -> None:
     answers = iter([answer])
     async with serving(lambda _, path: next(answers, reply(path))) as (pool, server):
-        with pytest.raises(WrongRegistryAnswer, match=words):
+        with pytest.raises(WrongAnswer, match=words):
             await ask(pool, questions(1))
         assert bodies(await ask(pool, questions(1))) == ["/0"]
     assert server.connections == 2
@@ -265,7 +265,7 @@ async def test_each_answer_has_a_time_limit_of_its_own_and_those_that_came_are_k
 
 async def test_a_server_that_is_silent_is_not_waited_for_question_by_question() -> None:
     async with serving(lambda _, __: b"HTTP/1.1 200 OK\r\n", seconds=0.2) as (pool, server):
-        with pytest.raises(RegistryUnreachable, match=r"no answer within 0\.2 s"):
+        with pytest.raises(SourceUnreachable, match=r"no answer within 0\.2 s"):
             await ask(pool, questions(100))
     assert len(server.heads) == CONNECTIONS
 
@@ -279,7 +279,7 @@ async def test_an_answer_that_nobody_asked_for_is_given_to_no_question(then: str
 
     async with serving(answering) as (pool, server):
         if then == "at once":
-            with pytest.raises(RegistryError, match="more than was asked for"):
+            with pytest.raises(SourceError, match="more than was asked for"):
                 await ask(pool, questions(1))
         else:
             await ask(pool, questions(1))

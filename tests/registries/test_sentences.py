@@ -13,7 +13,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from pydantic import TypeAdapter
 
-from adapter.registries.failover import words
+from adapter.registries.client import words
 from adapter.registries.probe import look
 from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import Registry

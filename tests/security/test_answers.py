@@ -17,16 +17,15 @@ from adapter.kube.credentials import ClusterAccess as KubeAccess
 from adapter.kube.errors import TooLarge
 from adapter.kube.reflector import Reflector
 from adapter.kube.session import LARGEST_ANSWER, LARGEST_LINE, Session
-from adapter.registries.errors import WrongRegistryAnswer
 from adapter.registries.polling.http1 import LONGEST_LINE, Reader
 from adapter.runtime.answer_budget import FREE_BYTES, MIB, AnswerBudget, Body, Limit
 from adapter.runtime.json_pieces import Uncut, array, pieces
-from adapter.runtime.outbound import Access, Client, Unreachable
+from adapter.runtime.outbound import Access, Client, SourceUnreachable
 from adapter.runtime.slices import Slices
+from adapter.runtime.source_errors import WrongAnswer, WrongRegistryAnswer
 from adapter.settings import ResourceMetricsSettings as Options
 from adapter.settings import SettingsError, parse
 from adapter.telemetry.metrics import Metrics
-from adapter.usage.errors import WrongAnswer
 from adapter.usage.resource_metrics import ResourceMetrics
 from adapter.usage.server import Server
 from adapter.usage.wire import Sample, read_samples
@@ -256,9 +255,9 @@ class TestBudget:
             async with asyncio.timeout(10):
                 while not budget.taken:  # noqa: ASYNC110  nothing tells of it
                     await asyncio.sleep(0.01)
-            with pytest.raises(Unreachable, match=r"waiting for memory .*answers\.maxTotalMiB"):
+            with pytest.raises(SourceUnreachable, match=r"waiting for memory .*answers\.maxTotalMiB"):
                 await clients[1].send("GET", url)
-            with pytest.raises(Unreachable, match=r"no answer within 1\.5 s$"):
+            with pytest.raises(SourceUnreachable, match=r"no answer within 1\.5 s$"):
                 await first
             over.set()
             for client in clients:
@@ -286,7 +285,7 @@ class TestRegistryReader:
             self.feed(b"1\r\nx\r\n" * 10_000)
 
     def test_chunks_are_judged_by_their_sum_before_they_come(self) -> None:
-        with pytest.raises(WrongRegistryAnswer, match=r"larger than maxAnswerMiB of registry main \(1\)"):
+        with pytest.raises(WrongAnswer, match=r"larger than maxAnswerMiB of registry main \(1\)"):
             self.feed(b"80000\r\n" + b"x" * 0x80000 + b"\r\n80001\r\n")
 
 

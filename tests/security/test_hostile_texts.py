@@ -23,7 +23,6 @@ from adapter.policy.managed_fields import read_managers
 from adapter.policy.memory_json import RecollectionError
 from adapter.policy.watermark_policy import parse_policy
 from adapter.registries.consul import wire as consul_wire
-from adapter.registries.errors import WrongRegistryAnswer
 from adapter.registries.eureka import wire as eureka_wire
 from adapter.registries.nacos import wire as nacos_wire
 from adapter.registries.polaris import wire as polaris_wire
@@ -34,9 +33,10 @@ from adapter.runtime.answer_budget import MIB, Body, Limit
 from adapter.runtime.decoding import DEEPEST, Decoder, shallow
 from adapter.runtime.faults import Fault, FaultyDocument
 from adapter.runtime.outbound import Reply
+from adapter.runtime.source_errors import SourceError, WrongRegistryAnswer
 from adapter.settings import SettingsError
 from adapter.usage import promql, resource_metrics, wire
-from adapter.usage.errors import PromqlError, UsageError
+from adapter.usage.promql import PromqlError
 from tests.fuzz.kit import in_a_step
 from tests.fuzz.spoil import TOKENS, mark, written
 from tests.kube.fake import COLLECTION, FakeApi, text
@@ -114,9 +114,9 @@ async def test_answers_of_registries_and_sources_that_are_nested_deep_or_no_utf8
     reply = RawReply(200, b"", Body(written({"code": mark(token), "info": mark(token)})))
     with pytest.raises(WrongRegistryAnswer):
         await polaris_wire.answer(reply, "http://p", "shop", "default")
-    with pytest.raises(UsageError):
+    with pytest.raises(SourceError):
         raise wire.refusal(500, written({"status": "error", "error": mark(token)}))
-    with pytest.raises(UsageError):
+    with pytest.raises(SourceError):
         await resource_metrics.decode_usages(Body(written({"items": mark(token)})))
 
 

@@ -8,11 +8,11 @@ import pytest
 from adapter.check.command import Wanted, _services
 from adapter.load.spec import Registry as Named
 from adapter.registries.consul import wire as consul_wire
-from adapter.registries.errors import RegistryError
 from adapter.registries.roster import ServiceKey
 from adapter.registries.service_allowlist import ServiceAllowlist
 from adapter.registries.zookeeper.readers import fault_of
 from adapter.runtime.fair_slots import Claim, places
+from adapter.runtime.source_errors import SourceError
 from adapter.settings.registries import (
     AllowedServices,
     HttpRegistry,
@@ -178,7 +178,7 @@ def test_a_service_that_a_greedy_namespace_names_too_stays_that_of_its_own_names
 
 @pytest.mark.parametrize("service", ["", ".", ".."])
 def test_a_service_is_never_another_path_of_consul(service: str) -> None:
-    with pytest.raises(RegistryError, match="cannot be the name of a service"):
+    with pytest.raises(SourceError, match="cannot be the name of a service"):
         consul_wire.path(service)
     assert consul_wire.path("a/../b?c#d%2e") == "/v1/health/service/a%2F..%2Fb%3Fc%23d%252e"
 

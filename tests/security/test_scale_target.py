@@ -9,8 +9,8 @@ from yarl import URL
 
 from adapter.evaluation import targets
 from adapter.kube import resources
+from adapter.kube.api import GroupVersionResource, path
 from adapter.kube.errors import UnsafePath
-from adapter.kube.paths import collection, path
 from adapter.runtime.backoff import Backoff
 from tests.engine.cluster import Object
 from tests.engine.kit import DESIRED, Service, Stand, running, standing, until
@@ -189,10 +189,10 @@ def test_no_segment_becomes_another_path(segment: str) -> None:
     with pytest.raises(UnsafePath):
         path("apis", segment)
     with pytest.raises(UnsafePath):
-        collection("apps/v1", segment)
+        GroupVersionResource("apps/v1", segment).collection()
     if segment:
         with pytest.raises(UnsafePath):
-            collection("apps/v1", "deployments", segment)
+            GroupVersionResource("apps/v1", "deployments").collection(segment)
 
 
 @pytest.mark.parametrize(

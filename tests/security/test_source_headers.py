@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from adapter.registries.http.source import _access as registry_access
 from adapter.runtime.outbound import LARGEST_SECRET, Access, credentials
 from adapter.runtime.slices import Slices
+from adapter.runtime.source_errors import SourceUnreachable
 from adapter.settings import SettingsError, parse
 from adapter.settings.registries import HttpRegistry
-from adapter.usage.errors import SourceUnreachable
 from adapter.usage.server import Server
 from tests.usage.fakes import FakePrometheus
 
@@ -42,7 +41,7 @@ class TestFiles:
         file = tmp_path / "key"
         file.write_text("hush\n")
         settings = HttpRegistry(type="HTTP", name="own", url="http://platform", header_files={"X-Api-Key": str(file)})
-        assert credentials(registry_access(settings)) == {"X-Api-Key": "hush"}
+        assert credentials(settings.access) == {"X-Api-Key": "hush"}
 
     @pytest.mark.parametrize(
         ("content", "why"),

@@ -12,7 +12,7 @@ from adapter.kube.selectors import parse
 from adapter.load.quantity import NANO, QuantityError, parse_number
 from adapter.load.samples import Point, QuerySamples
 from adapter.runtime.slices import Slices
-from adapter.usage.errors import WrongAnswer
+from adapter.runtime.source_errors import WrongAnswer
 from adapter.usage.promql import inputs
 from adapter.usage.query_catalog import Question
 from adapter.usage.query_results import Answer, Dates, _nano, answer

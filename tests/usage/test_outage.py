@@ -10,11 +10,11 @@ import pytest
 from adapter.kube.errors import Unreachable
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.outbound import AT_ONCE
+from adapter.runtime.source_errors import QueryRejected, SourceUnreachable
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
 from adapter.usage import prometheus as module
 from adapter.usage.circuit_breaker import CircuitBreaker
-from adapter.usage.errors import QueryRejected, SourceUnreachable
 from adapter.usage.prometheus import Prometheus
 from adapter.usage.resource_metrics import ResourceMetrics
 from adapter.usage.server import SLOW_AT_ONCE

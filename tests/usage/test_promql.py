@@ -7,8 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.usage.errors import PromqlError
-from adapter.usage.promql import UNKNOWN_WINDOW, Selector, dating, inputs, substitute, tokens, uses_variables
+from adapter.usage.promql import (
+    UNKNOWN_WINDOW,
+    PromqlError,
+    Selector,
+    dating,
+    inputs,
+    substitute,
+    tokens,
+    uses_variables,
+)
 
 LABEL = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True)
 

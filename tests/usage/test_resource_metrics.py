@@ -15,10 +15,10 @@ from adapter.kube.errors import Forbidden, KubeError, NotFound, ServerError, Tim
 from adapter.load.quantity import NANO, QuantityError, parse_nano
 from adapter.load.samples import PodUsage, ResourceSamples
 from adapter.runtime.answer_budget import Body
+from adapter.runtime.source_errors import WrongAnswer
 from adapter.settings import ResourceMetricsSettings as Options
 from adapter.telemetry.metrics import Metrics
 from adapter.usage import resource_metrics
-from adapter.usage.errors import WrongAnswer
 from adapter.usage.resource_metrics import ResourceMetrics, _nano, decode_usage, decode_usages, seconds
 from tests.usage.fakes import NOW, Changes
 

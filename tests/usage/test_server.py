@@ -16,8 +16,8 @@ from blockbuster import blockbuster_ctx
 
 from adapter.runtime import outbound
 from adapter.runtime.slices import Slices
+from adapter.runtime.source_errors import QueryRejected, SourceError, SourceFailing, SourceUnreachable, WrongAnswer
 from adapter.settings import BasicAuth, PrometheusServer
-from adapter.usage.errors import QueryRejected, SourceFailing, SourceUnreachable, UsageError, WrongAnswer
 from adapter.usage.server import AT_ONCE, Server
 from adapter.usage.wire import Sample
 from tests.usage.fakes import FakePrometheus, Handler, raw, vector
@@ -43,9 +43,9 @@ async def query(settings: PrometheusServer, text: str = "x", **more: Any) -> lis
         await server.close()
 
 
-async def failure(fake: FakePrometheus, handler: Handler, **more: Any) -> UsageError:
+async def failure(fake: FakePrometheus, handler: Handler, **more: Any) -> SourceError:
     fake.handler = handler
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(SourceError) as caught:
         await query(fake.settings(**more))
     return caught.value
 
@@ -270,7 +270,7 @@ class TestFaults:
         fake.handler = early
         try:
             found = await query(fake.settings())
-        except UsageError:
+        except SourceError:
             return
         assert len(found) == 500
 
@@ -302,7 +302,7 @@ class TestFaults:
         ("status", "kind"), [(500, SourceFailing), (503, SourceFailing), (401, QueryRejected), (422, QueryRejected)]
     )
     async def test_a_refusal_is_raised_with_its_words(
-        self, fake: FakePrometheus, status: int, kind: type[UsageError]
+        self, fake: FakePrometheus, status: int, kind: type[SourceError]
     ) -> None:
         async def refused(_request: web.Request, _form: dict[str, str]) -> web.StreamResponse:
             return raw({"status": "error", "errorType": "execution", "error": "too many samples"}, status)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.slices import Slices
-from adapter.usage.errors import QueryRejected, SourceFailing, WrongAnswer
+from adapter.runtime.source_errors import QueryRejected, SourceFailing, WrongAnswer
 from adapter.usage.wire import Sample, read_samples, refusal
 
 AT = 1_767_268_800.25

@@ -20,12 +20,13 @@ from adapter.apiserver.authentication.requestheader import NO_TRUST, Peer, Trust
 from adapter.apiserver.authorization.fair_gate import FairGate
 from adapter.apiserver.reviews import Reviews
 from adapter.apiserver.status import StatusError, TooEarlyError, unauthorized, unavailable
+from adapter.kube.api import TOKEN_REVIEWS
 from adapter.kube.errors import KubeError
 from adapter.runtime.single_flight import SingleFlight
 from adapter.telemetry.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
-_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
+_REVIEWS = TOKEN_REVIEWS.collection()
 _TOKEN_SECONDS = 10.0
 _TOKENS = 1024
 _BAD_TOKENS = 4096
@@ -200,7 +201,7 @@ class Authenticator:
             raise
 
     async def _reviewed(self, key: bytes, token: str) -> Identity | None:
-        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
+        review = {"apiVersion": TOKEN_REVIEWS.api_version, "kind": "TokenReview", "spec": {"token": token}}
         try:
             body = await self._reviews.create(_REVIEWS, msgspec.json.encode(review), _DEADLINE)
             status = msgspec.json.decode(body, type=_Review).status

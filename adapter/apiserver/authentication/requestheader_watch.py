@@ -9,12 +9,13 @@ import structlog
 from adapter.apiserver.authentication.requestheader import CONFIG_MAP, CONFIG_NAMESPACE, Trust, read
 from adapter.apiserver.ports import Api
 from adapter.apiserver.status import CertificateError
+from adapter.kube.api import CONFIG_MAPS
 from adapter.kube.errors import KubeError
 from adapter.runtime.backoff import exponential
 from adapter.telemetry.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
-_PATH = f"/api/v1/namespaces/{CONFIG_NAMESPACE}/configmaps/{CONFIG_MAP}"
+_PATH = CONFIG_MAPS.path(CONFIG_NAMESPACE, CONFIG_MAP)
 _DEADLINE = 5.0
 _FIRST_RETRY = 1.0
 

@@ -4,11 +4,11 @@ import socket
 from typing import Any, NamedTuple
 
 from adapter.companion.writes.actions import WriteEvent
-from adapter.kube.paths import collection, path
+from adapter.kube.api import EVENTS
+from adapter.policy.watermark_policy import API_VERSION, GROUP, KIND
 from adapter.runtime.times import format_micro_time
 
-EVENTS = ("events.k8s.io/v1", "events")
-CONTROLLER = "effective-load.io/companion"
+CONTROLLER = f"{GROUP}/companion"
 _LONGEST_INSTANCE = 128
 _INSTANCE = socket.gethostname()[:_LONGEST_INSTANCE]
 
@@ -23,19 +23,19 @@ class EventRequest(NamedTuple):
 
 def event_request(action: WriteEvent) -> EventRequest:
     """The request that writes a series as it is now."""
-    events, series = collection(*EVENTS, action.key.namespace), action.series
+    namespace, series = action.key.namespace, action.series
     repeated = {"count": series.count, "lastObservedTime": format_micro_time(series.last)}
     if series.written:
-        return EventRequest("PATCH", events + path(series.name), {"series": repeated})
+        return EventRequest("PATCH", EVENTS.path(namespace, series.name), {"series": repeated})
     event = _event(action) | ({"series": repeated} if series.count > 1 else {})
-    return EventRequest("POST", events, event)
+    return EventRequest("POST", EVENTS.collection(namespace), event)
 
 
 def _event(action: WriteEvent) -> dict[str, Any]:
     key, target = action.key, action.target
-    regarding = {"apiVersion": "effective-load.io/v1alpha1", "kind": "WatermarkPolicy", "uid": action.uid}
+    regarding = {"apiVersion": API_VERSION, "kind": KIND, "uid": action.uid}
     event: dict[str, Any] = {
-        "apiVersion": "events.k8s.io/v1",
+        "apiVersion": EVENTS.api_version,
         "kind": "Event",
         "metadata": {"name": action.series.name, "namespace": key.namespace},
         "eventTime": format_micro_time(action.series.first),

@@ -7,14 +7,10 @@ import msgspec
 
 from adapter.companion.state import ToleranceField
 from adapter.companion.writes.actions import AskTolerance, WireHpa
+from adapter.kube.api import APPLY_PATCH, HPAS, MERGE_PATCH
 from adapter.kube.errors import MalformedAnswer
-from adapter.kube.paths import collection, path
 from adapter.policy.managed_fields import OWN
 from adapter.runtime.decoding import Decoder
-
-HPAS = ("autoscaling/v2", "horizontalpodautoscalers")
-APPLY = "application/apply-patch+yaml"
-MERGE = "application/merge-patch+json"
 
 Patch = Callable[[str, object, str, dict[str, str]], Awaitable[bytes]]
 
@@ -34,13 +30,13 @@ class HpaWriter:
         """Sets a tolerance in a dry run, to see whether the API server keeps it. Raises KubeError."""
         body = {"spec": {"behavior": {"scaleUp": {"tolerance": "0"}}}}
         self.tolerance = ToleranceField(known=self.tolerance.known, asked_at=self._now())
-        hpa = collection(*HPAS, action.key.namespace) + path(action.hpa)
-        self._learn(await self._patch(hpa, body, MERGE, {"dryRun": "All", "fieldManager": OWN}))
+        hpa = HPAS.path(action.key.namespace, action.hpa)
+        self._learn(await self._patch(hpa, body, MERGE_PATCH, {"dryRun": "All", "fieldManager": OWN}))
 
     async def wire(self, action: WireHpa) -> None:
         """Applies the fields to this version of the HPA, without force. Raises KubeError."""
         body = {
-            "apiVersion": "autoscaling/v2",
+            "apiVersion": HPAS.api_version,
             "kind": "HorizontalPodAutoscaler",
             "metadata": {
                 "name": action.hpa,
@@ -50,8 +46,8 @@ class HpaWriter:
             },
             "spec": {"behavior": action.behavior},
         }
-        hpa = collection(*HPAS, action.key.namespace) + path(action.hpa)
-        answer = await self._patch(hpa, body, APPLY, {"fieldManager": OWN, "force": "false"})
+        hpa = HPAS.path(action.key.namespace, action.hpa)
+        answer = await self._patch(hpa, body, APPLY_PATCH, {"fieldManager": OWN, "force": "false"})
         if "tolerance" in action.behavior.get("scaleUp", {}):
             self._learn(answer)
 

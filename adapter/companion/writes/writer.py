@@ -20,9 +20,9 @@ from adapter.companion.writes.actions import (
     WriteEvent,
     WriteStatus,
 )
-from adapter.companion.writes.hpa_writer import APPLY, MERGE, HpaWriter
+from adapter.companion.writes.hpa_writer import HpaWriter
+from adapter.kube.api import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, PODS, WATERMARK_POLICIES
 from adapter.kube.errors import ApiStatusError, Conflict, Forbidden, KubeError, MalformedAnswer, NotFound
-from adapter.kube.paths import collection, path
 from adapter.kube.pods import DELETION_COST_ANNOTATION, MARK_ANNOTATION
 from adapter.kube.session import Session
 from adapter.policy.managed_fields import OWN
@@ -34,9 +34,7 @@ from adapter.telemetry.metrics import Metrics
 WRITE_SECONDS = 2.0
 """The time limit of one write, which is shorter than others wait before they take the lease."""
 LONGEST_REASON = 40
-POLICIES = ("effective-load.io/v1alpha1", "watermarkpolicies")
 
-_JSON_PATCH = "application/json-patch+json"
 _log = structlog.get_logger(__name__)
 
 
@@ -119,12 +117,12 @@ class Writer:
             *({"op": "test", "path": path, "value": value} for path, value in tests.items()),
             {"op": "add", "path": "/status", "value": action.status},
         ]
-        await self.patch(f"{path_of(action.key)}/status", patch, _JSON_PATCH)
+        await self.patch(f"{WATERMARK_POLICIES.path(*action.key)}/status", patch, JSON_PATCH)
 
     async def _write_event(self, action: WriteEvent) -> None:
         write = event_body.event_request(action)
         if write.method == "PATCH":
-            await self.patch(write.path, write.body, MERGE)
+            await self.patch(write.path, write.body, MERGE_PATCH)
         else:
             body = msgspec.json.encode(write.body)
             await self._session.request(write.method, write.path, body=body, timeout=WRITE_SECONDS)
@@ -143,8 +141,8 @@ class Writer:
         costs = {DELETION_COST_ANNOTATION: str(LOWEST_COST), MARK_ANNOTATION: "true"} if action.first else {}
         metadata = {"name": action.pod, "namespace": action.namespace, "uid": action.uid, "annotations": costs}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
-        pod = collection("v1", "pods", action.namespace) + path(action.pod)
-        await self.patch(pod, body, APPLY, {"fieldManager": OWN})
+        pod = PODS.path(action.namespace, action.pod)
+        await self.patch(pod, body, APPLY_PATCH, {"fieldManager": OWN})
 
     async def patch(self, path: str, body: object, content_type: str, params: dict[str, str] | None = None) -> bytes:
         """Sends a patch. Raises KubeError."""
@@ -189,8 +187,3 @@ def _result(error: KubeError) -> ActionResult:
     if isinstance(error, Forbidden):
         return ActionResult.REFUSED
     return ActionResult.OVERTAKEN if isinstance(error, Conflict) else ActionResult.FAILED
-
-
-def path_of(key: Key) -> str:
-    """The path of a policy."""
-    return collection(*POLICIES, key.namespace) + path(key.name)

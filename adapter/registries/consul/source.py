@@ -13,15 +13,15 @@ from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 
 from adapter.load.roster import Roster
+from adapter.registries.client import Failover, answering, registry_client, send
 from adapter.registries.consul import wire
 from adapter.registries.consul.critical_checks import CriticalChecks
-from adapter.registries.errors import NotAllowed, RegistryError, RegistryUnreachable, WrongRegistryAnswer
-from adapter.registries.failover import Failover, answering, limit_of, send
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.answer_budget import MIB, Limit
 from adapter.runtime.backoff import Backoff
-from adapter.runtime.outbound import Access, Answer, Client, Reply
+from adapter.runtime.outbound import Answer, Client, Reply
+from adapter.runtime.source_errors import NotAllowed, SourceError, SourceUnreachable, WrongRegistryAnswer
 from adapter.settings.registries import ConsulRegistry
 
 PULSE_SECONDS = 5.0
@@ -72,12 +72,9 @@ class ConsulSource:
 
     async def run(self) -> None:
         """Follow the services until cancelled."""
-        access, timeout = _access(self._settings), self._settings.timeout_seconds
         # The pulse has a connection of its own: where Consul allows no more of them, it is not the one to go without.
-        source, limit = f"registry/{self._settings.name}", limit_of(self._settings)
-        pulse = Client(access, timeout=timeout, at_once=1, limit=LARGEST_PULSE)
-        # As many connections as there are services.
-        client = Client(access, timeout=timeout, at_once=0, source=source, limit=limit)
+        pulse = Client(self._settings.access, timeout=self._settings.timeout_seconds, at_once=1, limit=LARGEST_PULSE)
+        client = registry_client(self._settings, at_once=0)  # one connection for each service
         try:
             async with asyncio.TaskGroup() as group:
                 await self._keep_pulse(pulse, client, group)
@@ -94,7 +91,7 @@ class ConsulSource:
             self._wake.clear()
             try:
                 await self._peers.ask(lambda server: self._beat(pulse, server))
-            except RegistryError as error:
+            except SourceError as error:
                 self._lose()
                 self._end(list(self._followers))
                 self._book.failed(error)
@@ -153,10 +150,10 @@ class ConsulSource:
             asked_at = asyncio.get_running_loop().time()
             try:
                 index = await self._ask(client, key, index)
-            except RegistryError as error:
+            except SourceError as error:
                 self._book.failed(error, [key])
                 self._wake.set()
-                if index and isinstance(error, RegistryUnreachable):
+                if index and isinstance(error, SourceUnreachable):
                     self._lose()  # a restart can be over before the next beat, which begins anew
                     return
                 index = 0
@@ -168,7 +165,7 @@ class ConsulSource:
     async def _ask(self, client: Client, key: ServiceKey, index: int) -> int:
         """Ask for what is newer than an index, or with 0 for what there is. The index to ask with next."""
         if key.group:
-            raise RegistryError(
+            raise SourceError(
                 f"{self._peers.current}: Consul has no groups; take group {key.group!r} out of the policy"
             )
         server = self._peers.current
@@ -237,14 +234,3 @@ class ConsulSource:
 
     def _datacenter(self) -> Mapping[str, str]:
         return {"dc": self._settings.datacenter} if self._settings.datacenter else {}
-
-
-def _access(settings: ConsulRegistry) -> Access:
-    tls = settings.tls
-    return Access(
-        ca_file=tls.ca_file,
-        cert_file=tls.cert_file,
-        key_file=tls.key_file,
-        insecure_skip_verify=tls.insecure_skip_verify,
-        secret_headers={"X-Consul-Token": settings.token_file} if settings.token_file else {},
-    )

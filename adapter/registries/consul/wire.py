@@ -7,13 +7,13 @@ from urllib.parse import quote
 import msgspec
 
 from adapter.load.roster import Instance
-from adapter.registries.errors import NotAllowed, NotAuthenticated, RegistryError, RegistryFailing, WrongRegistryAnswer
-from adapter.registries.failover import refusal
+from adapter.registries.client import refusal
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.json_pieces import Uncut, array, pieces
 from adapter.runtime.outbound import Answer, Reply
 from adapter.runtime.slices import Slices
+from adapter.runtime.source_errors import NotAllowed, NotAuthenticated, SourceError, SourceFailing, WrongRegistryAnswer
 
 CONSUL = "consul"
 """The service under which every server of Consul lists itself."""
@@ -89,18 +89,18 @@ class Headers(NamedTuple):
 def path(service: str) -> str:
     """Where the instances of a service are listed with their checks, whatever their health."""
     if service in {"", ".", ".."}:
-        raise RegistryError(f"{service!r} cannot be the name of a service; write it as it is called in Consul")
+        raise SourceError(f"{service!r} cannot be the name of a service; write it as it is called in Consul")
     return f"/v1/health/service/{quote(service, safe='')}"
 
 
 def headers(reply: Reply | Answer, server: str) -> Headers:
-    """What the headers say. Raises RegistryError for a status that is no answer, and for a server without a leader."""
+    """What the headers say. Raises SourceError for a status that is no answer, and for a server without a leader."""
     if reply.status != _OK:
         raise _refused(reply.plain if isinstance(reply, Answer) else reply, server)
     found = reply.headers
     streamed = found.get("X-Consul-Query-Backend") == "streaming"  # what is streamed says "false" at all times
     if found.get("X-Consul-KnownLeader") == "false" and not streamed:
-        raise RegistryFailing(f"{server}: this Consul server knows no leader; look after the cluster's quorum")
+        raise SourceFailing(f"{server}: this Consul server knows no leader; look after the cluster's quorum")
     index = found.get("X-Consul-Index", "")
     return Headers(
         revision=int(index) if index.isdecimal() and len(index) <= _LONGEST_INDEX else 0,
@@ -174,7 +174,7 @@ def _weight(weights: _Weights, status: str) -> float | None:
     return (weights.warning or None) if status == "WARNING" else weights.passing
 
 
-def _refused(reply: Reply, server: str) -> RegistryError:
+def _refused(reply: Reply, server: str) -> SourceError:
     error = refusal(reply)
     if reply.status in {401, 403}:
         if b"ACL not found" in reply.body:

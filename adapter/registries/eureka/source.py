@@ -21,23 +21,23 @@ from typing import NamedTuple
 import msgspec
 
 from adapter.load.roster import Instance, Roster
-from adapter.registries.errors import (
-    NotAuthenticated,
-    RegistryError,
-    RegistryFailing,
-    RegistryUnreachable,
-    WrongRegistryAnswer,
-)
+from adapter.registries.client import Failover, answering, registry_client
 from adapter.registries.eureka.state import RegistryCopy
 from adapter.registries.eureka.wire import Applications
-from adapter.registries.failover import Failover, answering, limit_of
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.backoff import Backoff
 from adapter.runtime.json_pieces import Uncut
-from adapter.runtime.outbound import Access, Answer, Client, Reply
+from adapter.runtime.outbound import Answer, Client, Reply
 from adapter.runtime.slices import Slices
+from adapter.runtime.source_errors import (
+    NotAuthenticated,
+    SourceError,
+    SourceFailing,
+    SourceUnreachable,
+    WrongRegistryAnswer,
+)
 from adapter.settings.registries import EurekaRegistry
 
 LONGEST_GAP_SECONDS = 45.0
@@ -88,12 +88,7 @@ class EurekaSource:
 
     async def run(self) -> None:
         """Follow the services until cancelled."""
-        client = Client(
-            _access(self._settings),
-            timeout=self._settings.timeout_seconds,
-            source=f"registry/{self._settings.name}",
-            limit=limit_of(self._settings),
-        )
+        client = registry_client(self._settings)
         backoff = Backoff()
         self._copy = None  # an earlier run may have ended in the midst of a change
         try:
@@ -110,8 +105,8 @@ class EurekaSource:
         """Ask once; the answer is how long to rest, in seconds."""
         try:
             await self._peers.ask(lambda server: self._look(client, server))
-        except RegistryError as error:
-            self._lost = self._lost or isinstance(error, RegistryUnreachable | RegistryFailing)
+        except SourceError as error:
+            self._lost = self._lost or isinstance(error, SourceUnreachable | SourceFailing)
             self._book.failed(error)
             return max(backoff.next(), self._settings.interval_seconds)
         backoff.reset()
@@ -199,7 +194,7 @@ class EurekaSource:
             await slices.breathe()
 
     def _accept(self, server: str, reply: Answer) -> Body:
-        """The body of a good answer. Raises RegistryError for others."""
+        """The body of a good answer. Raises SourceError for others."""
         if reply.status != 200:
             raise _refused(server, reply.plain)
         if self._lost:
@@ -209,19 +204,7 @@ class EurekaSource:
         return reply.body
 
 
-def _access(settings: EurekaRegistry) -> Access:
-    tls = settings.tls
-    return Access(
-        username=settings.username,
-        password_file=settings.password_file,
-        ca_file=tls.ca_file,
-        cert_file=tls.cert_file,
-        key_file=tls.key_file,
-        insecure_skip_verify=tls.insecure_skip_verify,
-    )
-
-
-def _refused(server: str, reply: Reply) -> RegistryError:
+def _refused(server: str, reply: Reply) -> SourceError:
     """The error for a status that is no answer. The server's own words are long, and say less than these."""
     status = reply.status
     where = f" (it redirects to {reply.headers['Location']})" if "Location" in reply.headers else ""
@@ -229,18 +212,18 @@ def _refused(server: str, reply: Reply) -> RegistryError:
     return kind(f"{server}: HTTP {status}: {why}{where}", public=f"HTTP {status}: {why}")
 
 
-def _kind_and_cause(status: int) -> tuple[type[RegistryError], str]:
+def _kind_and_cause(status: int) -> tuple[type[SourceError], str]:
     if status == 401:
         return NotAuthenticated, "wrong user or password; check username and passwordFile"
     if status == 403:
         # Eureka itself knows no rights. It refuses so while it waits for its peers after its start.
-        return RegistryFailing, "it has just started and waits for its peers, or this user may not read it"
+        return SourceFailing, "it has just started and waits for its peers, or this user may not read it"
     if status == 404:
         return WrongRegistryAnswer, "no Eureka here; check the prefix, mostly /eureka, or /eureka/v2 of Netflix"
     if status == 429 or status >= 500:
-        return RegistryFailing, "the server is in trouble itself; see its log"
+        return SourceFailing, "the server is in trouble itself; see its log"
     return WrongRegistryAnswer, "this is no answer of Eureka; check the address"
 
 
-def _unreadable(server: str, error: Exception) -> RegistryError:
+def _unreadable(server: str, error: Exception) -> SourceError:
     return WrongRegistryAnswer(f"{server}: not the JSON of Eureka ({error}); check the address")

@@ -14,14 +14,7 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 from adapter.load.roster import Roster
-from adapter.registries.errors import (
-    RegistryError,
-    RegistryFailing,
-    RegistryUnreachable,
-    UnknownService,
-    WrongRegistryAnswer,
-)
-from adapter.registries.failover import limit_of, refusal
+from adapter.registries.client import limit_of, refusal
 from adapter.registries.http import wire
 from adapter.registries.polling.http1 import RawReply
 from adapter.registries.polling.pool import Pool, Unanswered
@@ -30,7 +23,13 @@ from adapter.registries.polling.tags import Tags
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.answer_budget import Body
-from adapter.runtime.outbound import Access
+from adapter.runtime.source_errors import (
+    SourceError,
+    SourceFailing,
+    SourceUnreachable,
+    UnknownService,
+    WrongRegistryAnswer,
+)
 from adapter.settings.registries import HttpRegistry
 
 CONFIRM_SECONDS = 5.0
@@ -57,7 +56,7 @@ class HttpSource:
         self._pool, self._late_pool = (
             Pool(
                 settings.url,
-                _access(settings),
+                settings.access,
                 timeout=settings.timeout_seconds,
                 source=f"registry/{settings.name}",
                 limit=limit_of(settings),
@@ -109,7 +108,7 @@ class HttpSource:
         try:
             pool = self._late_pool if late else self._pool
             outcomes = await self._turns.ask(pool, keys, questions, read, late=late)
-        except RegistryError as error:
+        except SourceError as error:
             self._book.failed(error)
             return False
         unchanged = [
@@ -128,22 +127,22 @@ class HttpSource:
             if reply.status != HTTPStatus.OK:
                 raise _refused(reply)
             document = await wire.document(reply.body)
-        except RegistryError as error:
+        except SourceError as error:
             raise error.at(self._settings.url) from error
         return _Answered(document, (reply.header(b"etag") or b"").decode("latin-1"))
 
-    def _note(self, key: ServiceKey, outcome: "_Answered | RegistryError") -> bool:
+    def _note(self, key: ServiceKey, outcome: "_Answered | SourceError") -> bool:
         """Write down what was answered about a service; True where it is what was answered before."""
         if key not in self._book.keys:
             return False  # it was let go while the question was under way
-        if not isinstance(outcome, RegistryError):
+        if not isinstance(outcome, SourceError):
             if outcome.document is None:
                 return True
             try:
                 self._hear(key, outcome.document)
-            except RegistryError as error:
+            except SourceError as error:
                 outcome = error.at(self._settings.url)
-        if isinstance(outcome, RegistryError):
+        if isinstance(outcome, SourceError):
             self._book.failed(outcome, [key])
             return False
         self._holds_until.pop(key, None)
@@ -159,7 +158,7 @@ class HttpSource:
     # --- told ---
 
     async def tell(self, key: ServiceKey, body: bytes) -> None:
-        """Take the platform's word about a service. Raises RegistryError where it cannot be taken."""
+        """Take the platform's word about a service. Raises SourceError where it cannot be taken."""
         async with self._telling:  # a long document is read in slices, and shall not be overtaken by a later one
             found = await wire.document(Body(body))
             if found.ttl_seconds is None:
@@ -171,7 +170,7 @@ class HttpSource:
             raise UnknownService("no policy follows this service any more; it is not kept")
         self._hear(key, found)
         if trouble := self._book.trouble(key):
-            raise RegistryFailing(trouble.sentence, public=trouble.public)
+            raise SourceFailing(trouble.sentence, public=trouble.public)
         self._etags.drop([key])  # what is answered next is a word of its own
         self._holds_until[key] = self._book.clock() + (found.ttl_seconds or 0.0)
 
@@ -189,30 +188,15 @@ class HttpSource:
             del self._holds_until[key]
             self._book.heard(key, (), absence_counts=False)
             silent = "the platform's word has expired; it has to tell again before its ttlSeconds are over"
-            self._book.failed(RegistryUnreachable(silent, public=silent), [key])
+            self._book.failed(SourceUnreachable(silent, public=silent), [key])
         if self._holds_until:
             self._book.confirm(list(self._holds_until))
 
 
-def _refused(reply: RawReply) -> RegistryError:
+def _refused(reply: RawReply) -> SourceError:
     if reply.status == HTTPStatus.NOT_FOUND:
         return UnknownService(
             "HTTP 404: the platform knows no such service; check its name, or the url",
             public="HTTP 404: the platform knows no such service; check its name",
         )
     return refusal(reply.plain)
-
-
-def _access(settings: HttpRegistry) -> Access:
-    tls = settings.tls
-    return Access(
-        username=settings.username,
-        password_file=settings.password_file,
-        bearer_token_file=settings.bearer_token_file,
-        headers=settings.headers,
-        header_files=settings.header_files,
-        ca_file=tls.ca_file,
-        cert_file=tls.cert_file,
-        key_file=tls.key_file,
-        insecure_skip_verify=tls.insecure_skip_verify,
-    )

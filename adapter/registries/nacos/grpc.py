@@ -9,17 +9,17 @@ import grpc  # type: ignore[import-untyped]
 import grpc.aio  # type: ignore[import-untyped]
 import msgspec
 
-from adapter.registries.errors import (
-    NotAllowed,
-    NotAuthenticated,
-    RegistryError,
-    RegistryFailing,
-    RegistryUnreachable,
-    WrongRegistryAnswer,
-)
 from adapter.registries.nacos.wire import Notification, Payload, Response, decode, encode, reading
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.outbound import LARGEST_ANSWER
+from adapter.runtime.source_errors import (
+    NotAllowed,
+    NotAuthenticated,
+    SourceError,
+    SourceFailing,
+    SourceUnreachable,
+    WrongRegistryAnswer,
+)
 from adapter.settings.registries import RegistryTls
 
 _CALL = "/Request/request"
@@ -38,7 +38,7 @@ _RESPONSE = Decoder(Response).decode
 _NOTIFICATION = Decoder(Notification).decode
 
 
-class NotRegistered(RegistryUnreachable):
+class NotRegistered(SourceUnreachable):
     """The server does not know this connection, yet or any more."""
 
 
@@ -58,11 +58,11 @@ def target(server: str, port_offset: int) -> Target:
 
 
 def credentials(tls: RegistryTls) -> grpc.ChannelCredentials:
-    """TLS credentials from their files. Reads files: not for the event loop. Raises RegistryUnreachable."""
+    """TLS credentials from their files. Reads files: not for the event loop. Raises SourceUnreachable."""
     try:
         authorities, certificate, key = (_read(f) for f in (tls.ca_file, tls.cert_file, tls.key_file or tls.cert_file))
     except OSError as error:
-        raise RegistryUnreachable(f"credentials: cannot read {error.filename}: {error.strerror}") from error
+        raise SourceUnreachable(f"credentials: cannot read {error.filename}: {error.strerror}") from error
     return grpc.ssl_channel_credentials(authorities, key, certificate)
 
 
@@ -74,7 +74,7 @@ def _read(file: str) -> bytes | None:
 
 
 class Connection:
-    """A connection that is set up by `begin` and lasts until `close`; every method raises RegistryError."""
+    """A connection that is set up by `begin` and lasts until `close`; every method raises SourceError."""
 
     def __init__(self, where: Target, tls: grpc.ChannelCredentials | None, timeout: float) -> None:
         self.name = f"gRPC {where.address}"
@@ -129,12 +129,12 @@ class Connection:
                 told = reading(_NOTIFICATION, payload.body, self.name)
                 await self._acknowledge(payload.type, told)
                 if payload.type == "ConnectResetRequest":
-                    raise RegistryUnreachable(f"{self.name}: the server asked to connect anew")
+                    raise SourceUnreachable(f"{self.name}: the server asked to connect anew")
                 if payload.type == "NotifySubscriberRequest":
                     yield told
         except grpc.aio.AioRpcError as error:
             raise self._lost(error) from error
-        raise RegistryUnreachable(f"{self.name}: the server ended the stream")
+        raise SourceUnreachable(f"{self.name}: the server ended the stream")
 
     async def close(self) -> None:
         """End the stream and the connection."""
@@ -156,24 +156,24 @@ class Connection:
         except grpc.aio.AioRpcError as error:
             raise self._lost(error) from error
         except (TimeoutError, asyncio.InvalidStateError) as error:
-            raise RegistryUnreachable(f"{self.name}: the stream takes nothing") from error
+            raise SourceUnreachable(f"{self.name}: the stream takes nothing") from error
 
     def _judge(self, answer: Payload) -> None:
         head = reading(_RESPONSE, answer.body, self.name)
         if answer.type != "ErrorResponse" and head.result_code == 200:
             return
         code = head.error_code or head.result_code
-        kind = _ERRORS.get(code, RegistryFailing)
+        kind = _ERRORS.get(code, SourceFailing)
         raise kind(f"{self.name}: {head.message or 'no reason given'} (code {code})")
 
-    def _lost(self, error: grpc.aio.AioRpcError) -> RegistryError:
+    def _lost(self, error: grpc.aio.AioRpcError) -> SourceError:
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
             return WrongRegistryAnswer(f"{self.name}: no Nacos answers there; look at `grpcPortOffset`")
         details = " ".join((error.details() or "").split())
-        return RegistryUnreachable(f"{self.name}: {error.code().name}: {details}")
+        return SourceUnreachable(f"{self.name}: {error.code().name}: {details}")
 
 
-_ERRORS: Mapping[int, type[RegistryError]] = {401: NotAuthenticated, 403: NotAllowed, _UNREGISTERED: NotRegistered}
+_ERRORS: Mapping[int, type[SourceError]] = {401: NotAuthenticated, 403: NotAllowed, _UNREGISTERED: NotRegistered}
 
 
 def _channel(where: Target, tls: grpc.ChannelCredentials | None) -> Any:

@@ -6,8 +6,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from adapter.registries.errors import NotAllowed, RegistryError, WrongRegistryAnswer
-from adapter.registries.failover import answering, refusal
+from adapter.registries.client import answering, refusal
 from adapter.registries.nacos.identity import MOVED, Identity, Proof
 from adapter.registries.nacos.wire import Host, Listed, Page, Place, Reader, Result, ServiceInfo, reading
 from adapter.runtime.answer_budget import Body
@@ -15,6 +14,7 @@ from adapter.runtime.decoding import Decoder
 from adapter.runtime.json_pieces import Uncut, array, pieces
 from adapter.runtime.outbound import Client, Reply
 from adapter.runtime.slices import Slices
+from adapter.runtime.source_errors import NotAllowed, SourceError, WrongRegistryAnswer
 
 T = TypeVar("T")
 
@@ -121,7 +121,7 @@ class Lists:
         self._known: dict[tuple[str, Sequence[_View]], int] = {}
 
     async def ask(self, server: str, place: Place) -> Listed:
-        """The instances of a service, by this server (address with context path). Raises RegistryError."""
+        """The instances of a service, by this server (address with context path). Raises SourceError."""
         return await self._identity.proven(server, place, lambda proof: self._ask(server, place, proof))
 
     async def _ask(self, server: str, place: Place, proof: Proof) -> Listed:
@@ -161,7 +161,7 @@ class Lists:
                 public="the administrators' list of this Nacos shows cluster DEFAULT alone",
             )
 
-    def _refused(self, reply: Reply, url: str) -> RegistryError:
+    def _refused(self, reply: Reply, url: str) -> SourceError:
         error = refusal(reply)
         if not isinstance(error, NotAllowed):
             return error.at(url)

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from adapter.registries.errors import NotAllowed, NotAuthenticated, RegistryUnreachable, WrongRegistryAnswer
-from adapter.registries.failover import refusal, send
+from adapter.registries.client import refusal, send
 from adapter.registries.nacos.wire import Place, Token, reading
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.outbound import Client, Reply, secret
+from adapter.runtime.source_errors import NotAllowed, NotAuthenticated, SourceUnreachable, WrongRegistryAnswer
 from adapter.settings.registries import NacosRegistry
 
 LOGIN_AGAIN_SECONDS = 30.0
@@ -125,7 +125,7 @@ class Identity:
         try:
             return await asyncio.to_thread(secret, file) if file else ""
         except (OSError, UnicodeDecodeError) as error:
-            raise RegistryUnreachable(f"credentials: cannot read {file}: {error}") from error
+            raise SourceUnreachable(f"credentials: cannot read {file}: {error}") from error
 
 
 def signature(access_key: str, secret_key: str, grouped_service: str, at: float) -> dict[str, str]:

@@ -6,7 +6,6 @@ from typing import Protocol
 
 import structlog
 
-from adapter.registries.errors import RegistryError, RegistryUnreachable
 from adapter.registries.nacos.grpc import Connection, credentials, target
 from adapter.registries.nacos.identity import Identity
 from adapter.registries.nacos.tasks import spread, together
@@ -14,6 +13,7 @@ from adapter.registries.nacos.wire import PUBLIC, Notification, Place, ServiceIn
 from adapter.registries.roster import ServiceKey
 from adapter.runtime.backoff import Backoff
 from adapter.runtime.decoding import Decoder
+from adapter.runtime.source_errors import SourceError, SourceUnreachable
 from adapter.settings.registries import NacosRegistry
 
 BEAT_SECONDS = 5.0
@@ -82,7 +82,7 @@ class Subscription:
             for server in self._hearer.servers:
                 try:
                     await self._follow(server)
-                except RegistryError as error:
+                except SourceError as error:
                     self._say(str(error))
             await asyncio.sleep(self._backoff.next())
 
@@ -167,9 +167,9 @@ class Subscription:
         try:
             body = await self._ask(server, connection, place, subscribe=True)
             info = reading(_SUBSCRIBED, body, connection.name).service_info
-        except RegistryUnreachable:
+        except SourceUnreachable:
             raise
-        except RegistryError as error:
+        except SourceError as error:
             # Its list is asked for instead, and says the same where that is refused, too.
             _log.info("a service cannot be subscribed to", service=place.grouped, error=str(error))
             self._carried.difference_update(keys)
@@ -183,9 +183,9 @@ class Subscription:
     async def _unsubscribe(self, server: str, connection: Connection, place: Place) -> None:
         try:
             await self._ask(server, connection, place, subscribe=False)
-        except RegistryUnreachable:
+        except SourceUnreachable:
             raise
-        except RegistryError as error:
+        except SourceError as error:
             _log.info("a service is still subscribed to", service=place.grouped, error=str(error))
 
     async def _ask(self, server: str, connection: Connection, place: Place, *, subscribe: bool) -> bytes:

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 import structlog
 
 from adapter.load.roster import Roster
-from adapter.registries.errors import MissingExtra, NotAuthenticated, RegistryError, RegistryUnreachable
-from adapter.registries.failover import Failover, limit_of
+from adapter.registries.client import Failover, registry_client
 from adapter.registries.nacos.http import Lists
 from adapter.registries.nacos.identity import Identity
 from adapter.registries.nacos.tasks import spread, together
@@ -19,7 +18,7 @@ from adapter.registries.nacos.wire import PUBLIC, Place, Reader, ServiceInfo
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.backoff import Backoff
-from adapter.runtime.outbound import Access, Client
+from adapter.runtime.source_errors import MissingExtra, NotAuthenticated, SourceError, SourceUnreachable
 from adapter.settings.registries import NacosRegistry
 
 _log = structlog.get_logger(__name__)
@@ -60,12 +59,7 @@ class NacosSource:
 
     async def run(self) -> None:
         """Follow the services until cancelled."""
-        client = Client(
-            _access(self._settings),
-            timeout=self._settings.timeout_seconds,
-            source=f"registry/{self._settings.name}",
-            limit=limit_of(self._settings),
-        )
+        client = registry_client(self._settings)
         identity = Identity(self._settings, client, self._book.clock)
         lists = Lists(client, identity, self._reader, admin=self._settings.admin)
         try:
@@ -172,7 +166,7 @@ class NacosSource:
         """List these services; seconds until it is to be done again, None where nothing needs it."""
         try:
             await spread(keys, lambda key: self._list(lists, key))
-        except RegistryError as error:
+        except SourceError as error:
             return self._down(error, keys)
         self._backoff.reset()
         if self._due or self._book.keys - self._pushed:
@@ -185,10 +179,10 @@ class NacosSource:
         self._asking.add(key)
         try:
             listed = await self._peers.ask(lambda server: lists.ask(server, self.place(key)))
-        except RegistryError as error:
+        except SourceError as error:
             if key in self._pushed:
                 self._due.add(key)
-            if isinstance(error, RegistryUnreachable | NotAuthenticated):
+            if isinstance(error, SourceUnreachable | NotAuthenticated):
                 raise  # so would the others
             self._book.failed(error, [key])
             return
@@ -198,7 +192,7 @@ class NacosSource:
         if wanted or key not in self._pushed:  # else it was pushed meanwhile, and this is older
             self._book.heard(key, listed.instances, protected=listed.protected, partial=listed.partial)
 
-    def _down(self, error: RegistryError, keys: Iterable[ServiceKey]) -> float:
+    def _down(self, error: SourceError, keys: Iterable[ServiceKey]) -> float:
         """Nobody answers: whoever was to be listed has an error now. Seconds until the next attempt."""
         self._lost = True
         if self._pushed:
@@ -212,13 +206,3 @@ class NacosSource:
         if self._lost:
             self._lost = False
             self._book.reconnected()
-
-
-def _access(settings: NacosRegistry) -> Access:
-    tls = settings.tls
-    return Access(
-        ca_file=tls.ca_file,
-        cert_file=tls.cert_file,
-        key_file=tls.key_file,
-        insecure_skip_verify=tls.insecure_skip_verify,
-    )

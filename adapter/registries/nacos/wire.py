@@ -14,8 +14,8 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 
 from adapter.load.roster import Instance
-from adapter.registries.errors import WrongRegistryAnswer
 from adapter.runtime.slices import Slices
+from adapter.runtime.source_errors import WrongRegistryAnswer
 
 PUBLIC = "public"
 """The id of the namespace that is meant where none is named."""

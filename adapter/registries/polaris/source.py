@@ -13,8 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from adapter.load.roster import Roster
-from adapter.registries.errors import RegistryError, WrongRegistryAnswer
-from adapter.registries.failover import Failover, limit_of
+from adapter.registries.client import Failover, limit_of
 from adapter.registries.polaris import wire
 from adapter.registries.polling.http1 import RawReply
 from adapter.registries.polling.pool import Pool, Unanswered
@@ -22,15 +21,15 @@ from adapter.registries.polling.schedule import PollSchedule
 from adapter.registries.polling.tags import Tags
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
-from adapter.runtime.outbound import Access
 from adapter.runtime.slices import Slices
+from adapter.runtime.source_errors import SourceError, WrongRegistryAnswer
 from adapter.settings.registries import PolarisRegistry
 
 
 class _Refused(NamedTuple):
     """An answer that says more of the server than of the service."""
 
-    error: RegistryError
+    error: SourceError
 
 
 class PolarisSource:
@@ -73,7 +72,7 @@ class PolarisSource:
         keys = sorted(keys, key=lambda key: self._book.trouble(key) is not None)
         try:
             answers = await self._peers.ask(lambda server: self._ask(server, keys, late=late))
-        except RegistryError as error:
+        except SourceError as error:
             self._failing = True
             self._book.failed(error)
             return False
@@ -84,7 +83,7 @@ class PolarisSource:
         return True
 
     async def _ask(self, server: str, keys: Sequence[ServiceKey], *, late: bool) -> Sequence[wire.Answer | Unanswered]:
-        """What one server says of these services. Raises RegistryError where it says nothing of any."""
+        """What one server says of these services. Raises SourceError where it says nothing of any."""
         revisions = [self._revisions.of(key) for key in keys]
         asked = zip(keys, revisions, strict=True)
         requests = [wire.request(*self._name(key), revision) for key, revision in asked]
@@ -92,7 +91,7 @@ class PolarisSource:
         async def read(index: int, reply: RawReply) -> wire.Answer | _Refused:
             try:
                 answer = await wire.answer(reply, server, *self._name(keys[index]))
-            except RegistryError as error:
+            except SourceError as error:
                 return _Refused(error)
             if answer is wire.UNCHANGED and not revisions[index]:
                 return WrongRegistryAnswer(f"{server}: it says that nothing has changed, and was asked for all")
@@ -116,7 +115,7 @@ class PolarisSource:
             elif isinstance(answer, wire.Listed):
                 self._book.heard(key, await wire.instances(answer, self._settings.pod_name_key))
                 self._revisions.put(key, answer.revision)
-            elif isinstance(answer, RegistryError):
+            elif isinstance(answer, SourceError):
                 self._book.failed(answer, [key])
             await slices.breathe()
         if unchanged:
@@ -127,17 +126,9 @@ class PolarisSource:
 
     def _pool(self, server: str, *, late: bool) -> Pool:
         if (server, late) not in self._pools:
-            tls = self._settings.tls
-            access = Access(
-                ca_file=tls.ca_file,
-                cert_file=tls.cert_file,
-                key_file=tls.key_file,
-                insecure_skip_verify=tls.insecure_skip_verify,
-                secret_headers={wire.ACCESS_HEADER: self._settings.token_file} if self._settings.token_file else {},
-            )
             self._pools[server, late] = Pool(
                 server,
-                access,
+                self._settings.access,
                 timeout=self._settings.timeout_seconds,
                 source=f"registry/{self._settings.name}",
                 limit=limit_of(self._settings),

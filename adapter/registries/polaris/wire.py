@@ -5,21 +5,20 @@ from typing import Final
 import msgspec
 
 from adapter.load.roster import Instance
-from adapter.registries.errors import (
-    NotAllowed,
-    NotAuthenticated,
-    RegistryError,
-    RegistryFailing,
-    UnknownService,
-    WrongRegistryAnswer,
-)
-from adapter.registries.failover import refusal
+from adapter.registries.client import refusal
 from adapter.registries.polling.http1 import RawReply, Request
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.json_pieces import Uncut, array, pieces
 from adapter.runtime.slices import Slices
+from adapter.runtime.source_errors import (
+    NotAllowed,
+    NotAuthenticated,
+    SourceError,
+    SourceFailing,
+    UnknownService,
+    WrongRegistryAnswer,
+)
 
-ACCESS_HEADER = "X-Polaris-Token"
 INSTANCES = 1
 """The kind of question that is put."""
 
@@ -68,7 +67,7 @@ class Listed(msgspec.Struct):
     instances: list[_Instance]
 
 
-Answer = Listed | Unchanged | RegistryError
+Answer = Listed | Unchanged | SourceError
 """What is said of one service; errors are of that service alone."""
 
 _decode = Decoder(_Answer).decode
@@ -84,7 +83,7 @@ def request(service: str, namespace: str, revision: str) -> Request:
 
 
 async def answer(reply: RawReply, server: str, service: str, namespace: str) -> Answer:
-    """What a reply says of its service. Raises RegistryError where it says more of the server than of the service."""
+    """What a reply says of its service. Raises SourceError where it says more of the server than of the service."""
     slices = Slices()
     plain = reply.plain  # decoding uses the body up
     listed: list[_Instance] = []
@@ -144,7 +143,7 @@ def _instance(one: _Instance, pod_name_key: str) -> Instance:
     )
 
 
-def _refusal(found: _Answer, server: str) -> RegistryError:
+def _refusal(found: _Answer, server: str) -> SourceError:
     """The error for an answer without a list. Raises it where another server may know better."""
     info = f"{server}: Polaris answers {found.code}: {found.info or 'no word'}"
     public = f"Polaris answers {found.code}"
@@ -154,7 +153,7 @@ def _refusal(found: _Answer, server: str) -> RegistryError:
         )
     status = found.code // _MILLE
     if status == 429 or status >= 500 or found.code == API_RATE_LIMIT:
-        raise RegistryFailing(info, public=public)
+        raise SourceFailing(info, public=public)
     if status == 401:
         return NotAuthenticated(f"{info}; check tokenFile, and whether its user may read this service", public=public)
     if status == 403:

@@ -11,11 +11,10 @@ from enum import Enum, auto
 from typing import Generic, NamedTuple, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
-from adapter.registries.errors import RegistryError, RegistryUnreachable, WrongRegistryAnswer
 from adapter.registries.polling.http1 import RawReply, Reader, Request, SurplusAnswer
 from adapter.runtime.answer_budget import ANSWERS, FREE_BYTES, AnswerBudget, Lease, Limit
 from adapter.runtime.outbound import UNREADABLE_CREDENTIALS, Access, credentials, tls_context
-from adapter.runtime.source_errors import connection_fault
+from adapter.runtime.source_errors import SourceError, SourceUnreachable, WrongAnswer, connection_fault
 
 CONNECTIONS = 8
 """Questions under way at a time: a server that takes 100 ms for each still answers 80 a second."""
@@ -23,7 +22,7 @@ CONNECTIONS = 8
 T = TypeVar("T")
 
 Read = Callable[[int, RawReply], Awaitable[T]]
-"""What decodes the answer to a question, by the question's number. Raises RegistryError."""
+"""What decodes the answer to a question, by the question's number. Raises SourceError."""
 
 
 class Unanswered(Enum):
@@ -37,7 +36,7 @@ class Unanswered(Enum):
 class Answers(NamedTuple, Generic[T]):
     """What became of each question, in their order, and within how many seconds those were answered that were."""
 
-    outcomes: Sequence[T | RegistryError | Unanswered]
+    outcomes: Sequence[T | SourceError | Unanswered]
     seconds: Mapping[int, float]
 
 
@@ -73,11 +72,11 @@ class Pool:
         self.on_surplus = on_surplus
         self._kept: list[_Connection] = []
 
-    async def ask(self, requests: Sequence[Request], read: Read[T]) -> list[T | RegistryError]:
+    async def ask(self, requests: Sequence[Request], read: Read[T]) -> list[T | SourceError]:
         """What became of each request, in their order. They may only read: what a lost connection took is put again.
 
         Each answer is decoded by `read` as soon as it is whole: not all of them are in memory at once.
-        Raises the first RegistryError where nothing at all was answered, or nobody can be asked.
+        Raises the first SourceError where nothing at all was answered, or nobody can be asked.
         """
         found = await self.ask_for(None, requests, read)
         return [one for one in found.outcomes if not isinstance(one, Unanswered)]
@@ -88,7 +87,7 @@ class Pool:
         try:
             written = [request.written(head, self.url.path) for request in requests]
         except UnicodeError as error:  # a credential that fits in no header
-            raise RegistryUnreachable(f"{self.server}: {error}") from error
+            raise SourceUnreachable(f"{self.server}: {error}") from error
         kept, self._kept = self._kept, []
         batch = _Batch(self, written, kept, read)
         try:
@@ -108,11 +107,11 @@ class Pool:
             known = await asyncio.to_thread(credentials, self.access)
         except (OSError, UnicodeError) as error:
             where = getattr(error, "filename", None) or ""
-            raise RegistryUnreachable(
+            raise SourceUnreachable(
                 f"{self.server}: credentials: cannot use {where}: {error}", public=UNREADABLE_CREDENTIALS
             ) from error
         except ValueError as error:
-            raise RegistryUnreachable(f"{self.server}: credentials: {error}", public=UNREADABLE_CREDENTIALS) from error
+            raise SourceUnreachable(f"{self.server}: credentials: {error}", public=UNREADABLE_CREDENTIALS) from error
         lines = {"Host": self.url.netloc.rpartition("@")[2], "Accept": "application/json", **known}
         return "".join(f"{name}: {value}\r\n" for name, value in lines.items())
 
@@ -138,10 +137,10 @@ class _Batch(Generic[T]):
         self._cut = False
         self._in_vain = 0
         """Failures since the last answer."""
-        self.outcomes: list[T | RegistryError | None] = [None] * len(requests)
+        self.outcomes: list[T | SourceError | None] = [None] * len(requests)
         self.answered: dict[int, float] = {}
         """The questions that were answered, whatever the answer is worth, with the seconds that it took."""
-        self.error: RegistryError | None = None
+        self.error: SourceError | None = None
         self.lost = False
 
     async def run(self, seconds: float | None) -> list["_Connection"]:
@@ -170,11 +169,11 @@ class _Batch(Generic[T]):
         self._cut = any(task.cancelled() for task in working)
         return [one for task in working if not task.cancelled() and (one := task.result()) is not None]
 
-    def result(self) -> list[T | RegistryError | Unanswered]:
+    def result(self) -> list[T | SourceError | Unanswered]:
         """What became of each question."""
         return [self._result(index, outcome) for index, outcome in enumerate(self.outcomes)]
 
-    def _result(self, index: int, outcome: T | RegistryError | None) -> T | RegistryError | Unanswered:
+    def _result(self, index: int, outcome: T | SourceError | None) -> T | SourceError | Unanswered:
         if outcome is not None:
             return outcome
         if self._cut or self.error is None:
@@ -198,11 +197,11 @@ class _Batch(Generic[T]):
                         self._fail(one, error)
                 except TimeoutError as error:
                     connection = None
-                    late = RegistryUnreachable(lease.late(self._pool.timeout), public="timed out")
+                    late = SourceUnreachable(lease.late(self._pool.timeout), public="timed out")
                     self._fail(index, late)
                     if self._nobody_answers(error, since=before):
                         break
-                except (RegistryError, OSError) as error:
+                except (SourceError, OSError) as error:
                     connection = None
                     self._fail(index, error)
                     if self._nobody_answers(error, since=before):
@@ -218,7 +217,7 @@ class _Batch(Generic[T]):
     async def _take(self, index: int, reply: RawReply) -> None:
         try:
             self.outcomes[index] = await self._read(index, reply)
-        except RegistryError as error:
+        except SourceError as error:
             self.outcomes[index] = error
 
     def _nobody_answers(self, error: Exception, *, since: int) -> bool:
@@ -227,11 +226,11 @@ class _Batch(Generic[T]):
             return True
         return self._in_vain >= min(CONNECTIONS, len(self._requests))
 
-    def _fail(self, index: int, error: RegistryError | OSError) -> None:
-        if isinstance(error, RegistryError):
+    def _fail(self, index: int, error: SourceError | OSError) -> None:
+        if isinstance(error, SourceError):
             said = error.at(self._pool.server)
         else:
-            said = RegistryUnreachable(f"{self._pool.server}: {error}", public=connection_fault(error))
+            said = SourceUnreachable(f"{self._pool.server}: {error}", public=connection_fault(error))
         self.answered.pop(index, None)
         self.outcomes[index] = said
         self.error = self.error or said
@@ -287,7 +286,7 @@ class _Connection(asyncio.Protocol):
         return self.closed and not self._announced
 
     async def exchange(self, request: bytes, limit: Limit, lease: Lease) -> RawReply | None:
-        """The answer to a request; None where the connection ended before. Raises WrongRegistryAnswer."""
+        """The answer to a request; None where the connection ended before. Raises WrongAnswer."""
         if self.closed:
             return None
         assert self._transport is not None
@@ -327,7 +326,7 @@ class _Connection(asyncio.Protocol):
             return
         try:
             reply = self._reader.feed(data)
-        except WrongRegistryAnswer as error:
+        except WrongAnswer as error:
             self.close()
             self._told.set_exception(error)
             return

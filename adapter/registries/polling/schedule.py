@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from itertools import chain, zip_longest
 from typing import TypeVar
 
-from adapter.registries.errors import RegistryError
 from adapter.registries.polling.http1 import Request
 from adapter.registries.polling.pool import Answers, Pool, Read, Unanswered
 from adapter.registries.roster import ServiceKey
 from adapter.runtime.backoff import Backoff
+from adapter.runtime.source_errors import SourceError
 
 T = TypeVar("T")
 
@@ -130,14 +130,14 @@ class PollSchedule:
 
     async def ask(
         self, pool: Pool, keys: Sequence[ServiceKey], requests: Sequence[Request], read: Read[T], *, late: bool
-    ) -> Sequence[T | RegistryError | Unanswered]:
+    ) -> Sequence[T | SourceError | Unanswered]:
         """What became of the questions about these services, which `take` or `take_late` gave.
 
-        Raises the RegistryError of a server that answers nothing at all, to other questions neither.
+        Raises the SourceError of a server that answers nothing at all, to other questions neither.
         """
         try:
             found = await pool.ask_for(None if late else self.patience, requests, read)
-        except RegistryError as error:
+        except SourceError as error:
             if not late or self._since_answer() > self._interval + self.patience:
                 raise
             found = Answers([error] * len(keys), {})

@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, Protocol, TypeVar
 
-from adapter.registries.errors import WrongRegistryAnswer
 from adapter.registries.roster import ServiceKey
 from adapter.registries.zookeeper.layouts import Registration, curator, newest, provider
 from adapter.registries.zookeeper.rules import SUFFIX, Rules, documents, overrides, subject
 from adapter.registries.zookeeper.session import Node, Session
+from adapter.runtime.source_errors import WrongRegistryAnswer
 from adapter.settings.registries import ZooKeeperRegistry
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class Reader(Protocol):
         """Nothing is sure any more."""
 
     async def read(self, session: Session) -> None:
-        """Read what changed. Raises RegistryError."""
+        """Read what changed. Raises SourceError."""
 
     def remarks(self) -> Iterable[str]:
         """Sentences about what could not be read."""
@@ -65,7 +65,7 @@ class Documents(Generic[T]):
         self._stale.update(self._known)
 
     async def read(self, session: Session, wanted: Callable[[str], bool] = bool) -> Mapping[str, T] | None:
-        """The documents by name; None where there is no such directory. Raises RegistryError."""
+        """The documents by name; None where there is no such directory. Raises SourceError."""
         listed = await session.children(self.path)
         names = sorted(name for name in listed or () if wanted(name))
         for known in (self._known, self.remarks):
@@ -118,7 +118,7 @@ class InstanceReader:
         self.forget = self._documents.forget
 
     async def read(self, session: Session) -> None:
-        """Read the instances that are new or changed. Raises RegistryError."""
+        """Read the instances that are new or changed. Raises SourceError."""
         found = await self._documents.read(session)
         if found is None:
             await _insist_on(session, self._root)
@@ -152,7 +152,7 @@ class ProviderReader:
         """The names are read each time anyhow."""
 
     async def read(self, session: Session) -> None:
-        """Read the names of providers and rules. Raises RegistryError."""
+        """Read the names of providers and rules. Raises SourceError."""
         names = await session.children(self._providers)
         if names is None:
             await _insist_on(session, self._root)
@@ -191,7 +191,7 @@ class RuleReader:
         self.forget = self._documents.forget
 
     async def read(self, session: Session) -> Mapping[str, tuple[Rules, ...]]:
-        """The rules by application or interface. Raises RegistryError."""
+        """The rules by application or interface. Raises SourceError."""
         found = await self._documents.read(session, lambda name: name.endswith(SUFFIX)) or {}
         by_subject: dict[str, tuple[Rules, ...]] = {}
         for name in sorted(found):

@@ -28,14 +28,14 @@ from kazoo.exceptions import (  # type: ignore[import-untyped]
 from kazoo.handlers.threading import SequentialThreadingHandler  # type: ignore[import-untyped]
 from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent  # type: ignore[import-untyped]
 
-from adapter.registries.errors import (
+from adapter.runtime.outbound import secret, tls_context
+from adapter.runtime.source_errors import (
     NotAllowed,
     NotAuthenticated,
-    RegistryError,
-    RegistryFailing,
-    RegistryUnreachable,
+    SourceError,
+    SourceFailing,
+    SourceUnreachable,
 )
-from adapter.runtime.outbound import Access, secret, tls_context
 from adapter.settings.registries import ZooKeeperRegistry
 
 AT_ONCE = 64
@@ -82,7 +82,7 @@ class Session:
         """When the session began, by the event loop's clock; None where there is none."""
         self.ever_connected = False
         self._alone_since = self._loop.time()
-        self._ended: asyncio.Future[RegistryError] = self._loop.create_future()
+        self._ended: asyncio.Future[SourceError] = self._loop.create_future()
 
     @property
     def connected(self) -> bool:
@@ -90,7 +90,7 @@ class Session:
         return self._client is not None and self._client.connected
 
     async def open(self) -> None:
-        """Begin to connect. Raises RegistryUnreachable where the password cannot be read."""
+        """Begin to connect. Raises SourceUnreachable where the password cannot be read."""
         self._password = await self._read_password()
         self._client = KazooClient(
             hosts=",".join(self._settings.servers) + _chroot(self._settings.chroot),
@@ -104,7 +104,7 @@ class Session:
         self._client.add_listener(self._heard_state)
         self._client.start_async()  # it starts threads, and waits for nothing
 
-    async def end(self) -> RegistryError:
+    async def end(self) -> SourceError:
         """Wait until the client gives up for good: the server refused who asks, or the client broke."""
         return await self._ended
 
@@ -160,17 +160,17 @@ class Session:
             for scheme, credential in self._credentials():
                 self._client.add_auth_async(scheme, credential)
 
-    def why_not(self) -> RegistryUnreachable:
+    def why_not(self) -> SourceUnreachable:
         """The error of having no connection."""
         words = self._words.last or "no server has answered yet"
-        return RegistryUnreachable(f"no connection to {self._where}: {words}")
+        return SourceUnreachable(f"no connection to {self._where}: {words}")
 
     @property
     def _where(self) -> str:
         return f"ZooKeeper at {', '.join(self._settings.servers)}"
 
     async def pulse(self) -> float:
-        """How many seconds a plain question takes. Raises RegistryError."""
+        """How many seconds a plain question takes. Raises SourceError."""
         began = self._loop.time()
         await self._answer("/", "exists_async")
         return self._loop.time() - began
@@ -180,7 +180,7 @@ class Session:
             return await self._answer(path, method, **more)
 
     async def _answer(self, path: str, method: str, **more: Any) -> Any:
-        """Put a question to the server; None where there is no such node. Raises RegistryError."""
+        """Put a question to the server; None where there is no such node. Raises SourceError."""
         seconds = self._settings.timeout_seconds
         if not self.connected:
             raise self.why_not()  # kazoo would keep the question until there is a connection
@@ -192,13 +192,13 @@ class Session:
         except NoNodeError:
             return None
         except TimeoutError as error:
-            raise RegistryUnreachable(f"{self._where} did not answer within {seconds:g} s") from error
+            raise SourceUnreachable(f"{self._where} did not answer within {seconds:g} s") from error
         except _GONE as error:
             raise self.why_not() from error
         except KazooException as error:
             raise self._refusal(path, error) from error
 
-    def _refusal(self, path: str, error: KazooException) -> RegistryError:
+    def _refusal(self, path: str, error: KazooException) -> SourceError:
         if isinstance(error, NoAuthError):
             who = f"user {self._settings.username}" if self._settings.username else "a client without a user"
             return NotAllowed(
@@ -206,7 +206,7 @@ class Session:
             )
         if isinstance(error, AuthFailedError):
             return self._not_believed()
-        return RegistryFailing(f"{self._where} failed at {path}: {type(error).__name__} {error}".rstrip())
+        return SourceFailing(f"{self._where} failed at {path}: {type(error).__name__} {error}".rstrip())
 
     def _not_believed(self) -> NotAuthenticated:
         return NotAuthenticated(f"{self._where} does not believe user {self._settings.username}; check passwordFile")
@@ -216,7 +216,7 @@ class Session:
         try:
             return await asyncio.to_thread(secret, file) if file else ""
         except (OSError, ValueError) as error:
-            raise RegistryUnreachable(f"the password file {file} cannot be read: {error}") from error
+            raise SourceUnreachable(f"the password file {file} cannot be read: {error}") from error
 
     def _credentials(self) -> set[tuple[str, str]]:
         user = self._settings.username
@@ -266,17 +266,11 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
 
     def __init__(self, settings: ZooKeeperRegistry, clock: Callable[[], float]) -> None:
         super().__init__()
-        tls = settings.tls
         self._timeout = settings.timeout_seconds
         self._clock = clock
         self._connected_at = 0.0
         self._connection: socket.socket | None = None
-        self._access = Access(
-            ca_file=tls.ca_file,
-            cert_file=tls.cert_file,
-            key_file=tls.key_file,
-            insecure_skip_verify=tls.insecure_skip_verify,
-        )
+        self._access = settings.tls.access
 
     def create_socket_pair(self) -> tuple[socket.socket, socket.socket]:
         """The pair that wakes kazoo's thread; the event loop writes to it, and may not be held up."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 import structlog
 
 from adapter.load.roster import Roster
-from adapter.registries.errors import NotAllowed, RegistryError, WrongRegistryAnswer
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.registries.zookeeper.readers import (
@@ -26,6 +25,7 @@ from adapter.registries.zookeeper.readers import (
 from adapter.registries.zookeeper.rules import Rules, applied
 from adapter.registries.zookeeper.session import Session
 from adapter.runtime.backoff import Backoff
+from adapter.runtime.source_errors import NotAllowed, SourceError, WrongRegistryAnswer
 from adapter.settings.registries import ZooKeeperRegistry
 
 _log = structlog.get_logger(__name__)
@@ -115,7 +115,7 @@ class ZooKeeperSource:
                 self._session = session
                 await session.open()
                 self._book.failed(await session.end())
-            except RegistryError as error:
+            except SourceError as error:
                 self._book.failed(error)
             finally:
                 self._session = None
@@ -167,7 +167,7 @@ class ZooKeeperSource:
             try:
                 await self._beat(session)
                 await self._vouch(session)
-            except RegistryError as error:
+            except SourceError as error:
                 self._hesitated = True
                 self._book.failed(error)
 
@@ -210,7 +210,7 @@ class ZooKeeperSource:
             try:
                 await self._read(followed)
                 backoff.reset()
-            except RegistryError as error:
+            except SourceError as error:
                 await self._retry_later(followed.dirty, error, backoff.next(), [followed.key])
 
     async def _read(self, followed: _Followed) -> None:
@@ -223,7 +223,7 @@ class ZooKeeperSource:
         self._tell(followed)
 
     async def _retry_later(
-        self, dirty: asyncio.Event, error: RegistryError, pause: float, keys: Iterable[ServiceKey]
+        self, dirty: asyncio.Event, error: SourceError, pause: float, keys: Iterable[ServiceKey]
     ) -> None:
         """Say what failed, and try again after a while, or as soon as something changes."""
         session = self._session
@@ -234,7 +234,7 @@ class ZooKeeperSource:
             async with asyncio.timeout(pause):
                 await dirty.wait()
         if isinstance(error, NotAllowed):
-            with suppress(RegistryError):
+            with suppress(SourceError):
                 await session.renew_password()
         dirty.set()
 
@@ -269,7 +269,7 @@ class ZooKeeperSource:
                 continue
             try:
                 rules.by_subject = await rules.reader.read(session)
-            except RegistryError as error:
+            except SourceError as error:
                 await self._retry_later(rules.dirty, error, backoff.next(), list(self._followed))
                 continue
             backoff.reset()

@@ -1,21 +1,21 @@
-"""Several servers of one registry: one is asked until it fails, then the next."""
+"""HTTP with the servers of one registry: the client, failover between servers, and statuses as source errors."""
 
 import contextlib
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from adapter.registries.errors import (
+from adapter.runtime.answer_budget import MIB, Limit
+from adapter.runtime.outbound import AT_ONCE, Answer, Client, Reply
+from adapter.runtime.source_errors import (
     NotAllowed,
     NotAuthenticated,
-    RegistryError,
-    RegistryFailing,
-    RegistryUnreachable,
+    SourceError,
+    SourceFailing,
+    SourceUnreachable,
     WrongRegistryAnswer,
 )
-from adapter.runtime.answer_budget import MIB, AnswerTooLarge, Limit
-from adapter.runtime.outbound import Answer, Client, OutboundError, Reply
-from adapter.settings.registries import ConsulRegistry, EurekaRegistry, HttpRegistry, NacosRegistry, PolarisRegistry
+from adapter.settings.registries import HttpAsked
 
 T = TypeVar("T")
 
@@ -42,13 +42,13 @@ class Failover:
     async def ask(self, question: Callable[[str], Awaitable[T]]) -> T:
         """Put the question to the current server; to each other one once, while they fail or cannot be reached.
 
-        Raises the RegistryError of the last one asked; a refusal (password, rights) is not put to another server.
+        Raises the SourceError of the last one asked; a refusal (password, rights) is not put to another server.
         """
         for _ in self._servers[1:]:
             asked = self.current
             try:
                 return await question(asked)
-            except (RegistryUnreachable, RegistryFailing):
+            except (SourceUnreachable, SourceFailing):
                 self._leave(asked)
         return await question(self.current)
 
@@ -59,19 +59,38 @@ class Failover:
             self._on_switch()
 
 
+def registry_client(settings: HttpAsked, *, at_once: int = AT_ONCE) -> Client:
+    """The HTTP client of a registry, with at most `at_once` connections (0: any number)."""
+    return Client(
+        settings.access,
+        timeout=settings.timeout_seconds,
+        at_once=at_once,
+        source=source_name(settings),
+        limit=limit_of(settings),
+    )
+
+
+def source_name(settings: HttpAsked) -> str:
+    """The registry's name in the budget of answers."""
+    return f"registry/{settings.name}"
+
+
+def limit_of(settings: HttpAsked) -> Limit:
+    """The limit of a registry's answers."""
+    return Limit(settings.max_answer_mib * MIB, f"maxAnswerMiB of registry {settings.name}")
+
+
 @contextlib.asynccontextmanager
 async def answering(client: Client, method: str, url: str, **more: Any) -> AsyncIterator[Answer]:
     """An answer of whatever status, for as long as it is decoded, with transport errors of this room.
 
-    Raises RegistryError.
+    Raises SourceError.
     """
     async with contextlib.AsyncExitStack() as reading:
         try:
             answer = await reading.enter_async_context(client.answer(method, url, **more))
-        except AnswerTooLarge as error:
-            raise WrongRegistryAnswer(f"{url}: {error}", public=error.public) from error
-        except OutboundError as error:
-            raise RegistryUnreachable(f"{url}: {error}", public=error.public) from error
+        except SourceError as error:
+            raise error.at(url) from error
         yield answer
 
 
@@ -81,7 +100,7 @@ async def send(client: Client, method: str, url: str, **more: Any) -> Reply:
         return answer.plain
 
 
-def refusal(reply: Reply) -> RegistryError:
+def refusal(reply: Reply) -> SourceError:
     """The error for a status that is no answer, with the registry's own words."""
     said = words(reply.body)
     text = f"HTTP {reply.status}: {said}" if said else f"HTTP {reply.status}"
@@ -93,17 +112,12 @@ def refusal(reply: Reply) -> RegistryError:
     return kind(text, public=f"HTTP {reply.status}: {kind.summary}")
 
 
-def _kind(status: int) -> type[RegistryError]:
+def _kind(status: int) -> type[SourceError]:
     if status == 401:
         return NotAuthenticated
     if status == 403:
         return NotAllowed
-    return RegistryFailing if status == 429 or status >= 500 else WrongRegistryAnswer
-
-
-def limit_of(settings: NacosRegistry | EurekaRegistry | ConsulRegistry | PolarisRegistry | HttpRegistry) -> Limit:
-    """The limit of a registry's answers."""
-    return Limit(settings.max_answer_mib * MIB, f"maxAnswerMiB of registry {settings.name}")
+    return SourceFailing if status == 429 or status >= 500 else WrongRegistryAnswer
 
 
 def words(body: bytes) -> str:
