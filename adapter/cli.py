@@ -16,12 +16,12 @@ OK, FAILED, INVALID, NO_DECISION = 0, 1, 2, 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status is 0, 1 (it failed), 2 (invalid input) or 3 (`decide`: an error)."""
+    """Run one command. Returns the exit status: 0, 1 (failed), 2 (invalid input) or 3 (`decide`: no decision)."""
     parsed = _parser().parse_args(arguments)
     try:
         status: int = parsed.run(parsed)
     except FaultyDocument as error:
-        _complain(error)
+        _print_faults(error)
         return INVALID
     return status
 
@@ -41,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_serve(commands: Any) -> None:
     serve = commands.add_parser("serve", help="serve the metrics API", description="Serve the metrics API.")
-    _add_where(serve)
+    _add_connection(serve)
     serve.set_defaults(run=_serve)
 
 
@@ -52,11 +52,11 @@ def _add_companion(commands: Any) -> None:
         description="Run the companion: the leader among its replicas writes the policies' status, and what else the "
         "settings switch on.",
     )
-    _add_where(companion)
+    _add_connection(companion)
     companion.set_defaults(run=_companion)
 
 
-def _add_where(command: argparse.ArgumentParser) -> None:
+def _add_connection(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--settings", metavar="FILE", help="settings file (YAML); without it every setting is the default"
     )
@@ -98,26 +98,26 @@ def _add_check(commands: Any) -> None:
 
 
 def _serve(parsed: argparse.Namespace) -> int:
-    from adapter.assembly import serve
+    from adapter.assembly import run_server
 
-    return _run("serve", serve, parsed)
+    return _run("serve", run_server, parsed)
 
 
 def _companion(parsed: argparse.Namespace) -> int:
-    from adapter.assembly import accompany
+    from adapter.assembly import run_companion
 
-    return _run("run the companion", accompany, parsed)
+    return _run("run the companion", run_companion, parsed)
 
 
 def _run(
-    what: str, process: Callable[[str | None, str | None], Coroutine[Any, Any, int]], parsed: argparse.Namespace
+    action: str, process: Callable[[str | None, str | None], Coroutine[Any, Any, int]], parsed: argparse.Namespace
 ) -> int:
     from adapter.kube.errors import KubeError
 
     try:
         return asyncio.run(process(parsed.settings, parsed.kubeconfig))
     except (KubeError, OSError) as error:
-        print(f"effective-load cannot {what}: {error}", file=sys.stderr)
+        print(f"effective-load cannot {action}: {error}", file=sys.stderr)
         return FAILED
 
 
@@ -129,13 +129,13 @@ def _decide(parsed: argparse.Namespace) -> int:
     except (OSError, ValueError) as error:
         print(f"{parsed.file}: cannot be read: {error}", file=sys.stderr)
         return INVALID
-    answer = document.answer(document.read(text))
-    print(json.dumps(answer, indent=2) if parsed.output == "json" else "\n".join(answer["explanation"]))
-    return OK if answer["error"] is None else NO_DECISION
+    decision = document.decision_json(document.read_document(text))
+    print(json.dumps(decision, indent=2) if parsed.output == "json" else "\n".join(decision["explanation"]))
+    return OK if decision["error"] is None else NO_DECISION
 
 
 def _text(file: str) -> str:
-    """The text of a file or of standard input; never more is read than the largest document has."""
+    """Read a file or standard input, up to the size of the largest document. Raises DocumentError for a larger one."""
     from adapter import document
     from adapter.runtime import document_text
 
@@ -151,8 +151,8 @@ def _check(parsed: argparse.Namespace) -> int:
     from adapter.settings import load
     from adapter.telemetry import logs
 
-    logs.configure("error", "console")  # what goes wrong is in the report
-    wanted = command.Wanted(
+    logs.configure("error", "console")  # the report has the errors
+    wanted = command.Scope(
         registry=parsed.registry,
         service=parsed.service,
         namespace=parsed.namespace,
@@ -160,18 +160,18 @@ def _check(parsed: argparse.Namespace) -> int:
         policy=parsed.policy,
     )
     try:
-        sections = asyncio.run(command.check(load(parsed.settings), wanted, parsed.kubeconfig))
-    except command.Unusable as error:
+        sections = asyncio.run(command.run_checks(load(parsed.settings), wanted, parsed.kubeconfig))
+    except command.ScopeError as error:
         print(f"effective-load check: {error}", file=sys.stderr)
         return INVALID
     if parsed.output == "json":
         print(json.dumps(report.as_data(sections), indent=2))
     else:
-        print("\n".join(report.lines(sections, verbose=parsed.verbose)))
-    return OK if report.is_well(sections) else FAILED
+        print("\n".join(report.report_lines(sections, verbose=parsed.verbose)))
+    return OK if report.all_ok(sections) else FAILED
 
 
-def _complain(error: FaultyDocument) -> None:
+def _print_faults(error: FaultyDocument) -> None:
     print(f"{error.title or 'invalid input'}:", file=sys.stderr)
     for fault in error.faults:
         print(f"  {fault}", file=sys.stderr)

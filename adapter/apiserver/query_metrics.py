@@ -14,8 +14,8 @@ from adapter.apiserver.wire import ExternalItem, Item, Value
 from adapter.kube.label_index import Pods
 from adapter.load.pods import Pod
 from adapter.load.quantity import nano_text
-from adapter.snapshot import QueryView, Snapshot
-from adapter.usage.series import Series, SeriesList
+from adapter.snapshot import Snapshot
+from adapter.usage.series import NamedQueryResult, Series, SeriesList
 
 
 def on_pods(snapshot: Snapshot, route: Route, now: float) -> list[Item] | None:
@@ -50,7 +50,7 @@ def as_external(snapshot: Snapshot, route: Route, now: float) -> list[ExternalIt
     return [ExternalItem(metric=query.name, labels=series.labels, value=_value(series)) for series in chosen]
 
 
-def _refuse_stale(query: QueryView, now: float) -> None:
+def _refuse_stale(query: NamedQueryResult, now: float) -> None:
     if query.fetched_at is None:
         why = f": {query.error}" if query.error else ""
         raise unavailable(f"query {query.name} has not been answered yet{why}")
@@ -59,12 +59,12 @@ def _refuse_stale(query: QueryView, now: float) -> None:
         raise _old(query, f"query {query.name} was last answered {age:.0f} s ago")
 
 
-def _old(query: QueryView, what: str) -> StatusError:
+def _old(query: NamedQueryResult, what: str) -> StatusError:
     why = f"; {query.error}" if query.error else ""
     return unavailable(f"{what}, the limit is {query.max_age:g} s{why}")
 
 
-def _refuse_ambiguous(query: QueryView, series: SeriesList, route: Route, now: float) -> None:
+def _refuse_ambiguous(query: NamedQueryResult, series: SeriesList, route: Route, now: float) -> None:
     """Raises StatusError 503 where two series of a pod count, whichever pod it is."""
     found: set[str] = set()
     for each in series.of_repeated_pods(route.series):
@@ -75,7 +75,7 @@ def _refuse_ambiguous(query: QueryView, series: SeriesList, route: Route, now: f
             found.add(name)
 
 
-def _counts(query: QueryView, series: Series, route: Route, now: float) -> bool:
+def _counts(query: NamedQueryResult, series: Series, route: Route, now: float) -> bool:
     return now - series.at <= query.max_age and (route.series is None or route.series.matches(series.labels))
 
 
@@ -85,7 +85,7 @@ def _wanted(pods: Pods, route: Route) -> Iterable[Pod]:
     return pods.selected(route.labels)
 
 
-def _item(query: QueryView, pod: Pod, series: Series) -> Item:
+def _item(query: NamedQueryResult, pod: Pod, series: Series) -> Item:
     return Item(described=described(pod), metric=query.name, value=_value(series))
 
 
@@ -93,12 +93,12 @@ def _value(series: Series) -> Value:
     return Value(text=nano_text(series.value), at=series.at)
 
 
-def _ambiguous(query: QueryView, pod: str) -> StatusError:
+def _ambiguous(query: NamedQueryResult, pod: str) -> StatusError:
     by = f"sum by ({query.namespace_label}, {query.pod_label})"
     return unavailable(f"query {query.name} has several series of pod {pod}; write it as `{by} (…)`, or select one")
 
 
-def _nothing(query: QueryView, route: Route, what: str) -> StatusError:
+def _nothing(query: NamedQueryResult, route: Route, what: str) -> StatusError:
     if query.error is not None:
         return unavailable(f"query {query.name}: {query.error}")
     selectors = " and ".join(repr(str(chosen)) for chosen in (route.labels, route.series) if chosen)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from adapter.check.report import Section
+from adapter.check.report import ReportSection
 from adapter.kube.api import (
     ENDPOINT_SLICES,
     HPAS,
@@ -40,9 +40,9 @@ class _Review(msgspec.Struct):
     status: _ReviewStatus = msgspec.field(default_factory=_ReviewStatus)
 
 
-async def rights_section(session: Session, namespaces: Iterable[str]) -> Section:
+async def rights_section(session: Session, namespaces: Iterable[str]) -> ReportSection:
     """Whether the account that asks has these rights, in these namespaces or in all of them where none is named."""
-    section = Section("rights")
+    section = ReportSection("rights")
     try:
         lacks = [
             _Lack(verb, resource.plural, namespace)

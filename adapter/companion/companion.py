@@ -20,10 +20,11 @@ from adapter.kube.session import Session
 from adapter.load.conditions import Reason
 from adapter.load.pipeline import decide
 from adapter.policy.hpa import Hpa
+from adapter.policy.linking import Neighbours
 from adapter.runtime.backoff import Backoff
 from adapter.runtime.log_once import LogOnce
 from adapter.settings import CompanionSettings
-from adapter.snapshot import Key, Neighbours, Problem, SnapshotStore
+from adapter.snapshot import Key, Problem, SnapshotStore
 from adapter.telemetry.metrics import Metrics
 
 RESYNC_SECONDS = 10.0
@@ -223,7 +224,7 @@ class Companion:
     def _context(self, key: Key) -> Context | None:
         """The policy at this moment; None if it is gone or not assessed yet. Inputs of a silent watch are left out."""
         view = self._snapshots.current.policies.get(key)
-        if view is None or view.announced or not self._snapshots.current.synced:
+        if view is None or view.pending or not self._snapshots.current.synced:
             return None
         silence = self._stale(key)
         if view.problem is None and silence is not None:

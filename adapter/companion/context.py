@@ -8,8 +8,9 @@ from adapter.companion.state import State, ToleranceField
 from adapter.load.assessment import Decision
 from adapter.load.conditions import ConditionType, Reason
 from adapter.policy.hpa import Hpa
+from adapter.policy.linking import Neighbours
 from adapter.settings import CompanionSettings
-from adapter.snapshot import Key, Neighbours, PolicyView
+from adapter.snapshot import Key, PolicyView
 
 
 class PolicyCondition(NamedTuple):

@@ -6,7 +6,7 @@ from adapter.companion.context import Context
 from adapter.companion.state import DesiredCount, ReplicaHistory, Scaling
 from adapter.load.explanation import why
 from adapter.load.fast_scale_up_hold import CLOCKS_SECONDS
-from adapter.policy.scale_up_limit import Change
+from adapter.policy.behavior import ReplicaChange
 from adapter.snapshot import PolicyView
 
 HPA = "the HPA"
@@ -38,7 +38,7 @@ def observe(history: ReplicaHistory, view: PolicyView, now: float) -> ReplicaHis
         )
     if replicas == history.replicas:
         return history
-    rise = () if replicas < history.replicas else (Change(now, replicas - history.replicas),)
+    rise = () if replicas < history.replicas else (ReplicaChange(now, replicas - history.replicas),)
     rises = (one for one in (*history.rises, *rise) if now - one.at < RISES_SECONDS)
     return replace(history, replicas=replicas, rises=tuple(rises))
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from adapter.policy.scale_up_limit import Change
+from adapter.policy.behavior import ReplicaChange
 from adapter.settings.notifications import Severity, Topic
 
 
@@ -45,7 +45,7 @@ class ReplicaHistory:
     since: float = 0.0
     scaled_before: float | None = None
     replicas: int = 0
-    rises: tuple[Change, ...] = ()
+    rises: tuple[ReplicaChange, ...] = ()
     reported: int | None = None
     changed_at: float | None = None
     desired: DesiredCount | None = None

@@ -1,4 +1,4 @@
-"""Pods by namespace and by owner, so that a target's pods are found without looking at all others."""
+"""Index of pods by namespace and by owner, which finds the pods of a target without a scan."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,14 +9,14 @@ from adapter.snapshot import Key
 
 
 class PodIndex:
-    """All known pods. A pod is filed under its controller's name, and under that without the pod's template hash."""
+    """All pods. A pod is indexed by its controller's name, and by that name without the pod's template hash."""
 
     def __init__(self) -> None:
         self._by_namespace: dict[str, Pods] = defaultdict(Pods)
         self._by_owner: dict[Key, dict[str, Pod]] = defaultdict(dict)
 
     def change(self, old: Pod | None, new: Pod | None) -> None:
-        """Take one change: `old` is what was there, `new` what is there now."""
+        """Apply a watch event: `old` is None for a new pod, `new` is None for a deleted one."""
         if old is not None:
             self._drop(old)
         if new is not None:
@@ -25,31 +25,28 @@ class PodIndex:
                 self._by_owner[key][new.name] = new
 
     def _drop(self, pod: Pod) -> None:
-        known = self._by_namespace.get(pod.namespace)
-        if known is not None:
-            known.drop(pod.name)
-            if not known:
+        pods = self._by_namespace.get(pod.namespace)
+        if pods is not None:
+            pods.drop(pod.name)
+            if not pods:
                 del self._by_namespace[pod.namespace]
         for key in owners(pod):
-            self._disown(key, pod.name)
-
-    def _disown(self, owner: Key, name: str) -> None:
-        found = self._by_owner.get(owner)
-        if found is not None:
-            found.pop(name, None)
-            if not found:
-                del self._by_owner[owner]
+            owned = self._by_owner.get(key)
+            if owned is not None:
+                owned.pop(pod.name, None)
+                if not owned:
+                    del self._by_owner[key]
 
     def owned(self, namespace: str, name: str) -> Iterable[Pod]:
-        """The pods whose controller may be the one of that name, by themselves or through a ReplicaSet."""
+        """Pods whose controller has this name, directly or through a ReplicaSet; its kind is not compared."""
         return self._by_owner.get(Key(namespace, name), {}).values()
 
     def namespace(self, namespace: str) -> Mapping[str, Pod]:
-        """All pods of a namespace, by name."""
+        """The pods of a namespace, by name."""
         return self._by_namespace.get(namespace, {})
 
     def namespaces(self) -> Mapping[str, Pods]:
-        """All pods by namespace and name: a live view, for readers that do not await in between."""
+        """All pods by namespace and name. The map is live: readers must not await while they use it."""
         return self._by_namespace
 
     def get(self, namespace: str, name: str) -> Pod | None:
@@ -58,7 +55,7 @@ class PodIndex:
 
 
 def owners(pod: Pod) -> Iterator[Key]:
-    """The names that a target of this pod may have."""
+    """The names that the scale target of this pod may have."""
     if pod.owner is None:
         return
     yield Key(pod.namespace, pod.owner.name)

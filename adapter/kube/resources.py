@@ -11,7 +11,7 @@ from adapter.kube.errors import Forbidden, KubeError, MalformedAnswer, NotFound,
 from adapter.kube.objects import ApiGroupList, ApiResource, ApiResourceList, CustomResourceDefinition
 from adapter.kube.session import Session
 from adapter.kube.targets import BUILT_IN, ScalePaths
-from adapter.policy.references import kind_faults
+from adapter.policy.linking import kind_faults
 from adapter.runtime.decoding import decode
 from adapter.runtime.single_flight import SingleFlight
 

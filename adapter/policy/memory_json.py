@@ -35,11 +35,11 @@ _OF_METRICS = ("lastSample", "ahead")
 _APART = {"pods", "samples", "departed", "ahead", "last_valid", "replacement"} | _OWN
 
 
-class RecollectionError(FaultyDocument):
+class MemoryDecodeError(FaultyDocument):
     """A memory cannot be read."""
 
 
-def dump(memory: Memory) -> dict[str, Any]:
+def memory_to_json(memory: Memory) -> dict[str, Any]:
     """The memory as JSON-able data; what is not remembered is left out."""
     known: dict[str, Any] = _plain(memory, skip=_APART)
     pods = {uid: _dump_pod(uid, pod, memory) for uid, pod in memory.pods.items()}
@@ -49,26 +49,26 @@ def dump(memory: Memory) -> dict[str, Any]:
     if memory.ahead:
         known["ahead"] = _dump_ahead(memory.ahead)
     if memory.last_valid is not None:
-        known["lastValid"] = dump_roster(memory.last_valid)
+        known["lastValid"] = roster_to_json(memory.last_valid)
     if memory.replacement != Replacement():
         known["replacement"] = _plain(memory.replacement)
     return known
 
 
-def dump_roster(roster: Roster) -> dict[str, Any]:
+def roster_to_json(roster: Roster) -> dict[str, Any]:
     """A roster as JSON-able data."""
     return _plain(roster, skip={"instances"}) | {"instances": [_plain(instance) for instance in roster.instances]}
 
 
-def load(data: object, at: tuple[str | int, ...] = ("memory",), *, strict: bool = True) -> Memory:
+def memory_from_json(data: object, at: tuple[str | int, ...] = ("memory",), *, strict: bool = True) -> Memory:
     """The memory from JSON data. Raises RecollectionError with the foremost faults; `at` is the path they start with.
 
     Unless `strict`, keys that are not known are passed over: another version may have written them.
     """
-    reader = Reader(strict=strict)
+    reader = MemoryReader(strict=strict)
     memory = reader.memory(data, at)
     if reader.faults:
-        raise RecollectionError(foremost(reader.faults))
+        raise MemoryDecodeError(foremost(reader.faults))
     return memory
 
 
@@ -139,7 +139,7 @@ def _camel(name: str) -> str:
     return head + "".join(part.capitalize() for part in rest)
 
 
-class Reader:
+class MemoryReader:
     """Reads memories and rosters, collecting every fault."""
 
     def __init__(self, *, strict: bool = True) -> None:

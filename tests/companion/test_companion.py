@@ -430,7 +430,7 @@ async def test_a_policy_that_was_not_looked_at_yet_has_no_status_written(make: C
     case = make(2)
     views = case.picture.current.policies
     [first, second] = views
-    announced = replace(views[first], assessment=None, announced=True)
+    announced = replace(views[first], assessment=None, pending=True)
     case.picture.swap(Snapshot(policies={first: announced, second: views[second]}, synced=True))
     await case.until(lambda: second.name in case.names)
     assert first.name not in case.names

@@ -17,7 +17,7 @@ PROOF_SECONDS = 1.0
 @pytest.fixture
 async def stand(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stand]:
     monkeypatch.setattr(reflector, "PROOF_SECONDS", PROOF_SECONDS)
-    monkeypatch.setattr(worker, "REASSESS_SECONDS", 0.5)
+    monkeypatch.setattr(worker, "RESYNC_SECONDS", 0.5)
     async with standing() as stand:
         for service in SERVICES:
             stand.add(service)
@@ -105,4 +105,4 @@ async def test_of_two_namespaces_one_that_is_refused_stops_nobody_in_the_other(
             stand.cluster.break_watches(stand.cluster.refused, "pods in cart")
             await stand.until_refused(cart)
             assert stand.engine.unready() is None
-            assert "namespace" in (stand.engine.trouble() or "")
+            assert "namespace" in (stand.engine.warning() or "")

@@ -76,7 +76,7 @@ async def test_a_kind_whose_definition_was_deleted_and_made_anew_is_resolved_and
 async def test_a_kind_whose_definition_keeps_the_scale_elsewhere_now_is_read_there_without_a_restart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(targets, "LOOK_AGAIN_SECONDS", 0.2)
+    monkeypatch.setattr(targets, "REDISCOVERY_SECONDS", 0.2)
     async with standing() as stand:
         stand.add(WEB)
         stand.add(THING)
@@ -94,7 +94,7 @@ async def test_a_kind_whose_definition_keeps_the_scale_elsewhere_now_is_read_the
 async def test_a_kind_that_stays_as_it_is_keeps_its_watch_also_while_it_cannot_be_looked_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(targets, "LOOK_AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(targets, "REDISCOVERY_SECONDS", 0.02)
     async with standing() as stand:
         stand.add(THING)
         async with running(stand):
@@ -175,7 +175,7 @@ async def test_a_server_whose_list_gets_no_answer_names_what_it_waits_for() -> N
                 ["web"],
                 "the Kubernetes caches are still being filled: horizontalpodautoscalers have not been listed yet",
             )
-            assert not stand.engine.picture.current.synced
+            assert not stand.engine.snapshots.current.synced
             stand.cluster.mend()
             await stand.until_answered()
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from adapter.evaluation.freshness import GRANTED, MANIFEST, Freshness, KindKey, silence
-from adapter.evaluation.object_index import TargetRef
+from adapter.evaluation.freshness import GRANTED, MANIFEST, Freshness, KindKey, silence_of
 from adapter.kube.errors import Forbidden, KubeError, NotFound, TimedOut
+from adapter.policy.linking import TargetRef
 from adapter.telemetry.metrics import Metrics
 from tests.load.world import NOW
 
@@ -49,7 +49,7 @@ class Told:
         self.freshness = Freshness(
             shared, lambda: self.kinds, self.namespaces.append, self.told_kinds.append, self.metrics
         )
-        self.freshness.look()
+        self.freshness.check()
 
     def policy(self, namespace: str = "shop", kind: str = "Deployment") -> str | None:
         version = "example.com/v1" if kind == "Widget" else "apps/v1"
@@ -69,7 +69,7 @@ def test_a_silent_watch_of_a_kind_concerns_the_policies_of_that_kind() -> None:
     told = Told(FakeWatch(), Widget=FakeWatch("widgets.example.com", silent=True))
     assert told.policy() is None
     assert "widgets.example.com" in (told.policy(kind="Widget") or "")
-    assert (told.freshness.unready(), told.freshness.trouble()) == (None, None)
+    assert (told.freshness.unready(), told.freshness.warning()) == (None, None)
     assert (told.told_kinds, told.namespaces) == ([WIDGET], [])
     assert told.count("widgets.example.com") == 1
 
@@ -78,7 +78,7 @@ def test_a_silent_watch_of_one_namespace_concerns_that_namespace() -> None:
     told = Told(FakeWatch(namespace="shop", silent=True), FakeWatch(namespace="cart"))
     assert "pods in namespace shop" in (told.policy() or "")
     assert (told.policy("cart"), told.freshness.unready()) == (None, None)
-    assert told.freshness.trouble() == told.policy()
+    assert told.freshness.warning() == told.policy()
     assert told.namespaces == ["shop"]
 
 
@@ -86,7 +86,7 @@ def test_where_every_namespace_is_silent_nothing_can_be_decided() -> None:
     watches = [FakeWatch(namespace="shop", silent=True), FakeWatch(namespace="cart")]
     told = Told(*watches)
     watches[1].silent = True
-    told.freshness.look()
+    told.freshness.check()
     assert told.freshness.unready() is not None
 
 
@@ -98,7 +98,7 @@ def test_a_silent_watch_of_the_whole_cluster_concerns_everybody() -> None:
 def test_a_right_that_was_taken_away_from_all_replicas_makes_none_unready_and_is_told() -> None:
     told = Told(FakeWatch(silent=True, trouble=FORBIDDEN))
     assert told.freshness.unready() is None
-    assert "bind ClusterRole" in (told.freshness.trouble() or "")
+    assert "bind ClusterRole" in (told.freshness.warning() or "")
 
 
 def test_a_right_that_was_never_there_makes_a_replica_unready_so_that_those_of_before_go_on() -> None:
@@ -111,13 +111,13 @@ def test_a_change_is_told_once() -> None:
     told = Told(watch)
     watch.silent = True
     for _ in range(3):
-        told.freshness.look()
+        told.freshness.check()
     assert told.namespaces == [""]
     watch.trouble = FORBIDDEN
-    told.freshness.look()
+    told.freshness.check()
     watch.silent, watch.trouble = False, None
-    told.freshness.look()
-    told.freshness.look()
+    told.freshness.check()
+    told.freshness.check()
     assert told.namespaces == [""] * 3
 
 
@@ -126,7 +126,7 @@ def test_a_kind_that_is_let_go_leaves_no_series_behind() -> None:
     told.metrics.watch_proof.labels("widgets.example.com").set(1)
     told.metrics.watch_restarts.labels("widgets.example.com", "refused").inc()
     told.kinds.clear()
-    told.freshness.look()
+    told.freshness.check()
     assert told.count("widgets.example.com") is None
     assert told.count("pods") == 0
     for metric in (told.metrics.watch_proof, told.metrics.watch_restarts):
@@ -134,10 +134,10 @@ def test_a_kind_that_is_let_go_leaves_no_series_behind() -> None:
 
 
 def test_the_sentence_says_since_when_and_stays_the_same() -> None:
-    sentence = silence(FakeWatch(silent=True, proven_at=NOW))
+    sentence = silence_of(FakeWatch(silent=True, proven_at=NOW))
     assert sentence is not None
     assert sentence.startswith("the watch of pods has shown no life since 20")
-    assert sentence == silence(FakeWatch(silent=True, proven_at=NOW + 0.2))
+    assert sentence == silence_of(FakeWatch(silent=True, proven_at=NOW + 0.2))
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_the_sentence_says_since_when_and_stays_the_same() -> None:
     ],
 )
 def test_the_cause_is_named_with_what_to_do(watch: FakeWatch, says: str) -> None:
-    assert says in (silence(watch) or "")
+    assert says in (silence_of(watch) or "")
 
 
 def test_what_the_role_is_said_to_grant_it_grants() -> None:

@@ -134,7 +134,9 @@ def hpa(body: bytes) -> bool:
 
 
 def memory(body: bytes) -> bool:
-    return judged(lambda: status_memory.dump(status_memory.load(decode(body, dict[str, Any]))), MEMORY_SECONDS)
+    return judged(
+        lambda: status_memory.to_status(status_memory.from_status(decode(body, dict[str, Any]))), MEMORY_SECONDS
+    )
 
 
 DOCUMENTS = {"policy": (policy, POLICY), "hpa": (hpa, HPA), "memory": (memory, MEMORY)}
@@ -173,7 +175,7 @@ def nested(depth: int, *, mapping: bool) -> Any:
 @pytest.mark.parametrize("kind", DOCUMENTS)
 def test_values_nested_as_deep_as_python_holds_them_are_faults(kind: str, mapping: bool) -> None:
     _, document = DOCUMENTS[kind]
-    parse = {"policy": parse_policy, "hpa": parse_hpa, "memory": status_memory.load}[kind]
+    parse = {"policy": parse_policy, "hpa": parse_hpa, "memory": status_memory.from_status}[kind]
     for depth in (70, 400, 900, 950, 990, 5_000, 100_000):
         value = nested(depth, mapping=mapping)
         for path in places(document):

@@ -28,6 +28,7 @@ from adapter.settings import SettingsError, parse
 from adapter.settings.registries import Registry
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.prometheus import Prometheus
+from adapter.usage.query_catalog import WorkloadQuery
 from adapter.usage.resource_metrics import ResourceMetrics
 from tests.usage.fakes import FakePrometheus, named
 
@@ -92,13 +93,13 @@ class TestPrometheus:
             metrics=Metrics(),
         )
         query = Query(name="load")
-        source.want([(query, "shop", "web")])
+        source.set_queries([WorkloadQuery(query, "shop", "web")])
         with structlog.testing.capture_logs() as logged:
             task = asyncio.create_task(source.run())
             async with asyncio.timeout(20):
                 await changed.wait()
             sentence = source.samples(query, "shop", "web").error or ""
-            series = source.series("load")
+            series = source.named_result("load")
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         assert series is not None

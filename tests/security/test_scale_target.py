@@ -111,10 +111,10 @@ async def test_three_hundred_invented_kinds_leave_a_few_tasks_and_hardly_a_reque
         odd = invent(stand, "shop", kinds)
         async with running(stand):
             await stand.until_answered(["web", "thing"])
-            await stand.until_refused(["odd0", f"odd{targets.KINDS_OF_A_NAMESPACE - 1}"], "the API server serves no")
+            await stand.until_refused(["odd0", f"odd{targets.MAX_KINDS_PER_NAMESPACE - 1}"], "the API server serves no")
             await stand.until_refused([odd[-1].name], "HPAs of policies name too many kinds")
             tasks = [one for one in asyncio.all_tasks() if one.get_name().startswith("watch Thing")]
-            assert len(tasks) <= targets.KINDS_OF_A_NAMESPACE
+            assert len(tasks) <= targets.MAX_KINDS_PER_NAMESPACE
             stand.cluster.asked.clear()
             await asyncio.sleep(2)  # each of them looked for ten times
             discovery = [one for one in stand.cluster.asked if one.count("/") <= 3]
@@ -162,7 +162,7 @@ async def test_a_definition_that_appears_is_found_also_where_its_kind_was_looked
 async def test_a_namespace_full_of_invented_kinds_takes_no_place_from_another_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(targets, "KINDS", 25)
+    monkeypatch.setattr(targets, "MAX_KINDS", 25)
     async with standing() as stand:
         for namespace in ("evil0", "evil1"):
             invent(stand, namespace, [(f"invented{number}.{namespace}/v1", "Thing") for number in range(20)])

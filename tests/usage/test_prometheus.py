@@ -14,17 +14,18 @@ from adapter.load.samples import Point, QuerySamples
 from adapter.load.spec import Query
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
+from adapter.usage import polling
 from adapter.usage import prometheus as module
 from adapter.usage.prometheus import Prometheus
-from adapter.usage.query_catalog import Wanted
+from adapter.usage.query_catalog import WorkloadQuery
 from tests.usage.fakes import NOW, Changes, FakePrometheus, named, raw
 
 RPS = "sum by (namespace, pod) (rate(http_requests_total[1m]))"
 DEPTH = 'sum(queue_depth{namespace="$namespace",workload="$workload"})'
 A = {"namespace": "shop", "pod": "a"}
 B = {"namespace": "other", "pod": "b"}
-SHOP = Wanted(Query(name="rps"), "shop", "web")
-OTHER = Wanted(Query(name="rps"), "other", "api")
+SHOP = WorkloadQuery(Query(name="rps"), "shop", "web")
+OTHER = WorkloadQuery(Query(name="rps"), "other", "api")
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ class World:
             with pytest.raises(asyncio.CancelledError):
                 await task
 
-    def of(self, wanted: Wanted) -> QuerySamples:
+    def of(self, wanted: WorkloadQuery) -> QuerySamples:
         return self.source.samples(*wanted)
 
     async def change(self, number: int = 1) -> None:
@@ -82,7 +83,7 @@ async def failing(_request: web.Request, _form: dict[str, str]) -> web.StreamRes
 class TestSamples:
     async def test_policies_see_their_pods_dated_by_the_inputs(self, fake: FakePrometheus) -> None:
         world = World(fake.settings(), queries=[rps()])
-        world.source.want([SHOP, OTHER])
+        world.source.set_queries([SHOP, OTHER])
         async with world.running():
             await world.change()
         assert world.of(SHOP).pods == {"a": Point(NOW - 5, NANO)}
@@ -91,7 +92,7 @@ class TestSamples:
 
     async def test_before_the_first_answer_there_is_neither_sample_nor_error(self, fake: FakePrometheus) -> None:
         world = World(fake.settings(), queries=[rps(max_age_seconds=60)])
-        world.source.want([SHOP])
+        world.source.set_queries([SHOP])
         assert world.of(SHOP) == QuerySamples(max_age=60.0, window=60.0, by_pod=True)
 
     async def test_the_times_are_asked_for_at_the_moment_of_the_evaluation(self, fake: FakePrometheus) -> None:
@@ -118,34 +119,36 @@ class TestSamples:
         async with world.running():
             await world.change()
         assert len(fake.asked) == 1
-        assert world.of(Wanted(Query(name="three"), "shop", "web")).total == Point(NOW, 3 * NANO)
+        assert world.of(WorkloadQuery(Query(name="three"), "shop", "web")).total == Point(NOW, 3 * NANO)
 
     async def test_a_service_has_one_number(self, fake: FakePrometheus) -> None:
         text = 'sum(queue_depth{namespace="shop",workload="web"})'
         fake.rows = {text: [({}, "80")]}
         world = World(fake.settings(), queries=[named("depth", DEPTH, scope="Service")])
-        wanted = Wanted(Query(name="depth"), "shop", "web")
-        world.source.want([wanted])
+        wanted = WorkloadQuery(Query(name="depth"), "shop", "web")
+        world.source.set_queries([wanted])
         async with world.running():
             await world.change()
         assert world.of(wanted).total == Point(NOW - 5, 80 * NANO)
 
     async def test_what_cannot_be_asked_is_an_error_without_a_request(self, fake: FakePrometheus) -> None:
         world = World(fake.settings(), queries=[named("bad", "x{")])
-        inline = Wanted(Query(prom_ql="x", server="main"), "shop", "web")
-        world.source.want([inline, Wanted(Query(name="bad"), "shop", "web"), Wanted(Query(name="none"), "shop", "web")])
+        inline = WorkloadQuery(Query(prom_ql="x", server="main"), "shop", "web")
+        world.source.set_queries(
+            [inline, WorkloadQuery(Query(name="bad"), "shop", "web"), WorkloadQuery(Query(name="none"), "shop", "web")]
+        )
         async with world.running():
             await asyncio.sleep(0)
         assert "not allowed" in (world.of(inline).error or "")
-        assert "never closed" in (world.of(Wanted(Query(name="bad"), "shop", "web")).error or "")
-        assert "no such query" in (world.of(Wanted(Query(name="none"), "shop", "web")).error or "")
+        assert "never closed" in (world.of(WorkloadQuery(Query(name="bad"), "shop", "web")).error or "")
+        assert "no such query" in (world.of(WorkloadQuery(Query(name="none"), "shop", "web")).error or "")
         assert not fake.asked
 
     async def test_inline_promql_is_asked_where_it_is_allowed(self, fake: FakePrometheus) -> None:
         fake.rows = {'x{n="shop"}': [(A, "7")]}
         world = World(fake.settings(), inline=True)
-        inline = Wanted(Query(prom_ql='x{n="$namespace"}', server="main"), "shop", "web")
-        world.source.want([inline])
+        inline = WorkloadQuery(Query(prom_ql='x{n="$namespace"}', server="main"), "shop", "web")
+        world.source.set_queries([inline])
         async with world.running():
             await world.change()
         assert world.of(inline).pods == {"a": Point(NOW - 5, 7 * NANO)}
@@ -169,7 +172,7 @@ class TestSamples:
 class TestSharing:
     async def test_policies_with_the_same_query_cost_one_question_a_cycle(self, fake: FakePrometheus) -> None:
         world = World(fake.settings(), queries=[rps(interval_seconds=3600)])
-        world.source.want([Wanted(Query(name="rps"), f"ns-{n}", "web") for n in range(50)])
+        world.source.set_queries([WorkloadQuery(Query(name="rps"), f"ns-{n}", "web") for n in range(50)])
         async with world.running():
             await world.change()
         assert fake.questions == [RPS]
@@ -183,7 +186,7 @@ class TestSharing:
 
     async def test_everybody_who_shares_an_answer_hears_of_it(self, fake: FakePrometheus) -> None:
         world = World(fake.settings(), queries=[rps()])
-        world.source.want([SHOP, OTHER])
+        world.source.set_queries([SHOP, OTHER])
         async with world.running():
             await world.change()
         assert world.changes.seen == [frozenset({SHOP, OTHER})]
@@ -206,14 +209,14 @@ class TestSharing:
     async def test_a_query_with_variables_is_asked_for_whom_it_is_wanted(self, fake: FakePrometheus) -> None:
         world = World(fake.settings(), queries=[named("depth", DEPTH, scope="Service", interval_seconds=0.01)])
         async with world.running():
-            world.source.want([Wanted(Query(name="depth"), "shop", "web")])
+            world.source.set_queries([WorkloadQuery(Query(name="depth"), "shop", "web")])
             await world.change()
-            world.source.want([Wanted(Query(name="depth"), "shop", "api")])
+            world.source.set_queries([WorkloadQuery(Query(name="depth"), "shop", "api")])
             await world.change(2)
             fake.asked.clear()
             await self.asked(fake, 3)
         assert set(fake.questions) == {'sum(queue_depth{namespace="shop",workload="api"})'}
-        assert world.of(Wanted(Query(name="depth"), "shop", "web")) == QuerySamples(by_pod=False)
+        assert world.of(WorkloadQuery(Query(name="depth"), "shop", "web")) == QuerySamples(by_pod=False)
 
     async def test_at_most_a_few_questions_are_under_way_at_a_server(self, fake: FakePrometheus) -> None:
         most = under_way = 0
@@ -231,7 +234,7 @@ class TestSharing:
 
         fake.handler = slow
         world = World(fake.settings(), queries=[named("depth", DEPTH, scope="Service", interval_seconds=3600)])
-        world.source.want([Wanted(Query(name="depth"), "shop", f"w-{n}") for n in range(40)])
+        world.source.set_queries([WorkloadQuery(Query(name="depth"), "shop", f"w-{n}") for n in range(40)])
         async with world.running():
             await world.change(40)
         assert most == 8
@@ -242,7 +245,7 @@ class TestNamed:
         world = World(fake.settings(), queries=[rps(), named("depth", DEPTH)])
         async with world.running():
             await world.change()
-        found = world.source.series("rps")
+        found = world.source.named_result("rps")
         assert found is not None
         assert {namespace: [s.value for s in series] for namespace, series in found.series.items()} == {
             "shop": [NANO],
@@ -250,27 +253,27 @@ class TestNamed:
         }
         assert found.series["shop"][0].labels == A
         assert (found.by_pod, found.fetched_at, found.error, found.max_age) == (True, NOW, None, 90)
-        assert world.source.named() == ("rps",)
-        assert world.source.series("depth") is None
-        assert world.source.series("unknown") is None
+        assert [result.name for result in world.source.named_results()] == ["rps"]
+        assert world.source.named_result("depth") is None
+        assert world.source.named_result("unknown") is None
         assert world.changes.seen == [frozenset()]
 
     async def test_the_next_answer_is_ready_for_the_selectors_of_the_last_one(self, fake: FakePrometheus) -> None:
         world = World(fake.settings(), queries=[rps(interval_seconds=0.01)])
         async with world.running():
             await world.change()
-            first = world.source.series("rps")
+            first = world.source.named_result("rps")
             assert first is not None
             first.series["shop"].selected(parse("pod=a"))
             fake.rows = {RPS: [(A, "7"), (B, "8")]}
             await world.change(2)
-            second = world.source.series("rps")
+            second = world.source.named_result("rps")
         assert second is not None
         assert [each.value for each in second.series["shop"]] == [7 * NANO]
         assert second.series["shop"].shapes == first.series["shop"].shapes != ()
 
     async def test_before_the_first_answer_it_is_empty(self, fake: FakePrometheus) -> None:
-        found = World(fake.settings(), queries=[rps(pod_label="p", namespace_label="n")]).source.series("rps")
+        found = World(fake.settings(), queries=[rps(pod_label="p", namespace_label="n")]).source.named_result("rps")
         assert found is not None
         assert (found.fetched_at, found.error, found.series) == (None, None, {})
         assert (found.pod_label, found.namespace_label) == ("p", "n")
@@ -281,7 +284,7 @@ class TestNamed:
         async with world.running():
             await world.change()
         for name, sentence in (("rps", "HTTP 503"), ("bad", "never closed")):
-            found = world.source.series(name)
+            found = world.source.named_result(name)
             assert found is not None
             assert sentence in (found.error or "")
 
@@ -290,7 +293,7 @@ class TestNamed:
         world = World(fake.settings(), queries=[rps()])
         async with world.running():
             await world.change()
-        found = world.source.series("rps")
+        found = world.source.named_result("rps")
         assert found is not None
         assert "lack the label 'namespace'" in (found.error or "")
 
@@ -334,7 +337,7 @@ class TestFailing:
             async with world.running():
                 await world.change(2)
         assert world.of(SHOP).error is None
-        assert "Prometheus second" in (world.of(Wanted(Query(name="slow"), "shop", "web")).error or "")
+        assert "Prometheus second" in (world.of(WorkloadQuery(Query(name="slow"), "shop", "web")).error or "")
 
     async def test_failures_are_counted_by_reason(self, fake: FakePrometheus) -> None:
         world = World(fake.settings(), queries=[rps()])
@@ -359,7 +362,7 @@ class TestPauses:
         world = World(fake.settings(), queries=[rps()])
         async with world.running():
             await TestSharing().asked(fake, 4)
-        assert not any(known.unanswered for known in world.source._known.values())
+        assert not any(known.unanswered for known in world.source._states.values())
 
     async def test_the_first_pause_is_a_random_part_of_the_interval(
         self, fake: FakePrometheus, monkeypatch: pytest.MonkeyPatch
@@ -374,7 +377,7 @@ class TestPauses:
             await sleep(0)
 
         monkeypatch.setattr(module.asyncio, "sleep", noted)
-        monkeypatch.setattr(module.random, "random", lambda: 0.5)
+        monkeypatch.setattr(polling.random, "random", lambda: 0.5)
         world = World(fake.settings(), queries=[rps(interval_seconds=20)])
         async with world.running():
             await paused.until(lambda: len(pauses) >= 5)
@@ -426,7 +429,7 @@ class TestReload:
 
     async def test_a_query_that_is_gone_is_asked_no_more_and_says_so(self, fake: FakePrometheus) -> None:
         world = World(fake.settings(), queries=[rps()])
-        world.source.want([SHOP])
+        world.source.set_queries([SHOP])
         async with world.running():
             await world.change()
             self.reload(world, fake.settings(), queries=[named("other", "vector(1)", interval_seconds=0.01)])
@@ -438,7 +441,7 @@ class TestReload:
 
     async def test_a_server_that_is_gone_takes_its_queries_along(self, fake: FakePrometheus) -> None:
         world = World(fake.settings(), queries=[rps()])
-        world.source.want([SHOP])
+        world.source.set_queries([SHOP])
         async with world.running():
             await world.change()
             self.reload(world, fake.settings("second"), queries=[rps(), named("other", "vector(1)", server="second")])

@@ -18,8 +18,8 @@ from adapter.runtime.answer_budget import Body
 from adapter.runtime.source_errors import WrongAnswer
 from adapter.settings import ResourceMetricsSettings as Options
 from adapter.telemetry.metrics import Metrics
-from adapter.usage import resource_metrics
-from adapter.usage.resource_metrics import ResourceMetrics, _nano, decode_usage, decode_usages, seconds
+from adapter.usage import polling, resource_metrics
+from adapter.usage.resource_metrics import ResourceMetrics, _nano, decode_usage, decode_usages, parse_go_duration
 from tests.usage.fakes import NOW, Changes
 
 AT = "2026-01-01T11:59:50Z"
@@ -114,7 +114,7 @@ class TestDecoding:
          ("15", 0), ("s", 0), ("1x2s", 0), ("-15s", 0)],
     )  # fmt: skip
     def test_a_window_is_read_as_go_writes_it(self, text: str, expected: float) -> None:
-        assert seconds(text) == pytest.approx(expected)
+        assert parse_go_duration(text) == pytest.approx(expected)
 
     @given(st.from_regex(r"[0-9]{1,15}(n|u|m|Ki|Mi|k|nn|mK|K|i)?", fullmatch=True))
     def test_the_short_way_and_the_long_way_agree(self, text: str) -> None:
@@ -196,7 +196,7 @@ class World:
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(resource_metrics, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(resource_metrics, "_CHECK_SECONDS", 0.01)
     return
 
 
@@ -267,10 +267,10 @@ class TestPolling:
         world = World(*(f"ns-{number}" for number in range(100)), interval=3600)
         world.session.gate = asyncio.Event()
         async with world.running():
-            await world.session.bell(lambda: world.session.under_way == resource_metrics.AT_ONCE)
+            await world.session.bell(lambda: world.session.under_way == resource_metrics.CONCURRENT_REQUESTS)
             world.session.gate.set()
             await world.session.bell(lambda: len(world.session.asked) == 100)
-        assert world.session.most_under_way == resource_metrics.AT_ONCE
+        assert world.session.most_under_way == resource_metrics.CONCURRENT_REQUESTS
 
     async def test_the_first_pause_is_a_random_part_of_the_interval(self, monkeypatch: pytest.MonkeyPatch) -> None:
         pauses: list[float] = []
@@ -284,7 +284,7 @@ class TestPolling:
             await sleep(0)
 
         monkeypatch.setattr(resource_metrics.asyncio, "sleep", noted)
-        monkeypatch.setattr(resource_metrics.random, "random", lambda: 0.25)
+        monkeypatch.setattr(polling.random, "random", lambda: 0.25)
         world = World("shop", interval=10)
         async with world.running():
             await paused.until(lambda: len(pauses) >= 20)

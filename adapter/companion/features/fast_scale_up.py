@@ -13,8 +13,8 @@ from adapter.companion.writes.actions import ActionResult, RaiseScale
 from adapter.load.conditions import ConditionType, Reason
 from adapter.load.quantity import NANO
 from adapter.load.tolerance import percent_text
-from adapter.policy.hpa import Hpa, TargetKind
-from adapter.policy.scale_up_limit import DISABLED, highest
+from adapter.policy.behavior import DISABLED, highest_allowed
+from adapter.policy.hpa import Hpa, MetricTargetType
 
 APART_SECONDS = 15.0
 """The shortest time between two raises of a target: an HPA's usual sync period."""
@@ -93,7 +93,7 @@ def _follows(hpa: Hpa, policy: str) -> bool:
     """Whether the HPA takes the policy's count as it is."""
     return any(
         (metric.names(policy) or metric.describes(hpa.target))
-        and (metric.target, metric.aim) == (TargetKind.AVERAGE_VALUE, NANO)
+        and (metric.target, metric.aim) == (MetricTargetType.AVERAGE_VALUE, NANO)
         for metric in hpa.desired_metrics
     )
 
@@ -137,4 +137,4 @@ def _allowed(context: Context, hpa: Hpa, current: int) -> int:
     # The HPA's times have whole seconds. How far it scaled before the first observation is not known.
     if policies and before is not None and context.now - before < longest + 1:
         return current
-    return highest(current, hpa.scale_up, history.rises, context.now)
+    return highest_allowed(current, hpa.scale_up, history.rises, context.now)

@@ -10,8 +10,8 @@ from adapter.companion.writes.actions import ActionResult, AskTolerance, WireHpa
 from adapter.load.conditions import ConditionType, Reason
 from adapter.load.explanation import swallowed
 from adapter.load.spec import HpaWiring, Mode, Policy
+from adapter.policy.behavior import BehaviorField, permits, required_behavior
 from adapter.policy.conformance import Flaw, Wiring, flaws
-from adapter.policy.guarded_behavior import Wanted, is_loose, wanted
 from adapter.policy.hpa import Hpa
 from adapter.runtime.backoff import exponential
 
@@ -75,12 +75,11 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
 
 
 def _wiring(context: Context, hpa: Hpa) -> Wiring:
-    decision, bounds, neighbours = context.decision, context.view.bounds, context.neighbours
+    decision, bounds = context.decision, context.view.bounds
     return Wiring(
         policy=context.view.policy,
         hpa=hpa,
-        beside=neighbours.hpas,
-        rivals=neighbours.policies,
+        neighbours=context.neighbours,
         has_tolerance=context.tolerance_field.known,
         swallowed=swallowed(decision, bounds) if decision is not None and bounds is not None else "",
     )
@@ -119,25 +118,25 @@ def _is_enforced(context: Context) -> bool:
     return _wants_it(context.view.policy) and not context.neighbours.policies
 
 
-def _wanted(context: Context, hpa: Hpa) -> tuple[Wanted, ...]:
+def _wanted(context: Context, hpa: Hpa) -> tuple[BehaviorField, ...]:
     policy = context.view.policy
     if not hpa.asks_for(policy.name):
         return ()
-    return tuple(wanted(policy, hpa, tolerance=context.tolerance_field.known is not False))
+    return tuple(required_behavior(policy, hpa, tolerance=context.tolerance_field.known is not False))
 
 
-def _open(context: Context, hpa: Hpa) -> list[Wanted]:
+def _open(context: Context, hpa: Hpa) -> list[BehaviorField]:
     """The fields that are not as wanted and that nobody else owns."""
     return [one for one in _wanted(context, hpa) if not one.is_set and not hpa.managers.others(one.name)]
 
 
-def _foreign(context: Context, hpa: Hpa) -> Iterator[Wanted]:
+def _foreign(context: Context, hpa: Hpa) -> Iterator[BehaviorField]:
     """The fields that others own, with values that hold the count back before the policy does."""
     for one in _wanted(context, hpa):
         direction, _, name = one.name.partition(".")
         if one.is_set or not hpa.managers.others(one.name):
             continue
-        if name == "tolerance" or not is_loose(context.view.policy, hpa, direction):
+        if name == "tolerance" or not permits(context.view.policy, hpa, direction):
             yield one
 
 

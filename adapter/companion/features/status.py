@@ -49,7 +49,7 @@ def _lasting(status: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a status of which every change is written at once."""
     return {key: value for key, value in status.items() if key not in _UNCHANGING} | {
         "conditions": [(one["type"], one["status"], one["reason"]) for one in status.get("conditions", ())],
-        "memory": status_memory.lasting(status.get("memory") or {}),
+        "memory": status_memory.durable_part(status.get("memory") or {}),
         # Who owns a field of the HPA, and with which value, is only in the message.
         "wiring": [
             one["message"] for one in status.get("conditions", ()) if one["type"] == ConditionType.HPA_CONFORMANT
@@ -82,7 +82,7 @@ def status_of(context: Context) -> dict[str, Any]:
         "decision": _shortened(headline(assessment, decision)),
         "pods": {state.value: assessment.counts.get(state, 0) for state in PodState},
         "metrics": [_metric(metric, _outcome(decision, metric), assessment.policy) for metric in assessment.metrics],
-        "memory": status_memory.dump(assessment.memory),
+        "memory": status_memory.to_status(assessment.memory),
     }
     if decision.desired is not None:
         status["desired"] = decision.desired

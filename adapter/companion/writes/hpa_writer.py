@@ -9,7 +9,7 @@ from adapter.companion.state import ToleranceField
 from adapter.companion.writes.actions import AskTolerance, WireHpa
 from adapter.kube.api import APPLY_PATCH, HPAS, MERGE_PATCH
 from adapter.kube.errors import MalformedAnswer
-from adapter.policy.managed_fields import OWN
+from adapter.policy.managed_fields import FIELD_MANAGER
 from adapter.runtime.decoding import Decoder
 
 Patch = Callable[[str, object, str, dict[str, str]], Awaitable[bytes]]
@@ -31,7 +31,7 @@ class HpaWriter:
         body = {"spec": {"behavior": {"scaleUp": {"tolerance": "0"}}}}
         self.tolerance = ToleranceField(known=self.tolerance.known, asked_at=self._now())
         hpa = HPAS.path(action.key.namespace, action.hpa)
-        self._learn(await self._patch(hpa, body, MERGE_PATCH, {"dryRun": "All", "fieldManager": OWN}))
+        self._learn(await self._patch(hpa, body, MERGE_PATCH, {"dryRun": "All", "fieldManager": FIELD_MANAGER}))
 
     async def wire(self, action: WireHpa) -> None:
         """Applies the fields to this version of the HPA, without force. Raises KubeError."""
@@ -47,7 +47,7 @@ class HpaWriter:
             "spec": {"behavior": action.behavior},
         }
         hpa = HPAS.path(action.key.namespace, action.hpa)
-        answer = await self._patch(hpa, body, APPLY_PATCH, {"fieldManager": OWN, "force": "false"})
+        answer = await self._patch(hpa, body, APPLY_PATCH, {"fieldManager": FIELD_MANAGER, "force": "false"})
         if "tolerance" in action.behavior.get("scaleUp", {}):
             self._learn(answer)
 

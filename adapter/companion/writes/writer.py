@@ -25,7 +25,7 @@ from adapter.kube.api import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, PODS, WATERMA
 from adapter.kube.errors import ApiStatusError, Conflict, Forbidden, KubeError, MalformedAnswer, NotFound
 from adapter.kube.pods import DELETION_COST_ANNOTATION, MARK_ANNOTATION
 from adapter.kube.session import Session
-from adapter.policy.managed_fields import OWN
+from adapter.policy.managed_fields import FIELD_MANAGER
 from adapter.runtime.backoff import KeyedBackoff
 from adapter.runtime.decoding import Decoder
 from adapter.snapshot import Key
@@ -142,7 +142,7 @@ class Writer:
         metadata = {"name": action.pod, "namespace": action.namespace, "uid": action.uid, "annotations": costs}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
         pod = PODS.path(action.namespace, action.pod)
-        await self.patch(pod, body, APPLY_PATCH, {"fieldManager": OWN})
+        await self.patch(pod, body, APPLY_PATCH, {"fieldManager": FIELD_MANAGER})
 
     async def patch(self, path: str, body: object, content_type: str, params: dict[str, str] | None = None) -> bytes:
         """Sends a patch. Raises KubeError."""

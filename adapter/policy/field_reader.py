@@ -10,12 +10,12 @@ from adapter.runtime.faults import Fault, closest
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
-LONGEST = 253
+MAX_NAME_LENGTH = 253
 _LONGEST_QUANTITY = 32
 _MOST_GUESSES = 20
 
 
-class Form:
+class FieldReader:
     """One mapping of a document, with its path. Readers note a fault and give the default where a value is wrong.
 
     A key that is null counts as absent, as it does for the API server. `close` faults the keys that nobody asked for.
@@ -46,7 +46,7 @@ class Form:
         self._asked.add(key)
         return self._data.get(key)
 
-    def text(self, key: str, *, required: str = "", longest: int = LONGEST) -> str:
+    def text(self, key: str, *, required: str = "", longest: int = MAX_NAME_LENGTH) -> str:
         """A text, empty where absent; `required` is the advice for an absent or empty one."""
         value = self.get(key)
         if value is None or value == "":
@@ -60,7 +60,7 @@ class Form:
         self.fault(key, value, f"write a text of at most {longest} characters")
         return ""
 
-    def texts(self, key: str, most: int, *, longest: int = LONGEST) -> tuple[str, ...]:
+    def texts(self, key: str, most: int, *, longest: int = MAX_NAME_LENGTH) -> tuple[str, ...]:
         """A list of different texts."""
         found = self.sequence(key, most)
         if not all(isinstance(one, str) and 0 < len(one) <= longest for one in found):
@@ -111,9 +111,9 @@ class Form:
         if value not in among:
             self.fault(key, value, f"is no supported value; write one of {', '.join(among)}")
 
-    def section(self, key: str) -> "Form":
+    def section(self, key: str) -> "FieldReader":
         """The mapping at `key`, an empty one where absent."""
-        return Form(self.get(key), self.at(key), self.faults)
+        return FieldReader(self.get(key), self.at(key), self.faults)
 
     def sequence(self, key: str, most: int) -> Sequence[Any]:
         """The list at `key`, empty where absent."""
@@ -127,10 +127,10 @@ class Form:
             self.fault(key, None, f"must have at most {most} items; has {len(value)}")
         return value[:most]
 
-    def sections(self, key: str, most: int) -> Iterator["Form"]:
+    def sections(self, key: str, most: int) -> Iterator["FieldReader"]:
         """The mappings of the list at `key`."""
         for index, one in enumerate(self.sequence(key, most)):
-            yield Form({} if one is None else one, f"{self.at(key)}[{index}]", self.faults)
+            yield FieldReader({} if one is None else one, f"{self.at(key)}[{index}]", self.faults)
 
     def quantity_text(self, key: str) -> str:
         """A quantity or percentage as text; a bare whole number is one too. Empty where absent or no such thing."""

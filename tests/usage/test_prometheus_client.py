@@ -18,8 +18,7 @@ from adapter.runtime import outbound
 from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import QueryRejected, SourceError, SourceFailing, SourceUnreachable, WrongAnswer
 from adapter.settings import BasicAuth, PrometheusServer
-from adapter.usage.server import AT_ONCE, Server
-from adapter.usage.wire import Sample
+from adapter.usage.prometheus_api import AT_ONCE, PrometheusClient, Sample
 from tests.usage.fakes import FakePrometheus, Handler, raw, vector
 
 
@@ -29,14 +28,14 @@ async def fake() -> AsyncIterator[FakePrometheus]:
         yield prometheus
 
 
-async def ask(server: Server, text: str = "x", **more: Any) -> list[Sample]:
+async def ask(server: PrometheusClient, text: str = "x", **more: Any) -> list[Sample]:
     found: list[Sample] = []
-    await server.read(text, found.append, Slices(), **{"max_age": 90, **more})
+    await server.query(text, found.append, Slices(), **{"max_age": 90, **more})
     return found
 
 
 async def query(settings: PrometheusServer, text: str = "x", **more: Any) -> list[Sample]:
-    server = Server(settings)
+    server = PrometheusClient(settings)
     try:
         return await ask(server, text, **more)
     finally:
@@ -95,7 +94,7 @@ class TestCredentials:
     async def test_a_changed_token_is_read_anew(self, fake: FakePrometheus, tmp_path: Path) -> None:
         file = tmp_path / "token"
         file.write_text("one")
-        server = Server(fake.settings(bearer_token_file=str(file)))
+        server = PrometheusClient(fake.settings(bearer_token_file=str(file)))
         await ask(server)
         file.write_text("second\n")
         await ask(server)
@@ -111,7 +110,7 @@ class TestCredentials:
             (tmp_path / name).write_text(name)
         link = tmp_path / "token"
         link.symlink_to(tmp_path / "aaa")
-        server = Server(fake.settings(bearer_token_file=str(link)))
+        server = PrometheusClient(fake.settings(bearer_token_file=str(link)))
         await ask(server)
         (tmp_path / "new").symlink_to(tmp_path / "bbb")
         (tmp_path / "new").replace(link)
@@ -127,7 +126,7 @@ class TestCredentials:
         read: list[str] = []
         secret = outbound.secret
         monkeypatch.setattr(outbound, "secret", lambda name: read.append(name) or secret(name))
-        server = Server(fake.settings(bearer_token_file=str(file)))
+        server = PrometheusClient(fake.settings(bearer_token_file=str(file)))
         for _ in range(3):
             await ask(server)
         await server.close()
@@ -136,7 +135,7 @@ class TestCredentials:
     async def test_files_are_read_beside_the_event_loop(self, fake: FakePrometheus, tmp_path: Path) -> None:
         file = tmp_path / "token"
         file.write_text("one")
-        server = Server(fake.settings(bearer_token_file=str(file)))
+        server = PrometheusClient(fake.settings(bearer_token_file=str(file)))
         with blockbuster_ctx("adapter"):
             await ask(server)
         await server.close()
@@ -191,7 +190,7 @@ class TestTls:
         url, authority = secure
         right = authority.read_bytes()
         trustme.CA().cert_pem.write_to_path(str(authority))
-        server = Server(PrometheusServer(name="main", url=url, ca_file=str(authority)))
+        server = PrometheusClient(PrometheusServer(name="main", url=url, ca_file=str(authority)))
         with pytest.raises(SourceUnreachable, match="certificate verify failed"):
             await ask(server)
         authority.write_bytes(right + b"\n")
@@ -322,7 +321,7 @@ class TestFaults:
         async def failing(_request: web.Request, _form: dict[str, str]) -> web.StreamResponse:
             return web.Response(status=503)
 
-        server = Server(fake.settings())
+        server = PrometheusClient(fake.settings())
         fake.handler = failing
         with pytest.raises(SourceFailing):
             await ask(server)

@@ -4,15 +4,15 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from adapter.check.cluster import Named
-from adapter.check.report import Kind, Section, is_well
+from adapter.check.cluster import ListedPolicy
+from adapter.check.report import ReportSection, SubjectKind, all_ok
 from adapter.kube.objects import Condition
 from adapter.load.conditions import ConditionType, Reason
 from adapter.runtime.outbound import Access, Client
 from adapter.runtime.source_errors import SourceUnreachable
 from adapter.runtime.times import parse_time
 
-OLD_SECONDS = 180.0
+STALE_SECONDS = 180.0
 """A status is written anew every two minutes; one that is older than this is no longer written."""
 _NAMED = 5
 _ASK_SECONDS = 3.0
@@ -20,7 +20,7 @@ _WITHHELD = "reason withheld"
 _REMEDY = "its log has it, and accounts that may get /readyz/* are told: run the check in a pod of the server"
 
 
-class Account(NamedTuple):
+class ServerAccess(NamedTuple):
     """Who asks a server, which has to prove itself first: by a certificate of `authority` (PEM) to `server_name`."""
 
     token_file: str
@@ -28,7 +28,7 @@ class Account(NamedTuple):
     server_name: str
 
 
-def told(policies: Sequence[Named], now: float, *, written: bool) -> list[Section]:
+def status_sections(policies: Sequence[ListedPolicy], now: float, *, written: bool) -> list[ReportSection]:
     """What the statuses say together: which watches are silent, and which of them are too old to be believed.
 
     `written`: whether the settings have the companion write them.
@@ -36,9 +36,9 @@ def told(policies: Sequence[Named], now: float, *, written: bool) -> list[Sectio
     return [one for one in (_silent(policies, now), _unwritten(policies, now, written=written)) if one.findings]
 
 
-def told_of(section: Section, policy: Named, now: float) -> None:
+def add_policy_error(section: ReportSection, policy: ListedPolicy, now: float) -> None:
     """What a policy's own status says where nothing else that is wrong was found."""
-    if _age(policy, now) > OLD_SECONDS or not is_well([section]):
+    if _age(policy, now) > STALE_SECONDS or not all_ok([section]):
         return
     for one in policy.status.conditions:
         if (one.type, one.status) == (ConditionType.READY, "False") and one.reason != Reason.WATCH_SILENT:
@@ -46,7 +46,7 @@ def told_of(section: Section, policy: Named, now: float) -> None:
             section.wrong(f"its HPA is told an error{since} ({one.reason}): {one.message}")
 
 
-async def servers(addresses: Sequence[str], account: Account | None = None) -> list[Section]:
+async def server_sections(addresses: Sequence[str], account: ServerAccess | None = None) -> list[ReportSection]:
     """What each server (host:port) says of its readiness; those that cannot be asked from here are noted together.
 
     Servers give reasons to accounts with the right to them; without `account`, or where a server does not prove that
@@ -56,7 +56,7 @@ async def servers(addresses: Sequence[str], account: Account | None = None) -> l
     sections = [_server(address, said) for address, said in zip(addresses, replies, strict=True) if said is not None]
     silent = [address for address, said in zip(addresses, replies, strict=True) if said is None]
     if silent:
-        section = Section("servers")
+        section = ReportSection("servers")
         section.note(
             f"{', '.join(silent)} cannot be asked from here whether all watches are alive; "
             "run the check in a pod of the server"
@@ -65,7 +65,7 @@ async def servers(addresses: Sequence[str], account: Account | None = None) -> l
     return sections
 
 
-async def _ready(address: str, account: Account | None) -> str | None:
+async def _ready(address: str, account: ServerAccess | None) -> str | None:
     if account is not None:
         proven = Access(bearer_token_file=account.token_file, ca=account.authority)
         said = await _asked(proven, address, account.server_name)
@@ -85,8 +85,8 @@ async def _asked(access: Access, address: str, server_name: str | None = None) -
     return reply.body.decode(errors="replace")
 
 
-def _server(address: str, said: str) -> Section:
-    section = Section(f"server {address}", Kind.SERVER)
+def _server(address: str, said: str) -> ReportSection:
+    section = ReportSection(f"server {address}", SubjectKind.SERVER)
     for line in said.splitlines():
         name, _, text = line[3:].partition(" ")
         if line.startswith("[-]"):
@@ -102,10 +102,10 @@ def _reason(text: str) -> str:
     return f"{text}; {_REMEDY}" if text == _WITHHELD else text
 
 
-def _silent(policies: Sequence[Named], now: float) -> Section:
-    section, concerned = Section("watches"), dict[str, list[str]]()
+def _silent(policies: Sequence[ListedPolicy], now: float) -> ReportSection:
+    section, concerned = ReportSection("watches"), dict[str, list[str]]()
     for policy in policies:
-        if _age(policy, now) <= OLD_SECONDS:
+        if _age(policy, now) <= STALE_SECONDS:
             for text in dict.fromkeys(one.message for one in policy.status.conditions if _is_silent(one)):
                 concerned.setdefault(text, []).append(str(policy))
     for text, names in concerned.items():
@@ -117,12 +117,12 @@ def _is_silent(one: Condition) -> bool:
     return one.reason == Reason.WATCH_SILENT and one.status != "True"
 
 
-def _unwritten(policies: Sequence[Named], now: float, *, written: bool) -> Section:
-    section = Section("companion")
+def _unwritten(policies: Sequence[ListedPolicy], now: float, *, written: bool) -> ReportSection:
+    section = ReportSection("companion")
     if not written:
         return section
     without = [str(one) for one in policies if not one.status.assessed_at]
-    old = [one for one in policies if one.status.assessed_at and _age(one, now) > OLD_SECONDS]
+    old = [one for one in policies if one.status.assessed_at and _age(one, now) > STALE_SECONDS]
     if old:
         oldest = max(_age(one, now) for one in old)
         section.wrong(
@@ -134,7 +134,7 @@ def _unwritten(policies: Sequence[Named], now: float, *, written: bool) -> Secti
     return section
 
 
-def _age(policy: Named, now: float) -> float:
+def _age(policy: ListedPolicy, now: float) -> float:
     """How old a policy's status is, in seconds; 0 where it has none."""
     at = parse_time(policy.status.assessed_at)
     return 0.0 if at is None else now - at

@@ -13,17 +13,17 @@ from adapter.load.quantity import NANO, QuantityError, parse_number
 from adapter.load.samples import Point, QuerySamples
 from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import WrongAnswer
-from adapter.usage.promql import inputs
-from adapter.usage.query_catalog import Question
-from adapter.usage.query_results import Answer, Dates, _nano, answer
-from adapter.usage.wire import Sample
+from adapter.usage.prometheus_api import Sample
+from adapter.usage.promql import parse_inputs
+from adapter.usage.query_catalog import InstantQuery
+from adapter.usage.query_results import QueryResult, SampleTimes, _nano, build_result
 
 NOW = 1_767_268_800.0
 NAMES = st.sampled_from(["shop", "other", ""])
 
 
-def question(text: str = "x", by_pod: bool | None = True, **more: Any) -> Question:
-    return Question(server="main", text=text, by_pod=by_pod, **more)
+def question(text: str = "x", by_pod: bool | None = True, **more: Any) -> InstantQuery:
+    return InstantQuery(server="main", text=text, by_pod=by_pod, **more)
 
 
 def row(value: str | float = "1", **labels: str) -> Sample:
@@ -34,24 +34,24 @@ def time_of(number: int, at: float, **labels: str) -> Sample:
     return Sample({**labels, "effective_load_input": str(number)}, NOW, str(at))
 
 
-async def dated(asked: Question, *times: Sample) -> Dates:
-    dates = Dates(inputs(asked.text), asked, NOW)
+async def dated(asked: InstantQuery, *times: Sample) -> SampleTimes:
+    dates = SampleTimes(parse_inputs(asked.text), asked, NOW)
     for one in times:
         dates.add(one)
     return dates
 
 
-async def answered(asked: Question, found: list[Sample], *times: Sample) -> Answer:
+async def answered(asked: InstantQuery, found: list[Sample], *times: Sample) -> QueryResult:
     """Without times given every namespace and pod was sampled now."""
     read = times or tuple(time_of(0, NOW, **labels) for labels in _places(asked, found))
-    return await answer(asked, list(found), await dated(asked, *read), NOW, Slices())
+    return await build_result(asked, list(found), await dated(asked, *read), NOW, Slices())
 
 
-def _places(asked: Question, found: list[Sample]) -> list[dict[str, str]]:
+def _places(asked: InstantQuery, found: list[Sample]) -> list[dict[str, str]]:
     return [{key: sample.labels[key] for key in asked.labels if key in sample.labels} for sample in found]
 
 
-async def of(asked: Question, found: list[Sample], namespace: str = "shop") -> QuerySamples:
+async def of(asked: InstantQuery, found: list[Sample], namespace: str = "shop") -> QuerySamples:
     return (await answered(asked, found)).of(namespace, asked.max_age)
 
 
@@ -279,9 +279,9 @@ class TestNumbers:
 async def test_an_answer_is_made_ready_for_what_was_selected_of_the_one_before() -> None:
     asked, found = question("vector(1)", by_pod=False), [row(1, namespace="shop", queue=name) for name in "abc"]
     dates = await dated(asked)
-    before = await answer(asked, list(found), dates, NOW, Slices())
+    before = await build_result(asked, list(found), dates, NOW, Slices())
     assert [each.labels["queue"] for each in before.series["shop"].selected(parse("queue=b"))] == ["b"]
-    after = await answer(asked, list(found), dates, NOW, Slices(), before=before)
+    after = await build_result(asked, list(found), dates, NOW, Slices(), last=before)
     assert after.series["shop"].shapes == before.series["shop"].shapes
     assert len(after.series["shop"].shapes) == 1
     assert [each.labels["queue"] for each in after.series["shop"].selected(parse("queue=c"))] == ["c"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adapter.policy.form import Form, percent_as_quantity
+from adapter.policy.field_reader import FieldReader, percent_as_quantity
 from adapter.runtime.faults import Fault, FaultyDocument, closest, path_of, shorten
 
 
@@ -15,8 +15,8 @@ class Colour(StrEnum):
     RED = "Red"
 
 
-def form(data: Any) -> Form:
-    return Form(data, "spec", [])
+def form(data: Any) -> FieldReader:
+    return FieldReader(data, "spec", [])
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def form(data: Any) -> Form:
     ],
 )
 def test_a_reader_gives_its_default_its_value_or_a_fault(
-    read: Callable[[Form], Any], absent: Any, good: tuple[Any, Any], bad: tuple[Any, ...]
+    read: Callable[[FieldReader], Any], absent: Any, good: tuple[Any, Any], bad: tuple[Any, ...]
 ) -> None:
     for data in ({}, {"k": None}):
         empty = form(data)

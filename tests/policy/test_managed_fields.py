@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.policy.managed_fields import OWN, Managers, read_managers
+from adapter.policy.managed_fields import FIELD_MANAGER, FieldManagers, read_field_managers
 
 
 def entry(manager: str, *fields: str, time: str = "2026-01-01T12:00:00Z", **more: Any) -> dict[str, Any]:
@@ -20,26 +20,32 @@ def entry(manager: str, *fields: str, time: str = "2026-01-01T12:00:00Z", **more
 
 
 def test_each_field_has_its_owners() -> None:
-    found = read_managers([entry(OWN, "scaleUp.tolerance"), entry("flux", "scaleUp.tolerance", "scaleDown.policies")])
-    assert found.owners == {"scaleUp.tolerance": (OWN, "flux"), "scaleDown.policies": ("flux",)}
+    found = read_field_managers(
+        [entry(FIELD_MANAGER, "scaleUp.tolerance"), entry("flux", "scaleUp.tolerance", "scaleDown.policies")]
+    )
+    assert found.owners == {"scaleUp.tolerance": (FIELD_MANAGER, "flux"), "scaleDown.policies": ("flux",)}
     assert found.others("scaleUp.tolerance") == ("flux",)
     assert found.others("scaleUp.policies") == ()
 
 
 def test_the_last_writer_is_the_latest_of_the_others() -> None:
     early, late = "2026-01-01T12:00:00Z", "2026-01-01T12:00:05Z"
-    found = read_managers([entry("argo", time=late), entry("kubectl", time=early), entry(OWN, time="2027")])
+    found = read_field_managers(
+        [entry("argo", time=late), entry("kubectl", time=early), entry(FIELD_MANAGER, time="2027")]
+    )
     assert found.last == "argo"
 
 
 def test_who_writes_the_status_writes_no_spec() -> None:
     status = {"manager": "kube-controller-manager", "subresource": "status", "fieldsV1": {"f:status": {}}}
-    assert read_managers([entry("argo"), status, entry("scaler", subresource="scale", time="2027")]).last == "argo"
+    assert (
+        read_field_managers([entry("argo"), status, entry("scaler", subresource="scale", time="2027")]).last == "argo"
+    )
 
 
 @pytest.mark.parametrize("nonsense", [None, [], [{}], [None], [{"manager": "a", "fieldsV1": {"f:spec": None}}], {}])
 def test_without_managed_fields_nobody_owns_anything(nonsense: object) -> None:
-    assert read_managers(nonsense) == Managers()
+    assert read_field_managers(nonsense) == FieldManagers()
 
 
 @given(
@@ -53,4 +59,4 @@ def test_without_managed_fields_nobody_owns_anything(nonsense: object) -> None:
     )
 )
 def test_nothing_breaks_it(nonsense: object) -> None:
-    assert isinstance(read_managers(nonsense), Managers)
+    assert isinstance(read_field_managers(nonsense), FieldManagers)

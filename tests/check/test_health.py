@@ -9,9 +9,9 @@ import pytest
 import trustme
 from aiohttp import web
 
-from adapter.check import watches
-from adapter.check.cluster import Named, Status
-from adapter.check.report import Section
+from adapter.check import health
+from adapter.check.cluster import ListedPolicy, ReportedStatus
+from adapter.check.report import ReportSection
 from adapter.kube.objects import Condition
 from adapter.runtime.times import format_time
 from harness.processes import free_ports
@@ -20,28 +20,28 @@ from tests.load.world import NOW, cpu, policy
 SILENCE = "the watch of rollouts has shown no life since 12:00:00, so nothing is decided on what it last said"
 
 
-def named(name: str, *conditions: tuple[str, str, str, str], age: float | None = 30.0) -> Named:
+def named(name: str, *conditions: tuple[str, str, str, str], age: float | None = 30.0) -> ListedPolicy:
     told = tuple(
         Condition(type=kind, status=status, reason=reason, message=message, last_transition_time="2026-01-01T00:00:00Z")
         for kind, status, reason, message in conditions
     )
     at = "" if age is None else format_time(NOW - age)
-    return Named("shop", name, policy(cpu(), name=name), status=Status(assessed_at=at, conditions=told))
+    return ListedPolicy("shop", name, policy(cpu(), name=name), status=ReportedStatus(assessed_at=at, conditions=told))
 
 
-def silent(name: str, **more: Any) -> Named:
+def silent(name: str, **more: Any) -> ListedPolicy:
     return named(name, ("Ready", "False", "WatchSilent", SILENCE), **more)
 
 
-def ready(name: str, **more: Any) -> Named:
+def ready(name: str, **more: Any) -> ListedPolicy:
     return named(name, ("Ready", "True", "Decided", "a count is decided"), **more)
 
 
-def told(*policies: Named, written: bool = True) -> dict[str, list[str]]:
-    return texts(watches.told(policies, NOW, written=written))
+def told(*policies: ListedPolicy, written: bool = True) -> dict[str, list[str]]:
+    return texts(health.status_sections(policies, NOW, written=written))
 
 
-def texts(sections: list[Section]) -> dict[str, list[str]]:
+def texts(sections: list[ReportSection]) -> dict[str, list[str]]:
     return {section.about: [f"{one.verdict}: {one.text}" for one in section.findings] for section in sections}
 
 
@@ -66,8 +66,8 @@ def test_statuses_that_nobody_writes_any_more_are_told_with_their_age_and_not_be
             )
         ]
     }
-    section = Section("policy shop/b")
-    watches.told_of(section, named("b", ("Ready", "False", "NoDecision", "no pod serves"), age=500), NOW)
+    section = ReportSection("policy shop/b")
+    health.add_policy_error(section, named("b", ("Ready", "False", "NoDecision", "no pod serves"), age=500), NOW)
     assert section.findings == []
 
 
@@ -79,8 +79,8 @@ def test_a_policy_without_a_status_is_noted_unless_none_is_to_be_written() -> No
 
 
 def test_the_error_that_an_hpa_is_told_stands_with_its_policy() -> None:
-    section = Section("policy shop/a")
-    watches.told_of(section, named("a", ("Ready", "False", "NoDecision", "no pod serves")), NOW)
+    section = ReportSection("policy shop/a")
+    health.add_policy_error(section, named("a", ("Ready", "False", "NoDecision", "no pod serves")), NOW)
     assert texts([section])["policy shop/a"] == [
         "wrong: its HPA is told an error since 2026-01-01T00:00:00Z (NoDecision): no pod serves"
     ]
@@ -89,16 +89,16 @@ def test_the_error_that_an_hpa_is_told_stands_with_its_policy() -> None:
 @pytest.mark.parametrize(
     "status", [ready("a"), silent("a"), named("a", ("InputsFresh", "False", "InputsMissing", "metric cpu: …"))]
 )
-def test_what_is_no_error_for_the_hpa_or_told_elsewhere_is_left_out(status: Named) -> None:
-    section = Section("policy shop/a")
-    watches.told_of(section, status, NOW)
+def test_what_is_no_error_for_the_hpa_or_told_elsewhere_is_left_out(status: ListedPolicy) -> None:
+    section = ReportSection("policy shop/a")
+    health.add_policy_error(section, status, NOW)
     assert section.findings == []
 
 
 def test_a_policy_of_which_something_wrong_was_found_already_is_not_told_of_again() -> None:
-    section = Section("policy shop/a")
+    section = ReportSection("policy shop/a")
     section.wrong("there is no HorizontalPodAutoscaler a, which the policy names")
-    watches.told_of(section, named("a", ("Ready", "False", "NotFound", "HorizontalPodAutoscaler a …")), NOW)
+    health.add_policy_error(section, named("a", ("Ready", "False", "NotFound", "HorizontalPodAutoscaler a …")), NOW)
     assert len(section.findings) == 1
 
 
@@ -130,18 +130,20 @@ async def says(tmp_path: Path) -> AsyncIterator[dict[str, Any]]:
 async def test_a_server_says_which_of_its_watches_are_silent(says: dict[str, Any]) -> None:
     about = f"server {says['address']}"
     says["text"] = "[+]ping ok\n[+]caches ok\nreadyz check passed\n"
-    assert texts(await watches.servers([says["address"]])) == {about: ["ok: it is ready"]}
+    assert texts(await health.server_sections([says["address"]])) == {about: ["ok: it is ready"]}
     says["text"] = f"[+]ping ok\n[-]watches failed: {SILENCE}\nreadyz check failed\n"
-    assert texts(await watches.servers([says["address"]])) == {about: [f"wrong: it is not ready (watches): {SILENCE}"]}
+    assert texts(await health.server_sections([says["address"]])) == {
+        about: [f"wrong: it is not ready (watches): {SILENCE}"]
+    }
     says["text"] = f"[+]watches ok\n[!]watches: {SILENCE}\nreadyz check passed\n"
-    assert texts(await watches.servers([says["address"]])) == {about: [f"wrong: {SILENCE}"]}
+    assert texts(await health.server_sections([says["address"]])) == {about: [f"wrong: {SILENCE}"]}
 
 
 async def test_a_server_that_proves_itself_is_asked_by_the_pods_account(says: dict[str, Any], tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("s3cr3t\n")
     says["text"] = "[+]ping ok\n"
-    await watches.servers([says["address"]], watches.Account(str(token), says["authority"], "server"))
+    await health.server_sections([says["address"]], health.ServerAccess(str(token), says["authority"], "server"))
     assert says["authorization"] == "Bearer s3cr3t"
 
 
@@ -154,8 +156,8 @@ async def test_no_credential_is_shown_to_a_server_that_does_not_prove_itself(
     says["text"] = "[-]caches failed: reason withheld\n[!]watches: reason withheld\nreadyz check failed\n"
     authority = trustme.CA().cert_pem.bytes().decode() if proof == "another authority" else says["authority"]
     name = "other" if proof == "another name" else "server"
-    account = None if proof == "no account" else watches.Account(str(token), authority, name)
-    found = texts(await watches.servers([says["address"]], account))[f"server {says['address']}"]
+    account = None if proof == "no account" else health.ServerAccess(str(token), authority, name)
+    found = texts(await health.server_sections([says["address"]], account))[f"server {says['address']}"]
     assert says["authorization"] is None
     assert found[0].startswith("wrong: it is not ready (caches): reason withheld; its log has it, and accounts that")
     assert found[1].startswith("wrong: watches: reason withheld; its log has it")
@@ -164,7 +166,7 @@ async def test_no_credential_is_shown_to_a_server_that_does_not_prove_itself(
 async def test_servers_that_cannot_be_asked_are_noted_together(says: dict[str, Any]) -> None:
     says["text"] = "[+]ping ok\n"
     one, other = (f"127.0.0.1:{port}" for port in free_ports(2))
-    found = texts(await watches.servers([one, says["address"], other]))
+    found = texts(await health.server_sections([one, says["address"], other]))
     assert found.keys() == {f"server {says['address']}", "servers"}
     assert found["servers"] == [
         (

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import QueryRejected, SourceFailing, WrongAnswer
-from adapter.usage.wire import Sample, read_samples, refusal
+from adapter.usage.prometheus_api import Sample, error_from_response, read_samples
 
 AT = 1_767_268_800.25
 LABELS = st.dictionaries(
@@ -119,19 +119,21 @@ class TestRefusals:
 
 class TestStatus:
     def test_prometheus_own_words_are_kept(self) -> None:
-        error = refusal(422, b'{"status":"error","errorType":"execution","error":"many-to-many matching not allowed"}')
+        error = error_from_response(
+            422, b'{"status":"error","errorType":"execution","error":"many-to-many matching not allowed"}'
+        )
         assert isinstance(error, QueryRejected)
         assert str(error) == "HTTP 422: execution: many-to-many matching not allowed"
 
     @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
     def test_these_are_the_servers_trouble(self, status: int) -> None:
-        assert isinstance(refusal(status, b"upstream down"), SourceFailing)
-        assert "upstream down" in str(refusal(status, b"upstream down"))
+        assert isinstance(error_from_response(status, b"upstream down"), SourceFailing)
+        assert "upstream down" in str(error_from_response(status, b"upstream down"))
 
     @pytest.mark.parametrize("status", [400, 401, 403, 404, 405])
     def test_these_are_the_questions(self, status: int) -> None:
-        assert isinstance(refusal(status, b""), QueryRejected)
-        assert f"HTTP {status}" in str(refusal(status, b""))
+        assert isinstance(error_from_response(status, b""), QueryRejected)
+        assert f"HTTP {status}" in str(error_from_response(status, b""))
 
     def test_a_redirect_is_not_followed_but_named(self) -> None:
-        assert "redirect" in str(refusal(302, b"<a href='/login'>"))
+        assert "redirect" in str(error_from_response(302, b"<a href='/login'>"))

@@ -3,41 +3,41 @@
 import pytest
 
 from adapter.load.spec import Query
-from adapter.usage.query_catalog import Catalog, Question, Wanted
+from adapter.usage.query_catalog import InstantQuery, QueryCatalog, WorkloadQuery
 from tests.usage.fakes import named
 
 RPS = "sum by (namespace, pod) (rate(http_requests_total[1m]))"
 
 
-def catalog(*queries: object, inline: bool = False) -> Catalog:
-    return Catalog(["main", "second"], queries, inline_allowed=inline)  # type: ignore[arg-type]
+def catalog(*queries: object, inline: bool = False) -> QueryCatalog:
+    return QueryCatalog(["main", "second"], queries, inline_allowed=inline)  # type: ignore[arg-type]
 
 
-def wanted(query: Query, namespace: str = "shop", workload: str = "web") -> Wanted:
-    return Wanted(query, namespace, workload)
+def wanted(query: Query, namespace: str = "shop", workload: str = "web") -> WorkloadQuery:
+    return WorkloadQuery(query, namespace, workload)
 
 
-def asked(found: Question | str) -> Question:
-    assert isinstance(found, Question), found
+def asked(found: InstantQuery | str) -> InstantQuery:
+    assert isinstance(found, InstantQuery), found
     return found
 
 
 class TestNamed:
     def test_a_query_without_variables_is_one_question_for_all(self) -> None:
         known = catalog(named("rps", RPS))
-        one = known.question(wanted(Query(name="rps"), "shop", "web"))
-        assert one == known.question(wanted(Query(name="rps"), "other", "api"))
+        one = known.resolve(wanted(Query(name="rps"), "shop", "web"))
+        assert one == known.resolve(wanted(Query(name="rps"), "other", "api"))
         assert asked(one).text == RPS
 
     def test_with_variables_each_workload_has_its_own(self) -> None:
         known = catalog(named("depth", 'sum(queue{n="$namespace",w="$workload"})', scope="Service"))
-        one = asked(known.question(wanted(Query(name="depth"), "shop", "web")))
-        two = asked(known.question(wanted(Query(name="depth"), "shop", "api")))
+        one = asked(known.resolve(wanted(Query(name="depth"), "shop", "web")))
+        two = asked(known.resolve(wanted(Query(name="depth"), "shop", "api")))
         assert (one.text, two.text) == ('sum(queue{n="shop",w="web"})', 'sum(queue{n="shop",w="api"})')
 
     def test_workloads_that_ask_the_same_share_the_question(self) -> None:
         known = catalog(named("depth", 'sum(queue{n="$namespace"})'))
-        assert known.question(wanted(Query(name="depth"), "shop", "web")) == known.question(
+        assert known.resolve(wanted(Query(name="depth"), "shop", "web")) == known.resolve(
             wanted(Query(name="depth"), "shop", "api")
         )
 
@@ -48,38 +48,38 @@ class TestNamed:
                 max_age_seconds=60, interval_seconds=5,
             )
         )  # fmt: skip
-        assert known.question(wanted(Query(name="rps"))) == Question(
+        assert known.resolve(wanted(Query(name="rps"))) == InstantQuery(
             server="second", text="x", by_pod=False, namespace_label="ns", pod_label="p", max_age=60, interval=5
         )
 
     def test_the_window_is_that_of_the_text_unless_the_settings_name_one(self) -> None:
         for more, window in (({}, 60), ({"window_seconds": 300}, 300), ({"window_seconds": 0}, 0)):
             known = catalog(named("rps", RPS, **more))
-            assert asked(known.question(wanted(Query(name="rps")))).window == window
+            assert asked(known.resolve(wanted(Query(name="rps")))).window == window
         inline = wanted(Query(prom_ql=f"{RPS} offset 5m", server="main"))
-        assert asked(catalog(inline=True).question(inline)).window == 360
+        assert asked(catalog(inline=True).resolve(inline)).window == 360
 
     def test_a_service_is_sorted_by_namespace_only(self) -> None:
-        assert Question(server="main", text="x", by_pod=False).labels == ("namespace",)
-        assert Question(server="main", text="x", by_pod=True).labels == ("namespace", "pod")
-        assert Question(server="main", text="x", by_pod=None).labels == ("namespace", "pod")
+        assert InstantQuery(server="main", text="x", by_pod=False).labels == ("namespace",)
+        assert InstantQuery(server="main", text="x", by_pod=True).labels == ("namespace", "pod")
+        assert InstantQuery(server="main", text="x", by_pod=None).labels == ("namespace", "pod")
 
     def test_an_unknown_query_names_those_there_are(self) -> None:
-        assert catalog(named("rps", "x")).question(wanted(Query(name="rsp"))) == (
+        assert catalog(named("rps", "x")).resolve(wanted(Query(name="rsp"))) == (
             "the settings define no such query (they have rps)"
         )
-        assert "none yet" in str(catalog().question(wanted(Query(name="rsp"))))
+        assert "none yet" in str(catalog().resolve(wanted(Query(name="rsp"))))
 
     def test_an_unknown_server_names_those_there_are(self) -> None:
-        found = catalog(named("rps", "x", server="third")).question(wanted(Query(name="rps")))
+        found = catalog(named("rps", "x", server="third")).resolve(wanted(Query(name="rps")))
         assert found == "the settings define no Prometheus server 'third' (they have main, second)"
 
     def test_a_name_that_cannot_be_put_in_is_said(self) -> None:
         known = catalog(named("rps", 'x{w="$workload"}'))
-        assert "is no workload's name" in str(known.question(wanted(Query(name="rps"), "shop", 'web"} or {"')))
+        assert "is no workload's name" in str(known.resolve(wanted(Query(name="rps"), "shop", 'web"} or {"')))
 
     def test_an_expression_that_cannot_be_read_is_said(self) -> None:
-        assert "never closed" in str(catalog(named("rps", "x{")).question(wanted(Query(name="rps"))))
+        assert "never closed" in str(catalog(named("rps", "x{")).resolve(wanted(Query(name="rps"))))
 
     def test_what_needs_no_policy_is_known_by_name(self) -> None:
         known = catalog(named("rps", RPS), named("depth", 'x{n="$namespace"}'), named("bad", "x{"))
@@ -99,11 +99,11 @@ class TestInline:
     QUERY = Query(prom_ql='sum(x{n="$namespace"})', server="second")
 
     def test_it_is_refused_unless_the_settings_allow_it(self) -> None:
-        assert "PromQL in a policy is not allowed here" in str(catalog().question(wanted(self.QUERY)))
+        assert "PromQL in a policy is not allowed here" in str(catalog().resolve(wanted(self.QUERY)))
 
     def test_where_it_is_allowed_names_are_put_in(self) -> None:
-        question = asked(catalog(inline=True).question(wanted(self.QUERY)))
-        assert question == Question(server="second", text='sum(x{n="shop"})', by_pod=None)
+        question = asked(catalog(inline=True).resolve(wanted(self.QUERY)))
+        assert question == InstantQuery(server="second", text='sum(x{n="shop"})', by_pod=None)
 
     @pytest.mark.parametrize(
         ("query", "sentence"),
@@ -114,4 +114,4 @@ class TestInline:
         ],
     )
     def test_what_cannot_be_asked_is_said(self, query: Query, sentence: str) -> None:
-        assert sentence in str(catalog(inline=True).question(wanted(query)))
+        assert sentence in str(catalog(inline=True).resolve(wanted(query)))

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.evaluation.decode import PolicyEntry, decode_hpa, decode_policy
+from adapter.evaluation.decode import DecodedPolicy, decode_hpa, decode_policy
 from adapter.evaluation.evaluator import Evaluator
 from adapter.evaluation.object_index import ObjectIndex
 from adapter.evaluation.policy_metrics import policy_rows
@@ -27,10 +27,10 @@ class Stand:
         for one in web_pods(5):
             self.world.pod_changed(None, one)
         self.now = NOW
-        self.views = Evaluator(self.world, self.inputs, lambda: self.now)
+        self.evaluator = Evaluator(self.world, self.inputs, lambda: self.now)
 
     def view(self, key: Key = KEY) -> PolicyView:
-        found = self.views.view(key)
+        found = self.evaluator.evaluate(key)
         assert found is not None
         return found
 
@@ -82,11 +82,11 @@ def test_a_pod_that_endpoints_have_as_not_serving_is_pulled_out(stand: Stand) ->
 
 def test_a_policy_that_is_gone_has_no_view(stand: Stand) -> None:
     stand.world.policy_changed(entry(), None)
-    assert stand.views.view(KEY) is None
+    assert stand.evaluator.evaluate(KEY) is None
 
 
 def test_an_invalid_policy_says_what_is_wrong_with_it(stand: Stand) -> None:
-    fault = PolicyEntry(namespace="shop", name="web", uid="u1", generation=3, fault="spec.metrics: none")
+    fault = DecodedPolicy(namespace="shop", name="web", uid="u1", generation=3, fault="spec.metrics: none")
     stand.world.policy_changed(entry(), fault)
     assert stand.problem() == (422, "spec.metrics: none")
     policy = stand.view().policy

@@ -47,7 +47,7 @@ class Told:
 @pytest.fixture
 async def told(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Told]:
     monkeypatch.setattr(reflector, "PROOF_SECONDS", PROOF_SECONDS)
-    monkeypatch.setattr(worker, "REASSESS_SECONDS", 0.5)
+    monkeypatch.setattr(worker, "RESYNC_SECONDS", 0.5)
     monkeypatch.setattr(module, "SETTLE_SECONDS", 0.0)
     monkeypatch.setattr(module, "RESYNC_SECONDS", 1.0)
     monkeypatch.setattr(status, "SHORTEST_SECONDS", 0.5)
@@ -68,7 +68,7 @@ def make_companion(stand: Stand, *namespaces: str) -> Companion:
     companion = Companion(
         stand.session,
         cast("Lease", Leading()),
-        engine.picture,
+        engine.snapshots,
         engine.hpa,
         engine.neighbours,
         engine.tolerance_seen,
@@ -77,7 +77,7 @@ def make_companion(stand: Stand, *namespaces: str) -> Companion:
         namespaces,
         stand.metrics,
     )
-    engine.follow_views(companion.changed)
+    engine.snapshots.subscribe(companion.changed)
     return companion
 
 

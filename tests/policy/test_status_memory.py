@@ -13,14 +13,14 @@ from adapter.load.membership import classify, trouble
 from adapter.load.memory import LastSample, Memory, PodMemory, SampleMemory
 from adapter.load.pods import PodState
 from adapter.policy import memory_json, status_memory
-from adapter.policy.memory_json import Reader, RecollectionError
+from adapter.policy.memory_json import MemoryDecodeError, MemoryReader
 from tests.load.registering import Registering, service, those
 from tests.load.world import NOW, cpu, pod, policy, roster, see, usage
 
 
 def travelled(memory: Memory) -> Memory:
     """The memory after its way through a status."""
-    return status_memory.load(json.loads(msgspec.json.encode(status_memory.dump(memory))))
+    return status_memory.from_status(json.loads(msgspec.json.encode(status_memory.to_status(memory))))
 
 
 def taken_over(shop: Registering) -> Registering:
@@ -133,7 +133,7 @@ def test_a_replica_that_starts_doubts_the_zeros_that_were_doubted_before() -> No
     first, _ = see(rule, pods, usage(loads))
     zeros = usage({**loads, **dict.fromkeys((one.name for one in pods[:9]), "0")}, at=NOW + 50)
     then, before = see(rule, pods, zeros, memory=first.memory, now=NOW + 60)
-    data = status_memory.dump(then.memory)
+    data = status_memory.to_status(then.memory)
     assert {uid: set(known) for uid, known in data["pods"].items()} == {
         one.uid: {"byAbsence", "absentCount", "served", "lastSample"} for one in pods[:9]
     }
@@ -145,51 +145,51 @@ def test_doubt_of_a_process_that_never_heard_of_the_registry_stays_with_it() -> 
     shop = Registering(service().rule, [pod("p0", ip="10.0.0.1"), pod("p1", ip="10.0.0.2")])
     shop.hear(None)
     assert all(known.doubt_since is not None for known in shop.memory.pods.values())
-    assert status_memory.dump(shop.memory)["pods"] == {}
+    assert status_memory.to_status(shop.memory)["pods"] == {}
     heard = service(8)
     heard.answer("p0")
-    assert "doubtSince" in status_memory.dump(heard.memory)["pods"]["uid-p0"]
+    assert "doubtSince" in status_memory.to_status(heard.memory)["pods"]["uid-p0"]
 
 
 def test_the_longest_out_travel_first_and_no_more_than_200_and_5000() -> None:
     pods = {f"u{index:05}": PodMemory(seen=NOW - 9000, out_since=NOW - index) for index in range(6000)}
-    data = status_memory.dump(Memory(pods=pods))
+    data = status_memory.to_status(Memory(pods=pods))
     assert sorted(data["pods"]) == [f"u{index:05}" for index in range(5800, 6000)]
     assert len(data["registered"]) == 5000
     assert len(msgspec.json.encode(data)) < 300_000
 
 
 def test_what_a_later_version_remembers_besides_is_passed_over() -> None:
-    data = status_memory.dump(Memory(last_replicas=3)) | {
+    data = status_memory.to_status(Memory(last_replicas=3)) | {
         "moods": {"a": 1},
         "pods": {"u": {"outSince": "x", "mood": 2}},
     }
-    with pytest.raises(RecollectionError, match="outSince"):
-        status_memory.load(data)
+    with pytest.raises(MemoryDecodeError, match="outSince"):
+        status_memory.from_status(data)
     data["pods"]["u"] = {"byAbsence": True, "mood": 2}
-    assert status_memory.load(data) == Memory(last_replicas=3, pods={"u": PodMemory(by_absence=True)})
+    assert status_memory.from_status(data) == Memory(last_replicas=3, pods={"u": PodMemory(by_absence=True)})
 
 
 @pytest.mark.parametrize("registered", [5, "abc", {"a": 1}])
 def test_a_list_of_registered_pods_that_is_none_is_a_fault(registered: object) -> None:
-    with pytest.raises(RecollectionError, match="registered"):
-        status_memory.load({"registered": registered})
+    with pytest.raises(MemoryDecodeError, match="registered"):
+        status_memory.from_status({"registered": registered})
 
 
 def test_each_answer_of_a_registry_changes_nothing_that_is_worth_telling_but_a_new_absence_does() -> None:
     shop = service(8)
     shop.absent("p1", rounds=5, after=20)
-    before = status_memory.lasting(status_memory.dump(shop.memory))
+    before = status_memory.durable_part(status_memory.to_status(shop.memory))
     shop.answer("p1", after=10)
-    assert status_memory.lasting(status_memory.dump(shop.memory)) == before
+    assert status_memory.durable_part(status_memory.to_status(shop.memory)) == before
     shop.answer("p1", "p2", after=10)
-    assert status_memory.lasting(status_memory.dump(shop.memory)) != before
+    assert status_memory.durable_part(status_memory.to_status(shop.memory)) != before
 
 
 def test_a_pod_that_plainly_serves_is_remembered_by_its_uid_alone() -> None:
     shop = Registering(service().rule, [pod("p0", ip="10.0.0.1")])
     shop.answer()
-    data = status_memory.dump(shop.memory)
+    data = status_memory.to_status(shop.memory)
     assert (data["pods"], data["registered"]) == ({}, ["uid-p0"])
 
 
@@ -207,19 +207,19 @@ MANY_SAMPLES = {str(number): {"at": "2026-01-01T12:00:00Z", "value": "1"} for nu
 )
 def test_samples_of_more_metrics_than_a_policy_has_are_refused_before_they_are_read(data: dict[str, object]) -> None:
     with (
-        patch.object(Reader, "time", side_effect=AssertionError("it is read")),
-        pytest.raises(RecollectionError, match=r"u0\.(lastSample|ahead): has 60 items; at most \d+ are written"),
+        patch.object(MemoryReader, "time", side_effect=AssertionError("it is read")),
+        pytest.raises(MemoryDecodeError, match=r"u0\.(lastSample|ahead): has 60 items; at most \d+ are written"),
     ):
-        status_memory.load(data)
+        status_memory.from_status(data)
 
 
 def test_of_many_faults_of_a_status_only_the_first_are_told() -> None:
     data = {"pods": {f"u{index}": {"seen": "never", "outSince": "x"} for index in range(400)}}
-    with pytest.raises(RecollectionError, match="and 700 more faults") as caught:
-        status_memory.load(data)
+    with pytest.raises(MemoryDecodeError, match="and 700 more faults") as caught:
+        status_memory.from_status(data)
     assert len(caught.value.faults) == 101
 
 
 def test_a_time_that_cannot_be_written_back_is_a_fault_with_its_path() -> None:
-    with pytest.raises(RecollectionError, match=r"memory\.lastScale"):
-        memory_json.load({"lastScale": "9999-12-31T23:59:59-01:00"})
+    with pytest.raises(MemoryDecodeError, match=r"memory\.lastScale"):
+        memory_json.memory_from_json({"lastScale": "9999-12-31T23:59:59-01:00"})

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from adapter.load.pacing import Paced, pace
 from adapter.load.schedule import Limits
 from adapter.load.spec import Bounds, Fallback, Policy, Schedule, Velocity
-from adapter.policy.guarded_behavior import is_loose, wanted
-from adapter.policy.hpa import Hpa, Pace, PacePolicy, Reference
+from adapter.policy.behavior import permits, required_behavior
+from adapter.policy.hpa import Hpa, ObjectReference, ScalingPolicy, ScalingRules
 from tests.load.world import NOW, policy
 
 LARGEST = 500
 HPA = Hpa(
     namespace="shop",
     name="web",
-    target=Reference("apps/v1", "Deployment", "web"),
+    target=ObjectReference("apps/v1", "Deployment", "web"),
     bounds=Bounds(minimum=1, maximum=LARGEST),
 )
 
@@ -28,9 +28,9 @@ def lunch(minimum: int) -> Schedule:
     return Schedule(name="lunch", cron="0 11 * * *", zone=UTC, duration=3600, minimum=minimum)
 
 
-def limits(rule: Policy, direction: str) -> list[PacePolicy]:
-    (found,) = (one for one in wanted(rule, HPA, tolerance=True) if one.name == f"{direction}.policies")
-    return [PacePolicy(one["type"], one["value"], one["periodSeconds"]) for one in found.value]
+def limits(rule: Policy, direction: str) -> list[ScalingPolicy]:
+    (found,) = (one for one in required_behavior(rule, HPA, tolerance=True) if one.name == f"{direction}.policies")
+    return [ScalingPolicy(one["type"], one["value"], one["periodSeconds"]) for one in found.value]
 
 
 def hpa_allows(rule: Policy, current: int, desired: int) -> int:
@@ -79,33 +79,35 @@ def test_it_is_set_where_it_is_the_same() -> None:
     zero = Fraction(0)
     there = replace(
         HPA,
-        scale_up=Pace(tolerance=zero, select="Max", policies=up),
-        scale_down=Pace(tolerance=zero, select="Max", policies=down),
+        scale_up=ScalingRules(tolerance=zero, select="Max", policies=up),
+        scale_down=ScalingRules(tolerance=zero, select="Max", policies=down),
     )
-    assert all(one.is_set for one in wanted(rule, there, tolerance=True))
-    assert not any(one.is_set for one in wanted(rule, HPA, tolerance=True))
-    assert {one.name for one in wanted(rule, HPA, tolerance=False)}.isdisjoint(
+    assert all(one.is_set for one in required_behavior(rule, there, tolerance=True))
+    assert not any(one.is_set for one in required_behavior(rule, HPA, tolerance=True))
+    assert {one.name for one in required_behavior(rule, HPA, tolerance=False)}.isdisjoint(
         {"scaleUp.tolerance", "scaleDown.tolerance"}
     )
 
 
-DEFAULT_UP = (PacePolicy("Pods", 4, 15), PacePolicy("Percent", 100, 15))
-DEFAULT_DOWN = (PacePolicy("Percent", 100, 15),)
+DEFAULT_UP = (ScalingPolicy("Pods", 4, 15), ScalingPolicy("Percent", 100, 15))
+DEFAULT_DOWN = (ScalingPolicy("Percent", 100, 15),)
 
 
 @pytest.mark.parametrize(
     ("rule", "up", "is_it"),
     [
-        (policy(), Pace(select="Max", policies=DEFAULT_UP), False),
-        (policy(velocity=Velocity(up=50)), Pace(select="Max", policies=DEFAULT_UP), True),
-        (policy(velocity=Velocity(up=50)), Pace(select="Min", policies=DEFAULT_UP), False),
-        (policy(velocity=Velocity(up=50)), Pace(policies=(PacePolicy("Pods", 4, 60), DEFAULT_UP[1])), False),
-        (policy(velocity=Velocity(up=50), schedules=(lunch(9),)), Pace(policies=DEFAULT_UP), False),
+        (policy(), ScalingRules(select="Max", policies=DEFAULT_UP), False),
+        (policy(velocity=Velocity(up=50)), ScalingRules(select="Max", policies=DEFAULT_UP), True),
+        (policy(velocity=Velocity(up=50)), ScalingRules(select="Min", policies=DEFAULT_UP), False),
+        (policy(velocity=Velocity(up=50)), ScalingRules(policies=(ScalingPolicy("Pods", 4, 60), DEFAULT_UP[1])), False),
+        (policy(velocity=Velocity(up=50), schedules=(lunch(9),)), ScalingRules(policies=DEFAULT_UP), False),
     ],
 )
-def test_the_rules_of_others_are_loose_where_they_let_as_much_through(rule: Policy, up: Pace, *, is_it: bool) -> None:
-    assert is_loose(rule, replace(HPA, scale_up=up), "scaleUp") is is_it
+def test_the_rules_of_others_are_loose_where_they_let_as_much_through(
+    rule: Policy, up: ScalingRules, *, is_it: bool
+) -> None:
+    assert permits(rule, replace(HPA, scale_up=up), "scaleUp") is is_it
 
 
 def test_the_default_way_down_lets_everything_through() -> None:
-    assert is_loose(policy(), replace(HPA, scale_down=Pace(select="Max", policies=DEFAULT_DOWN)), "scaleDown")
+    assert permits(policy(), replace(HPA, scale_down=ScalingRules(select="Max", policies=DEFAULT_DOWN)), "scaleDown")

@@ -14,17 +14,17 @@ from adapter.runtime.source_errors import QueryRejected, SourceUnreachable
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
 from adapter.usage import prometheus as module
-from adapter.usage.circuit_breaker import CircuitBreaker
+from adapter.usage.polling import CircuitBreaker
 from adapter.usage.prometheus import Prometheus
+from adapter.usage.prometheus_api import CONCURRENT_SLOW_QUERIES
 from adapter.usage.resource_metrics import ResourceMetrics
-from adapter.usage.server import SLOW_AT_ONCE
 from tests.kube.lease_kit import moment, run
 
 TIMEOUT = 10.0
 GOES, COMES = 100.0, 160.0
 
 
-class Server:
+class FakeClient:
     """Answers, but between `goes` and `comes`: then it refuses connections, or takes them and says nothing."""
 
     hangs = False
@@ -34,11 +34,11 @@ class Server:
 
     def __init__(self, settings: PrometheusServer) -> None:
         self.settings = settings
-        self.turn = asyncio.Semaphore(AT_ONCE)
-        self.slow_turn = asyncio.Semaphore(SLOW_AT_ONCE)
-        self.outage = CircuitBreaker()
+        self.slots = asyncio.Semaphore(AT_ONCE)
+        self.slow_slots = asyncio.Semaphore(CONCURRENT_SLOW_QUERIES)
+        self.breaker = CircuitBreaker()
 
-    async def read(self, text: str, *_: object, **__: object) -> None:
+    async def query(self, text: str, *_: object, **__: object) -> None:
         self.asked.append((moment(), text))
         if type(self).refuses(text):
             raise SourceUnreachable("no answer within 10 s")
@@ -52,11 +52,11 @@ class Server:
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> type[Server]:
-    class Own(Server):
+def server(monkeypatch: pytest.MonkeyPatch) -> type[FakeClient]:
+    class Own(FakeClient):
         asked: list[tuple[float, str]] = []  # noqa: RUF012  of this test
 
-    monkeypatch.setattr(module, "Server", Own)
+    monkeypatch.setattr(module, "PrometheusClient", Own)
     return Own
 
 
@@ -82,13 +82,13 @@ async def polling(*asked: NamedQuery) -> AsyncIterator[Prometheus]:
 
 
 def answered_since(source: Prometheus, name: str, since: float) -> bool:
-    found = source.series(name)
+    found = source.named_result(name)
     return found is not None and found.fetched_at is not None and found.fetched_at >= since
 
 
 @pytest.mark.parametrize("hangs", [False, True], ids=["refusing", "hanging"])
 def test_after_a_server_is_back_every_answer_is_within_its_interval_and_two_seconds(
-    server: type[Server], hangs: bool
+    server: type[FakeClient], hangs: bool
 ) -> None:
     server.hangs = hangs
     asked = [*queries(200, 15), *queries(20, 60)]
@@ -106,7 +106,7 @@ def test_after_a_server_is_back_every_answer_is_within_its_interval_and_two_seco
 
 
 def test_a_server_that_is_down_is_asked_once_in_an_interval_however_many_questions_there_are(
-    server: type[Server],
+    server: type[FakeClient],
 ) -> None:
     server.comes = GOES + 600
 
@@ -122,7 +122,7 @@ def test_a_server_that_is_down_is_asked_once_in_an_interval_however_many_questio
     assert len({text for _, text in later}) == len(later), "each in its turn"
 
 
-def test_those_who_rested_are_spread_a_little_once_it_answers(server: type[Server]) -> None:
+def test_those_who_rested_are_spread_a_little_once_it_answers(server: type[FakeClient]) -> None:
     async def work() -> None:
         async with polling(*queries(200, 15)):
             await asyncio.sleep(COMES + 17)
@@ -132,7 +132,7 @@ def test_those_who_rested_are_spread_a_little_once_it_answers(server: type[Serve
     assert max(sum(1 for at in back if at // 0.1 == tenth) for tenth in {at // 0.1 for at in back}) < 60
 
 
-def test_a_question_that_always_fails_keeps_its_interval_and_makes_no_other_wait(server: type[Server]) -> None:
+def test_a_question_that_always_fails_keeps_its_interval_and_makes_no_other_wait(server: type[FakeClient]) -> None:
     """A query may be too heavy for a server that is well."""
     server.goes = server.comes = 0
     heavy, *light = queries(10, 15)
@@ -149,14 +149,14 @@ def test_a_question_that_always_fails_keeps_its_interval_and_makes_no_other_wait
 
 @pytest.mark.parametrize("answers", [False, True], ids=["unanswered", "answered"])
 def test_questions_that_are_slow_however_many_leave_the_others_their_interval(
-    server: type[Server], answers: bool, monkeypatch: pytest.MonkeyPatch
+    server: type[FakeClient], answers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.goes = server.comes = 0
     slow, quick = queries(60, 15), queries(3, 5)
-    texts, true = {query.query for query in slow}, server.read
+    texts, true = {query.query for query in slow}, server.query
     times: dict[str, list[float]] = {query.query: [] for query in quick}
 
-    async def read(self: Server, text: str, *others: object, **more: object) -> None:
+    async def query(self: FakeClient, text: str, *others: object, **more: object) -> None:
         if text in texts:
             await asyncio.sleep(TIMEOUT - 1)
             if not answers:
@@ -165,7 +165,7 @@ def test_questions_that_are_slow_however_many_leave_the_others_their_interval(
             times[text].append(moment())
         return await true(self, text, *others, **more)
 
-    monkeypatch.setattr(server, "read", read)
+    monkeypatch.setattr(server, "query", query)
 
     async def work() -> None:
         async with polling(*slow, *quick):
@@ -178,7 +178,7 @@ def test_questions_that_are_slow_however_many_leave_the_others_their_interval(
         assert max(b - a for a, b in itertools.pairwise(later)) <= 6
 
 
-def test_after_an_outage_a_question_that_always_fails_lets_the_others_be_asked(server: type[Server]) -> None:
+def test_after_an_outage_a_question_that_always_fails_lets_the_others_be_asked(server: type[FakeClient]) -> None:
     fast, slow = queries(1, 5)[0], queries(1, 15)[0]
     server.refuses = staticmethod(lambda text: text == fast.query)
 
@@ -190,7 +190,7 @@ def test_after_an_outage_a_question_that_always_fails_lets_the_others_be_asked(s
     run(work())
 
 
-def test_a_question_that_is_asked_no_more_leaves_the_turn_to_others(server: type[Server]) -> None:
+def test_a_question_that_is_asked_no_more_leaves_the_turn_to_others(server: type[FakeClient]) -> None:
     one, other = queries(2, 15)
 
     async def work() -> None:
@@ -204,30 +204,30 @@ def test_a_question_that_is_asked_no_more_leaves_the_turn_to_others(server: type
 
 
 def test_a_question_that_is_refused_shows_that_the_server_answers() -> None:
-    outage = CircuitBreaker()
+    breaker = CircuitBreaker()
 
     async def work() -> None:
-        seen = outage.answers
-        resting = [asyncio.create_task(outage.turn(seen, 15)) for _ in range(3)]
+        responses = breaker.responses
+        waiting = [asyncio.create_task(breaker.wait(responses, 15)) for _ in range(3)]
         await asyncio.sleep(1)
-        outage.answered()
+        breaker.close()
         await asyncio.sleep(2)
-        assert all(task.done() for task in resting)
+        assert all(task.done() for task in waiting)
 
     run(work())
 
 
-def test_a_refusal_is_an_answer(server: type[Server], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_is_an_answer(server: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
     [rejected, other] = queries(2, 15)
-    true = server.read
+    true = server.query
 
-    async def read(self: Server, text: str, *others: object, **more: object) -> None:
+    async def query(self: FakeClient, text: str, *others: object, **more: object) -> None:
         found = await true(self, text, *others, **more)
         if text == rejected.query:
             raise QueryRejected("no such function")
         return found
 
-    monkeypatch.setattr(server, "read", read)
+    monkeypatch.setattr(server, "query", query)
 
     async def work() -> None:
         async with polling(rejected, other) as source:
