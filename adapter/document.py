@@ -7,7 +7,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,13 +17,18 @@ from adapter.kube.pods import PodDecoder
 from adapter.kube.selectors import SelectorError
 from adapter.kube.selectors import parse as parse_selector
 from adapter.kube.targets import TargetObject, target_decoder
-from adapter.load.assessment import Assessment, Decision, MetricAssessment, Outcome, PodAssessment
+from adapter.load.assessment import (
+    Assessment,
+    AssessmentInputs,
+    Decision,
+    MetricAssessment,
+    Outcome,
+    PodAssessment,
+)
 from adapter.load.explanation import explain
-from adapter.load.memory import Memory
 from adapter.load.pipeline import assess, decide
 from adapter.load.pods import Pod
 from adapter.load.quantity import QuantityError, milli_text, nano_text, parse_number
-from adapter.load.roster import Roster
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Policy, Query, Scale, Target
 from adapter.policy import memory_json as recollection
@@ -61,22 +66,7 @@ class DocumentError(FaultyDocument):
     """The document cannot be decided on; `faults` has all there is to mend."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
-    """Everything `assess` and `decide` take. `now` is in seconds (epoch)."""
-
-    now: float
-    policy: Policy
-    hpa: Hpa
-    scale: Scale
-    target: Target | None = None
-    pods: tuple[Pod, ...] = ()
-    samples: Samples = field(default_factory=Samples)
-    roster: Roster | None = None
-    memory: Memory = field(default_factory=Memory)
-
-
-def read_document(text: str) -> Document:
+def read_document(text: str) -> AssessmentInputs:
     """Read one YAML or JSON document. Raises DocumentError with every fault in it."""
     try:
         data = document_text.read(text)
@@ -84,16 +74,13 @@ def read_document(text: str) -> Document:
         raise DocumentError(foremost(error.faults), _TITLE) from error
     if not isinstance(data, Mapping):
         raise DocumentError([Fault("", data, f"must be a mapping with {', '.join(_REQUIRED)}")])
-    return _Reading(data).document()
+    return _Reading(data).inputs()
 
 
-def decision_json(document: Document) -> dict[str, Any]:
+def decision_json(inputs: AssessmentInputs) -> dict[str, Any]:
     """Decide, and say why: JSON-able data. `desiredReplicas` and `served` are null where `error` is set."""
-    at, bounds = document, document.hpa.bounds
-    assessment = assess(
-        at.policy, at.pods, at.samples, at.roster, at.scale, bounds, at.memory, at.now, target=at.target
-    )
-    decision = decide(assessment, at.scale, bounds, at.now)
+    assessment = assess(inputs)
+    decision = decide(assessment, inputs.scale, inputs.bounds, inputs.now)
     return {
         "desiredReplicas": decision.desired,
         "served": None if decision.served is None else milli_text(decision.served),
@@ -105,7 +92,7 @@ def decision_json(document: Document) -> dict[str, Any]:
         "counts": {state.value: count for state, count in assessment.counts.items() if count},
         "metrics": _metrics(assessment, decision),
         "conditions": dict(assessment.conditions),
-        "explanation": list(explain(assessment, decision, bounds, at.now)),
+        "explanation": list(explain(assessment, decision, inputs.bounds, inputs.now)),
         "memory": recollection.memory_to_json(assessment.memory),
     }
 
@@ -127,7 +114,7 @@ def _metrics(assessment: Assessment, decision: Decision) -> list[dict[str, Any]]
 
 
 def _metric(metric: MetricAssessment, outcome: Outcome | None) -> dict[str, Any]:
-    reading = outcome.reading if outcome else None
+    reading = outcome.scenario if outcome else None
     usage = reading.usage if reading else metric.usage
     return {
         "name": metric.name,
@@ -154,7 +141,7 @@ class _Reading:
         self._faults = self._reader.faults
         self._seen: dict[tuple[str, str], str] = {}
 
-    def document(self) -> Document:
+    def inputs(self) -> AssessmentInputs:
         self._keys()
         now = self._now()
         policy, hpa = self._policy(), self._hpa()
@@ -165,9 +152,9 @@ class _Reading:
         memory = self._reader.memory(self._data.get("memory"), ("memory",))
         if self._faults or policy is None or hpa is None or scale is None:
             raise DocumentError(foremost(self._faults), _TITLE)
-        return Document(
-            now=now, policy=policy, hpa=hpa, scale=scale, target=target, pods=pods, samples=samples, roster=roster,
-            memory=memory,
+        return AssessmentInputs(
+            policy=policy, pods=pods, samples=samples, roster=roster, scale=scale, bounds=hpa.bounds, target=target,
+            memory=memory, now=now,
         )  # fmt: skip
 
     def _keys(self) -> None:

@@ -13,15 +13,14 @@ With `--against FILE` the figures are shown beside those of another run, made by
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import count
 from pathlib import Path
 
-from adapter.load.memory import Memory
+from adapter.load.assessment import Assessment, AssessmentInputs
 from adapter.load.pipeline import assess, decide
-from adapter.load.pods import Condition, Container, Owner, Pod
+from adapter.load.pods import Container, Owner, Pod, PodCondition
 from adapter.load.quantity import NANO
 from adapter.load.roster import Instance, Roster
 from adapter.load.samples import PodUsage, ResourceSamples, Samples
@@ -36,23 +35,30 @@ _MEBI = 2**20 * NANO
 
 @dataclass(slots=True)
 class Scene:
-    """A target of so many pods; `step` assesses it once more with new samples."""
+    """A target of so many pods, assessed again and again."""
 
-    policy: Policy
-    pods: tuple[Pod, ...]
-    roster: Roster | None
-    scale: Scale
-    bounds: Bounds
-    memory: Memory
-    moments: Iterator[int]
+    inputs: AssessmentInputs
 
-    def samples(self, turn: int) -> Samples:
-        """New samples of every pod, as a decoder leaves them."""
-        at = BEGAN + turn * _INTERVAL
+    def advance(self) -> None:
+        """An interval later there are new samples of every pod."""
+        now = self.inputs.now + _INTERVAL
+        self.inputs = replace(self.inputs, samples=self._samples(now), now=now)
+
+    def assess(self) -> tuple[Assessment, float]:
+        """The assessment, which leaves its memory to the next, and its processor time (seconds)."""
+        began = time.process_time()
+        assessment = assess(self.inputs)
+        spent = time.process_time() - began
+        self.inputs = replace(self.inputs, memory=assessment.memory)
+        return assessment, spent
+
+    def _samples(self, at: float) -> Samples:
+        """Samples of every pod, as a decoder leaves them."""
+        turn = int((at - BEGAN) / _INTERVAL)
         usage = {
             pod.name: PodUsage(at - 5, 15.0, {"app": {"cpu": (300 + (index * 7 + turn) % 90) * NANO // 1000,
                                                       "memory": (400 + (index * 3 + turn) % 60) * _MEBI}})
-            for index, pod in enumerate(self.pods)
+            for index, pod in enumerate(self.inputs.pods)
         }  # fmt: skip
         return Samples(resources=ResourceSamples(pods=usage, fetched_at=at - 1))
 
@@ -67,7 +73,7 @@ def scene(case: str, size: int) -> Scene:
             uid=f"uid-{index}",
             created_at=BEGAN - 90_000,
             started_at=BEGAN - 90_000,
-            ready=Condition(status=True, since=BEGAN - 80_000),
+            ready=PodCondition(status=True, since=BEGAN - 80_000),
             containers_ready=True,
             ips=(f"10.{index // 65536}.{index // 256 % 256}.{index % 256}",),
             owner=Owner("ReplicaSet", "web-abc", "rs"),
@@ -93,13 +99,15 @@ def scene(case: str, size: int) -> Scene:
         registry=None if case == "serving" else Registry(name="nacos", service="web"),
     )
     return Scene(
-        policy,
-        pods,
-        Roster(at=BEGAN, instances=instances) if case == "registered" else None,
-        Scale(replicas=size, status_replicas=size),
-        Bounds(minimum=1, maximum=2 * size),
-        Memory(),
-        count(1),
+        AssessmentInputs(
+            policy=policy,
+            pods=pods,
+            roster=Roster(at=BEGAN, instances=instances) if case == "registered" else None,
+            scale=Scale(replicas=size, status_replicas=size),
+            bounds=Bounds(minimum=1, maximum=2 * size),
+            target=TARGET,
+            now=BEGAN,
+        )
     )
 
 
@@ -116,29 +124,18 @@ def measure(case: str, size: int, seconds: float) -> dict[str, float]:
     there = scene(case, size)
 
     def assessing() -> float:
-        turn = next(there.moments)
-        samples = there.samples(turn)
-        began = time.process_time()
-        answer = assess(
-            there.policy, there.pods, samples, there.roster, there.scale, there.bounds, there.memory,
-            BEGAN + turn * _INTERVAL, target=TARGET,
-        )  # fmt: skip
-        spent = time.process_time() - began
-        there.memory = answer.memory
-        return spent
+        there.advance()
+        return there.assess()[1]
 
     assessed = _least(assessing, seconds)
-    turn = next(there.moments)
-    now = BEGAN + turn * _INTERVAL
-    answer = assess(
-        there.policy, there.pods, there.samples(turn), there.roster, there.scale, there.bounds, there.memory,
-        now, target=TARGET,
-    )  # fmt: skip
+    there.advance()
+    assessment, _ = there.assess()
+    inputs = there.inputs
 
     def deciding() -> float:
         began = time.process_time()
         for _ in range(10):
-            decide(answer, there.scale, there.bounds, now)
+            decide(assessment, inputs.scale, inputs.bounds, inputs.now)
         return (time.process_time() - began) / 10
 
     return {"assess": 1000 * assessed, "decide": 1000 * _least(deciding, seconds / 4)}

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from adapter.load.quantity import QuantityError, parse
+from adapter.load.quantity import QuantityError, parse_quantity
 from demo.errors import DemoError
 from demo.objects import OURS, STOCK, USAGE, Object
 from demo.sharing import Replica
@@ -69,7 +69,7 @@ def replica(pod: Object) -> Replica:
 
 def _milli(text: str) -> int:
     try:
-        return round(parse(text) * 1000)
+        return round(parse_quantity(text) * 1000)
     except QuantityError:
         return 0
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from adapter.load.quantity import nano_text, parse
+from adapter.load.quantity import nano_text, parse_quantity
 from demo.curve import Chapter
 from demo.objects import CALM_DOWN, FEWEST, MOST, OURS, PULLED_OUT, REPLACE_AFTER, STOCK
 from demo.timeline import Recovery, Side, Sum, Tick, Timeline, overloaded, summed
@@ -75,7 +75,7 @@ def tidy(sentence: str) -> str:
     """A sentence with its quantities in whole milli-units: 1142857142n → 1143m."""
 
     def rounded(found: re.Match[str]) -> str:
-        return nano_text(round(parse(found[0]) * 1000) * 10**6)
+        return nano_text(round(parse_quantity(found[0]) * 1000) * 10**6)
 
     return _NANO.sub(rounded, sentence)
 

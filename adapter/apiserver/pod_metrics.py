@@ -15,7 +15,7 @@ from adapter.apiserver.routes import EVERY, Route
 from adapter.apiserver.status import StatusError, not_found
 from adapter.apiserver.wire import Described, Item, Value
 from adapter.load.assessment import Assessment, MetricAssessment, PodAssessment
-from adapter.load.effective_usage import Meter
+from adapter.load.effective_usage import MetricReader
 from adapter.load.pods import Pod, PodState
 from adapter.load.quantity import NANO, nano_text
 from adapter.load.samples import Samples
@@ -119,7 +119,7 @@ def _own(metric: Metric, reading: PodAssessment, now: float) -> Fraction | None:
     usage = reading.usage.get(metric.name) if reading.state in _OWN else None
     if usage is None or metric.of is None:
         return None if usage is None else Fraction(usage)
-    capacity = Meter(metric, Samples(), now).gauge(reading.pod).capacity
+    capacity = MetricReader(metric, Samples(), now).sample(reading.pod).capacity
     return Fraction(usage * NANO, capacity) if capacity else None
 
 

@@ -16,7 +16,7 @@ from adapter.check.strays import dangling_hpas
 from adapter.kube.credentials import account_token
 from adapter.kube.errors import KubeError
 from adapter.kube.session import Session
-from adapter.load.membership import KUBERNETES, uses_registry
+from adapter.load.membership import KUBERNETES, service_registry
 from adapter.load.roster import Roster
 from adapter.load.spec import Policy
 from adapter.policy.conformance import Wiring, flaws
@@ -171,7 +171,7 @@ async def _account(cluster: Cluster, settings: Settings) -> health.ServerAccess 
 
 
 def _registry_of(policy: Policy) -> str:
-    registry = uses_registry(policy)
+    registry = service_registry(policy)
     return registry.name if registry is not None else KUBERNETES
 
 
@@ -236,7 +236,7 @@ def _may_name_its_service(section: ReportSection, settings: Settings, policy: Po
 
 
 def _match(section: ReportSection, policy: Policy, found: TargetPods, roster: Roster | None) -> None:
-    registry = uses_registry(policy)
+    registry = service_registry(policy)
     pods = f"{len(found.pods)} pods of {found.target.kind} {found.target.name}"
     if registry is None:
         section.ok(f"it names no service registry: Kubernetes itself says which of the {pods} serve")

@@ -4,13 +4,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from adapter.check.report import ReportSection, SubjectKind
-from adapter.load.matching import Claim, claims
-from adapter.load.membership import out_word_of
+from adapter.load.matching import RegistrationMatch, address, match_registrations, why_unmatched
+from adapter.load.membership import out_reason_of
 from adapter.load.pods import Pod
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Registry as PolicyRegistry
 from adapter.load.spec import Target
-from adapter.load.unmatched import address, why_unmatched
 from adapter.registries.probe import Look
 from adapter.registries.registry_metrics import row
 from adapter.registries.roster import ServiceKey
@@ -119,7 +118,7 @@ def add_pod_matches(
     section: ReportSection, registry: PolicyRegistry, target: Target, pods: Sequence[Pod], roster: Roster
 ) -> None:
     """Which pods of a target have a registration that counts, and which have none, and why."""
-    found = list(claims(pods, roster, registry))
+    found = list(match_registrations(pods, roster, registry))
     by_pod: dict[str, list[Instance]] = {}
     for instance, pod, miss in found:
         if pod is not None and miss is None:
@@ -129,20 +128,20 @@ def add_pod_matches(
     told = f"{len(matched)} of {len(living)} pods of {target.kind} {target.name} match an instance"
     (section.ok if matched or not living or not roster.absence_counts else section.wrong)(told)
     for pod in matched:
-        word = out_word_of(by_pod[pod.uid], registry, protected=roster.protected)
+        word = out_reason_of(by_pod[pod.uid], registry, protected=roster.protected)
         if word:
             section.note(f"pod {pod.name} is out: {word}")
     for pod in living:
         if pod.uid not in by_pod:
             tell = section.wrong if pod.is_ready and roster.absence_counts else section.note
             tell(f"pod {pod.name} matches none: {why_unmatched(pod, found, registry)}")
-    _leftovers(section, [claim for claim in found if claim.miss is not None])
+    _leftovers(section, [claim for claim in found if claim.mismatch is not None])
 
 
-def _leftovers(section: ReportSection, without_pod: Sequence[Claim]) -> None:
+def _leftovers(section: ReportSection, without_pod: Sequence[RegistrationMatch]) -> None:
     for claim in without_pod[:MAX_LISTED]:
-        section.note(f"instance {address(claim.instance)} counts for no pod: {claim.miss}")
+        section.note(f"instance {address(claim.instance)} counts for no pod: {claim.mismatch}")
     if len(without_pod) > MAX_LISTED:
-        reasons = Counter(str(claim.miss) for claim in without_pod[MAX_LISTED:])
+        reasons = Counter(str(claim.mismatch) for claim in without_pod[MAX_LISTED:])
         told = "; ".join(f"{count} because {reason}" for reason, count in sorted(reasons.items()))
         section.note(f"{len(without_pod) - MAX_LISTED} more instances count for no pod: {told}")

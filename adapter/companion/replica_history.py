@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from adapter.companion.context import Context
 from adapter.companion.state import DesiredCount, ReplicaHistory, Scaling
-from adapter.load.explanation import why
-from adapter.load.fast_scale_up_hold import CLOCKS_SECONDS
+from adapter.load.explanation import decision_reason
+from adapter.load.pacing import CLOCK_SKEW_SECONDS
 from adapter.policy.behavior import ReplicaChange
 from adapter.snapshot import PolicyView
 
@@ -87,15 +87,15 @@ def _desired(context: Context) -> DesiredCount | None:
     if decision is None or assessment is None or decision.desired in {None, decision.current}:
         return None
     assert decision.desired is not None
-    return DesiredCount(decision.desired, why(assessment, decision))
+    return DesiredCount(decision.desired, decision_reason(assessment, decision))
 
 
 def _author(history: ReplicaHistory, context: Context, current: int, changed_at: float) -> str:
     raised = context.state.raised
-    if raised.to == current and raised.at is not None and abs(raised.at - changed_at) < CLOCKS_SECONDS:
+    if raised.to == current and raised.at is not None and abs(raised.at - changed_at) < CLOCK_SKEW_SECONDS:
         return COMPANION
     last = _last_scale(context)
-    if last is not None and last != history.credited and last >= changed_at - CLOCKS_SECONDS:
+    if last is not None and last != history.credited and last >= changed_at - CLOCK_SKEW_SECONDS:
         return HPA
     return ""
 

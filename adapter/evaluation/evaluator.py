@@ -12,6 +12,7 @@ from adapter.evaluation.object_index import ObjectIndex
 from adapter.evaluation.targets import ResolvedTarget
 from adapter.kube.selectors import SelectorError
 from adapter.kube.selectors import parse as parse_selector
+from adapter.load.assessment import AssessmentInputs
 from adapter.load.conditions import Reason
 from adapter.load.matching import owns_its_pods
 from adapter.load.memory import Memory
@@ -116,15 +117,17 @@ class Evaluator:
             return replace(view, problem=_unavailable(f"{link.ref.kind} {link.ref.name}: {error}"))
         service = service_of(link.policy)
         assessment = assess(
-            link.policy,
-            pods,
-            self._samples(link),
-            self._inputs.roster(service) if service is not None else None,
-            scale,
-            link.hpa.bounds,
-            self._memory(key, link.policy),
-            self._now(),
-            target=target,
+            AssessmentInputs(
+                policy=link.policy,
+                pods=pods,
+                samples=self._samples(link),
+                roster=self._inputs.roster(service) if service is not None else None,
+                scale=scale,
+                bounds=link.hpa.bounds,
+                target=target,
+                memory=self._memory(key, link.policy),
+                now=self._now(),
+            )
         )
         self._memories[key] = (link.policy, assessment.memory)
         return replace(view, assessment=assessment)
@@ -133,7 +136,7 @@ class Evaluator:
         """The memory of this policy (by UID): from its last assessment here, or else from the policy's status."""
         before, memory = self._memories.get(key, (None, Memory()))
         if before is None or before.uid != policy.uid:
-            return replace(self._status_memory(key), looking_since=self._now())
+            return replace(self._status_memory(key), observing_since=self._now())
         return memory if service_of(before) == service_of(policy) else without_registry(memory)
 
     def _status_memory(self, key: Key) -> Memory:

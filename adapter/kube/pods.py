@@ -11,7 +11,7 @@ import msgspec
 from adapter.kube.objects import Condition as WireCondition
 from adapter.kube.objects import OwnerReference, Quantity
 from adapter.load import quantity
-from adapter.load.pods import Condition, Container, Owner, Pod
+from adapter.load.pods import Container, Owner, Pod, PodCondition
 from adapter.policy.watermark_policy import GROUP
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.times import parse_time
@@ -261,10 +261,10 @@ def _owner(body: bytes) -> Owner | None:
     return None
 
 
-def _ready(condition: WireCondition | None) -> Condition | None:
+def _ready(condition: WireCondition | None) -> PodCondition | None:
     if condition is None:
         return None
-    return Condition(condition.status == "True", parse_time(condition.last_transition_time))
+    return PodCondition(condition.status == "True", parse_time(condition.last_transition_time))
 
 
 def _is_true(condition: WireCondition | None) -> bool:

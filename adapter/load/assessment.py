@@ -1,4 +1,4 @@
-"""What `assess` and `decide` answer: data only, each number with its reason."""
+"""What `assess` takes, and what `assess` and `decide` return: data only, each number with its reason."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 from adapter.load.conditions import ConditionType
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod, PodState
+from adapter.load.roster import Roster
+from adapter.load.samples import Samples
 from adapter.load.schedule import Window
-from adapter.load.spec import Policy
+from adapter.load.spec import Bounds, Policy, Scale, Target
 
 
 class Verdict(StrEnum):
@@ -24,7 +26,7 @@ class Verdict(StrEnum):
 
 
 class HeldBy(StrEnum):
-    """The last stage that changed the count."""
+    """The last stage of the decision that changed the count."""
 
     DOUBT = "Doubt"
     MISSING = "Missing"
@@ -43,11 +45,31 @@ class HeldBy(StrEnum):
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-class PodAssessment(NamedTuple):
-    """A pod, its state, and what it was seen to use: metric name → nano-units, only where a fresh sample exists.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssessmentInputs:
+    """Everything that `assess` takes. `now` is the API server's time (seconds since the epoch).
 
-    `evidence` says what the state rests on, `missing` why a metric has no sample of this pod. `guarded`: the evidence
-    says out, and a guard keeps the pod doubtful, since believing it would take out too many pods.
+    `pods` are those of the target: it owns them (`matching.owned_by`) and its scale's selector matches. `roster` is the
+    registry's latest answer, None where the policy names no registry or none has answered yet. `scale` is the watched
+    one and only updates the memory; `decide` takes the live one. `memory` is that of the previous assessment.
+    """
+
+    policy: Policy
+    pods: Sequence[Pod] = ()
+    samples: Samples = field(default_factory=Samples)
+    roster: Roster | None = None
+    scale: Scale
+    bounds: Bounds
+    target: Target | None = None
+    memory: Memory = field(default_factory=Memory)
+    now: float
+
+
+class PodAssessment(NamedTuple):
+    """A pod, its state and the reason for it, and its usage: metric name → nano-units, only where a sample is fresh.
+
+    `evidence` names the source of the state. `missing`: metric name → why there is no fresh sample of this pod.
+    `guarded`: the evidence says out, and a guard keeps the pod doubtful, since believing it would take out too many.
     """
 
     pod: Pod
@@ -60,15 +82,15 @@ class PodAssessment(NamedTuple):
 
 
 class Scenario(NamedTuple):
-    """One way to see the doubtful pods of one metric: the `inside` most loaded of them in, the others out.
+    """One assumption about a metric's doubtful pods: the `inside` most loaded ones serve, the others are out.
 
-    `usage` is what was compared (nano-units); None where nothing could be, and `verdict` is Error: such a reading
-    proposes the current count. `n` pods are in with a sample, `missing` in without one; `young` ones may serve soon,
-    `departed` ones left with load that the samples do not know of. `needed` is the count of
-    serving pods that the strategy asks for (None: hold; `held` says which stage turned an act into a hold).
-    `replaceable` pods may be replaced on the way up, `reserved` ones (starting, young doubt) already stand in for
-    somebody, `out` are kept in the count on the way down. `drift`: a step inside the band, and `edge` the count of
-    serving pods that it may lead to at most (or at least, downward). `zero`: no pod is needed.
+    `usage` is compared with the watermarks (nano-units); None where nothing can be compared: then `verdict` is Error
+    and the scenario proposes the current count. `n` pods are in with a sample, `missing` ones without; `young` pods may
+    serve soon; the load of `departed` pods went to others after the samples began. `needed` is the number of serving
+    pods that the strategy asks for (None: hold; `held` is the stage that turned a change into a hold). `replaceable`
+    pods may be replaced on the way up, `reserved` ones (starting, or doubtful for a short time) already count as
+    replacements, `out` ones are kept in the count on the way down. `drift` is a step inside the band; `edge` bounds the
+    number of serving pods that it leads to. `zero`: the service needs no pod.
     """
 
     inside: int
@@ -90,12 +112,12 @@ class Scenario(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricAssessment:
-    """One metric in every reading that may win, the one with every doubtful pod in last; or the error (a sentence).
+    """One metric in every scenario that may win, the one with every doubtful pod in last; or its error (a sentence).
 
-    `usage` is the effective average (or total) with the doubtful pods in, `raw` what an average over all running pods
-    would say (nano-units, exact). `n` and `missing` count the pods behind `usage`. `sampled_at` is the oldest sample
-    that counted, `window` its window in seconds, `stale_at` until when all samples count. `total`: the source gives one
-    number for the service, or may: it never answered. `total_value` is that number.
+    `usage` is the effective average (or total) with the doubtful pods in, `raw` that of all running pods (nano-units,
+    exact). `n` and `missing` count the pods behind `usage`. `sampled_at` is the time of the oldest sample that counted,
+    `window` its window in seconds; after `stale_at` the first sample no longer counts. `total`: the source gives one
+    number for the service, `total_value`, or may do so: it has never answered.
     """
 
     name: str
@@ -107,7 +129,7 @@ class MetricAssessment:
     raw: Fraction | None = None
     total: bool = False
     total_value: int | None = None
-    readings: tuple[Scenario, ...] = ()
+    scenarios: tuple[Scenario, ...] = ()
     sampled_at: float | None = None
     stale_at: float | None = None
     window: float | None = None
@@ -116,11 +138,11 @@ class MetricAssessment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assessment:
-    """Everything about a policy that does not hang on the live replica count. Immutable; `decide` finishes it.
+    """Everything about a policy that does not depend on the live replica count; `decide` adds that. Immutable.
 
     `target` names the scale target for sentences. `may_shrink` is False where too few pods serve
-    (`minServingPercent`). `windows` are the schedules' times, now and next. `conditions` are what a user should
-    know of it, each a sentence; a condition without trouble is absent.
+    (`minServingPercent`). `windows` are the current and the next window of each schedule. `conditions` are findings for
+    the user: condition type → a sentence. `memory` belongs into the next assessment's inputs.
     """
 
     policy: Policy
@@ -136,25 +158,25 @@ class Assessment:
 
     @property
     def stale_at(self) -> float | None:
-        """Until when (seconds) every sample behind the metrics counts, None where there is none."""
+        """When the first sample behind the metrics stops counting (seconds); None without samples."""
         return min((m.stale_at for m in self.metrics if m.stale_at is not None), default=None)
 
     @property
     def sampled_at(self) -> float | None:
-        """The oldest sample behind any metric (seconds), None where there is none."""
+        """The time of the oldest sample behind the metrics (seconds); None without samples."""
         return min((m.sampled_at for m in self.metrics if m.sampled_at is not None), default=None)
 
     def metric(self, name: str) -> MetricAssessment | None:
-        """The metric of that name."""
+        """The metric of this name, None where the policy has none."""
         return next((m for m in self.metrics if m.name == name), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What one metric proposes: the winning reading, the count it proposes, and how many of it replace others."""
+    """What one metric proposes: the winning scenario, its count, and how many pods of the count replace others."""
 
     metric: MetricAssessment
-    reading: Scenario
+    scenario: Scenario
     proposal: int
     replaced: int = 0
     held_by: HeldBy | None = None
@@ -162,11 +184,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The count the policy asks for now.
+    """The count that the policy asks for now.
 
-    `desired` and `served` (milli-units, shaped for the HPA) are None on error. `verdict` is that of the winning
-    reading, before the recount; `outcome` the winning metric's, `outcomes` those of all metrics without error.
-    `swallowed`: by how much the count would be more (or, negative, less) if the HPA's own tolerance let it be set.
+    `desired` and `served` (the metric value in milli-units, `metric_value.served_value`) are None on error. `verdict`
+    is that of the winning scenario, before gaps are filled. `outcome` is the winning metric's, `outcomes` has those of
+    all metrics with an answer. `swallowed`: the step that the HPA's own tolerance suppresses (negative: downward).
     """
 
     desired: int | None

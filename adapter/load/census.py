@@ -1,6 +1,6 @@
-"""The pods of a target by their states, taken anew only when something that they follow from has changed.
+"""The pods of a target grouped by state, kept from one assessment to the next as long as nothing changes a state.
 
-Between two samples nearly always nothing has: the same pods, the same answer of the registry, the same memory of both.
+Between two samples usually nothing does: pods, roster and the memory of both stay the same objects.
 """
 
 import math
@@ -10,31 +10,32 @@ from dataclasses import dataclass, field
 from operator import is_
 
 from adapter.load.assessment import PodAssessment
-from adapter.load.matching import Records
-from adapter.load.membership import Membership, classify, turning_points
+from adapter.load.matching import Registrations
+from adapter.load.membership import Classification, classify, turning_points
 from adapter.load.memory import Memory, PodMemory
 from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Roster
-from adapter.load.sample_columns import Row
+from adapter.load.sample_columns import StaticRow
 from adapter.load.spec import Policy
 
 _CLOSE_SECONDS = 0.01
-"""So near to a turning point nothing is kept: sums of times are not exact."""
+"""A census does not hold this close to a turning point: sums of floating-point times are not exact."""
 _COUNTED = (PodState.SERVING, PodState.DOUBTFUL)
 _GONE = (PodState.TERMINATING, PodState.FINISHED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Census:
-    """Every pod's state, and the pods of each group; `readings` are without usage. Holds until `until` (seconds).
+    """Every pod's state, and the pods of each group, without usage. Valid from `at` until `until` (seconds).
 
-    `serving` and `doubtful` (by name) count for the load, `idle` start or are not Ready, `out` are pulled out; `others`
-    are all but those that count. `rows`: by metric name, what of the serving and the doubtful pods does not change with
-    a sample; filled where it is first needed. `found` are the pods' registrations in the roster `found_in`.
+    `states` are by UID, `assessed` are all pods. `serving` and `doubtful` (by name) count for the load, `idle` start or
+    are not Ready, `out` are pulled out; `others` are all that do not count. `registrations` are those of the pods in
+    `roster`. `pods`, `policy` and `remembered` are what it was taken of. `rows` has by metric name the static rows of
+    the serving and the doubtful pods, with their metric; `metric_assessment` fills it.
     """
 
-    membership: Membership
-    readings: tuple[PodAssessment, ...]
+    states: Mapping[str, Classification]
+    assessed: tuple[PodAssessment, ...]
     counts: Mapping[PodState, int]
     serving: Sequence[PodAssessment]
     doubtful: Sequence[PodAssessment]
@@ -46,69 +47,66 @@ class Census:
     remembered: Mapping[str, PodMemory]
     at: float
     until: float
-    found: Records
-    found_in: Roster | None
-    rows: dict[str, tuple[object, Sequence[Row], Sequence[Row]]] = field(default_factory=dict)
+    registrations: Registrations
+    roster: Roster | None
+    rows: dict[str, tuple[object, Sequence[StaticRow], Sequence[StaticRow]]] = field(default_factory=dict)
 
     @property
     def running(self) -> Iterable[PodAssessment]:
         """The pods that are neither terminating nor finished."""
-        return (reading for reading in self.readings if reading.state not in _GONE)
+        return (one for one in self.assessed if one.state not in _GONE)
 
-    def has_same_pods(self, pods: Sequence[Pod]) -> bool:
-        """Whether it was taken of these very pods."""
-        return len(pods) == len(self.pods) and all(map(is_, pods, self.pods))
-
-    def found_again(self, roster: Roster | None, policy: Policy, pods: Sequence[Pod]) -> Records | None:
-        """The pods' registrations in this roster, None where they have to be looked up."""
-        same = self.found_in is roster and self.policy.registry == policy.registry and self.has_same_pods(pods)
-        return self.found if same else None
+    def registrations_in(self, roster: Roster | None, policy: Policy, pods: Sequence[Pod]) -> Registrations | None:
+        """The known registrations of these pods in this roster; None where they have to be matched again."""
+        same = self.roster is roster and self.policy.registry == policy.registry and self._has_same_pods(pods)
+        return self.registrations if same else None
 
     def holds(self, policy: Policy, pods: Sequence[Pod], memory: Memory, now: float) -> bool:
-        """Whether taking it anew would give the same, with nothing new in the memory of the pods."""
+        """Whether a new census would be equal and add nothing to the memory of the pods."""
         return (
             self.at <= now < self.until
             and self.remembered is memory.pods
-            # Equal, not only in what decides on states: rows of metrics that it once had are not kept with it.
+            # The whole policy, although few fields decide on states: `rows` must not outlive their metrics.
             and (policy is self.policy or policy == self.policy)
-            and self.found_in is memory.last_valid
-            and self.has_same_pods(pods)
+            and self.roster is memory.last_valid
+            and self._has_same_pods(pods)
         )
 
+    def _has_same_pods(self, pods: Sequence[Pod]) -> bool:
+        """Whether these are the very objects that it was taken of."""
+        return len(pods) == len(self.pods) and all(map(is_, pods, self.pods))
 
-def take(policy: Policy, pods: Sequence[Pod], memory: Memory, found: Records, now: float) -> Census:
-    """The census of these pods, from a memory that knows the latest roster, in which the pods were `found`."""
-    membership = classify(policy, pods, memory, now, found)
-    readings = tuple(_reading(pod, membership) for pod in pods)
+
+def take_census(
+    policy: Policy, pods: Sequence[Pod], memory: Memory, registrations: Registrations, now: float
+) -> Census:
+    """Classify the pods. `memory` already counts the latest roster, and `registrations` are those of the pods in it."""
+    states = classify(policy, pods, memory, now, registrations)
+    assessed = tuple(_without_usage(pod, states[pod.uid]) for pod in pods)
     by_state: dict[PodState, list[PodAssessment]] = {state: [] for state in PodState}
-    for reading in readings:
-        by_state[reading.state].append(reading)
-    turns = (at for at in turning_points(policy, pods, memory, found) if at > now - _CLOSE_SECONDS)
+    for one in assessed:
+        by_state[one.state].append(one)
+    turns = (at for at in turning_points(policy, pods, memory, registrations) if at > now - _CLOSE_SECONDS)
     return Census(
-        membership=membership,
-        readings=readings,
+        states=states,
+        assessed=assessed,
         counts=Counter({state: len(group) for state, group in by_state.items() if group}),
         serving=by_state[PodState.SERVING],
-        doubtful=sorted(by_state[PodState.DOUBTFUL], key=lambda reading: reading.pod.name),
+        doubtful=sorted(by_state[PodState.DOUBTFUL], key=lambda one: one.pod.name),
         idle=[*by_state[PodState.STARTING], *by_state[PodState.UNREADY]],
         out=by_state[PodState.PULLED_OUT],
-        others=[reading for reading in readings if reading.state not in _COUNTED],
+        others=[one for one in assessed if one.state not in _COUNTED],
         pods=tuple(pods),
         policy=policy,
         remembered=memory.pods,
         at=now,
         until=min(turns, default=math.inf) - _CLOSE_SECONDS,
-        found=found,
-        found_in=memory.last_valid,
+        registrations=registrations,
+        roster=memory.last_valid,
     )
 
 
-def _reading(pod: Pod, membership: Membership) -> PodAssessment:
-    standing = membership.standings[pod.uid]
+def _without_usage(pod: Pod, known: Classification) -> PodAssessment:
     return PodAssessment(
-        pod=pod,
-        state=standing.state,
-        reason=standing.reason,
-        evidence=standing.evidence,
-        guarded=standing.guarded,
+        pod=pod, state=known.state, reason=known.reason, evidence=known.evidence, guarded=known.guarded
     )

@@ -1,7 +1,7 @@
-"""Pods that left, or were pulled out: their load went to the others, whose samples do not know of it yet.
+"""Departed pods: they left or were pulled out, and their load went to others whose samples do not show it yet.
 
-Without that, the same samples shrink a service again at each look: 20 pods at 300m under a low watermark of 400m need
-15; once five have left, the same samples say 15 pods at 300m, which need 11.
+Without this, the same samples shrink a service again at every assessment: 20 pods at 300m under a low watermark of 400m
+need 15; once five have left, the same samples say 15 pods at 300m, which need 11.
 """
 
 from bisect import bisect_right
@@ -10,24 +10,23 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import accumulate
 
-from adapter.load.membership import Standing
+from adapter.load.membership import Classification
 from adapter.load.memory import Departed, Memory, recent
 from adapter.load.pods import FINISHED_PHASES, Pod, PodState
 from adapter.load.spec import Bounds
 
-REMEMBERED_SECONDS = 900.0
+DEPARTED_SECONDS = 900.0
+"""Departed pods are remembered for this long, whatever the windows of the samples."""
 _AWAY = {PodState.PULLED_OUT, PodState.TERMINATING, PodState.FINISHED}
-
-
 _NO_LOAD = Fraction(0)
 
 
 class DepartedLoad:
-    """The load of departed pods in one metric; `lasts` are their last samples (nano-units, 0 where there is none)."""
+    """The load of departed pods in one metric. `lasts` are their last samples (nano-units; 0 for one without)."""
 
-    def __init__(self, lasts: Iterable[int] = (), *, unseen: bool = False) -> None:
-        self.unseen = unseen
-        """Whether the count changed unseen after the samples were taken: nobody knows who left then."""
+    def __init__(self, lasts: Iterable[int] = (), *, is_unknown: bool = False) -> None:
+        self.is_unknown = is_unknown
+        """Whether the count changed after the samples began and before this process observed it: which pods left?"""
         self._lasts = sorted(lasts)
         self._sums = [0, *accumulate(self._lasts)]
 
@@ -35,86 +34,89 @@ class DepartedLoad:
         return len(self._lasts)
 
     def over(self, average: Fraction) -> Fraction:
-        """The sum over the pods of the larger of its last sample and this average (nano-units)."""
+        """The sum over the pods of the larger of their last sample and this average (nano-units)."""
         if not self._lasts:
             return _NO_LOAD
         smaller = bisect_right(self._lasts, average)
         return smaller * average + self._sums[-1] - self._sums[smaller]
 
 
-NOBODY_LEFT = DepartedLoad()
+NO_DEPARTURES = DepartedLoad()
 
 
 def departed_load(memory: Memory, metric: str, began_at: float | None) -> DepartedLoad:
-    """The load of the pods that left at or after the beginning of the oldest sample that counts (None: none does)."""
+    """The load of the pods that left at or after `began_at`: when the oldest sample began (None: no sample counts)."""
     if began_at is None:
-        return NOBODY_LEFT
-    if memory.unseen_change is not None and memory.unseen_change >= began_at:
-        return DepartedLoad(unseen=True)
+        return NO_DEPARTURES
+    if memory.unobserved_change is not None and memory.unobserved_change >= began_at:
+        return DepartedLoad(is_unknown=True)
     left = [pod.last_sample.get(metric) for pod in memory.departed.values() if pod.at >= began_at]
-    return DepartedLoad(sample.value if sample is not None else 0 for sample in left) if left else NOBODY_LEFT
+    return DepartedLoad(sample.value if sample is not None else 0 for sample in left) if left else NO_DEPARTURES
 
 
 def after_departures(memory: Memory, pods: Sequence[Pod], now: float) -> Memory:
-    """The memory once these pods are all there are: who served and is gone, terminating or finished has departed.
+    """The memory after observing these pods: those that served and are gone, terminating or finished have departed.
 
-    A pod that was out when it left had carried no load since it was pulled out.
+    A pod that was out when it left carried no load any more.
     """
-    there = {pod.uid for pod in pods if not pod.deleting and pod.phase not in FINISHED_PHASES}
-    left = {uid: known for uid, known in memory.pods.items() if known.served and uid not in there}
+    present = {pod.uid for pod in pods if not pod.deleting and pod.phase not in FINISHED_PHASES}
+    left = {uid: known for uid, known in memory.pods.items() if known.served and uid not in present}
     if not left:
         return memory
     departed = {uid: _departed(memory, uid, now) for uid, known in left.items() if known.out_since is None}
-    # A pod leaves once, though it is seen terminating for a while.
+    # A pod departs once, although it is observed as terminating for a while.
     remaining = {uid: replace(known, served=False) for uid, known in left.items()}
     return replace(memory, pods={**memory.pods, **remaining}, departed={**memory.departed, **departed})
 
 
-def after_pull_outs(memory: Memory, standings: Mapping[str, Standing], now: float) -> Memory:
-    """The memory once the pods' states are known: one that served and is pulled out leaves its load to the others too.
+def after_pull_outs(memory: Memory, classified: Mapping[str, Classification], now: float) -> Memory:
+    """The memory after classifying the pods: one that served and is now pulled out leaves its load to others too.
 
-    One that is no longer out carries load itself, or is filled as a pod that may.
+    One that came back is no longer departed: it carries load itself, or its gap is filled.
     """
     out = {
         uid: _departed(memory, uid, now)
         for uid, known in memory.pods.items()
-        if known.served and known.out_since is None and uid in standings and standings[uid].state is PodState.PULLED_OUT
+        if known.served
+        and known.out_since is None
+        and uid in classified
+        and classified[uid].state is PodState.PULLED_OUT
     }
-    back = {uid for uid in memory.departed if uid in standings and standings[uid].state not in _AWAY}
+    back = {uid for uid in memory.departed if uid in classified and classified[uid].state not in _AWAY}
     if not out and not back:
         return memory
     kept = {uid: pod for uid, pod in memory.departed.items() if uid not in back}
     return replace(memory, departed={**kept, **out})
 
 
-def after_taking_over(memory: Memory, bounds: Bounds, now: float) -> Memory:
-    """The memory with the last change of the count from before this process looked, as the HPA or another one says.
+def after_takeover(memory: Memory, bounds: Bounds, now: float) -> Memory:
+    """The memory with the last change of the count from before this process began to observe.
 
-    It is forgotten after as long as the pods that left, whatever windows the samples have.
+    It comes from the HPA's status or from the previous process's memory, and is forgotten after DEPARTED_SECONDS.
     """
-    if memory.looking_since is None:
+    if memory.observing_since is None:
         return memory
-    told = (memory.unseen_change, memory.last_scale, bounds.last_scale)
-    unseen = max((at for at in told if at is not None and at <= memory.looking_since), default=None)
-    if unseen is not None and now - unseen > REMEMBERED_SECONDS:
-        unseen = None
-    return memory if unseen == memory.unseen_change else replace(memory, unseen_change=unseen)
+    changes = (memory.unobserved_change, memory.last_scale, bounds.last_scale)
+    last = max((at for at in changes if at is not None and at <= memory.observing_since), default=None)
+    if last is not None and now - last > DEPARTED_SECONDS:
+        last = None
+    return memory if last == memory.unobserved_change else replace(memory, unobserved_change=last)
 
 
 def _departed(memory: Memory, uid: str, now: float) -> Departed:
     return Departed(now, {name: sample for name, sample in memory.last_samples(uid).items() if recent(sample, now)})
 
 
-def forgotten(memory: Memory, now: float) -> Memory:
-    """The memory without the departed pods of 15 min ago.
+def forget_departed(memory: Memory, now: float) -> Memory:
+    """The memory without the pods that departed more than DEPARTED_SECONDS ago.
 
-    Not sooner: of a source that is several (two metrics servers), one may answer older samples than another did before.
+    Not sooner: where a source has several servers (two metrics-servers), one may answer older samples than another did.
     """
     if not memory.departed:
         return memory
     kept = {
         uid: pod if pod.at <= now else pod._replace(at=now)
         for uid, pod in memory.departed.items()
-        if now - pod.at <= REMEMBERED_SECONDS
+        if now - pod.at <= DEPARTED_SECONDS
     }
     return memory if kept == memory.departed else replace(memory, departed=kept)

@@ -1,6 +1,6 @@
-"""A decision in sentences, in the order of its stages."""
+"""A decision as sentences, in the order of its stages; and errors of metrics, with equal ones told once."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from fractions import Fraction
 from functools import partial
@@ -16,26 +16,27 @@ from adapter.load.assessment import (
     Scenario,
     Verdict,
 )
+from adapter.load.effective_usage import source_name
 from adapter.load.memory_updates import last_scaled
 from adapter.load.pods import PodState
-from adapter.load.quantity import milli_text, nano_text
-from adapter.load.schedule import limits
+from adapter.load.quantity import milli_text, nano_text, percent_text
+from adapter.load.schedule import limits_at
 from adapter.load.spec import Average, Bounds, Mode, Policy
-from adapter.load.tolerance import percent_text
 
 _NAMED_AT_MOST = 20
-_READ_IN_MILLI = 100 * 10**6
+_SHOWN_IN_MILLI = 100 * 10**6
+"""Values from here on (nano-units) are rounded down to milli-units."""
 _TENTH_OF_A_PERCENT = 10**6
 _FINEST_PERCENT = 7
-"""Decimals of a percentage that a nano-unit of a ratio is."""
+"""The decimals of a percentage that express a nano-unit of a ratio."""
 _PLAIN = {PodState.SERVING, PodState.TERMINATING, PodState.FINISHED}
 
 
 def explain(assessment: Assessment, decision: Decision, bounds: Bounds, now: float) -> tuple[str, ...]:
-    """Every stage that led to the count, one sentence each. `now` is the time of the decision."""
-    last = tuple(_last(assessment, decision, bounds, now))
+    """One sentence for each stage that led to the count. `now` is the time of the decision (seconds)."""
+    result = tuple(_result(assessment, decision, bounds, now))
     before = (*_pods(assessment), *assessment.conditions.values(), *_metrics(assessment, decision))
-    return (*(sentence for sentence in before if sentence not in last[-1]), *last)
+    return (*(sentence for sentence in before if sentence not in result[-1]), *result)
 
 
 def headline(assessment: Assessment, decision: Decision) -> str:
@@ -43,20 +44,20 @@ def headline(assessment: Assessment, decision: Decision) -> str:
     if decision.error is not None:
         return f"no decision: {decision.error}"
     if decision.desired == decision.current:
-        return f"holds {decision.current}: {why(assessment, decision)}"
-    return f"asks for {decision.desired}, now {decision.current}: {why(assessment, decision)}"
+        return f"holds {decision.current}: {decision_reason(assessment, decision)}"
+    return f"asks for {decision.desired}, now {decision.current}: {decision_reason(assessment, decision)}"
 
 
-def why(assessment: Assessment, decision: Decision) -> str:
-    """What the count rests on, without the count; empty where nothing is decided."""
+def decision_reason(assessment: Assessment, decision: Decision) -> str:
+    """The reason for the count, without the count; empty where nothing is decided."""
     if decision.error is not None:
         return ""
     metrics = _usage(decision.outcome, assessment.policy) if decision.outcome else "no metric has an answer"
     return f"{metrics}{_because(decision.held_by)}"
 
 
-def swallowed(decision: Decision, bounds: Bounds) -> str:
-    """What the HPA's tolerance keeps from being set; empty where nothing is."""
+def swallowed_step(decision: Decision, bounds: Bounds) -> str:
+    """A sentence about the step that the HPA's tolerance suppresses; empty where it suppresses none."""
     if not decision.swallowed or bounds.tolerance is None:
         return ""
     tolerance = bounds.tolerance.up if decision.swallowed > 0 else bounds.tolerance.down
@@ -69,16 +70,16 @@ def swallowed(decision: Decision, bounds: Bounds) -> str:
 def _pods(assessment: Assessment) -> Iterator[str]:
     counted = ", ".join(f"{count} {state.value}" for state, count in sorted(assessment.counts.items()) if count)
     yield f"{assessment.target} has {len(assessment.pods)} pods: {counted or 'none'}"
-    strange = [reading for reading in assessment.pods if reading.state not in _PLAIN]
-    for reading in strange[:_NAMED_AT_MOST]:
-        yield _pod(reading)
-    if len(strange) > _NAMED_AT_MOST:
-        yield f"… and {len(strange) - _NAMED_AT_MOST} more pods that do not plainly serve"
+    notable = [one for one in assessment.pods if one.state not in _PLAIN]
+    for one in notable[:_NAMED_AT_MOST]:
+        yield _pod(one)
+    if len(notable) > _NAMED_AT_MOST:
+        yield f"… and {len(notable) - _NAMED_AT_MOST} more pods that do not plainly serve"
 
 
-def _pod(reading: PodAssessment) -> str:
-    evidence = f" ({reading.evidence})" if reading.evidence else ""
-    return f"{reading.pod.name} is {reading.state.value}: {reading.reason}{evidence}"
+def _pod(one: PodAssessment) -> str:
+    evidence = f" ({one.evidence})" if one.evidence else ""
+    return f"{one.pod.name} is {one.state.value}: {one.reason}{evidence}"
 
 
 def _metrics(assessment: Assessment, decision: Decision) -> Iterator[str]:
@@ -86,29 +87,29 @@ def _metrics(assessment: Assessment, decision: Decision) -> Iterator[str]:
     for metric in assessment.metrics:
         outcome = outcomes.get(metric.name)
         if outcome is None:
-            continue  # its error is said by the condition InputsFresh, or by the last sentence
-        share = is_share(assessment.policy, metric.name)
-        yield f"{_usage(outcome, assessment.policy)}{_raw(metric, share=share)}"
+            continue  # the condition InputsFresh or the last sentence has its error
+        as_percent = is_utilization(assessment.policy, metric.name)
+        yield f"{_usage(outcome, assessment.policy)}{_raw(metric, as_percent=as_percent)}"
         yield _proposal(outcome, decision, assessment.policy)
 
 
 def _usage(outcome: Outcome, policy: Policy) -> str:
-    metric, reading = outcome.metric, outcome.reading
-    if reading.usage is None and reading.verdict is not Verdict.ERROR:
+    metric, scenario = outcome.metric, outcome.scenario
+    if scenario.usage is None and scenario.verdict is not Verdict.ERROR:
         return f"{metric.name}: {value_text(metric.total_value or 0)} for the whole service, and no pod"
-    if reading.usage is None:
+    if scenario.usage is None:
         return f"{metric.name}: no pod that surely serves can be compared"
-    shown = partial(value_text, share=is_share(policy, metric.name))
-    pods = _many(reading.n, "pod")
-    one = "s" if reading.n == 1 else ""
-    how = f"{pods} use{one} {shown(reading.usage)} on average"
+    shown = partial(value_text, as_percent=is_utilization(policy, metric.name))
+    pods = _many(scenario.n, "pod")
+    one = "s" if scenario.n == 1 else ""
+    how = f"{pods} use{one} {shown(scenario.usage)} on average"
     if policy.average is Average.TOTAL:
-        how = f"{pods} use{one} {shown(reading.usage)} in total"
-    elif metric.total and reading.n == 1:
+        how = f"{pods} use{one} {shown(scenario.usage)} in total"
+    elif metric.total and scenario.n == 1:
         how = f"1 pod carries all of {shown(metric.total_value or 0)}"
     elif metric.total:
-        how = f"{pods} share {shown(metric.total_value or 0)}, {shown(reading.usage)} each"
-    return f"{metric.name}: {how}, {_stand(metric, reading.verdict, policy.tolerance, shown)}"
+        how = f"{pods} share {shown(metric.total_value or 0)}, {shown(scenario.usage)} each"
+    return f"{metric.name}: {how}, {_stand(metric, scenario.verdict, policy.tolerance, shown)}"
 
 
 def _stand(
@@ -123,43 +124,43 @@ def _stand(
     return f"inside the band {low or '0'} … {high or 'any'}"
 
 
-def _raw(metric: MetricAssessment, *, share: bool) -> str:
+def _raw(metric: MetricAssessment, *, as_percent: bool) -> str:
     if metric.raw is None or metric.raw == metric.usage:
         return ""
-    return f"; over all running pods it would be {value_text(metric.raw, share=share)}"
+    return f"; over all running pods it would be {value_text(metric.raw, as_percent=as_percent)}"
 
 
 def _proposal(outcome: Outcome, decision: Decision, policy: Policy) -> str:
-    metric, reading = outcome.metric, outcome.reading
-    if reading.needed is None:
-        return f"{metric.name} proposes {outcome.proposal}{_why_held(reading)}"
-    text = f"{metric.name} needs {_many(reading.needed, 'serving pod')}"
-    if reading.verdict is Verdict.ABOVE:
+    metric, scenario = outcome.metric, outcome.scenario
+    if scenario.needed is None:
+        return f"{metric.name} proposes {outcome.proposal}{_why_held(scenario)}"
+    text = f"{metric.name} needs {_many(scenario.needed, 'serving pod')}"
+    if scenario.verdict is Verdict.ABOVE:
         text += f", {outcome.replaced} more replace pulled-out ones" if outcome.replaced else ""
-    elif reading.out:
-        text += f", {reading.out} pulled-out or doubtful ones are kept in the count"
+    elif scenario.out:
+        text += f", {scenario.out} pulled-out or doubtful ones are kept in the count"
     if policy.multiple_of > 1:
         text += f", rounded up to a multiple of {policy.multiple_of}"
     doubt = " with the doubtful pods seen the way that asks for most" if outcome.held_by is HeldBy.DOUBT else ""
     return f"{text}: proposes {outcome.proposal} (now {decision.current}){doubt}"
 
 
-def _why_held(reading: Scenario) -> str:
-    gaps = [f"{_many(reading.missing, 'pod')} without a fresh sample"] * bool(reading.missing)
-    gaps += [f"{_many(reading.young, 'pod')} that may serve soon"] * bool(reading.young)
-    match reading.held:
+def _why_held(scenario: Scenario) -> str:
+    gaps = [f"{_many(scenario.missing, 'pod')} without a fresh sample"] * bool(scenario.missing)
+    gaps += [f"{_many(scenario.young, 'pod')} that may serve soon"] * bool(scenario.young)
+    match scenario.held:
         case HeldBy.MISSING:
             return f" ({' and '.join(gaps)})"
-        case HeldBy.DEPARTED if not reading.departed:
+        case HeldBy.DEPARTED if not scenario.departed:
             return " (the count changed since these samples began, before this process looked)"
         case HeldBy.DEPARTED:
-            left = f"{_many(reading.departed, 'pod')} left or went out since these samples began"
+            left = f"{_many(scenario.departed, 'pod')} left or went out since these samples began"
             return f" ({left}, whose load the others have now)"
         case _:
             return ""
 
 
-def _last(assessment: Assessment, decision: Decision, bounds: Bounds, now: float) -> Iterator[str]:
+def _result(assessment: Assessment, decision: Decision, bounds: Bounds, now: float) -> Iterator[str]:
     if decision.desired is None or decision.served is None:
         yield f"nothing is decided: {decision.error}"
         return
@@ -187,7 +188,7 @@ def _held(assessment: Assessment, decision: Decision, bounds: Bounds, now: float
         case HeldBy.BOUNDS:
             yield f"the HPA allows {bounds.minimum} to {bounds.maximum}"
         case HeldBy.HPA_TOLERANCE:
-            yield swallowed(decision, bounds)
+            yield swallowed_step(decision, bounds)
         case HeldBy.FAST_SCALE_UP:
             yield (
                 "the count rose after the samples were taken, or just before: with fastScaleUp it falls on newer ones "
@@ -211,11 +212,11 @@ def _rest(policy: Policy) -> str:
 
 
 def _schedules(assessment: Assessment, now: float) -> Iterator[str]:
-    found = limits(assessment.windows, now)
-    if found.floor is not None:
-        yield f"schedule {found.floor_of} keeps at least {found.floor}"
-    if found.cap is not None:
-        yield f"schedule {found.cap_of} keeps at most {found.cap}"
+    limits = limits_at(assessment.windows, now)
+    if limits.floor is not None:
+        yield f"schedule {limits.floor_of} keeps at least {limits.floor}"
+    if limits.cap is not None:
+        yield f"schedule {limits.cap_of} keeps at most {limits.cap}"
 
 
 def _cooldown(assessment: Assessment, bounds: Bounds, now: float) -> str:
@@ -233,19 +234,19 @@ def _many(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def is_share(policy: Policy, metric: str) -> bool:
-    """Whether the metric of that name is a share of limits or requests, which people read in percent."""
+def is_utilization(policy: Policy, metric: str) -> bool:
+    """Whether the metric of this name is a share of limits or requests, which is shown in percent."""
     return any(one.of is not None for one in policy.metrics if one.name == metric)
 
 
-def value_text(nano: Fraction | int, *, share: bool = False) -> str:
-    """A value for people: whole milli-units, rounded down, unless it is so small that they would not tell it.
+def value_text(nano: Fraction | int, *, as_percent: bool = False) -> str:
+    """A value (nano-units) for people: in milli-units, rounded down; a small one in nano-units.
 
-    A share of a limit or request is written in percent, with one decimal where it is not whole (`83%`, `83.4%`).
+    `as_percent`: as a percentage with at most one decimal (`83%`, `83.4%`), more for very small ones.
     """
-    if share:
+    if as_percent:
         return _percent(floor(nano))
-    milli = floor(nano / 10**6) if nano >= _READ_IN_MILLI else 0
+    milli = floor(nano / 10**6) if nano >= _SHOWN_IN_MILLI else 0
     return milli_text(milli) if milli else nano_text(nano)
 
 
@@ -253,3 +254,39 @@ def _percent(nano: int) -> str:
     digits = 1 if nano >= _TENTH_OF_A_PERCENT else _FINEST_PERCENT
     whole, rest = divmod(nano // 10 ** (_FINEST_PERCENT - digits), 10**digits)
     return f"{whole}.{rest:0{digits}}".rstrip("0").rstrip(".") + "%"
+
+
+_AGE = " (last answer "
+"""Begins the age at the end of a source's error. It is ignored when errors are compared: ages differ by a second."""
+
+
+def metric_errors(policy: Policy, metrics: Iterable[MetricAssessment]) -> str:
+    """The errors of the metrics in one sentence; empty where there is none."""
+    return join_clauses(_error(policy, metric.name, metric.error) for metric in metrics if metric.error)
+
+
+def join_clauses(clauses: Iterable[tuple[str, str]]) -> str:
+    """Join subjects and predicates (`: …` or ` has …`) to one sentence; subjects of an equal predicate share it."""
+    joined: dict[str, tuple[list[str], str]] = {}
+    for subject, predicate in clauses:
+        subjects, _ = joined.setdefault(predicate.partition(_AGE)[0], ([], predicate))
+        subjects.append(subject)
+    return "; ".join(f"{', '.join(subjects)}{predicate}" for subjects, predicate in joined.values())
+
+
+def incomplete_metrics(metrics: Iterable[MetricAssessment]) -> Iterator[tuple[str, str]]:
+    """Subject and predicate for each metric that has an answer, but lacks fresh samples of some pods."""
+    for metric in metrics:
+        if metric.missing and not metric.error:
+            pods = "1 pod" if metric.missing == 1 else f"{metric.missing} pods"
+            yield f"metric {metric.name}", f": {pods} without a fresh sample"
+
+
+def _error(policy: Policy, name: str, error: str) -> tuple[str, str]:
+    """A metric and its error as subject and predicate; of a query of the same name, the query as subject."""
+    spec = next((one for one in policy.metrics if one.name == name), None)
+    source = source_name(spec) if spec is not None and spec.query is not None else ""
+    if not source or not error.startswith((f"{source}: ", f"{source} ")):
+        return f"metric {name}", f": {error}"
+    subject = source if source == f"query {name}" else f"metric {name}: {source}"
+    return subject, error.removeprefix(source)

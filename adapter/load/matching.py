@@ -1,4 +1,4 @@
-"""Which registrations belong to which pod."""
+"""Which registrations belong to which pod, and why a pod has none."""
 
 import functools
 import ipaddress
@@ -20,14 +20,14 @@ _REPLICA_SETS = {"ReplicaSet", "ReplicationController"}
 
 
 def owns_its_pods(kind: str) -> bool:
-    """Whether pods of targets of this kind are known by their controller; those of other kinds by selector alone."""
+    """Whether pods of targets of this kind are recognized by owner; those of other kinds by selector alone."""
     return kind in _BY_REPLICA_SET | _OWNING
 
 
 def owned_by(pod: Pod, target: Target) -> bool:
     """Whether the pod's controller is the target, or the target's ReplicaSet of the pod's own template.
 
-    Kinds whose way of owning pods is not known are taken by selector alone, which is always checked besides.
+    True for kinds with an unknown way of owning pods: there the selector alone decides, which callers check as well.
     """
     if pod.owner is None:
         return not owns_its_pods(target.kind)
@@ -38,7 +38,7 @@ def owned_by(pod: Pod, target: Target) -> bool:
     return not owns_its_pods(target.kind)
 
 
-class Miss(StrEnum):
+class Mismatch(StrEnum):
     """Why a registration is no evidence about any pod."""
 
     UID = "its pod UID is no pod's of the target"
@@ -51,51 +51,51 @@ class Miss(StrEnum):
     OLDER = "it was made before the pod started: a leftover of another pod at this address"
 
 
-class Claim(NamedTuple):
-    """A registration and the pod that it is of; with a `miss` it is no evidence, even where the pod is known."""
+class RegistrationMatch(NamedTuple):
+    """A registration and its pod. With a `mismatch` it is no evidence, even where the pod is known."""
 
     instance: Instance
     pod: Pod | None
-    miss: Miss | None
+    mismatch: Mismatch | None
 
 
-Records = Mapping[str, tuple[Instance, ...]]
+Registrations = Mapping[str, tuple[Instance, ...]]
 """The registrations of pods, by the pods' UIDs."""
 
 
-def records(pods: Iterable[Pod], roster: Roster, registry: Registry) -> Records:
-    """The registrations of each pod, by UID; pods without one are absent from the answer.
+def registrations(pods: Iterable[Pod], roster: Roster, registry: Registry) -> Registrations:
+    """The registrations of each pod by UID, without the pods that have none.
 
-    A registration finds its pod by UID, else by name, else by address. Registrations that are clearly older than the
-    pod's start are leftovers of another life and no evidence.
+    A registration names its pod by UID, else by name, else by address. One made clearly before the pod's start is a
+    leftover of another pod, and no evidence.
     """
-    found: dict[str, list[Instance]] = defaultdict(list)
-    for instance, pod, miss in claims(pods, roster, registry):
-        if pod is not None and miss is None:
-            found[pod.uid].append(instance)
-    return {uid: tuple(instances) for uid, instances in found.items()}
+    by_uid: dict[str, list[Instance]] = defaultdict(list)
+    for instance, pod, mismatch in match_registrations(pods, roster, registry):
+        if pod is not None and mismatch is None:
+            by_uid[pod.uid].append(instance)
+    return {uid: tuple(instances) for uid, instances in by_uid.items()}
 
 
-def claims(pods: Iterable[Pod], roster: Roster, registry: Registry) -> Iterator[Claim]:
-    """Every registration with its pod, or with the reason why it counts for none."""
+def match_registrations(pods: Iterable[Pod], roster: Roster, registry: Registry) -> Iterator[RegistrationMatch]:
+    """Every registration with its pod, or with the reason why it counts for no pod."""
     index = _Index(pods, registry)
     for instance in roster.instances:
-        found = index.pod_of(instance)
-        if isinstance(found, Miss):
-            yield Claim(instance, None, found)
+        pod = index.pod_of(instance)
+        if isinstance(pod, Mismatch):
+            yield RegistrationMatch(instance, None, pod)
         else:
-            yield Claim(instance, found, Miss.OLDER if _older_than(instance, found) else None)
+            yield RegistrationMatch(instance, pod, Mismatch.OLDER if _older_than(instance, pod) else None)
 
 
 def named_pod(instance: Instance, registry: Registry) -> str:
-    """The pod's name that a registration carries; empty where it carries none."""
+    """The pod name in a registration's metadata; empty where there is none."""
     if registry.pod_name_key:
         return instance.metadata.get(registry.pod_name_key, instance.pod_name)
     return instance.pod_name
 
 
 class _Index:
-    """Pods by all that a registration may name them by."""
+    """Pods by everything that a registration can name them by."""
 
     def __init__(self, pods: Iterable[Pod], registry: Registry) -> None:
         pods = list(pods)
@@ -104,52 +104,52 @@ class _Index:
         self._by_name = {pod.name: pod for pod in pods}
         self._by_ip = _addresses(pods)
 
-    def pod_of(self, instance: Instance) -> Pod | Miss:
-        """The pod of a registration; what it says of a pod's identity beats its address."""
+    def pod_of(self, instance: Instance) -> Pod | Mismatch:
+        """The pod of a registration. UID and name take precedence over the address."""
         if instance.pod_uid:
-            return self._by_uid.get(instance.pod_uid, Miss.UID)
+            return self._by_uid.get(instance.pod_uid, Mismatch.UID)
         name = named_pod(instance, self._registry)
-        found = self._by_name.get(name, Miss.NAME) if name else self._by_address(instance)
-        elsewhere = instance.pod_namespace and isinstance(found, Pod) and found.namespace != instance.pod_namespace
-        return Miss.NAMESPACE if elsewhere else found
+        pod = self._by_name.get(name, Mismatch.NAME) if name else self._by_address(instance)
+        elsewhere = instance.pod_namespace and isinstance(pod, Pod) and pod.namespace != instance.pod_namespace
+        return Mismatch.NAMESPACE if elsewhere else pod
 
-    def _by_address(self, instance: Instance) -> Pod | Miss:
+    def _by_address(self, instance: Instance) -> Pod | Mismatch:
         port = self._registry.port
         here = self._by_ip.get(canonical_ip(instance.ip), ())
         if not here:
-            return Miss.ADDRESS
+            return Mismatch.ADDRESS
         if port is not None and instance.port is not None and instance.port != port:
-            return Miss.OTHER_PORT
+            return Mismatch.OTHER_PORT
         if self._registry.match is Match.IP_PORT and not _is_one_pods_own(here):
             here = [pod for pod in here if _listens(pod, instance.port, port)]
         if not here:
-            return Miss.UNDECLARED_PORT
-        return here[0] if len(here) == 1 else Miss.AMBIGUOUS
+            return Mismatch.UNDECLARED_PORT
+        return here[0] if len(here) == 1 else Mismatch.AMBIGUOUS
 
 
 def _is_one_pods_own(pods: Sequence[Pod]) -> bool:
-    """Whether an address says enough by itself: no other pod has it, nor has the node."""
+    """Whether the address identifies a pod: no other pod has it, nor the node."""
     return len(pods) == 1 and not pods[0].host_network
 
 
 def _listens(pod: Pod, port: int | None, named: int | None) -> bool:
-    """Whether a port is the pod's: it is declared, or it is the one that the policy names."""
+    """Whether the pod declares the port, or the policy names it."""
     return port is not None and (port == named or any(port in container.ports for container in pod.containers))
 
 
 def _addresses(pods: Iterable[Pod]) -> Mapping[str, Sequence[Pod]]:
-    """The living pods by address. A finished pod keeps the address in its status after another pod got it."""
-    found: dict[str, list[Pod]] = defaultdict(list)
+    """The unfinished pods by address. A finished pod's status keeps an address that another pod may have by now."""
+    by_ip: dict[str, list[Pod]] = defaultdict(list)
     for pod in pods:
         if pod.phase not in FINISHED_PHASES:
             for ip in {canonical_ip(ip) for ip in pod.ips}:
-                found[ip].append(pod)
-    return found
+                by_ip[ip].append(pod)
+    return by_ip
 
 
-@functools.lru_cache(65_536)  # the addresses of the same pods and registrations are compared at every look
+@functools.lru_cache(65_536)  # the same addresses are compared at every assessment
 def canonical_ip(text: str) -> str:
-    """The address in canonical form, without brackets and zone; the text itself where it is no address."""
+    """The address in canonical form, without brackets and zone; the bare text where it is no address."""
     bare = text.strip("[]").partition("%")[0]
     try:
         return str(ipaddress.ip_address(bare))
@@ -160,3 +160,69 @@ def canonical_ip(text: str) -> str:
 def _older_than(instance: Instance, pod: Pod) -> bool:
     started = pod.started_at if pod.started_at is not None else pod.created_at
     return instance.registered_at is not None and instance.registered_at < started - CLOCK_SLACK_SECONDS
+
+
+def why_unmatched(pod: Pod, matches: Sequence[RegistrationMatch], registry: Registry) -> str:
+    """The likeliest reason why no registration counts for a pod: a sentence without a full stop."""
+    return next(_reasons(pod, matches, registry))
+
+
+def address(instance: Instance) -> str:
+    """Where an instance is registered: `10.0.0.1:8080`, `[fd00::1]:8080`."""
+    ip = f"[{canonical_ip(instance.ip)}]" if ":" in instance.ip else instance.ip
+    return ip if instance.port is None else f"{ip}:{instance.port}"
+
+
+def _reasons(pod: Pod, matches: Sequence[RegistrationMatch], registry: Registry) -> Iterator[str]:
+    """All possible reasons, the likeliest first."""
+    yield from (
+        f"{address(match.instance)}: {match.mismatch}" for match in matches if match.pod is pod and match.mismatch
+    )
+    ips = {canonical_ip(ip) for ip in pod.ips}
+    yield from _of_its_address(pod, (match for match in matches if canonical_ip(match.instance.ip) in ips), registry)
+    yield from _of_metadata(pod, matches)
+    yield from _of_its_node(pod, matches)
+    if not pod.is_ready:
+        yield "it is not Ready, and services register once they are"
+    yield f"no instance is registered at its address ({', '.join(pod.ips)})" if pod.ips else "it has no address yet"
+
+
+def _of_its_address(pod: Pod, here: Iterable[RegistrationMatch], registry: Registry) -> Iterator[str]:
+    for match in here:
+        instance = match.instance
+        where = address(instance)
+        if match.pod is not None or match.mismatch in {Mismatch.NAME, Mismatch.UID}:
+            named = named_pod(instance, registry) or instance.pod_uid or (match.pod.name if match.pod else "")
+            yield f"{where} is registered, but as pod {named}"
+        elif match.mismatch is Mismatch.NAMESPACE:
+            yield f"{where} is registered, but as a pod of namespace {instance.pod_namespace}"
+        elif match.mismatch is Mismatch.OTHER_PORT:
+            yield f"{where} is registered, but the policy counts port {registry.port} only (registry.port)"
+        elif match.mismatch is Mismatch.UNDECLARED_PORT:
+            why = "it is on the host network" if pod.host_network else "it shares its address with other pods"
+            yield (
+                f"{where} is registered, but {why} and declares no such port; declare it as a containerPort, name it "
+                "in registry.port, or let instances carry their pod's name (registry.podNameKey)"
+            )
+        elif match.mismatch is Mismatch.AMBIGUOUS:
+            yield (
+                f"{where} is registered, but several pods have that address and port; let instances carry their "
+                "pod's name (registry.podNameKey)"
+            )
+
+
+def _of_metadata(pod: Pod, matches: Iterable[RegistrationMatch]) -> Iterator[str]:
+    for match in matches:
+        for key, value in match.instance.metadata.items():
+            if value == pod.name:
+                yield f"{address(match.instance)} carries its name under {key}; write registry.podNameKey: {key}"
+
+
+def _of_its_node(pod: Pod, matches: Iterable[RegistrationMatch]) -> Iterator[str]:
+    node = canonical_ip(pod.host_ip)
+    for match in matches:
+        if node and canonical_ip(match.instance.ip) == node:
+            yield (
+                f"{address(match.instance)} is registered at the address of its node; register the pod's own, or let "
+                "instances carry their pod's name (registry.podNameKey)"
+            )

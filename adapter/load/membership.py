@@ -1,22 +1,22 @@
-"""Who serves: the state of each pod of a target, and the doubt that keeps a registry's lie from shrinking a service.
+"""The state of each pod of a target, and the doubt that keeps a wrong registry from shrinking a service.
 
-Of a pod that might serve, either nothing says otherwise (in), or evidence does (out), or the evidence does not suffice
-(doubtful). It is *explicit* where the registry itself says that the pod takes no traffic; absence from a roster is
-evidence only when it is confirmed, recent and not too common.
+A pod that could serve is serving without evidence against it, pulled out with sufficient evidence, and else doubtful.
+Evidence is *explicit* where the registry says that the pod takes no traffic. Absence from a roster is evidence only if
+it is confirmed, recent and not too common.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from adapter.load.matching import Records, records
+from adapter.load.matching import Registrations, registrations
 from adapter.load.memory import Memory, PodMemory
 from adapter.load.pods import FINISHED_PHASES, Pod, PodState
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Policy, Registry
 
 NEVER_READY_SECONDS = 30.0
-"""A pod that turned not Ready so soon after its start never was Ready (the HPA's own initial readiness delay)."""
+"""A pod that turned not Ready this soon after its start was never Ready (the HPA's initial readiness delay)."""
 CONFIRMING_ROSTERS = 3
 ABSENCE_TRUSTED_SECONDS = 300.0
 EVIDENCE_TRUSTED_SECONDS = 1800.0
@@ -26,20 +26,19 @@ NEWLY_OUT_PERCENT = 30
 EMPTY_CONFIRMED_SECONDS = 120.0
 
 KUBERNETES = "kubernetes"
-"""The registry that needs no service name: readiness gates, EndpointSlices and the annotation."""
+"""The registry without services: readiness gates, EndpointSlices and the annotation alone decide."""
 _STARTING = "STARTING"
-"""Eureka's word for a registration that takes no traffic yet."""
+"""Eureka's status of an instance that takes no traffic yet."""
 _NOT_GUARDED = {PodState.STARTING, PodState.FINISHED, PodState.TERMINATING}
 _OUT_STATUSES = {"OUT_OF_SERVICE", "DOWN", "MAINTENANCE", "CRITICAL"}
-_NOTHING = PodMemory()
+_NO_MEMORY = PodMemory()
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """A pod's state, why, and what that rests on.
+class Classification:
+    """A pod's state, its reason and the evidence. `by_absence`: it is out because the registry no longer lists it.
 
-    `by_absence`: it is out because the registry no longer lists it. `guarded`: the evidence says out, and a guard keeps
-    it doubtful, since believing it would take out too many pods.
+    `guarded`: the evidence says out, and a guard keeps the pod doubtful, since believing it would take out too many.
     """
 
     state: PodState
@@ -49,46 +48,35 @@ class Standing:
     guarded: bool = False
 
 
-_READY = Standing(PodState.SERVING, "Ready")
+_READY = Classification(PodState.SERVING, "Ready")
 
 
-@dataclass(frozen=True, slots=True)
-class Membership:
-    """The standing of every pod, by UID. `set_aside`: the registry never listed one, so it is not asked any more."""
-
-    standings: Mapping[str, Standing]
-    set_aside: bool = False
-
-
-def uses_registry(policy: Policy) -> Registry | None:
-    """The service registry to ask, None where Kubernetes' own facts are the registry."""
+def service_registry(policy: Policy) -> Registry | None:
+    """The service registry that the policy names; None where it names none, or Kubernetes itself."""
     return policy.registry if policy.registry is not None and policy.registry.name != KUBERNETES else None
 
 
 def classify(
-    policy: Policy, pods: Sequence[Pod], memory: Memory, now: float, found: Records | None = None
-) -> Membership:
-    """The state of each pod, from facts about the pod and a memory that already knows the latest roster.
+    policy: Policy, pods: Sequence[Pod], memory: Memory, now: float, registered: Registrations | None = None
+) -> dict[str, Classification]:
+    """Classify each pod, by UID, from the pod itself and a memory that already counts the latest roster.
 
-    `found`: the registrations of each pod in the latest valid roster, where they have been looked up already.
+    `registered`: the registrations of the pods in the latest valid roster; None to match them here.
     """
-    registry = uses_registry(policy)
-    if found is None:
-        found = records(pods, memory.last_valid, registry) if registry and memory.last_valid else {}
-    view = _RegistryView(registry, memory, found, now) if registry else None
-    standings = {pod.uid: _standing(pod, view) for pod in pods}
+    registry = service_registry(policy)
+    if registered is None:
+        registered = registrations(pods, memory.last_valid, registry) if registry and memory.last_valid else {}
+    view = _RegistryView(registry, memory, registered, now) if registry else None
+    by_uid = {pod.uid: _classify(pod, view) for pod in pods}
     if view is not None:
-        _guard_absence(policy, view, pods, standings)
-    _believe_while_some_stay(standings)
-    return Membership(
-        standings,
-        set_aside=view is not None and view.set_aside,
-    )
+        _guard_absence(policy, view, pods, by_uid)
+    _doubt_if_all_are_out(by_uid)
+    return by_uid
 
 
-def turning_points(policy: Policy, pods: Iterable[Pod], memory: Memory, found: Records) -> Iterator[float]:
-    """Every time at which `classify` may begin to answer otherwise though pods and memory stay as they are."""
-    registry = uses_registry(policy)
+def turning_points(policy: Policy, pods: Iterable[Pod], memory: Memory, registered: Registrations) -> Iterator[float]:
+    """The times (seconds) at which `classify` may change its result although pods and memory stay the same."""
+    registry = service_registry(policy)
     if registry is None:
         return
     if memory.last_valid is not None:
@@ -98,61 +86,61 @@ def turning_points(policy: Policy, pods: Iterable[Pod], memory: Memory, found: R
         yield memory.hold_until
     yield from (_ready_at(pod) + registry.grace for pod in pods)
     yield from (known.out_since + NEWLY_OUT_SECONDS for known in memory.pods.values() if known.out_since is not None)
-    for instances in found.values():
+    for instances in registered.values():
         yield from (one.doubtful_until for one in instances if one.doubtful_until is not None)
 
 
-def trouble(policy: Policy, memory: Memory, now: float) -> str:
-    """What is wrong with the policy's registry, in a sentence; empty where nothing is."""
-    registry, roster = uses_registry(policy), memory.last_valid
+def registry_problem(policy: Policy, memory: Memory, now: float) -> str:
+    """A sentence about what is wrong with the policy's registry; empty where nothing is."""
+    registry, roster = service_registry(policy), memory.last_valid
     if registry is None:
         return ""
     name, service = registry.name, registry.service
     if roster is None:
         return f"registry {name} has not given a valid answer for {service!r} yet"
-    if _set_aside(memory, registry):
+    if is_set_aside(memory, registry):
         return f"registry {name} never listed a pod of this target: check the service name {service!r}"
     if now - roster.at > ABSENCE_TRUSTED_SECONDS:
         return f"registry {name} gave its last valid answer {now - roster.at:.0f} s ago"
     return ""
 
 
-def _standing(pod: Pod, view: "_RegistryView | None") -> Standing:
-    gone = _gone(pod)
+def _classify(pod: Pod, view: "_RegistryView | None") -> Classification:
+    gone = _terminated(pod)
     if gone is not None:
         return gone
     if not pod.is_ready or pod.started_at is None:
         return _not_ready(pod)
     if pod.pulled_out_annotation:
-        return Standing(PodState.PULLED_OUT, "pulled out by hand", "annotation effective-load.io/pulled-out")
-    return view.standing(pod) if view is not None else _by_endpoints(pod)
+        return Classification(PodState.PULLED_OUT, "pulled out by hand", "annotation effective-load.io/pulled-out")
+    return view.classification(pod) if view is not None else _by_endpoints(pod)
 
 
-def _by_endpoints(pod: Pod) -> Standing:
+def _by_endpoints(pod: Pod) -> Classification:
     if pod.endpoint_serving is False:
-        return Standing(PodState.PULLED_OUT, "Ready, but its endpoints do not serve", "EndpointSlice conditions")
+        return Classification(PodState.PULLED_OUT, "Ready, but its endpoints do not serve", "EndpointSlice conditions")
     return _READY
 
 
-def _gone(pod: Pod) -> Standing | None:
+def _terminated(pod: Pod) -> Classification | None:
     if pod.deleting:
-        return Standing(PodState.TERMINATING, "it is being deleted")
+        return Classification(PodState.TERMINATING, "it is being deleted")
     if pod.phase in FINISHED_PHASES:
-        return Standing(PodState.FINISHED, f"its phase is {pod.phase}")
+        return Classification(PodState.FINISHED, f"its phase is {pod.phase}")
     return None
 
 
-def _not_ready(pod: Pod) -> Standing:
+def _not_ready(pod: Pod) -> Classification:
     if any(container.crash_looping for container in pod.containers):
-        return Standing(PodState.UNREADY, "a container crash-loops")
+        return Classification(PodState.UNREADY, "a container crash-loops")
     if pod.phase == "Pending" or pod.started_at is None or pod.ready is None:
-        return Standing(PodState.STARTING, "it has not started yet")
+        return Classification(PodState.STARTING, "it has not started yet")
     if _never_was_ready(pod.ready.since, pod.started_at, pod.created_at):
-        return Standing(PodState.STARTING, "it has not been Ready yet")
+        return Classification(PodState.STARTING, "it has not been Ready yet")
     shut = [gate for gate, is_open in pod.gates.items() if not is_open]
     if shut and pod.containers_ready:
-        return Standing(PodState.PULLED_OUT, "a readiness gate is shut", f"readiness gate {shut[0]}")
-    return Standing(PodState.UNREADY, "not Ready any more")
+        return Classification(PodState.PULLED_OUT, "a readiness gate is shut", f"readiness gate {shut[0]}")
+    return Classification(PodState.UNREADY, "not Ready any more")
 
 
 def _ready_at(pod: Pod) -> float:
@@ -163,113 +151,122 @@ def _never_was_ready(since: float | None, started_at: float, created_at: float) 
     return since is None or since <= created_at or since - started_at <= NEVER_READY_SECONDS
 
 
-def _guard_absence(policy: Policy, view: "_RegistryView", pods: Sequence[Pod], standings: dict[str, Standing]) -> None:
-    """Let absence turn out only so many pods at all, and only so many of them at once; the rest stays doubtful."""
-    ready = [p for p in pods if p.is_ready and standings[p.uid].state not in _NOT_GUARDED]
-    absent = [p for p in ready if standings[p.uid].by_absence]
-    already = {p.uid for p in absent if view.remembered(p).by_absence}
+def _guard_absence(
+    policy: Policy, view: "_RegistryView", pods: Sequence[Pod], by_uid: dict[str, Classification]
+) -> None:
+    """Limit how many pods absence may take out, in all and newly; the other absent pods stay doubtful.
+
+    Pods that are already out come first, then those that have been absent longest.
+    """
+    ready = [p for p in pods if p.is_ready and by_uid[p.uid].state not in _NOT_GUARDED]
+    absent = [p for p in ready if by_uid[p.uid].by_absence]
+    already = {p.uid for p in absent if view.memory_of(p).by_absence}
     budget = math.floor(len(ready) * policy.pulled_out.max_percent / 100)
     fresh_budget = max(NEWLY_OUT_AT_LEAST, len(ready) * NEWLY_OUT_PERCENT // 100)
-    fresh_budget -= sum(1 for p in absent if p.uid in already and view.turned_out_lately(p))
-    for pod in sorted(absent, key=lambda p: (p.uid not in already, view.remembered(p).absent_since or 0.0, p.name)):
+    fresh_budget -= sum(1 for p in absent if p.uid in already and view.is_newly_out(p))
+    for pod in sorted(absent, key=lambda p: (p.uid not in already, view.memory_of(p).absent_since or 0.0, p.name)):
         known = pod.uid in already
         if budget > 0 and (known or fresh_budget > 0):
             budget -= 1
             fresh_budget -= not known
         else:
             reason = "too many pods vanished from the registry at once"
-            standings[pod.uid] = Standing(PodState.DOUBTFUL, reason, "guarded absence", guarded=True)
+            by_uid[pod.uid] = Classification(PodState.DOUBTFUL, reason, "guarded absence", guarded=True)
 
 
-def _believe_while_some_stay(standings: dict[str, Standing]) -> None:
-    """Doubt all explicit evidence of being out where believing it would leave nobody; absence has guards of its own."""
-    states = {standing.state for standing in standings.values()}
+def _doubt_if_all_are_out(by_uid: dict[str, Classification]) -> None:
+    """Doubt explicit evidence where it would leave no pod in. Absence has its own guard (`_guard_absence`)."""
+    states = {classification.state for classification in by_uid.values()}
     if PodState.PULLED_OUT not in states or states & {PodState.SERVING, PodState.DOUBTFUL}:
         return
-    for uid, standing in standings.items():
-        if standing.state is PodState.PULLED_OUT and not standing.by_absence:
-            reason = f"every pod would be out ({standing.reason})"
-            standings[uid] = Standing(PodState.DOUBTFUL, reason, standing.evidence, guarded=True)
+    for uid, classification in by_uid.items():
+        if classification.state is PodState.PULLED_OUT and not classification.by_absence:
+            reason = f"every pod would be out ({classification.reason})"
+            by_uid[uid] = Classification(PodState.DOUBTFUL, reason, classification.evidence, guarded=True)
 
 
 class _RegistryView:
-    """The latest valid roster held against the pods of one target, with what is remembered of them."""
+    """Classifies the Ready pods of a target by the latest valid roster and the memory of the pods."""
 
-    def __init__(self, registry: Registry, memory: Memory, found: Records, now: float) -> None:
+    def __init__(self, registry: Registry, memory: Memory, registered: Registrations, now: float) -> None:
         self._registry = registry
         self._memory = memory
         self._now = now
         self._roster: Roster | None = memory.last_valid
-        self._records = found
-        self._registered_here = Standing(PodState.SERVING, "registered", f"registry {registry.name}")
+        self._instances = registered
+        self._registered_here = Classification(PodState.SERVING, "registered", f"registry {registry.name}")
         self._age = now - self._roster.at if self._roster else math.inf
-        self.set_aside = _set_aside(memory, registry)
+        self._set_aside = is_set_aside(memory, registry)
 
-    def remembered(self, pod: Pod) -> PodMemory:
-        return self._memory.pods.get(pod.uid, _NOTHING)
+    def memory_of(self, pod: Pod) -> PodMemory:
+        return self._memory.pods.get(pod.uid, _NO_MEMORY)
 
-    def turned_out_lately(self, pod: Pod) -> bool:
-        since = self.remembered(pod).out_since
+    def is_newly_out(self, pod: Pod) -> bool:
+        since = self.memory_of(pod).out_since
         return since is not None and self._now - since < NEWLY_OUT_SECONDS
 
-    def standing(self, pod: Pod) -> Standing:
-        """The standing of a Ready pod, by this registry."""
+    def classification(self, pod: Pod) -> Classification:
+        """Classify a Ready pod by this registry."""
         name = self._registry.name
         if self._roster is None:
-            return Standing(PodState.DOUBTFUL, f"registry {name} has not given a valid answer yet")
-        if self.set_aside:
-            return Standing(PodState.SERVING, f"registry {name} is set aside: it never listed a pod of this target")
-        found = self._records.get(pod.uid, ())
-        if found:
-            return self._registered(pod, found)
+            return Classification(PodState.DOUBTFUL, f"registry {name} has not given a valid answer yet")
+        if self._set_aside:
+            return Classification(
+                PodState.SERVING, f"registry {name} is set aside: it never listed a pod of this target"
+            )
+        instances = self._instances.get(pod.uid, ())
+        if instances:
+            return self._registered(pod, instances)
         if not self._roster.absence_counts:
-            return Standing(PodState.SERVING, f"Ready, and registry {name} says nothing of it")
-        if self.remembered(pod).seen is None:
+            return Classification(PodState.SERVING, f"Ready, and registry {name} says nothing of it")
+        if self.memory_of(pod).seen is None:
             return self._never_registered(pod, self._roster)
         return self._absent(pod, self._roster)
 
-    def _registered(self, pod: Pod, found: tuple[Instance, ...]) -> Standing:
-        word = out_word_of(found, self._registry, protected=self._roster is not None and self._roster.protected)
+    def _registered(self, pod: Pod, instances: tuple[Instance, ...]) -> Classification:
+        word = out_reason_of(instances, self._registry, protected=self._roster is not None and self._roster.protected)
         if not word:
-            starting = all(instance.status.upper() == _STARTING for instance in found)
+            starting = all(instance.status.upper() == _STARTING for instance in instances)
             if starting and self._now - _ready_at(pod) < self._registry.grace:
-                return Standing(PodState.STARTING, "Ready, but registered as STARTING", self._registered_here.evidence)
+                return Classification(
+                    PodState.STARTING, "Ready, but registered as STARTING", self._registered_here.evidence
+                )
             return self._registered_here
         evidence = f"registry {self._registry.name}: {word}"
         if self._age > EVIDENCE_TRUSTED_SECONDS:
-            return Standing(PodState.DOUBTFUL, "out, by an answer older than 30 min", evidence)
-        if not self._suffices(found):
-            return Standing(PodState.DOUBTFUL, f"the registry says {word}, but has just been restarted", evidence)
-        return Standing(PodState.PULLED_OUT, f"the registry says {word}", evidence)
+            return Classification(PodState.DOUBTFUL, "out, by an answer older than 30 min", evidence)
+        if not self._is_sufficient(instances):
+            return Classification(PodState.DOUBTFUL, f"the registry says {word}, but has just been restarted", evidence)
+        return Classification(PodState.PULLED_OUT, f"the registry says {word}", evidence)
 
-    def _suffices(self, found: tuple[Instance, ...]) -> bool:
-        """Whether registrations that say out are out without those whose word is doubtful for now."""
-        sure = tuple(one for one in found if one.doubtful_until is None or one.doubtful_until <= self._now)
-        if len(sure) == len(found):
+    def _is_sufficient(self, instances: tuple[Instance, ...]) -> bool:
+        """Whether the pod is out even without the registrations that are no sufficient evidence for now."""
+        sure = tuple(one for one in instances if one.doubtful_until is None or one.doubtful_until <= self._now)
+        if len(sure) == len(instances):
             return True
         protected = self._roster is not None and self._roster.protected
-        return self._registry.any_out and bool(out_word_of(sure, self._registry, protected=protected))
+        return self._registry.any_out and bool(out_reason_of(sure, self._registry, protected=protected))
 
-    def _never_registered(self, pod: Pod, roster: Roster) -> Standing:
+    def _never_registered(self, pod: Pod, roster: Roster) -> Classification:
         ready_at = _ready_at(pod)
         if roster.at < ready_at:
-            return Standing(PodState.DOUBTFUL, "Ready only after the registry's last answer")
+            return Classification(PodState.DOUBTFUL, "Ready only after the registry's last answer")
         if self._now - ready_at < self._registry.grace:
-            return Standing(PodState.STARTING, "Ready, but not registered yet")
+            return Classification(PodState.STARTING, "Ready, but not registered yet")
         if self._memory.ever_in_roster:
-            return Standing(PodState.DOUBTFUL, "never registered, though other pods are", "absence")
-        return Standing(PodState.DOUBTFUL, "no pod of this target was ever registered", "absence")
+            return Classification(PodState.DOUBTFUL, "never registered, though other pods are", "absence")
+        return Classification(PodState.DOUBTFUL, "no pod of this target was ever registered", "absence")
 
-    def _absent(self, pod: Pod, roster: Roster) -> Standing:
-        memory = self.remembered(pod)
+    def _absent(self, pod: Pod, roster: Roster) -> Classification:
+        memory = self.memory_of(pod)
         since = memory.absent_since if memory.absent_since is not None else roster.at
         doubt = self._doubt_of_absence(memory, since, roster, _ready_at(pod))
         if doubt:
-            return Standing(PodState.DOUBTFUL, f"no longer registered, {doubt}", "absence")
-        return Standing(PodState.PULLED_OUT, "no longer registered", "confirmed absence", by_absence=True)
+            return Classification(PodState.DOUBTFUL, f"no longer registered, {doubt}", "absence")
+        return Classification(PodState.PULLED_OUT, "no longer registered", "confirmed absence", by_absence=True)
 
     def _doubt_of_absence(self, memory: PodMemory, since: float, roster: Roster, ready_at: float) -> str:
-        """Why absence is no evidence yet, empty where it is."""
+        """Why absence is not sufficient evidence yet, empty where it is."""
         if roster.at < ready_at:
             return "by an answer from before it was Ready"
         if self._age > ABSENCE_TRUSTED_SECONDS:
@@ -287,19 +284,19 @@ class _RegistryView:
         return roster.alive and since is not None and roster.at - since >= EMPTY_CONFIRMED_SECONDS
 
 
-def out_word_of(found: Iterable[Instance], registry: Registry, *, protected: bool) -> str:
+def out_reason_of(instances: Iterable[Instance], registry: Registry, *, protected: bool) -> str:
     """Why a pod with these registrations takes no traffic; empty where it does.
 
-    `protected`: the registry calls unhealthy instances healthy just now, so health says nothing.
+    `protected`: the registry currently reports unhealthy instances as healthy, so health is not considered.
     """
     health_counts = registry.unhealthy_is_out and not protected
-    words = [out_word(one) or ("unhealthy" if health_counts and not one.healthy else "") for one in found]
+    words = [out_reason(one) or ("unhealthy" if health_counts and not one.healthy else "") for one in instances]
     out = any(words) if registry.any_out else all(words)
     return next(word for word in words if word) if out else ""
 
 
-def out_word(instance: Instance) -> str:
-    """Why a registration takes no traffic by its registry's own word, its health aside; empty where it does."""
+def out_reason(instance: Instance) -> str:
+    """Why a registration takes no traffic, not considering its health; empty where it does."""
     if not instance.enabled:
         return "disabled"
     if instance.isolated:
@@ -309,8 +306,8 @@ def out_word(instance: Instance) -> str:
     return instance.status if instance.status.upper() in _OUT_STATUSES else ""
 
 
-def _set_aside(memory: Memory, registry: Registry) -> bool:
-    """Whether enough answers over enough time named no pod of the target: then the service name matches nothing."""
+def is_set_aside(memory: Memory, registry: Registry) -> bool:
+    """Whether the registry is ignored: enough rosters over enough time listed no pod of the target."""
     if memory.ever_in_roster or memory.last_valid is None or memory.rosters_since is None:
         return False
     if not memory.last_valid.absence_counts:

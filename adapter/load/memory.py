@@ -1,4 +1,4 @@
-"""What must be remembered between two assessments of one policy."""
+"""The memory of one policy, carried from one assessment to the next."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,27 +11,27 @@ if TYPE_CHECKING:
 
 
 class LastSample(NamedTuple):
-    """A pod's newest sample of one metric that counted."""
+    """A pod's newest sample of one metric that counted: its time and value (nano-units)."""
 
     at: float
     value: int
 
 
 LAST_SAMPLE_SECONDS = 300.0
-"""So long a sample says what a pod used last."""
+"""For this long a sample stands for a pod's last usage."""
 AHEAD_SECONDS = 10.0
-"""A sample that is dated more than this after the answer that brought it has no believable date."""
+"""A sample dated more than this after the answer that brought it has no believable date."""
 
 
 def recent(sample: LastSample | None, now: float) -> LastSample | None:
-    """The sample if it is of the last 5 min; one from before the clock was put back is of now, and ages from there."""
+    """The sample if it is at most LAST_SAMPLE_SECONDS old, else None. One dated in the future is dated now instead."""
     if sample is None or now - sample.at > LAST_SAMPLE_SECONDS:
         return None
     return sample if sample.at <= now + AHEAD_SECONDS else sample._replace(at=now)
 
 
 class AheadSample(NamedTuple):
-    """A sample dated after the answer that brought it: its own time and value, and when it was first seen."""
+    """A sample dated after the answer that brought it: its own time and value, and when it was first observed."""
 
     at: float
     value: int
@@ -39,7 +39,7 @@ class AheadSample(NamedTuple):
 
 
 class Departed(NamedTuple):
-    """A pod that served and has left: when that was first seen, and its last samples by metric."""
+    """A pod that served and has left: when that was first observed, and its last samples by metric."""
 
     at: float
     last_sample: Mapping[str, LastSample]
@@ -47,11 +47,11 @@ class Departed(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodMemory:
-    """What is remembered of one pod's life (by UID). Times are seconds since the epoch.
+    """The memory of one pod. Times are seconds since the epoch.
 
-    `seen`: when the registry was first seen to list it. `absent_since`, `absent_count`: since when, and in how many
-    valid rosters in a row, it has been absent. `out_since`, `doubt_since`: since when it is pulled out, or doubtful.
-    `by_absence`: it is out on absence alone. `served`: it was serving, or might have been (doubtful), at some time.
+    `seen`: when a roster first listed it. `absent_since`, `absent_count`: since when, and in how many valid rosters in
+    a row, it has been absent. `out_since`, `doubt_since`: since when it is pulled out, or doubtful. `by_absence`: it is
+    out on absence alone. `served`: it has been serving or doubtful before, and has not left.
     """
 
     seen: float | None = None
@@ -65,10 +65,10 @@ class PodMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleMemory:
-    """What is remembered of the pods' samples of one metric, by UID.
+    """The memory of the pods' samples of one metric, by UID.
 
     `last`: the newest samples that counted. `ahead`: those dated ahead of their answer. `zeros`: the pods whose sample
-    fell to 0 and is doubted; no part of the JSON.
+    fell to 0 and is not believed yet; not part of the JSON.
     """
 
     last: Mapping[str, LastSample] = field(default_factory=dict)
@@ -81,8 +81,10 @@ NO_SAMPLES = SampleMemory()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replacement:
-    """A count that `replaced` raised: noted at `noted_at` over `noted_current`; `first_step` is the note that the first
-    replacing step is dated at, once the count was seen to rise above it.
+    """The memory of replacing pulled-out pods.
+
+    At `noted_at` the policy first asked for more than `noted_current` pods to replace some. Once the count has risen
+    above that, `first_step` is the time of that first request.
     """
 
     noted_at: float | None = None
@@ -92,18 +94,19 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """The memory of one policy. `assess` returns the next one; a request never advances it.
+    """The memory of one policy. `assess` returns the next one; `decide` never changes it. Times are in seconds.
 
-    `pods` and `departed` (pods that served and left of late) are by UID, `samples` (of pods) and `ahead` (of service
-    totals) by metric.
-    `ever_in_roster`: some pod of the target was ever registered. `roster_at`: the latest roster that counted;
-    `last_valid`: the latest valid one; `rosters` valid rosters since `rosters_since`. `empty_since`: the first of the
-    empty answers in a row. `roster_total`: the registry's instances then. `hold_until`: until when absence stays doubt.
-    `rollout_since`: when the rollout that is under way was first seen. `last_replicas`: the count that was watched
-    last; `last_scale`, `last_rise`: when it was last seen here to change, and to rise. `error_since`: since when
-    nothing can be decided. Three are this process's own, and no part of the JSON: `looking_since`, where it took over
-    from another; `unseen_change`, the last change of the count that it did not see itself; and `census`, what followed
-    from the pods and the registry at the last look, which spares the next one the same work and changes no answer.
+    `pods` and `departed` (pods that served and left recently) are by UID, `samples` (of pods) and `ahead` (of service
+    totals) by metric. `ever_in_roster`: some pod of the target was registered once. `roster_at`: the time of the latest
+    roster that counted; `last_valid`: the latest valid one; `rosters` valid ones since `rosters_since`. `empty_since`:
+    the first of the latest empty rosters in a row. `roster_total`: the registry's instances in the latest roster.
+    `hold_until`: until then absence is only doubt. `rollout_since`: when the current rollout was first observed.
+    `last_replicas`: the last watched count; `last_scale`, `last_rise`: when a change, and a rise, of it was last
+    observed. `error_since`: since when nothing can be decided.
+
+    Three fields belong to this process and are not part of the JSON: `observing_since`, when it took the policy over;
+    `unobserved_change`, the last change of the count before that; and `census`, the classification of the pods at the
+    last assessment, which saves work and changes no result.
     """
 
     pods: Mapping[str, PodMemory] = field(default_factory=dict)
@@ -125,14 +128,14 @@ class Memory:
     last_scale: float | None = None
     last_rise: float | None = None
     error_since: float | None = None
-    looking_since: float | None = None
-    unseen_change: float | None = None
+    observing_since: float | None = None
+    unobserved_change: float | None = None
     census: "Census | None" = field(default=None, compare=False, repr=False)
 
     def samples_of(self, metric: str) -> SampleMemory:
-        """What is remembered of the samples of a metric."""
+        """The memory of the samples of a metric."""
         return self.samples.get(metric, NO_SAMPLES)
 
     def last_samples(self, uid: str) -> dict[str, LastSample]:
-        """The newest samples of a pod that counted, by metric."""
+        """A pod's newest samples that counted, by metric."""
         return {name: seen.last[uid] for name, seen in self.samples.items() if uid in seen.last}

@@ -1,4 +1,4 @@
-"""How memory moves on: what a new roster, a new state or a new sample leaves behind."""
+"""The next memory: after a roster, the pods' states, samples, a rollout, the watched scale and a decision."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -7,8 +7,8 @@ from typing import Any, TypeGuard
 
 from adapter.load.assessment import PodAssessment
 from adapter.load.census import Census
-from adapter.load.matching import Records, records
-from adapter.load.membership import Membership, uses_registry
+from adapter.load.matching import Registrations, registrations
+from adapter.load.membership import Classification, service_registry
 from adapter.load.memory import AheadSample, Memory, PodMemory, Replacement, SampleMemory, recent
 from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Roster
@@ -19,21 +19,21 @@ RECOVERY_SECONDS = 90.0
 COLLAPSE_PERCENT = 30
 ROLLOUT_SECONDS = 600.0
 _SETTLED = "NewReplicaSetAvailable"
-_MOMENTS = ("last_scale", "last_rise", "rollout_since", "error_since", "looking_since", "unseen_change")
-_NOTHING = PodMemory()
+_TIMES = ("last_scale", "last_rise", "rollout_since", "error_since", "observing_since", "unobserved_change")
+_NO_MEMORY = PodMemory()
 _NEVER_REPLACED = Replacement()
 _AWAY = {PodState.PULLED_OUT, PodState.DOUBTFUL}
 _COUNTED = {PodState.SERVING, PodState.DOUBTFUL}
 _GONE = {PodState.TERMINATING, PodState.FINISHED}
 
 
-def is_news(roster: Roster | None, memory: Memory, policy: Policy, now: float) -> TypeGuard[Roster]:
-    """Whether this roster has yet to count: a valid answer of the policy's registry, newer than the one that did."""
-    if uses_registry(policy) is None or roster is None or not roster.valid:
+def is_new_roster(roster: Roster | None, memory: Memory, policy: Policy, now: float) -> TypeGuard[Roster]:
+    """Whether this roster has not counted yet: valid, and newer than the last one that counted."""
+    if service_registry(policy) is None or roster is None or not roster.valid:
         return False
     if memory.roster_at is None:
         return True
-    # A roster from the future is from before the clock was put back: the next one is newer all the same.
+    # If the last one is dated in the future, the clock was put back since, and any other one is newer.
     return roster.at != memory.roster_at and not roster.at < memory.roster_at <= now
 
 
@@ -43,27 +43,27 @@ def after_roster(
     pods: Sequence[Pod],
     roster: Roster | None,
     now: float,
-    listed: Records | None = None,
+    listed: Registrations | None = None,
 ) -> Memory:
-    """The memory once this roster counted; unchanged where it is no news.
+    """The memory after this roster; the same object unless the roster is new.
 
-    `listed`: the registrations of each pod in it, where they have been looked up already.
+    `listed`: the registrations of the pods in it; None to match them here.
     """
-    registry = uses_registry(policy)
-    if registry is None or not is_news(roster, memory, policy, now):
+    registry = service_registry(policy)
+    if registry is None or not is_new_roster(roster, memory, policy, now):
         return memory
     if listed is None:
-        listed = records(pods, roster, registry)
-    after = {pod.uid: _after_listing(memory.pods.get(pod.uid, _NOTHING), pod.uid in listed, roster) for pod in pods}
+        listed = registrations(pods, roster, registry)
+    after = {pod.uid: _after_listing(memory.pods.get(pod.uid, _NO_MEMORY), pod.uid in listed, roster) for pod in pods}
     return replace(
         memory,
-        pods=_as_before(memory.pods, after),
+        pods=_unless_equal(memory.pods, after),
         ever_in_roster=memory.ever_in_roster or bool(listed),
         roster_at=roster.at,
         last_valid=roster,
         rosters=memory.rosters + 1,
-        rosters_since=_no_later(memory.rosters_since, roster.at),
-        empty_since=None if roster.instances else _no_later(memory.empty_since, roster.at),
+        rosters_since=_earliest(memory.rosters_since, roster.at),
+        empty_since=None if roster.instances else _earliest(memory.empty_since, roster.at),
         roster_total=roster.registry_total if roster.registry_total is not None else memory.roster_total,
         reconnected_at=roster.reconnected_at if roster.reconnected_at is not None else memory.reconnected_at,
         hold_until=_hold_until(memory, roster, now),
@@ -71,7 +71,7 @@ def after_roster(
 
 
 def without_registry(memory: Memory) -> Memory:
-    """The memory for a policy that names another service now: nothing that was said of the other one holds for it."""
+    """The memory without all that came from the registry, for a policy that names another service now."""
     return replace(
         memory,
         pods={
@@ -90,8 +90,8 @@ def without_registry(memory: Memory) -> Memory:
     )
 
 
-def _as_before(before: Mapping[str, PodMemory], after: Mapping[str, PodMemory]) -> Mapping[str, PodMemory]:
-    """The pods' memories, as the same object where none has changed: the census of the last look holds on then."""
+def _unless_equal(before: Mapping[str, PodMemory], after: Mapping[str, PodMemory]) -> Mapping[str, PodMemory]:
+    """The memory of the pods; `before` itself if nothing changed, so that the last census still holds."""
     same = len(before) == len(after) and all(before.get(uid) is known for uid, known in after.items())
     return before if same else after
 
@@ -105,26 +105,26 @@ def _after_listing(known: PodMemory, is_listed: bool, roster: Roster) -> PodMemo
         )
     if known.seen is None:
         return known
-    return replace(known, absent_since=_no_later(known.absent_since, roster.at), absent_count=known.absent_count + 1)
+    return replace(known, absent_since=_earliest(known.absent_since, roster.at), absent_count=known.absent_count + 1)
 
 
-def _no_later(since: float | None, at: float) -> float:
-    """Since when something lasts that is so at this time; what began later by a clock that was put back begins anew."""
+def _earliest(since: float | None, at: float) -> float:
+    """The beginning of a condition that holds at `at`; one in the future (the clock was put back) begins anew."""
     return at if since is None else min(since, at)
 
 
-def within_reach(memory: Memory, now: float) -> Memory:
-    """The memory without times in the future: one that a wrong clock left behind would work until then."""
+def without_future_times(memory: Memory, now: float) -> Memory:
+    """The memory with times in the future, which a wrong clock left, set to now."""
     held = memory.hold_until
     if held is not None and held > now + RECOVERY_SECONDS:
         memory = replace(memory, hold_until=now + RECOVERY_SECONDS)
-    moments = {name: getattr(memory, name) for name in _MOMENTS}
-    ahead: dict[str, Any] = {name: now for name, at in moments.items() if at is not None and at > now}
+    times = {name: getattr(memory, name) for name in _TIMES}
+    ahead: dict[str, Any] = {name: now for name, at in times.items() if at is not None and at > now}
     return replace(memory, **ahead) if ahead else memory
 
 
 def _hold_until(memory: Memory, roster: Roster, now: float) -> float | None:
-    """Until when absence stays doubt: 90 s after a reconnect, and after the whole registry lost many instances."""
+    """Until when absence is only doubt: RECOVERY_SECONDS after a reconnect, or a collapse of the registry."""
     holds = [memory.hold_until] if memory.hold_until is not None else []
     if roster.reconnected_at is not None:
         holds.append(min(roster.reconnected_at, now) + RECOVERY_SECONDS)
@@ -135,13 +135,13 @@ def _hold_until(memory: Memory, roster: Roster, now: float) -> float | None:
     return max(holds, default=None)
 
 
-def after_states(memory: Memory, membership: Membership, now: float) -> Memory:
-    """The memory once the pods' states are known; pods that are gone are forgotten."""
+def after_states(memory: Memory, states: Mapping[str, Classification], now: float) -> Memory:
+    """The memory after classifying the pods; pods that no longer exist are forgotten."""
     pods = {
-        uid: _after_state(memory.pods.get(uid, _NOTHING), standing.state, standing.by_absence, now)
-        for uid, standing in membership.standings.items()
+        uid: _after_state(memory.pods.get(uid, _NO_MEMORY), classified.state, classified.by_absence, now)
+        for uid, classified in states.items()
     }
-    same = _as_before(memory.pods, pods)
+    same = _unless_equal(memory.pods, pods)
     return memory if same is memory.pods else replace(memory, pods=same)
 
 
@@ -150,9 +150,9 @@ def _after_state(known: PodMemory, state: PodState, by_absence: bool, now: float
     doubtful = state is PodState.DOUBTFUL
     served = known.served or state in _COUNTED
     after = (
-        _no_later(known.out_since, now) if out else None,
+        _earliest(known.out_since, now) if out else None,
         by_absence,
-        _no_later(known.doubt_since, now) if doubtful else None,
+        _earliest(known.doubt_since, now) if doubtful else None,
         served and state not in _GONE,
     )
     if after == (known.out_since, known.by_absence, known.doubt_since, known.served):
@@ -164,40 +164,42 @@ def _after_state(known: PodMemory, state: PodState, by_absence: bool, now: float
 def after_samples(
     memory: Memory, census: Census, columns: Mapping[str, Columns], ahead: Mapping[str, AheadSample | None], now: float
 ) -> Memory:
-    """The memory with the newest samples that counted; a pod that ceased to serve keeps those it had.
+    """The memory with the newest samples that counted; a pod that no longer counts keeps its last ones.
 
     `columns` and `ahead` (of service totals) are by metric name.
     """
-    samples = {name: _after_metric(memory.samples_of(name), census, found, now) for name, found in columns.items()}
+    samples = {name: _after_metric(memory.samples_of(name), census, read, now) for name, read in columns.items()}
     return replace(
         memory, samples=samples, ahead={name: sample for name, sample in ahead.items() if sample is not None}
     )
 
 
-def _after_metric(seen: SampleMemory, census: Census, found: Columns, now: float) -> SampleMemory:
-    uids = [reading.pod.uid for reading in (census.others if found.measured else census.readings)] if seen.last else ()
-    kept = {uid: sample for uid in uids if (sample := recent(seen.last.get(uid), now)) is not None}
-    return SampleMemory(last=kept | found.newest, ahead=found.ahead, zeros=found.zeros)
+def _after_metric(seen: SampleMemory, census: Census, columns: Columns, now: float) -> SampleMemory:
+    kept = {}
+    if seen.last:
+        uids = (one.pod.uid for one in (census.others if columns.measured else census.assessed))
+        kept = {uid: sample for uid in uids if (sample := recent(seen.last.get(uid), now)) is not None}
+    return SampleMemory(last=kept | columns.newest, ahead=columns.ahead, zeros=columns.zeros)
 
 
 def after_rollout(memory: Memory, target: Target | None, now: float) -> Memory:
-    """The memory of when the rollout that is under way was first seen (in a file: the condition's last update)."""
+    """The memory of when the current rollout was first observed."""
     if target is None or not target.progressing or target.progressing == _SETTLED:
         return memory if memory.rollout_since is None else replace(memory, rollout_since=None)
     if memory.rollout_since is not None:
         return memory
-    # Without memory nobody knows since when it is under way but the condition itself.
+    # Without a memory only the condition itself knows when the rollout began.
     first = target.progressing_since if memory.last_replicas is None else None
     return replace(memory, rollout_since=now if first is None else first)
 
 
 def rolling_out(memory: Memory, now: float) -> bool:
-    """Whether a rollout progresses, for at most 600 s since it was first seen."""
+    """Whether a rollout is in progress, for at most ROLLOUT_SECONDS since it was first observed."""
     return memory.rollout_since is not None and now - memory.rollout_since <= ROLLOUT_SECONDS
 
 
 def after_scale(memory: Memory, scale: Scale, now: float) -> Memory:
-    """The memory of the watched count and of when it was last seen to change, and to rise."""
+    """The memory of the watched count, and of its last observed change and rise."""
     before = memory.last_replicas
     if before == scale.replicas:
         return memory
@@ -211,13 +213,16 @@ def after_scale(memory: Memory, scale: Scale, now: float) -> Memory:
 
 
 def last_scaled(memory: Memory, bounds: Bounds, now: float) -> float | None:
-    """When the count last changed, as was seen or as the HPA says; a time in the future counts as now."""
-    moments = (memory.last_scale, bounds.last_scale)
-    return max((min(moment, now) for moment in moments if moment is not None), default=None)
+    """When the count last changed, as observed or from the HPA's status; a time in the future counts as now."""
+    times = (memory.last_scale, bounds.last_scale)
+    return max((min(at, now) for at in times if at is not None), default=None)
 
 
-def replacing_step(memory: Memory, scale: Scale, *, is_away: bool) -> Memory:
-    """The memory of replacing: a count above the noted one is a replacing step; all ends when none `is_away`."""
+def after_replacing_step(memory: Memory, scale: Scale, *, is_away: bool) -> Memory:
+    """The memory after a possible replacing step: the count rose above the noted one.
+
+    Without any pulled-out or doubtful pod (`is_away`), the whole replacement is forgotten.
+    """
     noted = memory.replacement
     if not is_away:
         return memory if noted == _NEVER_REPLACED else replace(memory, replacement=_NEVER_REPLACED)
@@ -227,8 +232,8 @@ def replacing_step(memory: Memory, scale: Scale, *, is_away: bool) -> Memory:
     return replace(memory, replacement=Replacement(first_step=first))
 
 
-def note_replacing(memory: Memory, current: int, replaced: int, desired: int | None, now: float) -> Memory:
-    """The memory of having asked for more than there is because of pods that are out; the first such note stays."""
+def after_replacement_request(memory: Memory, current: int, replaced: int, desired: int | None, now: float) -> Memory:
+    """The memory after asking for more than the current count to replace pods; the first request is noted."""
     noted = memory.replacement
     asks = replaced > 0 and desired is not None and desired > current
     if not asks:
@@ -240,18 +245,18 @@ def note_replacing(memory: Memory, current: int, replaced: int, desired: int | N
 
 
 def after_errors(memory: Memory, in_error: bool, now: float) -> Memory:
-    """The memory of since when no metric gave an answer."""
+    """The memory of since when no metric has had an answer."""
     if in_error is (memory.error_since is not None):
         return memory
     return replace(memory, error_since=now if in_error else None)
 
 
 def replacement_ineffective(memory: Memory, pods: Sequence[PodAssessment]) -> bool:
-    """Whether at least two, and at least half, of the pods created since the first replacing step are away."""
+    """Whether at least two, and at least half, of the pods made since the first replacing step are out or doubtful."""
     if memory.replacement.first_step is None:
         return False
-    created = [reading for reading in pods if since_first_step(memory, reading.pod)]
-    away = sum(1 for reading in created if reading.state in _AWAY)
+    created = [one for one in pods if since_first_step(memory, one.pod)]
+    away = sum(1 for one in created if one.state in _AWAY)
     return away >= 2 and away * 2 >= len(created)
 
 

@@ -1,59 +1,40 @@
-"""One metric of a target: its samples, its sums, and what the watermarks make of them."""
+"""One metric of a target: from its samples to the scenarios that the watermarks decide."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
 
-from adapter.load.assessment import MetricAssessment, PodAssessment, Scenario
+from adapter.load.assessment import AssessmentInputs, MetricAssessment, Scenario
 from adapter.load.census import Census
-from adapter.load.departures import NOBODY_LEFT, DepartedLoad, departed_load
+from adapter.load.departures import NO_DEPARTURES, DepartedLoad, departed_load
 from adapter.load.effective_usage import (
-    Meter,
+    MetricReader,
     PodSample,
-    ahead_of,
+    aging_from,
     began_at,
-    date_of,
+    dated_ahead,
     is_service_total,
-    is_young,
     no_capacity_sentence,
     query_samples,
     source_error,
     source_name,
     source_of,
 )
-from adapter.load.memory import AheadSample, LastSample, Memory
-from adapter.load.pods import PodState
-from adapter.load.sample_columns import Column, Columns, Row, read, rows
-from adapter.load.samples import Samples
-from adapter.load.scenarios import Worth, scenarios_of
+from adapter.load.memory import AheadSample, LastSample
+from adapter.load.pod_groups import PodGroups
+from adapter.load.sample_columns import Column, Columns, StaticRow, read_columns, static_rows
+from adapter.load.scenarios import scenarios_of
 from adapter.load.spec import Average, Metric, Policy
-from adapter.load.totals import Band, Doubt, Totals, Weights
+from adapter.load.totals import Band, DoubtfulPod, Totals, Weights
 
 NO_POD_SERVES = "no pod serves"
-"""The error of a metric that lacks nothing but pods."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standings:
-    """The pods by their states, and what those are worth that do not surely serve.
-
-    `young` ones do not serve, but may soon. `old_doubts` are the UIDs of the doubtful pods that may be replaced where a
-    reading has them out (the other doubtful ones are reserved there). `young_doubts` are those of doubtful pods that
-    may only not be registered yet: young where a reading has them out.
-    """
-
-    census: Census
-    worth: Worth
-    young: Sequence[PodAssessment]
-    old_doubts: frozenset[str]
-    replaceable_doubts: frozenset[str]
-    young_doubts: frozenset[str]
+"""The error of a metric whose samples are fine but whose target has no pod in service."""
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """One metric's assessment and its samples of the pods. `ahead`: the service total, where it is dated ahead."""
+class MeasuredMetric:
+    """One metric's assessment and the samples behind it. `ahead`: the service total, where it is dated ahead."""
 
     assessment: MetricAssessment
     columns: Columns
@@ -61,7 +42,7 @@ class Measured:
 
 
 def band_of(policy: Policy, metric: Metric, *, total: bool) -> Band:
-    """The watermarks of a metric with the policy's tolerance; zero is believed of service totals unless told."""
+    """The watermarks of a metric with the policy's tolerance. By default a service total of 0 is believed."""
     return Band(
         high=metric.high,
         low=metric.low,
@@ -72,55 +53,49 @@ def band_of(policy: Policy, metric: Metric, *, total: bool) -> Band:
     )
 
 
-def measure(
-    policy: Policy, metric: Metric, standings: Standings, samples: Samples, memory: Memory, now: float
-) -> Measured:
-    """Read one metric of a target in every way that the doubtful pods allow."""
-    total = query_samples(metric, samples).total if metric.resource is None else None
-    if total is not None:
-        return _measure_total(policy, metric, standings, samples, memory, now)
-    meter = Meter(metric, samples, now, believes_zero=policy.tolerate_zero is True)
-    census = standings.census
-    serving, doubtful = _rows(census, metric, meter)
-    columns = read(
-        meter,
-        memory.samples_of(metric.name),
+def assess_metric(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> MeasuredMetric:
+    """Compare one metric with its watermarks in every scenario of the doubtful pods."""
+    if metric.resource is None and query_samples(metric, inputs.samples).total is not None:
+        return _assess_total(inputs, metric, groups)
+    reader = MetricReader(metric, inputs.samples, inputs.now, believes_zero=inputs.policy.tolerate_zero is True)
+    census = groups.census
+    serving, doubtful = _static_rows(census, metric, reader)
+    columns = read_columns(
+        reader,
+        inputs.memory.samples_of(metric.name),
         (census.serving, serving),
         (census.doubtful, doubtful),
         chain(census.idle, census.out),
-        standings.young_doubts,
+        groups.young_doubtful,
     )
-    return Measured(_assess_columns(policy, metric, standings, columns, samples, memory, now), columns)
+    return MeasuredMetric(_assess_columns(inputs, metric, groups, columns), columns)
 
 
-def _rows(census: Census, metric: Metric, meter: Meter) -> tuple[Sequence[Row], Sequence[Row]]:
-    known = census.rows.get(metric.name)
-    if known is None or known[0] is not metric:
-        known = census.rows[metric.name] = (metric, rows(meter, census.serving), rows(meter, census.doubtful))
-    return known[1:]
+def _static_rows(
+    census: Census, metric: Metric, reader: MetricReader
+) -> tuple[Sequence[StaticRow], Sequence[StaticRow]]:
+    """The rows of the serving and of the doubtful pods, from the census where it has them of this very metric."""
+    rows = census.rows.get(metric.name)
+    if rows is None or rows[0] is not metric:
+        rows = metric, static_rows(reader, census.serving), static_rows(reader, census.doubtful)
+        census.rows[metric.name] = rows
+    return rows[1:]
 
 
-def _assess_columns(
-    policy: Policy,
-    metric: Metric,
-    standings: Standings,
-    columns: Columns,
-    samples: Samples,
-    memory: Memory,
-    now: float,
-) -> MetricAssessment:
+def _assess_columns(inputs: AssessmentInputs, metric: Metric, groups: PodGroups, columns: Columns) -> MetricAssessment:
+    policy, samples = inputs.policy, inputs.samples
     band = band_of(policy, metric, total=False)
     counted = (columns.serving, columns.doubtful)
     mean = _mean_capacity(columns) if metric.of else None
-    scales = Weights(band, mean, is_share=metric.of is not None)
-    departed = departed_load(memory, metric.name, _began(counted))
-    readings: list[Scenario] = []
-    young = _young(standings, columns)
-    for order in _orders(scales, _doubts(scales, standings, columns)):
-        tally = scales.tally([columns.serving], young, departed)
-        readings += scenarios_of(policy, band, standings.worth, tally, order)
-    everyone = scales.tally(counted)
-    running = scales.tally([*counted, _with_samples(columns.others)])
+    weights = Weights(band, mean, is_utilization=metric.of is not None)
+    departed = departed_load(inputs.memory, metric.name, _oldest_beginning(counted))
+    young = _young_samples(groups, columns)
+    scenarios: list[Scenario] = []
+    for order in _orders(weights, _doubtful_pods(weights, groups, columns)):
+        totals = weights.totals([columns.serving], young, departed)
+        scenarios += scenarios_of(policy, band, groups.away, totals, order)
+    everyone = weights.totals(counted)
+    running = weights.totals([*counted, _measured_column(columns.others)])
     ats, knows = (list(chain.from_iterable(each)) for each in zip(*((c.ats, c.knows) for c in counted), strict=True))
     windows = list(chain.from_iterable(column.windows for column in counted))
     oldest = knows.index(min(knows)) if knows else None
@@ -130,19 +105,19 @@ def _assess_columns(
         low=metric.low,
         n=everyone.n,
         missing=everyone.missing,
-        usage=_usage(everyone, policy.average),
-        raw=_usage(running, policy.average),
+        usage=everyone.effective_usage(policy.average) if everyone.n else None,
+        raw=running.effective_usage(policy.average) if running.n else None,
         total=is_service_total(metric, samples),
-        readings=tuple(readings),
+        scenarios=tuple(scenarios),
         sampled_at=None if oldest is None else knows[oldest],
         stale_at=min(ats) + source_of(metric, samples).max_age if ats else None,
         window=None if oldest is None else windows[oldest],
-        error=None if everyone.n else _error(metric, standings, columns, samples, now),
+        error=None if everyone.n else _error(inputs, metric, groups.census, columns),
     )
 
 
-def _began(columns: Iterable[Column]) -> float | None:
-    """When the window of the sample began that began first; None where there is none."""
+def _oldest_beginning(columns: Iterable[Column]) -> float | None:
+    """The earliest beginning of a sample's window (seconds); None without samples."""
     began = (
         knows - (window or 0.0)
         for column in columns
@@ -152,72 +127,71 @@ def _began(columns: Iterable[Column]) -> float | None:
 
 
 def _mean_capacity(columns: Columns) -> Fraction | None:
-    """The mean capacity of the running pods that have one, where some pod needs it."""
+    """The mean capacity of the running pods that have one; None where every pod has one, or none has."""
     gaps = [*columns.serving.gaps, *columns.doubtful.gaps, *columns.others]
-    if all(gauge.capacity for gauge in gaps):
+    if all(sample.capacity for sample in gaps):
         return None
-    known = [gauge.capacity for gauge in gaps if gauge.capacity]
+    known = [sample.capacity for sample in gaps if sample.capacity]
     known += [each for column in (columns.serving, columns.doubtful) for each in column.capacities if each]
     return Fraction(sum(known), len(known)) if known else None
 
 
-def _with_samples(gauges: Iterable[PodSample]) -> Column:
+def _measured_column(samples: Iterable[PodSample]) -> Column:
+    """The column of the pods that have a sample."""
     column = Column()
-    for gauge in gauges:
-        if gauge.usage is not None:
-            column.add(gauge)
+    for sample in samples:
+        if sample.usage is not None:
+            column.add(sample)
     return column
 
 
-def _young(standings: Standings, columns: Columns) -> list[PodSample]:
-    """The gauges of all pods that are young where every doubtful pod is out."""
-    uids = {reading.pod.uid for reading in standings.young}
-    young = [gauge for gauge in columns.others if gauge.pod.uid in uids] if uids else []
-    return [*young, *(columns.whole[uid] for uid in standings.young_doubts)]
+def _young_samples(groups: PodGroups, columns: Columns) -> list[PodSample]:
+    """The samples of the pods that are young in the scenario that has every doubtful pod out."""
+    uids = {one.pod.uid for one in groups.young}
+    young = [sample for sample in columns.others if sample.pod.uid in uids] if uids else []
+    return [*young, *(columns.whole[uid] for uid in groups.young_doubtful)]
 
 
-def _doubts(scales: Weights, standings: Standings, columns: Columns) -> list[Doubt]:
-    """The doubtful pods by name. What fills one with a sample matters only where it is young."""
-    column, young = columns.doubtful, standings.young_doubts
+def _doubtful_pods(weights: Weights, groups: PodGroups, columns: Columns) -> list[DoubtfulPod]:
+    """The doubtful pods by name. The fill of one with a sample matters only where it is young."""
+    column, young = columns.doubtful, groups.young_doubtful
     seen = dict(zip(column.uids, zip(column.values, column.capacities, strict=True), strict=True))
-    gaps = {gauge.pod.uid: gauge for gauge in column.gaps}
-    doubts = []
-    for reading in standings.census.doubtful:
-        uid = reading.pod.uid
-        gauge = gaps.get(uid) or columns.whole.get(uid)
-        usage, capacity = seen.get(uid) or (None, gauge.capacity if gauge is not None else None)
-        weight = scales.weigh(capacity)
-        fill = scales.fill(weight, gauge.last) if gauge is not None else 0
-        is_old, is_replaceable = uid in standings.old_doubts, uid in standings.replaceable_doubts
-        doubts.append(Doubt(usage, weight, fill, is_old, is_replaceable, uid in young))
-    return doubts
+    gaps = {sample.pod.uid: sample for sample in column.gaps}
+    doubtful = []
+    for uid in (one.pod.uid for one in groups.census.doubtful):
+        sample = gaps.get(uid) or columns.whole.get(uid)
+        usage, capacity = seen.get(uid) or (None, sample.capacity if sample is not None else None)
+        weight = weights.weigh(capacity)
+        fill = weights.fill(weight, sample.last) if sample is not None else 0
+        is_long, is_replaceable = uid in groups.long_doubtful, uid in groups.replaceable_doubtful
+        doubtful.append(DoubtfulPod(usage, weight, fill, is_long, is_replaceable, uid in young))
+    return doubtful
 
 
-def _orders(scales: Weights, doubts: Sequence[Doubt]) -> list[list[Doubt]]:
-    """The doubtful pods, most loaded first; a second time with those that have no sample last, where there are such."""
-    first = scales.ranked(doubts)
-    blind = [doubt for doubt in first if doubt.usage is None]
+def _orders(weights: Weights, doubtful: Sequence[DoubtfulPod]) -> list[list[DoubtfulPod]]:
+    """The orders in which doubtful pods come in: most loaded first, and again with those without a sample last."""
+    first = weights.ranked(doubtful)
+    blind = [pod for pod in first if pod.usage is None]
     if not blind or len(blind) == len(first):
         return [first]
-    return [first, [doubt for doubt in first if doubt.usage is not None] + blind]
+    return [first, [pod for pod in first if pod.usage is not None] + blind]
 
 
-def _measure_total(
-    policy: Policy, metric: Metric, standings: Standings, samples: Samples, memory: Memory, now: float
-) -> Measured:
-    """A number for the whole service: every pod that is in shares it, and none is missing."""
-    source, census = query_samples(metric, samples), standings.census
+def _assess_total(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> MeasuredMetric:
+    """Assess a number for the whole service: all pods that are in share it, and none is missing."""
+    policy, samples, now = inputs.policy, inputs.samples, inputs.now
+    source, census = query_samples(metric, samples), groups.census
     point = source.total
     assert point is not None
-    ahead = ahead_of(LastSample(point.at, point.value), memory.ahead.get(metric.name), source, now)
-    at = date_of(LastSample(point.at, point.value), ahead)
+    ahead = dated_ahead(LastSample(point.at, point.value), inputs.memory.ahead.get(metric.name), source, now)
+    at = aging_from(LastSample(point.at, point.value), ahead)
     began = began_at(at, source.window, ahead)
     stale = now - at > source.max_age
     n = len(census.serving) + len(census.doubtful)
     band = band_of(policy, metric, total=True)
-    # A share of the number needs no departed load: whoever left, the number has it.
-    departed = departed_load(memory, metric.name, began) if policy.average is Average.TOTAL else NOBODY_LEFT
-    readings = () if stale else tuple(_readings_of_total(policy, band, standings, point.value, departed))
+    # A share of the total needs no departed load: the total includes it.
+    departed = departed_load(inputs.memory, metric.name, began) if policy.average is Average.TOTAL else NO_DEPARTURES
+    scenarios = () if stale else tuple(_scenarios_of_total(policy, band, groups, point.value, departed))
     error = source_error(metric, samples, now) if stale else None
     running = sum(1 for _ in census.running)
     if error is None and running and not n:
@@ -231,30 +205,30 @@ def _measure_total(
         raw=None if stale else _share_of(point.value, running, policy.average),
         total=True,
         total_value=None if stale else point.value,
-        readings=readings,
+        scenarios=scenarios,
         sampled_at=began_at(at, None, ahead),
         stale_at=None if stale else at + source.max_age,
         window=source.window or None,
         error=error,
     )
-    return Measured(assessment, Columns(measured=False), ahead)
+    return MeasuredMetric(assessment, Columns(measured=False), ahead)
 
 
-def _readings_of_total(
-    policy: Policy, band: Band, standings: Standings, value: int, departed: DepartedLoad
+def _scenarios_of_total(
+    policy: Policy, band: Band, groups: PodGroups, value: int, departed: DepartedLoad
 ) -> list[Scenario]:
-    scales = Weights(band, None, is_share=False)
-    fill = scales.fill(1, 0)
-    doubts = []
-    for uid in (reading.pod.uid for reading in standings.census.doubtful):
-        is_old, is_replaceable = uid in standings.old_doubts, uid in standings.replaceable_doubts
-        doubts.append(Doubt(0, 1, fill, is_old, is_replaceable, uid in standings.young_doubts))
-    n, young = len(standings.census.serving), len(standings.young) + len(standings.young_doubts)
-    tally = Totals(
+    weights = Weights(band, None, is_utilization=False)
+    fill = weights.fill(1, 0)
+    doubtful = []
+    for uid in (one.pod.uid for one in groups.census.doubtful):
+        is_long, is_replaceable = uid in groups.long_doubtful, uid in groups.replaceable_doubtful
+        doubtful.append(DoubtfulPod(0, 1, fill, is_long, is_replaceable, uid in groups.young_doubtful))
+    n, young = len(groups.census.serving), len(groups.young) + len(groups.young_doubtful)
+    totals = Totals(
         usage=value, n=n, weight=n, young=young, young_weight=young, young_fill=fill * young,
-        total=True, fill_unit=scales.fill_unit, departed=departed,
+        total=True, fill_unit=weights.fill_unit, departed=departed,
     )  # fmt: skip
-    return scenarios_of(policy, band, standings.worth, tally, doubts)
+    return scenarios_of(policy, band, groups.away, totals, doubtful)
 
 
 def _share_of(total: int, pods: int, average: Average) -> Fraction | None:
@@ -263,53 +237,18 @@ def _share_of(total: int, pods: int, average: Average) -> Fraction | None:
     return Fraction(total, pods) if pods else None
 
 
-def _usage(tally: Totals, average: Average) -> Fraction | None:
-    if not tally.n:
-        return None
-    return tally.average() if average is Average.PER_POD else Fraction(tally.usage)
-
-
-def _error(metric: Metric, standings: Standings, columns: Columns, samples: Samples, now: float) -> str:
-    """Why no reading could compare anything."""
-    source, census = source_of(metric, samples), standings.census
+def _error(inputs: AssessmentInputs, metric: Metric, census: Census, columns: Columns) -> str:
+    """Why no scenario could compare anything, as a sentence."""
+    samples, now = inputs.samples, inputs.now
+    source = source_of(metric, samples)
     counted = [*columns.serving.gaps, *columns.doubtful.gaps]
     if not any(census.running) and source.error:
         return source_error(metric, samples, now)
     if not census.serving and not census.doubtful:
         return NO_POD_SERVES
-    if metric.of is not None and not any(gauge.capacity for gauge in [*counted, *columns.others]):
-        return no_capacity_sentence(metric, [r.pod for r in [*census.serving, *census.doubtful]])
-    reasons = {gauge.missing for gauge in counted if gauge.missing}
+    if metric.of is not None and not any(sample.capacity for sample in [*counted, *columns.others]):
+        return no_capacity_sentence(metric, [one.pod for one in [*census.serving, *census.doubtful]])
+    reasons = {sample.missing for sample in counted if sample.missing}
     if not source.error and source.pods and reasons - {"no sample"}:
         return f"{source_name(metric)} has no fresh sample of a serving pod: {min(reasons - {'no sample'})}"
     return source_error(metric, samples, now)
-
-
-def select(
-    census: Census,
-    now: float,
-    *,
-    replaceable: frozenset[str],
-    old: frozenset[str],
-    never_registered: frozenset[str] = frozenset(),
-    out_goes_first: bool = False,
-) -> Standings:
-    """What the pods that do not count are worth. Those that are out are kept in the count on the way down, but where
-    they go first.
-    """
-    return Standings(
-        census=census,
-        worth=Worth(
-            out=0 if out_goes_first else len(census.out),
-            replaceable=sum(1 for reading in census.out if reading.pod.uid in replaceable),
-            reserved=census.counts.get(PodState.STARTING, 0),
-        ),
-        young=[reading for reading in census.idle if is_young(reading.pod, now)],
-        old_doubts=old,
-        replaceable_doubts=replaceable & old,
-        young_doubts=frozenset(
-            reading.pod.uid
-            for reading in census.doubtful
-            if reading.pod.uid in never_registered and is_young(reading.pod, now)
-        ),
-    )

@@ -1,12 +1,69 @@
-"""From the count wanted to the value that makes the stock HPA set it."""
+"""From the wanted count to the metric value that makes the stock HPA set it, whatever its tolerance."""
+
+from fractions import Fraction
+
+from adapter.load.assessment import HeldBy
+from adapter.load.pacing import Paced
+from adapter.load.quantity import percent_text
+from adapter.load.spec import Bounds, HpaTolerance, Scale
 
 
-def shape(desired: int, status_replicas: int) -> int:
-    """The metric value in milli-units for a target AverageValue of 1.
+def served_value(desired: int, status_replicas: int) -> int:
+    """The metric value (milli-units) for a target AverageValue of 1.
 
-    With tolerance 0 the HPA sets exactly ⌈value⌉. Towards fewer replicas the lower edge of that step is served: where
-    the tolerance could not be set to 0, it reaches every count that any value can reach.
+    With tolerance 0 the HPA sets exactly ⌈value⌉. Below the pods that exist, the smallest value of that step is served:
+    where the tolerance is not 0, it reaches every count that any value can reach.
     """
     if desired >= status_replicas or desired == 0:
         return 1000 * desired
     return 1000 * (desired - 1) + 1
+
+
+def within_hpa_tolerance(paced: Paced, scale: Scale, bounds: Bounds) -> Paced | str:
+    """The count to serve: the wanted one where the HPA would set it, else the current one.
+
+    A sentence where no value keeps the HPA at the current count: it would set the number of existing pods.
+    """
+    current = scale.replicas
+    # Outside its bounds the HPA does not read metrics.
+    if bounds.tolerance is None or not bounds.minimum <= current <= bounds.maximum:
+        return paced
+    if _hpa_sets(paced.desired, scale, bounds, bounds.tolerance) == paced.desired:
+        return paced
+    if _hpa_sets(current, scale, bounds, bounds.tolerance) == current:
+        return Paced(current, HeldBy.HPA_TOLERANCE)
+    return _unsettled(scale, bounds.tolerance)
+
+
+def _hpa_sets(desired: int, scale: Scale, bounds: Bounds, tolerance: HpaTolerance) -> int:
+    """The count that the HPA sets for the served value of a count, without its `behavior`."""
+    served, pods = served_value(desired, scale.status_replicas), scale.status_replicas
+    count = -(-served // 1000)
+    # In floats, as the HPA computes: rounding decides at the edges of the tolerance.
+    down, up = _float_of(tolerance.down), _float_of(tolerance.up)
+    if pods and 1.0 - down <= served / (1000.0 * pods) <= 1.0 + up:
+        count = pods
+    return max(bounds.minimum, min(bounds.maximum, count))
+
+
+def _float_of(tolerance: Fraction) -> float:
+    """The float that the HPA uses for its tolerance.
+
+    For a quantity this is the number before the suffix times a power of ten (`AsApproximateFloat64` in
+    `k8s.io/apimachinery/pkg/api/resource`), which may be next to the nearest float. Any other ratio is the controller's
+    own flag, and exactly that float.
+    """
+    for suffix in ("1", "0.001", "0.000001", "0.000000001"):
+        number = tolerance / Fraction(suffix)
+        if number.denominator == 1:
+            return float(number) * float(suffix)
+    return float(tolerance)
+
+
+def _unsettled(scale: Scale, tolerance: HpaTolerance) -> str:
+    what = "rollout in progress" if scale.status_replicas > scale.replicas else "pods are still being made"
+    percents = " up and ".join(map(percent_text, tolerance))
+    return (
+        f"{what}: {scale.replicas} replicas are asked for and {scale.status_replicas} pods exist, which the HPA, with "
+        f"its tolerance of {percents} down, would make the count"
+    )

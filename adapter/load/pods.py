@@ -1,4 +1,4 @@
-"""What the arithmetic needs to know of a pod, and the states a pod can be in."""
+"""A pod, as far as the load arithmetic needs it, and the states that a pod can be in."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class PodState(StrEnum):
-    """The place of a pod in the effective load; the first rule that matches decides (`membership.classify`)."""
+    """How a pod counts for the effective load (`membership.classify`)."""
 
     TERMINATING = "terminating"
     FINISHED = "finished"
@@ -18,12 +18,12 @@ class PodState(StrEnum):
 
 
 FINISHED_PHASES = frozenset({"Failed", "Succeeded"})
-"""Phases in which a pod runs no more, whatever its conditions still say."""
+"""Phases of pods that no longer run, whatever their conditions say."""
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
-    """A pod condition: its status and when that last changed (seconds; None where the API does not say)."""
+class PodCondition:
+    """A pod condition: its status, and when that last changed (seconds; None: unknown)."""
 
     status: bool
     since: float | None = None
@@ -31,10 +31,10 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A container: what it asks for and may use (nano-units by resource name), and how it runs.
+    """A container: its requests and limits (nano-units by resource name) and its status.
 
-    `ports` are those it declares, `image` is as the pod's spec names it. `running` is None where no container status
-    is known (a hand-written document): it then counts as running.
+    `ports` are the declared ones, `image` is that of the pod's spec. `running` is None without a container status (in a
+    document for `decide`); the container then counts as running.
     """
 
     name: str
@@ -57,13 +57,12 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """A pod as far as its load and its place in the service matter. Times are seconds since the epoch.
+    """A pod. Times are seconds since the epoch.
 
-    `ready` is None where the pod has no Ready condition. `gates` are the readiness gates with a known status (a gate
-    whose condition is missing counts as False, as the kubelet counts it). `deletion_cost`: the ReplicaSet controller
-    deletes pods of lower cost first, of those that are Ready; `marked` where the companion set one. `endpoint_serving`
-    is False where an EndpointSlice lists the pod as not serving, True where one lists it as serving, None where none
-    lists it.
+    `ready` is None without a Ready condition. `gates` are the readiness gates with their status (False where the
+    condition is missing, as for the kubelet). `deletion_cost`: of Ready pods the ReplicaSet controller deletes those
+    with a lower cost first; `marked`: the companion set it. `endpoint_serving`: whether an EndpointSlice has the pod as
+    serving, None where none lists it.
     """
 
     namespace: str
@@ -73,7 +72,7 @@ class Pod:
     started_at: float | None = None
     deleting: bool = False
     phase: str = "Running"
-    ready: Condition | None = None
+    ready: PodCondition | None = None
     containers_ready: bool = False
     gates: Mapping[str, bool] = field(default_factory=dict)
     pulled_out_annotation: bool = False

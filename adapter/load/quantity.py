@@ -1,4 +1,4 @@
-"""Kubernetes quantities, exact: read to fractions and nano-units, written in canonical form.
+"""Kubernetes quantities: parsed exactly (fractions, nano-units) and written in canonical form.
 
 The grammar and the canonical form are those of `k8s.io/apimachinery/pkg/api/resource`: a decimal number with a binary
 suffix (Ki … Ei), a decimal suffix (n, u, m, none, k … E) or an exponent; written without a fraction, with the largest
@@ -11,7 +11,7 @@ import re
 from fractions import Fraction
 
 NANO = 10**9
-"""Nano-units in one unit: what samples are counted in."""
+"""Nano-units in one unit."""
 
 _LIMIT = (1 << 63) - 1
 _BINARY = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50, "Ei": 1 << 60}
@@ -26,12 +26,12 @@ _LONGEST = 64
 
 
 class QuantityError(ValueError):
-    """The text is no usable quantity; the message names the text and what would be one."""
+    """The text is no usable quantity; the message names the text and an example."""
 
 
-@functools.lru_cache(1024)  # the same few watermarks and tolerances stand in most policies
-def parse(text: str) -> Fraction:
-    """Read a quantity exactly, sign included.
+@functools.lru_cache(1024)  # most policies use the same few watermarks and tolerances
+def parse_quantity(text: str) -> Fraction:
+    """Parse a quantity exactly, with its sign.
 
     Raises QuantityError for anything outside the grammar (NaN and infinities too) and beyond ±(2^63 − 1).
     """
@@ -45,14 +45,14 @@ def parse(text: str) -> Fraction:
 
 
 def parse_nano(text: str) -> int:
-    """Read a quantity that may not be negative, in nano-units; what is finer is rounded up, as the API server does."""
-    return to_nano(parse(text), text)
+    """Parse a non-negative quantity to nano-units, rounded up as the API server does."""
+    return to_nano(parse_quantity(text), text)
 
 
 def parse_number(text: str) -> int:
-    """Read a sample as Prometheus prints it (`1.5`, `1e+06`, `NaN`), in nano-units.
+    """Parse a sample as Prometheus prints it (`1.5`, `1e+06`, `NaN`) to nano-units.
 
-    Raises QuantityError for NaN, infinities, negative and absurd values: such a point is no sample.
+    Raises QuantityError for NaN, infinities, negative values and those beyond a quantity: such a point is no sample.
     """
     if text.lower().lstrip("+-") in {"nan", "inf"}:
         raise QuantityError(f"{text!r} is not a number that can be acted on")
@@ -60,20 +60,25 @@ def parse_number(text: str) -> int:
 
 
 def to_nano(value: Fraction | int, shown: str = "") -> int:
-    """Nano-units of a value that may not be negative, rounded up. Raises QuantityError for a negative one."""
+    """Nano-units of a value, rounded up. Raises QuantityError for a negative one."""
     if value < 0:
         raise QuantityError(f"{shown or value} is negative; a load never is")
     return math.ceil(value * NANO)
 
 
 def nano_text(nano: Fraction | int) -> str:
-    """Canonical text of so many nano-units, rounded down to whole ones."""
+    """Canonical text of nano-units, rounded down to a whole number."""
     return _canonical(math.floor(nano), -9)
 
 
 def milli_text(milli: int) -> str:
     """Canonical text of a whole number of milli-units: 1500 → "1500m", 3000 → "3"."""
     return _canonical(milli, -3)
+
+
+def percent_text(ratio: Fraction) -> str:
+    """A ratio as a percentage, such as 2.5 %."""
+    return f"{float(100 * ratio):g} %"
 
 
 def _canonical(count: int, exponent: int) -> str:

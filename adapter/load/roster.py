@@ -1,4 +1,4 @@
-"""A service registry's answer about one service, whatever the registry."""
+"""A service registry's answer for one service, the same for every kind of registry."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """One registration.
+    """One registration. Times are seconds since the epoch.
 
-    `status` is the registry's own word where it has one (Eureka's UP, DOWN, OUT_OF_SERVICE …; Consul's warning,
-    critical, maintenance); `registered_at` is when this registration was made (seconds), None where the registry does
-    not say. `pod_uid` and `pod_name` come from metadata and beat the address; where there is a `pod_namespace`, only
-    pods of that one are meant. `doubtful_until` (seconds): until then it is no sufficient evidence of being out.
+    `status` is the registry's own status where it has one (Eureka's UP, DOWN, OUT_OF_SERVICE …; Consul's warning,
+    critical, maintenance). `registered_at` is None where the registry does not tell. `pod_uid` and `pod_name` come from
+    metadata and take precedence over the address; with a `pod_namespace` the instance is of a pod there. Until
+    `doubtful_until` it is no sufficient evidence of being out.
     """
 
     ip: str = ""
@@ -31,14 +31,13 @@ class Instance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roster:
-    """A registry's whole answer for one service, or the fact that it is no answer at all (`valid` False).
+    """A registry's complete answer for one service at `at` (seconds); `valid` is False where it was no usable answer.
 
-    `protected`: the registry reports unhealthy instances as healthy just now, so health says nothing. `alive`: an
-    independent sign of life accompanies an empty answer. `registry_total`: instances of all services watched in this
-    registry. `reconnected_at`: the last reconnect or restart that was seen. `error`
-    says why the latest answer is not valid; where `valid` is True, these are the instances of the last one that was.
-    `absence_counts`: False where the registry does not promise to list every pod that serves; one that it does not list
-    serves then.
+    `protected`: the registry currently reports unhealthy instances as healthy, so health is not considered. `alive`:
+    the registry proved independently that it works, which confirms an empty answer. `registry_total`: the instances of
+    all watched services of this registry. `reconnected_at`: the last observed reconnect or restart. `error`: why the
+    latest answer is not valid; if `valid` is True, the instances are those of the last valid one. `absence_counts`:
+    False where the registry need not list every pod that serves; then a pod that it does not list is serving.
     """
 
     at: float

@@ -1,7 +1,7 @@
-"""The samples of a target's pods in one metric, as columns: what is the same for all pods is looked at once.
+"""The samples of a target's pods in one metric, as columns, which make the common case fast.
 
-Nearly every sample is plain: there, fresh, newer than the pod's readiness, and not 0. Such a one is read in a few
-steps; every other one is held against all rules, by `Meter.gauge`, which gives the same for a plain one.
+Nearly every sample is plain: present, fresh, newer than the pod's readiness, and not 0. A plain one is read in a few
+steps. Every other one goes through all checks of `MetricReader.sample`, which gives the same result for a plain one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,16 +10,16 @@ from itertools import chain
 from typing import NamedTuple, overload
 
 from adapter.load.assessment import PodAssessment
-from adapter.load.effective_usage import Meter, PodSample
+from adapter.load.effective_usage import MetricReader, PodSample
 from adapter.load.memory import AHEAD_SECONDS, AheadSample, LastSample, SampleMemory
 from adapter.load.pods import Pod
 
 
-class Row(NamedTuple):
-    """What of a pod does not change with its samples, for one metric.
+class StaticRow(NamedTuple):
+    """What does not change with a pod's samples, for one metric.
 
-    A sample is plain from `since` on, where that of `containers` (`container`: the only one) is there. `capacity` is
-    what usage is divided by (0: it is not).
+    A sample is plain from `since` on (seconds), and if it has a value for each of `containers` (`container`: the only
+    one, empty if there are several). `capacity` is what usage is divided by (0: the metric is no utilization).
     """
 
     uid: str
@@ -31,25 +31,24 @@ class Row(NamedTuple):
     capacity: int
 
 
-def rows(meter: Meter, readings: Iterable[PodAssessment]) -> list[Row]:
+def static_rows(reader: MetricReader, pods: Iterable[PodAssessment]) -> list[StaticRow]:
     """A row for each pod whose samples may be plain."""
-    found = []
-    for reading in readings:
-        pod = reading.pod
-        containers, capacity, lacking = meter.basis(pod)
-        if lacking or not (containers or meter.is_query):
+    rows = []
+    for pod in (one.pod for one in pods):
+        containers, capacity, lack = reader.basis(pod)
+        if lack or not (containers or reader.is_query):
             continue
         since = max(pod.started_at or 0.0, (pod.ready.since if pod.ready is not None else None) or 0.0)
         only = containers[0] if len(containers) == 1 else ""
-        found.append(Row(pod.uid, pod.name, only, containers, since, pod.created_at, capacity or 0))
-    return found
+        rows.append(StaticRow(pod.uid, pod.name, only, containers, since, pod.created_at, capacity or 0))
+    return rows
 
 
 @dataclass(slots=True)
 class Column:
-    """The samples of one group of pods that count: each list has one item for each pod with a sample.
+    """The samples of one group of pods: each list has one item for each pod with a sample that counts.
 
-    `knows` are the latest moments that the samples can know of. `gaps` are the pods without one.
+    `knows` are the times when the samples' windows ended at the latest. `gaps` are the pods without a sample.
     """
 
     uids: list[str] = field(default_factory=list)
@@ -60,25 +59,25 @@ class Column:
     windows: list[float | None] = field(default_factory=list)
     gaps: list[PodSample] = field(default_factory=list)
 
-    def add(self, gauge: PodSample) -> None:
-        """One more pod."""
-        if gauge.usage is None or gauge.at is None:
-            self.gaps.append(gauge)
+    def add(self, sample: PodSample) -> None:
+        """Add a pod, with its sample or as a gap."""
+        if sample.usage is None or sample.at is None:
+            self.gaps.append(sample)
             return
-        self.uids.append(gauge.pod.uid)
-        self.values.append(gauge.usage)
-        self.capacities.append(gauge.capacity or 0)
-        self.ats.append(gauge.at)
-        self.knows.append(gauge.knows_until or 0.0)
-        self.windows.append(gauge.window)
+        self.uids.append(sample.pod.uid)
+        self.values.append(sample.usage)
+        self.capacities.append(sample.capacity or 0)
+        self.ats.append(sample.at)
+        self.knows.append(sample.knows_until or 0.0)
+        self.windows.append(sample.window)
 
 
 @dataclass(slots=True)
 class Columns:
     """One metric of every running pod of a target; `others` are those that do not count for the load.
 
-    `newest` (samples that counted), `ahead` and `zeros` are for memory, by UID. `whole` are the gauges of those pods
-    that they were asked for. `measured` is False for a number that is the whole service's.
+    `newest` (samples that counted), `ahead` and `zeros` are for the memory, by UID. `whole` has the complete samples of
+    the pods for which they were requested. `measured` is False for a number for the whole service.
     """
 
     serving: Column = field(default_factory=Column)
@@ -92,75 +91,80 @@ class Columns:
 
     def usage(self) -> dict[str, int]:
         """Usage by UID, of the pods that have a sample."""
-        known = {gauge.pod.uid: gauge.usage for gauge in self.others if gauge.usage is not None}
+        by_uid = {sample.pod.uid: sample.usage for sample in self.others if sample.usage is not None}
         for column in (self.serving, self.doubtful):
-            known |= zip(column.uids, column.values, strict=True)
-        return known
+            by_uid |= zip(column.uids, column.values, strict=True)
+        return by_uid
 
     def missing(self) -> dict[str, str]:
         """Why pods have no sample, by UID."""
         gaps = chain(self.serving.gaps, self.doubtful.gaps, self.others)
-        return {gauge.pod.uid: gauge.missing for gauge in gaps if gauge.usage is None}
+        return {sample.pod.uid: sample.missing for sample in gaps if sample.usage is None}
 
 
-class Reader:
-    """Reads a metric off groups of pods into columns; `seen` is what is remembered of its samples."""
+class ColumnReader:
+    """Reads a metric of groups of pods into columns; `seen` is the memory of its samples."""
 
-    def __init__(self, meter: Meter, seen: SampleMemory) -> None:
-        self._meter = meter
+    def __init__(self, reader: MetricReader, seen: SampleMemory) -> None:
+        self._reader = reader
         self._seen = seen
         self.columns = Columns()
         self._zeros: list[str] = []
 
     def finish(self) -> Columns:
-        """All that was read."""
+        """All columns that were read."""
         self.columns.zeros = frozenset(self._zeros)
         return self.columns
 
-    def others(self, readings: Iterable[PodAssessment]) -> None:
-        """Pods that do not count: nothing of theirs is plain."""
-        for reading in readings:
-            gauge = self._meter.gauge(reading.pod, self._seen)
-            if gauge.ahead is not None:
-                self.columns.ahead[reading.pod.uid] = gauge.ahead
-            self.columns.others.append(gauge)
+    def others(self, pods: Iterable[PodAssessment]) -> None:
+        """Read pods that do not count for the load; none of their samples is plain."""
+        for pod in (one.pod for one in pods):
+            sample = self._reader.sample(pod, self._seen)
+            if sample.ahead is not None:
+                self.columns.ahead[pod.uid] = sample.ahead
+            self.columns.others.append(sample)
 
     def counted(
-        self, column: Column, readings: Sequence[PodAssessment], known: Sequence[Row], strange: frozenset[str]
+        self, column: Column, pods: Sequence[PodAssessment], rows: Sequence[StaticRow], whole: frozenset[str]
     ) -> None:
-        """Pods that count, with their rows; those that are `strange` have to be held against all rules."""
-        apart = strange | self._seen.ahead.keys()
+        """Read pods that count, with their rows. `whole`: the UIDs whose complete samples are kept."""
+        apart = whole | self._seen.ahead.keys()
         if apart:
-            known = [row for row in known if row.uid not in apart]
-        plain = self._points(column, known) if self._meter.is_query else self._usages(column, known)
-        if plain == len(readings):
+            rows = [row for row in rows if row.uid not in apart]
+        plain = self._points(column, rows) if self._reader.is_query else self._usages(column, rows)
+        if plain == len(pods):
             return
         read = set(column.uids)
-        for reading in readings:
-            if reading.pod.uid not in read:
-                gauge = self._gauge(column, reading.pod)
-                if reading.pod.uid in strange:
-                    self.columns.whole[reading.pod.uid] = gauge
+        for pod in (one.pod for one in pods):
+            if pod.uid not in read:
+                sample = self._sample(column, pod)
+                if pod.uid in whole:
+                    self.columns.whole[pod.uid] = sample
 
-    def _gauge(self, column: Column, pod: Pod) -> PodSample:
-        gauge = self._meter.gauge(pod, self._seen)
-        if gauge.newest is not None:
-            self.columns.newest[pod.uid] = gauge.newest
-        if gauge.ahead is not None:
-            self.columns.ahead[pod.uid] = gauge.ahead
-        if gauge.is_doubted_zero:
+    def _sample(self, column: Column, pod: Pod) -> PodSample:
+        sample = self._reader.sample(pod, self._seen)
+        if sample.newest is not None:
+            self.columns.newest[pod.uid] = sample.newest
+        if sample.ahead is not None:
+            self.columns.ahead[pod.uid] = sample.ahead
+        if sample.is_doubted_zero:
             self._zeros.append(pod.uid)
-        column.add(gauge)
-        return gauge
+        column.add(sample)
+        return sample
 
-    def _usages(self, column: Column, known: Iterable[Row]) -> int:
-        """Read the plain samples of metrics.k8s.io; how many there were."""
-        meter, newest, last = self._meter, self.columns.newest, self._seen.last
-        usages, resource = meter.usages, meter.resource
-        first, latest, ahead, warm = meter.plain_from, meter.plain_until, meter.now + AHEAD_SECONDS, meter.warm_until
+    def _usages(self, column: Column, rows: Iterable[StaticRow]) -> int:
+        """Read the plain samples of metrics.k8s.io; return their number."""
+        reader, newest, last = self._reader, self.columns.newest, self._seen.last
+        usages, resource = reader.usages, reader.resource
+        first, latest, ahead, warm = (
+            reader.plain_from,
+            reader.plain_until,
+            reader.now + AHEAD_SECONDS,
+            reader.warm_until,
+        )
         put_uid, put_value, put_capacity = column.uids.append, column.values.append, column.capacities.append
         put_at, put_window = column.ats.append, column.windows.append
-        for uid, name, container, containers, since, created_at, capacity in known:
+        for uid, name, container, containers, since, created_at, capacity in rows:
             usage = usages.get(name)
             if usage is None:
                 continue
@@ -190,12 +194,17 @@ class Reader:
         column.knows = list(column.ats)
         return len(column.uids)
 
-    def _points(self, column: Column, known: Iterable[Row]) -> int:
-        """Read the plain samples of a query; how many there were."""
-        meter, newest, last = self._meter, self.columns.newest, self._seen.last
-        points = meter.points
-        first, latest, ahead, warm = meter.plain_from, meter.plain_until, meter.now + AHEAD_SECONDS, meter.warm_until
-        for uid, name, _, _, since, created_at, capacity in known:
+    def _points(self, column: Column, rows: Iterable[StaticRow]) -> int:
+        """Read the plain samples of a query; return their number."""
+        reader, newest, last = self._reader, self.columns.newest, self._seen.last
+        points = reader.points
+        first, latest, ahead, warm = (
+            reader.plain_from,
+            reader.plain_until,
+            reader.now + AHEAD_SECONDS,
+            reader.warm_until,
+        )
+        for uid, name, _, _, since, created_at, capacity in rows:
             point = points.get(name)
             if point is None:
                 continue
@@ -214,64 +223,64 @@ class Reader:
             column.capacities.append(capacity)
             column.ats.append(at)
         column.knows = list(column.ats)
-        column.windows = [meter.query_window] * len(column.ats)
+        column.windows = [reader.query_window] * len(column.ats)
         return len(column.uids)
 
 
-def read(
-    meter: Meter,
+def read_columns(
+    reader: MetricReader,
     seen: SampleMemory,
-    serving: tuple[Sequence[PodAssessment], Sequence[Row]],
-    doubtful: tuple[Sequence[PodAssessment], Sequence[Row]],
+    serving: tuple[Sequence[PodAssessment], Sequence[StaticRow]],
+    doubtful: tuple[Sequence[PodAssessment], Sequence[StaticRow]],
     others: Iterable[PodAssessment],
-    strange: frozenset[str] = frozenset(),
+    whole: frozenset[str] = frozenset(),
 ) -> Columns:
-    """One metric of every running pod. `strange` pods' gauges are wanted whole, whatever their samples."""
-    reader = Reader(meter, seen)
-    reader.counted(reader.columns.serving, *serving, strange)
-    reader.counted(reader.columns.doubtful, *doubtful, strange)
-    reader.others(others)
-    return reader.finish()
+    """Read one metric of every running pod. `whole`: the UIDs of counted pods whose complete samples are kept."""
+    columns = ColumnReader(reader, seen)
+    columns.counted(columns.columns.serving, *serving, whole)
+    columns.counted(columns.columns.doubtful, *doubtful, whole)
+    columns.others(others)
+    return columns.finish()
 
 
 class PodAssessments(Sequence[PodAssessment]):
-    """The pods of a target with their usage, which is put together once somebody looks: hardly anybody does.
+    """The pods of a target with their usage, which is added on first access: most assessments are never listed.
 
     `columns` are by metric name.
     """
 
-    def __init__(self, readings: Sequence[PodAssessment], columns: Mapping[str, Columns]) -> None:
-        self._readings = readings
+    def __init__(self, pods: Sequence[PodAssessment], columns: Mapping[str, Columns]) -> None:
+        self._pods = pods
         self._columns: Mapping[str, Columns] | None = columns
 
     def __len__(self) -> int:
-        return len(self._readings)
+        return len(self._pods)
 
     @overload
     def __getitem__(self, index: int) -> PodAssessment: ...
     @overload
     def __getitem__(self, index: slice) -> Sequence[PodAssessment]: ...
     def __getitem__(self, index: int | slice) -> PodAssessment | Sequence[PodAssessment]:
-        return self._put_together()[index]
+        return self._with_usage()[index]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _put_together(self) -> Sequence[PodAssessment]:
+    def _with_usage(self) -> Sequence[PodAssessment]:
         if self._columns is not None:
-            usage = {name: found.usage() for name, found in self._columns.items()}
-            missing = {name: found.missing() for name, found in self._columns.items()}
-            self._readings = [_with_usage(reading, usage, missing) for reading in self._readings]
+            usage = {name: columns.usage() for name, columns in self._columns.items()}
+            missing = {name: columns.missing() for name, columns in self._columns.items()}
+            self._pods = [_add_usage(one, usage, missing) for one in self._pods]
             self._columns = None
-        return self._readings
+        return self._pods
 
 
-def _with_usage(
-    reading: PodAssessment, usage: Mapping[str, Mapping[str, int]], missing: Mapping[str, Mapping[str, str]]
+def _add_usage(
+    one: PodAssessment, usage: Mapping[str, Mapping[str, int]], missing: Mapping[str, Mapping[str, str]]
 ) -> PodAssessment:
-    uid = reading.pod.uid
+    uid = one.pod.uid
     lacks = {name: by_pod[uid] for name, by_pod in missing.items() if uid in by_pod}
     used = {name: by_pod[uid] for name, by_pod in usage.items() if uid in by_pod}
-    return reading._replace(usage=used, missing=lacks or reading.missing)
+    return one._replace(usage=used, missing=lacks or one.missing)

@@ -1,4 +1,4 @@
-"""Load as the sources measured it. Values are nano-units of the metric's own unit, times are seconds (epoch)."""
+"""Samples as the sources measured them. Values are nano-units of the metric's unit, times seconds (epoch)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ class PodUsage:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One value with the time it was sampled."""
+    """A value and the time of its sample."""
 
     at: float
     value: int
@@ -26,9 +26,10 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class ResourceSamples:
-    """What metrics.k8s.io knows of a namespace or of a target: usage by pod name.
+    """The answer of metrics.k8s.io for a namespace or a target: usage by pod name.
 
-    `error` is the sentence of the last failed fetch (None while fetches succeed), `fetched_at` the last success.
+    `max_age`: how long a sample counts. `error` is the sentence of the last failed fetch (None after a success),
+    `fetched_at` the time of the last success.
     """
 
     pods: Mapping[str, PodUsage] = field(default_factory=dict)
@@ -39,10 +40,10 @@ class ResourceSamples:
 
 @dataclass(frozen=True, slots=True)
 class QuerySamples:
-    """The answer of a named query for one workload: by pod name, or one total (then `pods` is empty).
+    """The answer of a query for one workload: values by pod name, or one total (then `pods` is empty).
 
-    `window`: how far back (seconds) its values reach from their time. `by_pod`: what the query answers, where that is
-    known without an answer.
+    `window`: how far back (seconds) a value reaches from its time. `by_pod`: whether the query answers by pod; None
+    where only an answer can tell.
     """
 
     pods: Mapping[str, Point] = field(default_factory=dict)
@@ -56,7 +57,7 @@ class QuerySamples:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Everything measured for one policy: resource usage, and queries by the policy's metric name."""
+    """All samples for one policy: resource usage, and the queries' answers by metric name."""
 
     resources: ResourceSamples = field(default_factory=ResourceSamples)
     queries: Mapping[str, QuerySamples] = field(default_factory=dict)

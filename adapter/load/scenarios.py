@@ -1,4 +1,4 @@
-"""Every way to see the doubtful pods of one metric, from all out to all in, the most loaded ones in first."""
+"""The scenarios of one metric: with every doubtful pod out, then with the most loaded ones in, one after the other."""
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -6,19 +6,19 @@ from typing import NamedTuple
 
 from adapter.load.assessment import Scenario, Verdict
 from adapter.load.spec import Average, Policy
-from adapter.load.strategies.watermark import Need, need
-from adapter.load.totals import Band, Doubt, Rational, Totals
+from adapter.load.totals import Band, DoubtfulPod, Rational, Totals
+from adapter.load.watermark import Recommendation, recommend
 
-_REMEMBERED_RIVALS = 4
-"""Against so many of the readings above the band that are kept another one is held."""
-_NEVER = Need(Verdict.ERROR)
+_RIVALS_COMPARED = 4
+"""A scenario above the band is compared with at most this many of those already kept."""
+_INCOMPARABLE = Recommendation(Verdict.ERROR)
 
 
-class Worth(NamedTuple):
-    """What the pods that surely do not serve are worth to a reading, and all doubtful ones that it has out besides.
+class AwayPods(NamedTuple):
+    """How many pods are out in every scenario; a scenario adds its own doubtful ones.
 
-    `out` are kept in the count on the way down; `replaceable` may be replaced on the way up, and `reserved` (starting)
-    already stand in for somebody.
+    `out` are kept in the count on the way down; `replaceable` may be replaced on the way up; `reserved` (starting)
+    already count as replacements.
     """
 
     out: int
@@ -27,9 +27,9 @@ class Worth(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """A reading before it is known whether it may win; usage and weight as in its tally."""
+    """A scenario before it is known whether it may win; usage and weight as in its totals."""
 
-    wanted: Need
+    recommended: Recommendation
     usage: int
     weight: Rational
     n: int
@@ -40,86 +40,92 @@ class _Step(NamedTuple):
     out: int
 
 
-def scenarios_of(policy: Policy, band: Band, worth: Worth, tally: Totals, order: Sequence[Doubt]) -> list[Scenario]:
-    """The readings that may win at some replica count, from all doubts out to all in. Uses the tally up."""
-    steps = list(_steps(policy, band, worth, tally, order))
-    return [_reading(inside, steps[inside], band, tally) for inside in _that_may_win(steps)]
+def scenarios_of(
+    policy: Policy, band: Band, away: AwayPods, totals: Totals, order: Sequence[DoubtfulPod]
+) -> list[Scenario]:
+    """The scenarios that win at some replica count, by the number of doubtful pods in.
+
+    The pods come in in this order. `totals` begin without them and end with all of them.
+    """
+    steps = list(_steps(policy, band, away, totals, order))
+    return [_scenario(inside, steps[inside], band, totals) for inside in _that_may_win(steps)]
 
 
-def _steps(policy: Policy, band: Band, worth: Worth, tally: Totals, order: Sequence[Doubt]) -> Iterator[_Step]:
-    replaceable = worth.replaceable + sum(1 for doubt in order if doubt.is_replaceable)
-    reserved = worth.reserved + sum(1 for doubt in order if not doubt.is_old)
-    out, converge = worth.out + len(order), policy.converge_towards
-    for doubt in (None, *order):
-        if doubt is not None:
-            tally.add(doubt)
-            replaceable -= doubt.is_replaceable
-            reserved -= not doubt.is_old
+def _steps(policy: Policy, band: Band, away: AwayPods, totals: Totals, order: Sequence[DoubtfulPod]) -> Iterator[_Step]:
+    replaceable = away.replaceable + sum(1 for pod in order if pod.is_replaceable)
+    reserved = away.reserved + sum(1 for pod in order if not pod.is_long)
+    out, converge = away.out + len(order), policy.converge_towards
+    for pod in (None, *order):
+        if pod is not None:
+            totals.add(pod)
+            replaceable -= pod.is_replaceable
+            reserved -= not pod.is_long
             out -= 1
-        wanted = need(tally, band, converge) if tally.n else _NEVER
+        recommended = recommend(totals, band, converge) if totals.n else _INCOMPARABLE
         yield _Step(
-            wanted, tally.usage, tally.weight, tally.n, tally.missing, tally.young, replaceable, reserved,
+            recommended, totals.usage, totals.weight, totals.n, totals.missing, totals.young, replaceable, reserved,
             out,
         )  # fmt: skip
 
 
 def _that_may_win(steps: Sequence[_Step]) -> list[int]:
-    """The readings, by how many doubts are in, that another with more of them in does not beat at every replica count.
+    """The indices of the scenarios that no scenario with more doubtful pods in beats at every replica count.
 
-    Whatever the count is, one above the band proposes no less than it, one that holds proposes it, and one below the
-    band no more; on a tie the reading with more in wins.
+    At any count a scenario above the band proposes at least that count, one that holds proposes it, and one below the
+    band at most that count. On a tie the scenario with more pods in wins.
     """
     kept: list[int] = []
     above: list[_Step] = []
     most, is_held = -1, False
     for inside in range(len(steps) - 1, -1, -1):
         step = steps[inside]
-        wanted = step.wanted
-        may_win = bool(wanted.drift) or not kept
-        if wanted.needed is None:
+        recommended = step.recommended
+        may_win = bool(recommended.drift) or not kept
+        if recommended.needed is None:
             may_win = may_win or not (is_held or above)
-            is_held = is_held or not wanted.drift
-        elif wanted.verdict is Verdict.ABOVE:
-            if not any(_beats(rival, step) for rival in above[-_REMEMBERED_RIVALS:]):
+            is_held = is_held or not recommended.drift
+        elif recommended.verdict is Verdict.ABOVE:
+            if not any(_beats(rival, step) for rival in above[-_RIVALS_COMPARED:]):
                 may_win = True
                 above.append(step)
         else:
-            may_win = may_win or (not (is_held or above) and wanted.needed + step.out > most)
-            # A service that needs no pod at all may propose none.
-            most = most if wanted.zero else max(most, wanted.needed + step.out)
+            may_win = may_win or (not (is_held or above) and recommended.needed + step.out > most)
+            # A service that needs no pod at all may propose 0.
+            most = most if recommended.zero else max(most, recommended.needed + step.out)
         if may_win:
             kept.append(inside)
     return kept[::-1]
 
 
 def _beats(one: _Step, other: _Step) -> bool:
-    """Whether one reading above the band, with more in, proposes no less than another at every replica count.
+    """Whether a scenario above the band, with more pods in, proposes at least as much at every replica count.
 
-    With as much room for replacements it has all of them: who is in and might have been replaced takes room.
+    A pod that comes in is no longer replaceable and takes room from replacements; with no less room than the other
+    scenario it has all of its replacements.
     """
     no_less_room = one.n + one.missing + one.reserved <= other.n + other.missing + other.reserved
-    return no_less_room and (one.wanted.needed or 0) >= (other.wanted.needed or 0)
+    return no_less_room and (one.recommended.needed or 0) >= (other.recommended.needed or 0)
 
 
-def _reading(inside: int, step: _Step, band: Band, tally: Totals) -> Scenario:
-    wanted = step.wanted
-    if wanted is _NEVER:
+def _scenario(inside: int, step: _Step, band: Band, totals: Totals) -> Scenario:
+    recommended = step.recommended
+    if recommended is _INCOMPARABLE:
         return Scenario(inside=inside, verdict=Verdict.ERROR, missing=step.missing, out=step.out)
     is_average = band.average is Average.PER_POD
     return Scenario(
         inside=inside,
-        verdict=wanted.verdict,
-        usage=Fraction(step.usage * tally.unit) / step.weight if is_average else Fraction(step.usage),
+        verdict=recommended.verdict,
+        usage=Fraction(step.usage * totals.unit) / step.weight if is_average else Fraction(step.usage),
         n=step.n,
         missing=step.missing,
         young=step.young,
-        departed=len(tally.departed),
-        needed=wanted.needed,
-        held=wanted.held,
+        departed=len(totals.departed),
+        needed=recommended.needed,
+        held=recommended.held,
         replaceable=step.replaceable,
         reserved=step.reserved,
         out=step.out,
-        drift=wanted.drift,
-        edge=wanted.edge,
-        zero=wanted.zero,
+        drift=recommended.drift,
+        edge=recommended.edge,
+        zero=recommended.zero,
     )

@@ -1,4 +1,4 @@
-"""Times of day at which a service is kept at least, or at most, so large."""
+"""Schedules: times at which a minimum or maximum count holds."""
 
 import functools
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from adapter.load.spec import Schedule
 
 
 class Window(NamedTuple):
-    """A schedule's time, from `start` up to `end` (seconds since the epoch), and the counts that hold in it."""
+    """A window of a schedule, from `start` until `end` (seconds since the epoch), with its limits."""
 
     name: str
     start: float
@@ -20,8 +20,8 @@ class Window(NamedTuple):
     maximum: int | None
 
 
-class Limits(NamedTuple):
-    """The largest floor and the smallest cap of the windows that are open, with the schedules that set them."""
+class ScheduleLimits(NamedTuple):
+    """The largest floor and the smallest cap of the open windows, with the schedules that set them."""
 
     floor: int | None = None
     cap: int | None = None
@@ -29,23 +29,23 @@ class Limits(NamedTuple):
     cap_of: str = ""
 
 
-def windows(schedules: Iterable[Schedule], now: float) -> tuple[Window, ...]:
-    """Of each schedule the window that opened last and the one that opens next, as far as they are not over.
+def schedule_windows(schedules: Iterable[Schedule], now: float) -> tuple[Window, ...]:
+    """The last opened and the next window of each schedule, unless they are over.
 
-    A time of day that the clocks are put forward over is the first moment after the gap; where they are put back, it is
-    the first of the two. What comes with every minute or hour (a `*` there) goes by the time that passes.
+    Where clocks are put forward, a skipped time is the first time after the gap; where they are put back, a repeated
+    time is its first occurrence. A `*` for minutes or hours follows elapsed time.
     """
     minute = int(now) // 60
-    found = (_window(one, start) for one in schedules for start in _starts(one.cron, one.zone, minute))
-    return tuple(window for window in found if window.end > now)
+    windows = (_window(one, start) for one in schedules for start in _starts(one.cron, one.zone, minute))
+    return tuple(window for window in windows if window.end > now)
 
 
-@functools.lru_cache(16_384)  # a policy is assessed many times a minute, and many have schedules of the same time
+@functools.lru_cache(16_384)  # policies are assessed many times a minute, and share times
 def _starts(cron: str, zone: tzinfo, minute: int) -> tuple[float, ...]:
-    """The last start up to a minute (since the epoch), and those that follow up to the first after it.
+    """The last start until this minute (since the epoch), and the following ones up to the first in the future.
 
-    Nothing begins within a minute. Where the clocks have just been put back, starts that follow by the wall clock are
-    over: hence all up to the first that is not.
+    Windows start on whole minutes. Right after clocks were put back, the following starts by the wall clock may be over
+    already, hence all of them.
     """
     moment = datetime.fromtimestamp(60 * minute + 59, zone)
     last = next(CronSim(cron, moment, reverse=True), None)
@@ -61,9 +61,9 @@ def _window(schedule: Schedule, start: float) -> Window:
     return Window(schedule.name, start, start + schedule.duration, schedule.minimum, schedule.maximum)
 
 
-def limits(among: Iterable[Window], now: float) -> Limits:
-    """What the open windows demand."""
+def limits_at(among: Iterable[Window], now: float) -> ScheduleLimits:
+    """The limits of the windows that are open at `now`."""
     is_open = [window for window in among if window.start <= now < window.end]
     floor, floor_of = max(((w.minimum, w.name) for w in is_open if w.minimum is not None), default=(None, ""))
     cap, cap_of = min(((w.maximum, w.name) for w in is_open if w.maximum is not None), default=(None, ""))
-    return Limits(floor, cap, floor_of, cap_of)
+    return ScheduleLimits(floor, cap, floor_of, cap_of)

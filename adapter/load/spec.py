@@ -1,4 +1,4 @@
-"""A policy, a scale target and its bounds as the arithmetic sees them: defaults resolved, units exact."""
+"""A policy, its scale target and the HPA's bounds, with defaults resolved and exact units."""
 
 from dataclasses import dataclass, field
 from datetime import tzinfo
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Mode(StrEnum):
-    """Whether a policy acts, watches (`Observe` serves "hold") or rests."""
+    """Whether a policy acts, only computes and publishes (`Observe` keeps the count), or is paused."""
 
     ACTIVE = "Active"
     OBSERVE = "Observe"
@@ -16,14 +16,14 @@ class Mode(StrEnum):
 
 
 class HpaWiring(StrEnum):
-    """Whether the companion only reports what is unwise about a policy's HPA, or sets what it may."""
+    """Whether the companion only reports unwise fields of a policy's HPA, or also sets those that it may."""
 
     REPORT = "Report"
     ENFORCE = "Enforce"
 
 
 class Stance(StrEnum):
-    """A mode, or that an active policy is held for a time by annotation."""
+    """A policy's mode at a time; HELD: it is active, but an annotation holds the count until a time."""
 
     ACTIVE = "Active"
     OBSERVE = "Observe"
@@ -32,27 +32,27 @@ class Stance(StrEnum):
 
 
 class Strategy(StrEnum):
-    """How usage becomes a count."""
+    """The algorithm that turns usage into a count."""
 
     WATERMARK = "Watermark"
 
 
 class Average(StrEnum):
-    """What the watermarks are for: one pod, or the whole service."""
+    """Whether the watermarks apply to one pod or to the whole service."""
 
     PER_POD = "PerPod"
     TOTAL = "Total"
 
 
 class Capacity(StrEnum):
-    """What usage is compared with, where a metric is a utilization."""
+    """The capacity that a utilization is a share of."""
 
     LIMIT = "Limit"
     REQUEST = "Request"
 
 
 class Converge(StrEnum):
-    """The watermark to drift to while inside the band."""
+    """The watermark that the count drifts to inside the band."""
 
     HIGH = "High"
     LOW = "Low"
@@ -60,7 +60,7 @@ class Converge(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """Usage from metrics.k8s.io: of the named containers (none: all running ones), as such or of their capacity."""
+    """Usage from metrics.k8s.io: of the named containers (empty: all running ones), plain or as a share (`of`)."""
 
     name: str
     containers: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class Resource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """A query that the settings name, or inline PromQL where the settings allow it; `of` pairs it with capacity."""
+    """A named query of the settings, or inline PromQL where they allow it; `of` makes it a share of capacity."""
 
     name: str = ""
     prom_ql: str = ""
@@ -94,15 +94,15 @@ class Metric:
 
     @property
     def of(self) -> Capacity | None:
-        """What usage is divided by, None for plain usage."""
+        """The capacity that usage is divided by, None for plain usage."""
         source = self.resource or self.query
         return source.of if source else None
 
 
 class Match(StrEnum):
-    """How a registration finds its pod where it carries neither a pod's UID nor its name.
+    """How a registration without a pod's UID and name is matched with its pod.
 
-    By `IP_PORT` an address that is not one pod's own (host network) counts with a port of the pod only.
+    With `IP_PORT`, an address that several pods share (host network) counts only with a port that the pod declares.
     """
 
     IP_PORT = "IPPort"
@@ -111,11 +111,12 @@ class Match(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registry:
-    """The service registry that a policy names, and the patience with it (seconds).
+    """The service registry that a policy names. Times in seconds.
 
-    `unhealthy_is_out`: whether an unhealthy registration is explicit evidence. `any_out`: a pod with several records is
-    out when one is (default: when all are). `pod_name_key`: metadata of a registration that holds its pod's name.
-    `port`: the only one that counts, of pods that register several.
+    `grace`: how long after Ready a pod may register. `absent`: how long a pod must be absent before that is evidence.
+    `unhealthy_is_out`: whether an unhealthy registration is explicit evidence. `any_out`: a pod with several
+    registrations is out if one is (default: if all are). `pod_name_key`: the metadata key of a registration with its
+    pod's name. `port`: the only port that counts, for pods that register several.
     """
 
     name: str
@@ -133,8 +134,10 @@ class Registry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PulledOut:
-    """What happens for pods that were pulled out: replaced on the way up after so many seconds; the share (percent) of
-    ready pods that absence alone may turn out. `delete_first`: whether they are to go first on the way down.
+    """How pulled-out pods are treated: whether and after how many seconds they are replaced on the way up.
+
+    `max_percent`: the share of Ready pods that absence alone may take out. `delete_first`: whether they are to be
+    deleted first on the way down.
     """
 
     replace: bool = True
@@ -145,7 +148,7 @@ class PulledOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Velocity:
-    """How far the count may move in one decision, in percent of the current one; None: any way, 0: not at all."""
+    """How far the count may change in one decision, in percent of the current one; None: no limit, 0: not at all."""
 
     up: int | None = None
     down: int | None = None
@@ -153,7 +156,7 @@ class Velocity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cooldown:
-    """How long after a scaling in either direction the count stays (seconds), by the direction it would move in."""
+    """How long after any scaling the count must not rise (`up`) or fall (`down`), in seconds."""
 
     up: float = 0.0
     down: float = 0.0
@@ -161,7 +164,7 @@ class Cooldown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """From each time of a cron expression on, for so many seconds, at least `minimum` and at most `maximum` pods."""
+    """At least `minimum` and at most `maximum` pods for `duration` seconds from each time of a cron expression."""
 
     name: str
     cron: str
@@ -173,7 +176,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fallback:
-    """The count to have at least where no metric has had an answer for so many seconds."""
+    """The minimum count once no metric has had an answer for `after` seconds."""
 
     after: float
     replicas: int
@@ -183,8 +186,8 @@ class Fallback:
 class Policy:
     """A WatermarkPolicy with every default resolved. `tolerance` is a ratio: 1 % is 1/100.
 
-    `hold_until`: the count stays until then (seconds), as in mode Paused. `fast_scale_up`: whether the count is raised
-    without waiting for the HPA's next look. `notify` names routes of notifications.
+    `hold_until`: the count is kept until then (seconds), as in mode Paused. `fast_scale_up`: whether the companion
+    raises the count before the HPA's next sync. `notify` names routes of notifications.
     """
 
     namespace: str
@@ -213,11 +216,11 @@ class Policy:
     notify: tuple[str, ...] = ()
 
     def rests(self, now: float) -> bool:
-        """Whether the policy leaves the count as it is at this time, by its mode or because it is held."""
+        """Whether the policy keeps the count at this time, because of its mode or a hold."""
         return self.stance(now) is not Stance.ACTIVE
 
     def stance(self, now: float) -> Stance:
-        """How the policy stands to the count at this time. A mode of rest goes before a hold."""
+        """The mode at this time, or HELD. A mode other than Active takes precedence over a hold."""
         if self.mode is not Mode.ACTIVE:
             return Stance(self.mode.value)
         return Stance.HELD if self.hold_until is not None and now < self.hold_until else Stance.ACTIVE
@@ -225,7 +228,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """The scale subresource: the count asked for, the count that exists, and the selector of the pods."""
+    """The scale subresource: the desired replicas, the existing replicas and the pods' label selector."""
 
     replicas: int
     status_replicas: int
@@ -234,10 +237,10 @@ class Scale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a policy scales, and how its rollout stands.
+    """The scale target of a policy, and its rollout.
 
-    `progressing` is the reason of the Progressing condition (empty: there is none), `progressing_since` its
-    lastUpdateTime.
+    `progressing` is the reason of the Progressing condition (empty without one), `progressing_since` its lastUpdateTime
+    (seconds).
     """
 
     api_version: str
@@ -249,7 +252,7 @@ class Target:
 
 
 class HpaTolerance(NamedTuple):
-    """How far (a ratio: 10 % is 1/10) a value may be above or below the HPA's target without a change."""
+    """How far a value may be above or below the HPA's target without a change; a ratio (10 % is 1/10)."""
 
     up: Fraction
     down: Fraction
@@ -257,9 +260,9 @@ class HpaTolerance(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """An HPA's min and max, and when it last scaled (seconds; None where it never did).
+    """An HPA's minimum and maximum, and when it last scaled (seconds; None: never).
 
-    `tolerance` is None where it is 0 both ways, or not known.
+    `tolerance` is None where it is 0 in both directions, or unknown.
     """
 
     minimum: int = 1

@@ -1,11 +1,11 @@
-"""Sums over the pods that are in, for one reading of the doubtful ones: whole numbers, so exact and fast."""
+"""Sums over the pods that a scenario counts: integers where possible, so exact and fast."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
-from adapter.load.departures import NOBODY_LEFT, DepartedLoad
+from adapter.load.departures import NO_DEPARTURES, DepartedLoad
 from adapter.load.effective_usage import PodSample
 from adapter.load.quantity import NANO
 from adapter.load.sample_columns import Column
@@ -15,7 +15,7 @@ Rational = Fraction | int
 
 
 class Edge(NamedTuple):
-    """A limit in nano-units as the ratio of two whole numbers: comparing by products is exact and fast."""
+    """A limit (nano-units) as a ratio of two integers: comparing products is exact and faster than fractions."""
 
     numerator: int
     denominator: int
@@ -23,9 +23,10 @@ class Edge(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
-    """The watermarks of one metric with the tolerance around them (nano-units; exact). None: no such watermark.
+    """The watermarks of one metric with the tolerance around them (nano-units, exact). None: no such watermark.
 
-    Beyond `high_plus` usage is above, under `low_minus` below.
+    Usage is above the band beyond `high_plus` = high · (1 + tolerance), and below it under `low_minus` = low · (1 −
+    tolerance). The strategy acts towards the watermarks themselves.
     """
 
     high: Fraction | None
@@ -40,7 +41,7 @@ class Band:
     low_minus: Edge | None = field(init=False)
 
     def __post_init__(self) -> None:
-        # Every reading asks for them: they are reckoned once.
+        # Computed once, because every scenario compares with them.
         object.__setattr__(self, "high_edge", _edge(self.high))
         object.__setattr__(self, "low_edge", _edge(self.low))
         object.__setattr__(self, "high_plus", _edge(None if self.high is None else self.high * (1 + self.tolerance)))
@@ -53,12 +54,13 @@ def _edge(limit: Fraction | None) -> Edge | None:
 
 @dataclass(slots=True, kw_only=True)
 class Totals:
-    """Sums: `usage` (nano-units) of `n` pods with a sample, and of the gaps what filling them would add.
+    """Sums over pods: `usage` (nano-units) of `n` pods with a sample, and the fills of the gaps.
 
     `missing` pods are in without a sample; `young` ones do not serve, but may soon. `weight` is what usage is divided
-    by for an average: the pods (n), or their capacity in whole units (which leaves nano-units of a ratio), in parts of
-    1/`unit`; `missing_weight` and `young_weight` likewise. Fills are in parts of 1/`fill_unit` nano-units. `total`:
-    usage is a number for the whole service. `departed`: pods whose load the samples do not know where it went.
+    by for an average: the number of pods, or their capacity in whole units (which leaves nano-units of a ratio), in
+    parts of 1/`unit`; `missing_weight` and `young_weight` likewise. A fill is the usage assumed of a gap, in parts of
+    1/`fill_unit` nano-units. `total`: usage is one number for the whole service. `departed`: pods whose load has gone
+    to others since the samples began.
     """
 
     usage: int = 0
@@ -73,109 +75,115 @@ class Totals:
     total: bool = False
     unit: int = 1
     fill_unit: int = 1
-    departed: DepartedLoad = NOBODY_LEFT
+    departed: DepartedLoad = NO_DEPARTURES
 
     @property
     def counted(self) -> int:
         """The pods that are in, with a sample or without."""
         return self.n + self.missing
 
-    def average(self) -> Fraction:
-        """Usage per pod, or per capacity."""
-        return Fraction(self.usage * self.unit) / self.weight
+    def effective_usage(self, average: Average) -> Fraction:
+        """The usage that the watermarks are for (nano-units): per pod, or per capacity, or the total. At least one
+        sample is needed.
+        """
+        return Fraction(self.usage * self.unit) / self.weight if average is Average.PER_POD else Fraction(self.usage)
 
     def departed_load(self) -> Fraction:
-        """What the pods that left are taken to have used, in nano-units; only with at least one sample."""
+        """The usage assumed of the pods that left (nano-units). At least one sample is needed."""
         return self.departed.over(Fraction(self.usage, self.n))
 
-    def add(self, doubt: "Doubt") -> None:
-        """One more pod is in."""
-        if doubt.is_young:
+    def add(self, pod: "DoubtfulPod") -> None:
+        """Count a doubtful pod as in."""
+        if pod.is_young:
             self.young -= 1
-            self.young_weight -= doubt.weight
-            self.young_fill -= doubt.fill
-        if doubt.usage is None:
+            self.young_weight -= pod.weight
+            self.young_fill -= pod.fill
+        if pod.usage is None:
             self.missing += 1
-            self.missing_weight += doubt.weight
-            self.missing_fill += doubt.fill
+            self.missing_weight += pod.weight
+            self.missing_fill += pod.fill
         else:
-            self.usage += doubt.usage
+            self.usage += pod.usage
             self.n += 1
-            self.weight += doubt.weight
+            self.weight += pod.weight
 
 
-class Doubt(NamedTuple):
-    """A doubtful pod as a reading counts it: its usage (None: no sample), weight and fill in a tally's units.
+class DoubtfulPod(NamedTuple):
+    """A doubtful pod: its usage (None: no sample), and its weight and fill in the units of the totals.
 
-    `is_old`, `is_replaceable`: what it is where a reading has it out. `is_young`: it may only not be registered yet.
+    `is_long` (doubtful for long) and `is_replaceable` matter where a scenario has it out. `is_young`: it may only not
+    be registered yet.
     """
 
     usage: int | None
     weight: int
     fill: int
-    is_old: bool
+    is_long: bool
     is_replaceable: bool
     is_young: bool
 
 
 class Weights:
-    """Weighs the pods of one metric: what stands behind their usage, and what fills a gap.
+    """The weights of a metric's pods: what their usage is divided by, and the fill of one without a sample.
 
-    `mean` is the average capacity of the pods that have one, None where the metric is no share of a capacity: then
-    every pod weighs 1.
+    A pod weighs 1, or its capacity where the metric is a utilization. `mean` is the average capacity of the pods that
+    have one; None where it is not needed.
     """
 
-    def __init__(self, band: Band, mean: Fraction | None, *, is_share: bool) -> None:
-        self._is_share = is_share
+    def __init__(self, band: Band, mean: Fraction | None, *, is_utilization: bool) -> None:
+        self._is_utilization = is_utilization
         self._mean, parts = (mean or Fraction(0)).as_integer_ratio()
-        self._parts = parts if is_share else 1
+        self._parts = parts if is_utilization else 1
         self._high_plus = band.high_plus or Edge(0, 1)
-        self._ranks_blind = band.high_plus is not None
-        self.unit = NANO * parts if is_share else 1
+        self._ranks_missing = band.high_plus is not None
+        self.unit = NANO * parts if is_utilization else 1
         self.fill_unit = self.unit * self._high_plus.denominator
 
     def weigh(self, capacity: int | None) -> int:
-        """A pod's weight: 1 for plain usage, else its capacity (the average one where it has none)."""
-        if not self._is_share:
+        """A pod's weight: 1, or its capacity (the mean one where it has none)."""
+        if not self._is_utilization:
             return 1
         return capacity * self._parts if capacity else self._mean
 
     def fill(self, weight: int, last: int) -> int:
-        """What a pod without a sample is taken to use on the way down: high⁺, or what it used last if that is more."""
+        """The usage assumed of a pod without a sample on the way down: `high_plus`, or its last usage if larger."""
         return max(self._high_plus.numerator * weight, last * self.fill_unit)
 
-    def tally(
-        self, columns: Iterable[Column], young: Sequence[PodSample] = (), departed: DepartedLoad = NOBODY_LEFT
+    def totals(
+        self, columns: Iterable[Column], young: Sequence[PodSample] = (), departed: DepartedLoad = NO_DEPARTURES
     ) -> Totals:
-        """The sums over pods that are in and those that may be soon."""
-        found = Totals(unit=self.unit, fill_unit=self.fill_unit, departed=departed)
+        """The sums over the pods that are in (`columns`) and those that may be soon (`young`)."""
+        totals = Totals(unit=self.unit, fill_unit=self.fill_unit, departed=departed)
         for column in columns:
-            found.usage += sum(column.values)
-            found.n += len(column.values)
-            found.weight += sum(column.capacities) * self._parts if self._is_share else len(column.values)
-            weights = [self.weigh(gauge.capacity) for gauge in column.gaps]
-            found.missing += len(weights)
-            found.missing_weight += sum(weights)
-            found.missing_fill += sum(map(self.fill, weights, (gauge.last for gauge in column.gaps)))
-        weights = [self.weigh(gauge.capacity) for gauge in young]
-        found.young = len(weights)
-        found.young_weight = sum(weights)
-        found.young_fill = sum(map(self.fill, weights, (gauge.last for gauge in young)))
-        return found
+            totals.usage += sum(column.values)
+            totals.n += len(column.values)
+            totals.weight += sum(column.capacities) * self._parts if self._is_utilization else len(column.values)
+            weights = [self.weigh(sample.capacity) for sample in column.gaps]
+            totals.missing += len(weights)
+            totals.missing_weight += sum(weights)
+            totals.missing_fill += sum(map(self.fill, weights, (sample.last for sample in column.gaps)))
+        weights = [self.weigh(sample.capacity) for sample in young]
+        totals.young = len(weights)
+        totals.young_weight = sum(weights)
+        totals.young_fill = sum(map(self.fill, weights, (sample.last for sample in young)))
+        return totals
 
-    def ranked(self, doubts: Iterable[Doubt]) -> list[Doubt]:
-        """The doubtful pods, most loaded for its weight first; one without a sample as high⁺, or before all others."""
-        doubts = list(doubts)
-        denominators = [*(doubt.weight for doubt in doubts), self._high_plus.denominator]
-        # Two ratios of so small denominators are further apart than 2^-shift: rounded down they keep their order.
+    def ranked(self, doubtful: Iterable[DoubtfulPod]) -> list[DoubtfulPod]:
+        """The doubtful pods by usage for their weight, largest first.
+
+        One without a sample ranks at `high_plus`; without a high watermark, or without weight, it ranks first.
+        """
+        doubtful = list(doubtful)
+        denominators = [*(pod.weight for pod in doubtful), self._high_plus.denominator]
+        # Two different ratios with these denominators differ by more than 2^-shift, so rounding down keeps their order.
         shift = 2 * max(each.bit_length() for each in denominators)
-        blind = (self._high_plus.numerator << shift) // self._high_plus.denominator if self._ranks_blind else None
+        missing = (self._high_plus.numerator << shift) // self._high_plus.denominator if self._ranks_missing else None
 
-        def load(doubt: Doubt) -> tuple[bool, int]:
-            if doubt.usage is None:
-                return blind is None, blind or 0
-            if not doubt.weight:
+        def load(pod: DoubtfulPod) -> tuple[bool, int]:
+            if pod.usage is None:
+                return missing is None, missing or 0
+            if not pod.weight:
                 return True, 0
-            return False, (doubt.usage * self.unit << shift) // doubt.weight
+            return False, (pod.usage * self.unit << shift) // pod.weight
 
-        return sorted(doubts, key=load, reverse=True)
+        return sorted(doubtful, key=load, reverse=True)

@@ -6,9 +6,8 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from adapter.load.conditions import Reason
-from adapter.load.quantity import NANO, nano_text
+from adapter.load.quantity import NANO, nano_text, percent_text
 from adapter.load.spec import Average, Metric, Mode, Policy
-from adapter.load.tolerance import percent_text
 from adapter.policy.hpa import DESIRED_REPLICAS, Hpa, HpaMetric, MetricSourceType, MetricTargetType, ScalingRules
 from adapter.policy.linking import Neighbours
 

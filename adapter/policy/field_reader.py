@@ -5,7 +5,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Any, TypeVar
 
-from adapter.load.quantity import QuantityError, parse, parse_nano
+from adapter.load.quantity import QuantityError, parse_nano, parse_quantity
 from adapter.runtime.faults import Fault, closest
 
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -158,7 +158,7 @@ class FieldReader:
         """A ratio, written "80%" or "0.8"; None where absent or faulty."""
         text = self.quantity_text(key)
         try:
-            return parse(percent_as_quantity(text)) if text else None
+            return parse_quantity(percent_as_quantity(text)) if text else None
         except QuantityError:
             self.fault(key, text, 'is neither a percentage such as "80%" nor a ratio such as "0.8"')
             return None

@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Any
 
 from adapter.load.memory import AheadSample, Departed, LastSample, Memory, PodMemory, Replacement, SampleMemory
-from adapter.load.quantity import NANO, QuantityError, nano_text, parse
+from adapter.load.quantity import NANO, QuantityError, nano_text, parse_quantity
 from adapter.load.roster import Instance, Roster
 from adapter.runtime.faults import Fault, FaultyDocument, foremost, path_of, shorten
 from adapter.runtime.times import format_micro_time, parse_time
@@ -27,7 +27,7 @@ _TYPES: dict[str, Any] = {"bool": (bool,), "int": (int,), "str": (str,), "float"
 _LARGEST = 2**63
 _LATEST = 221_845_392_000.0
 """The year 9000: what comes a while after it can still be written."""
-_OWN = {"looking_since", "unseen_change", "census"}
+_OWN = {"observing_since", "unobserved_change", "census"}
 """What a process remembers for itself alone."""
 _UNWRITTEN = _OWN | {"samples"}
 _OF_METRICS = ("lastSample", "ahead")
@@ -249,7 +249,7 @@ class MemoryReader:
     def nano(self, data: object, at: tuple[str | int, ...]) -> int:
         """Nano-units of a quantity that is not negative."""
         try:
-            value = parse(_text(data))
+            value = parse_quantity(_text(data))
         except QuantityError as error:
             self.fault(at, data, str(error))
             return 0

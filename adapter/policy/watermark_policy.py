@@ -11,7 +11,7 @@ from enum import StrEnum
 from fractions import Fraction
 
 from adapter.load.membership import KUBERNETES
-from adapter.load.quantity import NANO, QuantityError, parse
+from adapter.load.quantity import NANO, QuantityError, parse_quantity
 from adapter.load.spec import (
     Average,
     Capacity,
@@ -198,7 +198,7 @@ def _watermark(form: FieldReader, key: str, *, of: bool) -> Fraction | None:
     if not text:
         return None
     try:
-        value = parse(percent_as_quantity(text))
+        value = parse_quantity(percent_as_quantity(text))
     except QuantityError:
         form.fault(key, text, "is not a quantity; write a number such as 1200m, 0.5 or 300Mi")
         return None

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from adapter.load.membership import out_word
+from adapter.load.membership import out_reason
 from adapter.load.roster import Instance
 from adapter.registries.roster import ServiceKey
 from adapter.telemetry.registries import RegistryRow
@@ -25,6 +25,6 @@ def row(key: ServiceKey, age: float | None, instances: Iterable[Instance]) -> Re
 
 
 def _state(instance: Instance) -> str:
-    if out_word(instance):
+    if out_reason(instance):
         return "out"
     return "in" if instance.healthy else "unhealthy"

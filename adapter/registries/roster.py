@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol, TypeVar
 
-from adapter.load.membership import uses_registry
+from adapter.load.membership import service_registry
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Policy
 
@@ -32,7 +32,7 @@ class ServiceKey(NamedTuple):
 
 def service_of(policy: Policy) -> ServiceKey | None:
     """The service that a policy's pods register under; None where Kubernetes' own facts are the registry."""
-    registry = uses_registry(policy)
+    registry = service_registry(policy)
     if registry is None:
         return None
     return ServiceKey(registry.name, registry.service, registry.namespace, registry.group)

@@ -7,7 +7,7 @@ import msgspec
 from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.routes import Kind, route
 from adapter.load.assessment import Assessment, Decision, Verdict
-from adapter.load.metric_value import shape
+from adapter.load.metric_value import served_value
 from adapter.load.spec import Bounds, Scale
 from adapter.snapshot import Snapshot, SnapshotStore
 from harness.snapshots import NOW
@@ -27,7 +27,7 @@ def seven(_assessment: Assessment, scale: Scale, _bounds: Bounds, _now: float) -
     """Decides for seven pods, whatever the load."""
     return Decision(
         desired=7,
-        served=shape(7, scale.status_replicas),
+        served=served_value(7, scale.status_replicas),
         error=None,
         verdict=Verdict.ABOVE,
         held_by=None,

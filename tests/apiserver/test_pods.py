@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from adapter.apiserver.status import StatusError
 from adapter.load.pods import PodState
-from adapter.load.quantity import parse
+from adapter.load.quantity import parse_quantity
 from adapter.load.spec import Capacity
 from adapter.snapshot import Problem, Snapshot
 from harness.snapshots import (
@@ -78,7 +78,7 @@ async def test_the_hpas_own_sum_asks_for_the_pods_needed_plus_those_out(
     average = Fraction(sum(loads), len(loads))
     picture = snapshot(view(pods=pods, assessments=[measured(usage=average)]), asking=[asks(target)])
     found = await values(picture, f"{PODS}/effective_cpu")
-    total = sum(math.ceil(parse(value) * 1000) for value in found.values())
+    total = sum(math.ceil(parse_quantity(value) * 1000) for value in found.values())
     assert math.ceil(Fraction(total, target)) == math.ceil(Fraction(sum(loads), target)) + out
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from adapter.apiserver import wire
 from adapter.apiserver.wire import Described, ExternalItem, Item, Value
-from adapter.load.quantity import milli_text, nano_text, parse
+from adapter.load.quantity import milli_text, nano_text, parse_quantity
 
 DESCRIBED = Described("Pod", "d", "p0", "v1")
 CANONICAL = re.compile(r"0|[1-9][0-9]*[numkMGTPE]?")
@@ -88,7 +88,7 @@ def test_an_empty_list_has_items() -> None:
 def test_a_whole_number_of_milli_units_is_written_canonically_and_read_back_exactly(milli: int) -> None:
     [found] = json.loads(wire.custom("v1beta2", [item(text=milli_text(milli))]))["items"]
     assert CANONICAL.fullmatch(found["value"])
-    assert parse(found["value"]) == Fraction(milli, 1000)
+    assert parse_quantity(found["value"]) == Fraction(milli, 1000)
     assert not re.search(r"000[num]?$", found["value"])
 
 
@@ -96,7 +96,7 @@ def test_a_whole_number_of_milli_units_is_written_canonically_and_read_back_exac
 def test_a_load_loses_less_than_a_nano_unit_on_the_wire(load: Fraction) -> None:
     [found] = json.loads(wire.custom("v1beta2", [item(text=nano_text(load * 10**9))]))["items"]
     assert CANONICAL.fullmatch(found["value"])
-    assert 0 <= load - parse(found["value"]) < Fraction(1, 10**9)
+    assert 0 <= load - parse_quantity(found["value"]) < Fraction(1, 10**9)
 
 
 @given(

@@ -31,7 +31,7 @@ PIECES = [
     "9" * 70,
 ]
 READERS: dict[str, Callable[[str], Fraction | int | None]] = {
-    "parse": uncached(quantity.parse),
+    "parse": uncached(quantity.parse_quantity),
     "parse_nano": quantity.parse_nano,
     "parse_number": quantity.parse_number,
     "of a pod": uncached(pods._nano),
@@ -43,7 +43,7 @@ READERS: dict[str, Callable[[str], Fraction | int | None]] = {
 def agree(text: str) -> None:
     """All readers say the same of a text that is a quantity, and refuse any other."""
     found: dict[str, Fraction | int | None] = {}
-    quantity.parse.cache_clear()
+    quantity.parse_quantity.cache_clear()
     for name, read in READERS.items():
         with contextlib.suppress(QuantityError):
             found[name] = in_a_step(lambda read=read: read(text))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.kube.pods import PodDecoder
-from adapter.load.pods import Condition, Container, Owner, Pod
+from adapter.load.pods import Container, Owner, Pod, PodCondition
 from adapter.load.quantity import NANO
 
 CREATED = 1767268800.0
@@ -85,7 +85,7 @@ def test_every_field_is_read() -> None:
         started_at=CREATED + 1,
         deleting=False,
         phase="Running",
-        ready=Condition(status=True, since=CREATED + 9),
+        ready=PodCondition(status=True, since=CREATED + 9),
         containers_ready=True,
         gates={},
         pulled_out_annotation=False,
@@ -153,7 +153,7 @@ def test_ready_without_a_transition_time_has_none() -> None:
     pod = full()
     pod["status"]["conditions"] = [{"type": "Ready", "status": "False", "lastTransitionTime": None}]
     found = decode(pod)
-    assert found.ready == Condition(status=False, since=None)
+    assert found.ready == PodCondition(status=False, since=None)
     assert not found.containers_ready
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from adapter.load.matching import canonical_ip
-from adapter.load.membership import Membership, classify, trouble
+from adapter.load.membership import Classification, classify, registry_problem
 from adapter.load.memory import Memory
 from adapter.load.memory_updates import after_roster, after_states
 from adapter.load.pods import Pod, PodState
@@ -16,18 +16,18 @@ REGISTERED = policy(registry=REGISTRY)
 
 def see(
     rule: Policy, pods: list[Pod], listed: Roster | None = None, memory: Memory | None = None, now: float = NOW
-) -> Membership:
+) -> dict[str, Classification]:
     """The states once this roster counted."""
     return classify(rule, pods, after_roster(memory or Memory(), rule, pods, listed, now), now)
 
 
 def troubled(shop: "Registering", after: float = 0.0) -> str:
     """What is wrong with the registry by then."""
-    return trouble(shop.rule, shop.memory, shop.now + after)
+    return registry_problem(shop.rule, shop.memory, shop.now + after)
 
 
-def states(membership: Membership) -> dict[str, PodState]:
-    return {uid.removeprefix("uid-"): standing.state for uid, standing in membership.standings.items()}
+def states(membership: dict[str, Classification]) -> dict[str, PodState]:
+    return {uid.removeprefix("uid-"): classification.state for uid, classification in membership.items()}
 
 
 class Registering:
@@ -69,4 +69,4 @@ def service(count: int = 10, rule: Policy = REGISTERED) -> Registering:
 
 
 def those(found: dict[str, PodState], wanted: PodState) -> list[str]:
-    return sorted(name for name, standing in found.items() if standing is wanted)
+    return sorted(name for name, classification in found.items() if classification is wanted)

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from adapter.load.assessment import Assessment, Decision
 from adapter.load.memory import LastSample, Memory, PodMemory
-from adapter.load.pipeline import assess, decide
-from adapter.load.pods import Condition, Pod
+from adapter.load.pods import Pod, PodCondition
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Average, Bounds, Capacity, Converge, Metric, Policy, Query, Resource
-from tests.load.world import BOUNDS, NOW, REGISTRY, TARGET, cpu, last_samples, pod, policy, roster, scale
+from tests.load.world import BOUNDS, NOW, REGISTRY, cpu, last_samples, pod, policy, roster, see
 
 MILLI = 10**6
 
@@ -67,13 +66,12 @@ class Scenario:
         return replace(self, pods=tuple(replace(one, kind=kinds.get(i, one.kind)) for i, one in enumerate(self.pods)))
 
     def decided(self) -> tuple[Assessment, Decision]:
-        at = scale(self.current)
         pods = [_pod(index, one) for index, one in enumerate(self.pods)]
         listed = roster(*(pod.ips[0] for pod, one in zip(pods, self.pods, strict=True) if one.kind not in DOUBTS))
-        assessment = assess(
-            self.rule, pods, self._samples(), listed, at, self.bounds, self._memory(), NOW, target=TARGET
-        )
-        return assessment, decide(assessment, at, self.bounds, NOW)
+        return see(
+            self.rule, pods, self._samples(), current=self.current, listed=listed, memory=self._memory(),
+            bounds=self.bounds,
+        )  # fmt: skip
 
     def desired(self) -> int:
         """The count asked for; an error leaves the HPA where it is."""
@@ -112,11 +110,11 @@ def _pod(index: int, one: One) -> Pod:
     if one.kind is As.OUT:
         return replace(made, pulled_out_annotation=True)
     if one.kind is As.STARTING:
-        return replace(made, ready=Condition(False, NOW - 60), created_at=NOW - 60, started_at=NOW - 60)
+        return replace(made, ready=PodCondition(False, NOW - 60), created_at=NOW - 60, started_at=NOW - 60)
     if one.kind is As.UNREADY_YOUNG:
-        return replace(made, ready=Condition(False, NOW - 60))
+        return replace(made, ready=PodCondition(False, NOW - 60))
     if one.kind is As.UNREADY:
-        return replace(made, ready=Condition(False, NOW - 900))
+        return replace(made, ready=PodCondition(False, NOW - 900))
     return made
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.load.membership import classify
+from adapter.load.membership import is_set_aside
 from adapter.load.memory import Memory
 from adapter.load.pods import PodState
 from adapter.load.spec import PulledOut
@@ -32,7 +32,7 @@ class TestUnspokenOf:
         shop = Registering(REGISTERED, pods)
         for _ in range(20):
             assert set(shop.answer("p0", "p1", after=30, absence_counts=False, alive=True).values()) == {S.SERVING}
-        assert not classify(shop.rule, pods, shop.memory, shop.now).set_aside
+        assert not is_set_aside(shop.memory, REGISTRY)
 
     def test_what_it_says_outright_counts(self) -> None:
         shop = service(3)
@@ -91,8 +91,8 @@ class TestAbsence:
     def test_a_pod_that_never_registered_is_doubtful_also_where_others_only_once_were(self) -> None:
         known = Memory(ever_in_roster=True, rosters=50, rosters_since=NOW - 5000)
         found = see(REGISTERED, [pod("b", ip="10.0.0.2")], roster("10.0.0.77"), known)
-        assert found.standings["uid-b"].state is S.DOUBTFUL
-        assert not found.set_aside
+        assert found["uid-b"].state is S.DOUBTFUL
+        assert not is_set_aside(known, REGISTRY)
 
     def test_absence_from_an_answer_older_than_readiness_is_no_evidence(self) -> None:
         shop = service(4)
@@ -235,7 +235,7 @@ class TestTrust:
             assert set(shop.hear(roster("10.9.9.9", at=shop.now)).values()) == {S.DOUBTFUL}
             shop.now += 50
         assert set(shop.hear(roster("10.9.9.9", at=shop.now)).values()) == {S.SERVING}
-        assert classify(REGISTERED, shop.pods, shop.memory, shop.now).set_aside
+        assert is_set_aside(shop.memory, REGISTRY)
         assert "'com.shop.web'" in troubled(shop)
 
     def test_two_rosters_do_not_set_a_registry_aside_however_long_it_takes(self) -> None:

@@ -66,7 +66,7 @@ def test_a_change_that_nobody_saw_is_forgotten_after_fifteen_minutes_like_the_po
     rule = policy(replace(cpu("1200m", "400m"), resource=None, query=Query(name="r")))
     pods, _ = same(20, None)
     bounds = replace(BOUNDS, last_scale=NOW - 901)
-    memory = Memory(looking_since=NOW - 1)
+    memory = Memory(observing_since=NOW - 1)
     _, decision = see(rule, pods, rps(HOUR, "300m", pods, NOW - 5), memory=memory, bounds=bounds)
     assert decision.desired == 15
     bounds = replace(BOUNDS, last_scale=NOW - 900)
@@ -76,7 +76,9 @@ def test_a_change_that_nobody_saw_is_forgotten_after_fifteen_minutes_like_the_po
 
 class TestAClockThatWasPutBack:
     def test_a_change_that_nobody_saw_in_the_future_holds_no_longer_than_new_samples_take(self) -> None:
-        memory = Memory(looking_since=NOW + HOUR, last_scale=NOW + HOUR, unseen_change=NOW + HOUR, last_replicas=20)
+        memory = Memory(
+            observing_since=NOW + HOUR, last_scale=NOW + HOUR, unobserved_change=NOW + HOUR, last_replicas=20
+        )
         pods, loads = same(20, "300m")
         first, _ = see(BAND, pods, usage(loads), memory=memory)
         _, decision = see(BAND, pods, usage(loads, at=NOW + 40), memory=first.memory, now=NOW + 45)

@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 
 from adapter.load import scenarios
 from adapter.load.assessment import Assessment, MetricAssessment
-from adapter.load.effective_usage import Meter, PodSample
+from adapter.load.effective_usage import MetricReader, PodSample
 from adapter.load.memory import Memory
 from adapter.load.metric_assessment import band_of
-from adapter.load.pipeline import assess, decide
-from adapter.load.pods import Condition, Pod, PodState
+from adapter.load.pipeline import decide
+from adapter.load.pods import Pod, PodCondition, PodState
 from adapter.load.roster import Instance, Roster
-from adapter.load.sample_columns import Column, read, rows
+from adapter.load.sample_columns import Column, read_columns, static_rows
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
-from adapter.load.scenarios import Worth, scenarios_of
+from adapter.load.scenarios import AwayPods, scenarios_of
 from adapter.load.spec import Average, Bounds, Capacity, Converge, Metric, Policy, Query, Resource
-from adapter.load.totals import Doubt, Totals
-from tests.load.world import BOUNDS, NOW, REGISTRY, TARGET, cpu, nano, pod, policy, roster, scale
+from adapter.load.totals import DoubtfulPod, Totals
+from tests.load.world import NOW, REGISTRY, cpu, nano, pod, policy, roster, scale, see
 
 OF_LIMIT = Resource(name="cpu", of=Capacity.LIMIT)
 RPS = Metric(name="rps", query=Query(name="rps"), high=Fraction(nano(9)), low=Fraction(nano(3)))
@@ -47,12 +47,13 @@ class Service:
     roster: Roster | None = None
     samples: Samples = field(default_factory=Samples)
     memory: Memory = field(default_factory=Memory)
-    bounds: Bounds = BOUNDS
     words: dict[str, str] = field(default_factory=dict)
 
     def look(self, memory: Memory) -> Assessment:
-        at = scale(max(1, len(self.pods)))
-        return assess(self.rule, self.pods, self.samples, self.roster, at, self.bounds, memory, self.now, target=TARGET)
+        current = max(1, len(self.pods))
+        return see(
+            self.rule, self.pods, self.samples, current=current, listed=self.roster, memory=memory, now=self.now
+        )[0]
 
 
 def _instance(one: Pod, word: str, now: float) -> Instance:
@@ -103,10 +104,10 @@ def _turn(service: Service, data: st.DataObject) -> None:
     index = data.draw(st.integers(0, len(service.pods) - 1))
     one = service.pods[index]
     changes = {
-        "unready": {"ready": Condition(status=False, since=service.now)},
+        "unready": {"ready": PodCondition(status=False, since=service.now)},
         "deleting": {"deleting": True},
         "by hand": {"pulled_out_annotation": not one.pulled_out_annotation},
-        "started": {"ready": Condition(status=True, since=service.now - data.draw(st.sampled_from([0.0, 10.0])))},
+        "started": {"ready": PodCondition(status=True, since=service.now - data.draw(st.sampled_from([0.0, 10.0])))},
     }
     rest = [*service.pods[:index], *service.pods[index + 1 :]]
     service.pods = rest if what == "leaves" else [*rest, replace(one, **changes[what])]  # type: ignore[arg-type]
@@ -147,19 +148,21 @@ def test_samples_that_are_read_as_plain_ones_are_as_the_rules_have_them(rule: Po
     census = service.memory.census
     assert census is not None
     for metric in rule.metrics:
-        meter = Meter(metric, service.samples, service.now, believes_zero=rule.tolerate_zero is True)
+        reader = MetricReader(metric, service.samples, service.now, believes_zero=rule.tolerate_zero is True)
         seen = service.memory.samples_of(metric.name)
-        groups = [(group, rows(meter, group)) for group in (census.serving, census.doubtful)]
-        found = read(meter, seen, groups[0], groups[1], census.idle)
-        wanted = read(meter, seen, groups[0], groups[1], census.idle, frozenset(one.uid for one in service.pods))
+        groups = [(group, static_rows(reader, group)) for group in (census.serving, census.doubtful)]
+        found = read_columns(reader, seen, groups[0], groups[1], census.idle)
+        wanted = read_columns(
+            reader, seen, groups[0], groups[1], census.idle, frozenset(one.uid for one in service.pods)
+        )
         for one, other in ((found.serving, wanted.serving), (found.doubtful, wanted.doubtful)):
             assert _cells(one) == _cells(other)
             assert sorted(one.gaps, key=_uid) == sorted(other.gaps, key=_uid)
         assert (found.newest, found.ahead, found.zeros) == (wanted.newest, wanted.ahead, wanted.zeros)
 
 
-def _uid(gauge: PodSample) -> str:
-    return gauge.pod.uid
+def _uid(sample: PodSample) -> str:
+    return sample.pod.uid
 
 
 def _cells(column: Column) -> set[tuple[object, ...]]:
@@ -197,10 +200,10 @@ def test_a_policy_that_is_only_read_again_leaves_the_census_as_it_is() -> None:
 
 
 @st.composite
-def _doubts(draw: st.DrawFn, loads: st.SearchStrategy[int]) -> Doubt:
+def _doubts(draw: st.DrawFn, loads: st.SearchStrategy[int]) -> DoubtfulPod:
     is_old = draw(st.booleans())
     usage = draw(loads | st.none())
-    return Doubt(
+    return DoubtfulPod(
         None if usage is None else nano(f"{usage}m"),
         1,
         nano("1212m"),
@@ -217,7 +220,7 @@ def _doubts(draw: st.DrawFn, loads: st.SearchStrategy[int]) -> Doubt:
     st.integers(0, 3), st.integers(0, 12), st.integers(0, 1))  # fmt: skip
 @settings(max_examples=1000)
 def test_readings_that_are_left_out_win_at_no_replica_count(
-    pods: tuple[list[int], list[Doubt]],
+    pods: tuple[list[int], list[DoubtfulPod]],
     average: Average,
     converge: Converge | None,
     multiple: int,
@@ -229,16 +232,16 @@ def test_readings_that_are_left_out_win_at_no_replica_count(
     rule = policy(cpu("1200m", "400m"), average=average, converge_towards=converge, multiple_of=multiple)
     band = band_of(rule, rule.metrics[0], total=False)
     young = sum(1 for doubt in doubtful if doubt.is_young)
-    worth = Worth(out=away, replaceable=min(away, 2), reserved=away // 2)
+    worth = AwayPods(out=away, replaceable=min(away, 2), reserved=away // 2)
 
     def outcomes() -> list[tuple[object, ...]]:
-        tally = Totals(usage=sum(nano(f"{load}m") for load in serving), n=len(serving), weight=len(serving),
+        totals = Totals(usage=sum(nano(f"{load}m") for load in serving), n=len(serving), weight=len(serving),
                       young=young, young_weight=young, young_fill=young * nano("1212m"))  # fmt: skip
-        readings = tuple(scenarios_of(rule, band, worth, tally, doubtful))
-        metric = MetricAssessment(name="cpu", readings=readings)
+        kept = tuple(scenarios_of(rule, band, worth, totals, doubtful))
+        metric = MetricAssessment(name="cpu", scenarios=kept)
         there = Assessment(policy=rule, target="web", at=NOW, counts={PodState.SERVING: 1}, metrics=(metric,))
         found = decide(there, scale(current), Bounds(minimum=minimum, maximum=99), NOW)
-        return [(one.reading, one.proposal, one.replaced, one.held_by) for one in found.outcomes]
+        return [(one.scenario, one.proposal, one.replaced, one.held_by) for one in found.outcomes]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scenarios, "_that_may_win", lambda steps: list(range(len(steps))))
@@ -251,8 +254,8 @@ def test_of_many_doubtful_pods_few_readings_are_kept() -> None:
     usage = {one.name: PodUsage(NOW - 1, 15.0, {"app": {"cpu": nano("900m")}}) for one in service.pods}
     service.samples = Samples(ResourceSamples(pods=usage, fetched_at=NOW))
     (metric,) = service.look(Memory()).metrics
-    assert metric.readings[-1].inside == 200
-    assert len(metric.readings) <= 2
+    assert metric.scenarios[-1].inside == 200
+    assert len(metric.scenarios) <= 2
 
 
 def test_a_pod_that_warms_up_is_missing_beside_pods_with_plain_samples() -> None:

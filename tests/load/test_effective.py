@@ -6,9 +6,9 @@ from fractions import Fraction
 import pytest
 
 from adapter.load.assessment import HeldBy, MetricAssessment, PodAssessment
-from adapter.load.effective_usage import Meter, PodSample, is_young
+from adapter.load.effective_usage import MetricReader, PodSample, is_young
 from adapter.load.memory import NO_SAMPLES, LastSample, Memory
-from adapter.load.pods import Condition, Container, Pod
+from adapter.load.pods import Container, Pod, PodCondition
 from adapter.load.quantity import NANO, nano_text
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Average, Capacity, Metric, Policy, Query, Resource
@@ -38,14 +38,14 @@ def container(name: str, *, running: bool | None = True, **limits: str) -> Conta
     return Container(name, limits={resource: nano(limit) for resource, limit in limits.items()}, running=running)
 
 
-def gauge(metric: Metric, one: Pod, samples: Samples, remembered: dict[str, LastSample], now: float) -> PodSample:
+def sample(metric: Metric, one: Pod, samples: Samples, remembered: dict[str, LastSample], now: float) -> PodSample:
     seen = last_samples({one.uid: remembered}).get(metric.name, NO_SAMPLES)
-    return Meter(metric, samples, now).gauge(one, seen)
+    return MetricReader(metric, samples, now).sample(one, seen)
 
 
 def missing(one: Pod, samples: Samples, metric: Metric | None = None) -> str:
     """Why the pod has no usage; empty where it has."""
-    found = gauge(metric or cpu(), one, samples, {}, NOW)
+    found = sample(metric or cpu(), one, samples, {}, NOW)
     assert (found.usage is None) == bool(found.missing)
     return found.missing
 
@@ -58,16 +58,16 @@ def measured(metric: Metric, pods: list[Pod], samples: Samples, **changes: objec
 class TestSamples:
     def test_a_pods_sample_is_the_sum_over_its_running_containers(self) -> None:
         one = pod(containers=(container("app"), container("sidecar")))
-        assert gauge(cpu(), one, of_containers(app="1", sidecar="200m"), {}, NOW).usage == nano("1200m")
+        assert sample(cpu(), one, of_containers(app="1", sidecar="200m"), {}, NOW).usage == nano("1200m")
 
     def test_named_containers_alone_count(self) -> None:
         named = cpu(resource=Resource(name="cpu", containers=("app",)))
         one = pod(containers=(container("app"), container("sidecar")))
-        assert gauge(named, one, of_containers(app="1", sidecar="200m"), {}, NOW).usage == nano("1")
+        assert sample(named, one, of_containers(app="1", sidecar="200m"), {}, NOW).usage == nano("1")
 
     def test_a_container_that_does_not_run_needs_no_sample(self) -> None:
         one = pod(containers=(container("app"), container("done", running=False)))
-        assert gauge(cpu(), one, of_containers(app="1"), {}, NOW).usage == nano("1")
+        assert sample(cpu(), one, of_containers(app="1"), {}, NOW).usage == nano("1")
 
     def test_a_container_whose_status_is_not_known_counts_as_running(self) -> None:
         one = pod(containers=(container("app"), container("other", running=None)))
@@ -86,16 +86,16 @@ class TestSamples:
         assert missing(pod(), of_containers(app="1"), named) == "container nginx has no cpu sample"
 
     def test_a_sample_of_a_container_that_is_not_the_pods_does_not_count(self) -> None:
-        assert gauge(cpu(), pod(), of_containers(app="1", stray="7"), {}, NOW).usage == nano("1")
+        assert sample(cpu(), pod(), of_containers(app="1", stray="7"), {}, NOW).usage == nano("1")
 
     def test_a_pod_whose_containers_are_not_known_is_the_sum_of_what_was_measured(self) -> None:
         one = pod(containers=())
-        assert gauge(cpu(), one, of_containers(app="1", sidecar="200m"), {}, NOW).usage == nano("1200m")
+        assert sample(cpu(), one, of_containers(app="1", sidecar="200m"), {}, NOW).usage == nano("1200m")
 
     def test_a_query_gives_a_point_per_pod(self) -> None:
         samples = Samples(queries={"rps": QuerySamples(pods={"web-0": Point(NOW - 5, nano(120))})})
-        assert gauge(RPS, pod(), samples, {}, NOW).usage == nano(120)
-        assert gauge(RPS, pod("web-1"), samples, {}, NOW).missing == "no sample"
+        assert sample(RPS, pod(), samples, {}, NOW).usage == nano(120)
+        assert sample(RPS, pod("web-1"), samples, {}, NOW).missing == "no sample"
 
 
 class TestFreshness:
@@ -148,7 +148,7 @@ class TestFreshness:
     @pytest.mark.parametrize(("ahead", "age"), [(10, 80), (11, 90)])
     def test_ten_seconds_are_a_difference_between_clocks(self, ahead: float, age: float) -> None:
         source = replace(usage({"web-0": "1"}, at=NOW - 90 + ahead).resources, fetched_at=NOW - 90)
-        found = gauge(cpu(), pod(), Samples(source), {}, NOW)
+        found = sample(cpu(), pod(), Samples(source), {}, NOW)
         assert found.at == NOW - age
 
     @pytest.mark.parametrize(("asked", "reason"), [(90, ""), (91, "its last sample is 91 s old")])
@@ -200,7 +200,7 @@ class TestFreshness:
     ) -> None:
         assert is_young(pod(age=age, ready_for=ready_for), NOW) is young
         assert is_young(replace(pod(age=age), ready=None), NOW) is (age < 300)
-        assert is_young(replace(pod(age=age), ready=Condition(False)), NOW) is (age < 300)
+        assert is_young(replace(pod(age=age), ready=PodCondition(False)), NOW) is (age < 300)
 
 
 class TestLastSamples:
@@ -208,15 +208,15 @@ class TestLastSamples:
 
     def test_a_missing_pod_is_filled_with_what_it_last_used_for_5_min(self) -> None:
         for age, last in ((300, nano("20")), (301, 0)):
-            found = gauge(cpu(), pod(), Samples(), {"cpu": LastSample(at=NOW - age, value=nano("20"))}, NOW)
+            found = sample(cpu(), pod(), Samples(), {"cpu": LastSample(at=NOW - age, value=nano("20"))}, NOW)
             assert (found.usage, found.last) == (None, last)
 
     def test_a_sample_too_old_to_count_still_says_what_the_pod_last_used(self) -> None:
-        found = gauge(cpu(), pod(), usage({"web-0": "7"}, at=NOW - 100), {}, NOW)
+        found = sample(cpu(), pod(), usage({"web-0": "7"}, at=NOW - 100), {}, NOW)
         assert (found.usage, found.last) == (None, nano("7"))
 
     def test_a_fresh_sample_is_remembered_in_place_of_the_one_before(self) -> None:
-        found = gauge(cpu(), pod(), usage({"web-0": "1"}), {"cpu": self.KNOWN}, NOW)
+        found = sample(cpu(), pod(), usage({"web-0": "1"}), {"cpu": self.KNOWN}, NOW)
         assert found.newest == LastSample(at=NOW - 10, value=nano("1"))
 
     @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ class TestLastSamples:
     )
     def test_an_older_stale_or_warming_sample_is_not_remembered(self, at: float, age: float, ready_for: float) -> None:
         one = pod(age=age, ready_for=ready_for)
-        found = gauge(cpu(), one, usage({"web-0": "1"}, at=at), {"cpu": self.KNOWN}, NOW)
+        found = sample(cpu(), one, usage({"web-0": "1"}, at=at), {"cpu": self.KNOWN}, NOW)
         assert found.newest == self.KNOWN
 
     def test_the_same_inputs_give_the_same_answer_however_often_they_are_looked_at(self) -> None:
@@ -245,8 +245,8 @@ class TestLastSamples:
         assert memory.last_samples("uid-hot")["cpu"] == LastSample(NOW - 10, nano("20"))
 
     def test_without_a_sample_the_last_one_is_kept_for_5_min(self) -> None:
-        assert gauge(cpu(), pod(), Samples(), {"cpu": self.KNOWN}, NOW + 100).newest == self.KNOWN
-        assert gauge(cpu(), pod(), Samples(), {"cpu": self.KNOWN}, NOW + 101).newest is None
+        assert sample(cpu(), pod(), Samples(), {"cpu": self.KNOWN}, NOW + 100).newest == self.KNOWN
+        assert sample(cpu(), pod(), Samples(), {"cpu": self.KNOWN}, NOW + 101).newest is None
 
     def test_what_a_pod_used_while_it_served_is_kept_while_it_does_not(self) -> None:
         pods, loads = same(2, "1")
@@ -295,18 +295,18 @@ class TestZeros:
         assert then.metrics[0].missing == 0
 
     def test_the_doubt_says_why(self) -> None:
-        found = gauge(cpu(), pod(), usage({"web-0": "0"}), {"cpu": LastSample(NOW - 200, 1)}, NOW)
+        found = sample(cpu(), pod(), usage({"web-0": "0"}), {"cpu": LastSample(NOW - 200, 1)}, NOW)
         assert found.missing == "it fell to exactly 0, which counts 300 s after its last other sample"
 
     def test_memory_and_queries_are_doubted_too(self) -> None:
         known = {"rps": LastSample(NOW - 200, 1)}
         samples = Samples(queries={"rps": QuerySamples(pods={"web-0": Point(NOW - 5, 0)})})
-        assert gauge(RPS, pod(), samples, known, NOW).usage is None
+        assert sample(RPS, pod(), samples, known, NOW).usage is None
 
 
 class TestCapacity:
     def capacity(self, one: Pod, metric: Metric, samples: Samples | None = None) -> int | None:
-        return gauge(metric, one, samples or usage({"web-0": "1Gi"}, resource="memory"), {}, NOW).capacity
+        return sample(metric, one, samples or usage({"web-0": "1Gi"}, resource="memory"), {}, NOW).capacity
 
     def test_the_limit_or_the_request_stands_behind_usage(self) -> None:
         one = pod(limits={"memory": "2Gi"}, requests={"memory": "1Gi"})

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.load.matching import Miss, canonical_ip, claims, owned_by, records
+from adapter.load.matching import Mismatch, canonical_ip, match_registrations, owned_by, registrations
 from adapter.load.pods import Container, Owner, Pod
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Match, Registry, Target
@@ -22,7 +22,7 @@ Found = dict[str, tuple[Instance, ...]]
 def found(*instances: Instance, pods: Sequence[Pod] | None = None, registry: Registry = REGISTRY) -> Found:
     """The registrations that find their pod, among one pod at 10.0.0.1 unless told otherwise."""
     pods = [pod("web-0", ip="10.0.0.1")] if pods is None else pods
-    return dict(records(pods, Roster(at=NOW, instances=instances), registry))
+    return dict(registrations(pods, Roster(at=NOW, instances=instances), registry))
 
 
 class TestOwners:
@@ -161,10 +161,10 @@ class TestRegistrations:
         assert found(Instance(pod_name="web-0", pod_namespace="shop"))
         assert found(Instance(pod_name="web-0", pod_namespace="pay")) == {}
         assert found(Instance(ip="10.0.0.1", pod_namespace="pay")) == {}
-        [claim] = claims(
+        [match] = match_registrations(
             [pod()], Roster(at=NOW, instances=(Instance(pod_name="web-0", pod_namespace="pay"),)), REGISTRY
         )
-        assert claim.miss is Miss.NAMESPACE
+        assert match.mismatch is Mismatch.NAMESPACE
 
     def test_an_instance_without_that_metadata_is_known_by_its_address(self) -> None:
         by_key = replace(REGISTRY, pod_name_key="k8s.pod")

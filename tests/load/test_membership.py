@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.load.membership import Standing, uses_registry
+from adapter.load.membership import Classification, service_registry
 from adapter.load.memory import Memory, PodMemory
-from adapter.load.pods import Condition, Container, Pod, PodState
+from adapter.load.pods import Container, Pod, PodCondition, PodState
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Policy, Registry
 from tests.load.registering import REGISTERED, see, service, states, those
@@ -16,10 +16,12 @@ POLICY = policy()
 S = PodState
 
 
-def state(one: Pod, rule: Policy = POLICY, listed: Roster | None = None, memory: Memory | None = None) -> Standing:
-    """The standing of one pod among a serving one, so that believing is never the question."""
+def state(
+    one: Pod, rule: Policy = POLICY, listed: Roster | None = None, memory: Memory | None = None
+) -> Classification:
+    """The classification of one pod among a serving one, so that believing is never the question."""
     other = pod("other", ip="10.0.0.99")
-    return see(rule, [one, other], listed, memory).standings[one.uid]
+    return see(rule, [one, other], listed, memory)[one.uid]
 
 
 class TestGone:
@@ -47,7 +49,7 @@ class TestStartingAndUnready:
         assert state(pod(ready=False, age=3600, ready_for=3600)).state is S.STARTING
 
     def test_a_pod_whose_condition_says_not_since_when_is_starting(self) -> None:
-        assert state(replace(pod(), ready=Condition(False, None))).state is S.STARTING
+        assert state(replace(pod(), ready=PodCondition(False, None))).state is S.STARTING
 
     def test_a_pod_that_turned_not_ready_within_30_s_of_its_start_never_was_ready(self) -> None:
         assert state(pod(ready=False, age=3600, ready_for=3570)).state is S.STARTING
@@ -134,7 +136,7 @@ class TestPulledOutWithoutARegistry:
 
     def test_the_rest_serves(self) -> None:
         assert state(pod()).state is S.SERVING
-        assert uses_registry(POLICY) is None
+        assert service_registry(POLICY) is None
 
 
 class TestExplicitEvidence:
@@ -217,7 +219,7 @@ class TestExplicitEvidence:
         listed = roster(disabled=("10.0.0.0", "10.0.0.1", "10.0.0.2"))
         found = see(REGISTERED, [*pods, *others], listed)
         assert those(states(found), S.DOUBTFUL) == ["p0", "p1", "p2"]
-        assert "every pod would be out" in found.standings["uid-p0"].reason
+        assert "every pod would be out" in found["uid-p0"].reason
 
     def test_a_doubtful_pod_is_somebody(self) -> None:
         pods = [pod(f"p{i}", ip=f"10.0.0.{i}") for i in range(3)]

@@ -4,18 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.load.matching import Claim, Miss, claims
+from adapter.load.matching import Mismatch, RegistrationMatch, address, match_registrations, why_unmatched
 from adapter.load.pods import Container, Pod
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Registry
-from adapter.load.unmatched import address, why_unmatched
 from tests.load.world import NOW, REGISTRY, pod
 
 WEB = pod("web-0", ip="10.0.0.1", host_ip="192.168.0.1")
 
 
 def reason(*instances: Instance, of: Pod = WEB, beside: tuple[Pod, ...] = (), registry: Registry = REGISTRY) -> str:
-    found = list(claims([of, *beside], Roster(at=NOW, instances=instances), registry))
+    found = list(match_registrations([of, *beside], Roster(at=NOW, instances=instances), registry))
     return why_unmatched(of, found, registry)
 
 
@@ -72,16 +71,18 @@ def test_a_pod_without_an_address_says_so() -> None:
     assert reason(of=pod("web-0")) == "it has no address yet"
 
 
-@pytest.mark.parametrize("miss", Miss)
-def test_every_reason_is_told_of_a_pod_at_that_address(miss: Miss) -> None:
-    claim = Claim(Instance(ip="10.0.0.1", port=8080, pod_name="web-7"), WEB if miss is Miss.OLDER else None, miss)
-    told = why_unmatched(WEB, [claim], REGISTRY)
-    assert told.startswith("10.0.0.1:8080") or miss is Miss.ADDRESS
+@pytest.mark.parametrize("miss", Mismatch)
+def test_every_reason_is_told_of_a_pod_at_that_address(miss: Mismatch) -> None:
+    match = RegistrationMatch(
+        Instance(ip="10.0.0.1", port=8080, pod_name="web-7"), WEB if miss is Mismatch.OLDER else None, miss
+    )
+    told = why_unmatched(WEB, [match], REGISTRY)
+    assert told.startswith("10.0.0.1:8080") or miss is Mismatch.ADDRESS
 
 
 def test_a_claim_says_why_it_counts_for_no_pod() -> None:
-    [claim] = claims([WEB], Roster(at=NOW, instances=(Instance(ip="10.0.0.9"),)), REGISTRY)
-    assert (claim.pod, claim.miss) == (None, Miss.ADDRESS)
+    [match] = match_registrations([WEB], Roster(at=NOW, instances=(Instance(ip="10.0.0.9"),)), REGISTRY)
+    assert (match.pod, match.mismatch) == (None, Mismatch.ADDRESS)
 
 
 def test_addresses_are_written_as_people_write_them() -> None:

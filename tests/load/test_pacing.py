@@ -12,16 +12,16 @@ from adapter.load.memory import Memory
 from adapter.load.pacing import Paced, pace
 from adapter.load.pipeline import decide
 from adapter.load.samples import QuerySamples, ResourceSamples, Samples
-from adapter.load.schedule import Limits
+from adapter.load.schedule import ScheduleLimits
 from adapter.load.spec import Bounds, Cooldown, Fallback, Mode, Policy, Schedule, Velocity
 from tests.load.world import BOUNDS, NOW, cpu, out, pod, policy, queue, same, scale, see, total, usage
 
 BAND = policy(cpu("1200m", "400m"))
-NO_LIMITS = Limits()
+NO_LIMITS = ScheduleLimits()
 
 
 def paced(
-    wanted: int, current: int, rule: Policy = BAND, limits: Limits = NO_LIMITS, last: float | None = None
+    wanted: int, current: int, rule: Policy = BAND, limits: ScheduleLimits = NO_LIMITS, last: float | None = None
 ) -> tuple[int, HeldBy | None]:
     return pace(Paced(wanted, None), current, rule, limits, last, NOW)
 
@@ -86,22 +86,22 @@ class TestCooldown:
 
 class TestSchedules:
     def test_a_floor_raises_and_a_cap_lowers_what_is_wanted(self) -> None:
-        assert paced(5, 5, limits=Limits(floor=20)) == (20, HeldBy.SCHEDULE)
-        assert paced(50, 5, limits=Limits(cap=8)) == (8, HeldBy.SCHEDULE)
-        assert paced(6, 5, limits=Limits(floor=3, cap=8)) == (6, None)
+        assert paced(5, 5, limits=ScheduleLimits(floor=20)) == (20, HeldBy.SCHEDULE)
+        assert paced(50, 5, limits=ScheduleLimits(cap=8)) == (8, HeldBy.SCHEDULE)
+        assert paced(6, 5, limits=ScheduleLimits(floor=3, cap=8)) == (6, None)
 
     def test_a_floor_beats_a_cap(self) -> None:
-        assert paced(5, 5, limits=Limits(floor=20, cap=8)) == (20, HeldBy.SCHEDULE)
+        assert paced(5, 5, limits=ScheduleLimits(floor=20, cap=8)) == (20, HeldBy.SCHEDULE)
 
     def test_a_floor_waits_for_nothing(self) -> None:
         slow = replace(up(10), cooldown=Cooldown(up=600))
-        assert paced(5, 5, slow, Limits(floor=20), last=NOW) == (20, HeldBy.SCHEDULE)
+        assert paced(5, 5, slow, ScheduleLimits(floor=20), last=NOW) == (20, HeldBy.SCHEDULE)
 
     def test_above_the_floor_the_pace_holds(self) -> None:
-        assert paced(100, 30, up(10), Limits(floor=20)) == (33, HeldBy.VELOCITY)
+        assert paced(100, 30, up(10), ScheduleLimits(floor=20)) == (33, HeldBy.VELOCITY)
 
     def test_a_cap_is_reached_at_the_policys_pace(self) -> None:
-        assert paced(30, 30, down(10), Limits(cap=20)) == (27, HeldBy.VELOCITY)
+        assert paced(30, 30, down(10), ScheduleLimits(cap=20)) == (27, HeldBy.VELOCITY)
 
 
 def lunch(low: int | None = 20, high: int | None = None) -> Policy:

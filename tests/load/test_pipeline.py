@@ -273,7 +273,7 @@ class TestHeldByDoubt:
         decision = self.decide(["1300m"] * 4, ["1300m"] * 6)
         assert (decision.desired, decision.held_by) == (11, None)
         assert decision.outcome is not None
-        assert decision.outcome.reading.inside == 6
+        assert decision.outcome.scenario.inside == 6
 
     def test_a_doubtful_pod_without_a_sample_is_tried_both_first_and_last(self) -> None:
         # Last: with the busy one in, 12060/9 is above and needs 11; with the silent one in too, 12060/10 holds.

@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from adapter.load.assessment import HeldBy, Verdict
-from adapter.load.metric_value import shape
+from adapter.load.metric_value import served_value
 from adapter.load.pods import PodState
 from adapter.load.spec import Average, Bounds, Capacity, Converge, Mode, Resource
 from tests.load.scenarios import DOUBTS, HIGH, LOW, As, Kinds, One, Scenario, loads, scenarios, subsets
@@ -277,7 +277,7 @@ class TestShape:
     @given(desired=st.integers(0, 5000), status=st.integers(0, 5000))
     @settings(max_examples=500)
     def test_at_tolerance_0_the_hpa_sets_exactly_what_is_asked(self, desired: int, status: int) -> None:
-        assert hpa(shape(desired, status), status, status, 0.0) == desired
+        assert hpa(served_value(desired, status), status, status, 0.0) == desired
 
     @pytest.mark.parametrize("tolerance", [0.1, 0.05, 0.2])
     def test_elsewhere_every_reachable_count_is_reached_and_the_others_hold(self, tolerance: float) -> None:
@@ -287,10 +287,10 @@ class TestShape:
                 ends = 1000 * (desired - 1) + 1, 1000 * desired
                 reachable = desired in {hpa(end, status, status, tolerance) for end in ends}
                 expected = desired if reachable else status
-                assert hpa(shape(desired, status), status, status, tolerance) == expected, (desired, status)
+                assert hpa(served_value(desired, status), status, status, tolerance) == expected, (desired, status)
 
     def test_the_documented_values(self) -> None:
-        assert [shape(*each) for each in ((12, 10), (10, 10), (9, 10), (1, 10), (0, 10), (0, 0), (1, 0))] == [
+        assert [served_value(*each) for each in ((12, 10), (10, 10), (9, 10), (1, 10), (0, 10), (0, 0), (1, 0))] == [
             12000,
             10000,
             8001,

@@ -6,9 +6,18 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kubernetes.utils.quantity import parse_quantity
+from kubernetes.utils.quantity import parse_quantity as client_parse_quantity
 
-from adapter.load.quantity import NANO, QuantityError, milli_text, nano_text, parse, parse_nano, parse_number, to_nano
+from adapter.load.quantity import (
+    NANO,
+    QuantityError,
+    milli_text,
+    nano_text,
+    parse_nano,
+    parse_number,
+    parse_quantity,
+    to_nano,
+)
 
 SUFFIXES = ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]
 LARGEST = 2**63 - 1
@@ -24,13 +33,13 @@ quantities = st.builds(lambda sign, number, suffix: sign + number + suffix, st.s
 def oracle(text: str) -> Fraction:
     """The other reader's value, with enough digits to be exact."""
     with localcontext(prec=100):
-        return Fraction(parse_quantity(text))  # type: ignore[no-untyped-call]
+        return Fraction(client_parse_quantity(text))  # type: ignore[no-untyped-call]
 
 
 @given(quantities)
 def test_what_the_kubernetes_package_reads_is_read_the_same(text: str) -> None:
     try:
-        value = parse(text)
+        value = parse_quantity(text)
     except QuantityError:
         assert abs(oracle(text)) > LARGEST
     else:
@@ -60,7 +69,7 @@ def test_what_the_kubernetes_package_reads_is_read_the_same(text: str) -> None:
     ],
 )
 def test_every_form_of_the_grammar_is_read(text: str, value: Fraction | int) -> None:
-    assert parse(text) == value
+    assert parse_quantity(text) == value
 
 
 @pytest.mark.parametrize(
@@ -87,13 +96,13 @@ def test_every_form_of_the_grammar_is_read(text: str, value: Fraction | int) -> 
 )
 def test_what_is_no_usable_quantity_is_refused_with_the_text_in_the_sentence(text: str) -> None:
     with pytest.raises(QuantityError) as refused:
-        parse(text)
+        parse_quantity(text)
     assert repr(text[:64]) in str(refused.value)
 
 
 def test_a_very_long_text_is_shortened_in_the_sentence() -> None:
     with pytest.raises(QuantityError) as refused:
-        parse("9" * 10_000)
+        parse_quantity("9" * 10_000)
     assert len(str(refused.value)) < 200
 
 
@@ -104,7 +113,7 @@ def test_nano_units_survive_being_written_and_read(nano: int) -> None:
 
 @given(st.integers(0, 10**15))
 def test_milli_units_survive_being_written_and_read(milli: int) -> None:
-    assert parse(milli_text(milli)) * 1000 == milli
+    assert parse_quantity(milli_text(milli)) * 1000 == milli
 
 
 @given(st.integers(0, LARGEST))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.load.schedule import Limits, limits, windows
+from adapter.load.schedule import ScheduleLimits, limits_at, schedule_windows
 from adapter.load.spec import Schedule
 
 BERLIN, SHANGHAI = ZoneInfo("Europe/Berlin"), ZoneInfo("Asia/Shanghai")
@@ -25,7 +25,7 @@ def at(text: str, zone: ZoneInfo = SHANGHAI) -> float:
 
 
 def floor(now: float, *schedules: Schedule) -> int | None:
-    return limits(windows(schedules, now), now).floor
+    return limits_at(schedule_windows(schedules, now), now).floor
 
 
 LUNCH = schedule("0 11 * * 1-5")
@@ -53,9 +53,9 @@ def test_the_time_zone_is_the_schedules_own() -> None:
 
 def test_the_next_window_is_known_beforehand() -> None:
     now = at("2026-11-20T10:59:00")
-    known = windows([LUNCH], now)
+    known = schedule_windows([LUNCH], now)
     assert [window.start for window in known] == [at("2026-11-20T11:00:00")]
-    assert limits(known, now + 60) == Limits(floor=20, floor_of=LUNCH.name)
+    assert limits_at(known, now + 60) == ScheduleLimits(floor=20, floor_of=LUNCH.name)
 
 
 def test_a_window_that_outlasts_the_next_start_stays_open() -> None:
@@ -71,7 +71,7 @@ def test_of_several_windows_the_largest_floor_and_the_smallest_cap_hold() -> Non
         schedule("0 20 * * *", low=99, high=1),
     ]
     now = at("2026-11-20T11:45:00")
-    assert limits(windows(others, now), now) == Limits(30, 50, "30 11 * * *", "30 11 * * *")
+    assert limits_at(schedule_windows(others, now), now) == ScheduleLimits(30, 50, "30 11 * * *", "30 11 * * *")
 
 
 def test_where_the_clocks_are_put_forward_over_the_start_it_is_the_first_moment_after() -> None:
@@ -117,11 +117,13 @@ def test_every_moment_is_in_an_hourly_window_of_an_hour(second: int, part: float
 @given(st.integers(0, 2_000_000_000))
 def test_what_is_known_beforehand_is_what_is_found_then(second: int) -> None:
     half = schedule("*/30 * * * *", hours=0.2, zone=BERLIN)
-    known = windows([half], second)
+    known = schedule_windows([half], second)
     for later in range(0, 1800, 97):
-        assert limits(known, second + later) == limits(windows([half], second + later), second + later)
+        assert limits_at(known, second + later) == limits_at(schedule_windows([half], second + later), second + later)
 
 
 def test_epoch_seconds_are_what_comes_out() -> None:
-    [window] = windows([schedule("0 0 1 1 *", zone=ZoneInfo("UTC"))], datetime(2026, 1, 1, tzinfo=UTC).timestamp())[:1]
+    [window] = schedule_windows(
+        [schedule("0 0 1 1 *", zone=ZoneInfo("UTC"))], datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+    )[:1]
     assert (window.start, window.end) == (1767225600.0, 1767232800.0)

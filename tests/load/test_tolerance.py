@@ -9,13 +9,10 @@ from hypothesis import strategies as st
 
 from adapter.load.assessment import Decision, HeldBy
 from adapter.load.explanation import explain
-from adapter.load.memory import Memory
-from adapter.load.metric_value import shape
+from adapter.load.metric_value import served_value, within_hpa_tolerance
 from adapter.load.pacing import Paced
-from adapter.load.pipeline import assess, decide
 from adapter.load.spec import Bounds, HpaTolerance, Mode, Scale
-from adapter.load.tolerance import settle
-from tests.load.world import BOUNDS, NOW, TARGET, cpu, policy, same, scale, see, usage
+from tests.load.world import BOUNDS, NOW, cpu, policy, same, scale, see, usage
 
 TENTH = HpaTolerance(Fraction(1, 10), Fraction(1, 10))
 COARSE = replace(BOUNDS, tolerance=TENTH)
@@ -33,15 +30,14 @@ def stock_hpa(served: int, at: Scale, bounds: Bounds, up: float, down: float) ->
 
 
 def settled(wanted: int, current: int, status: int | None = None, bounds: Bounds = COARSE) -> int | None:
-    found = settle(Paced(wanted, None), scale(current, status), bounds)
+    found = within_hpa_tolerance(Paced(wanted, None), scale(current, status), bounds)
     return found.desired if isinstance(found, Paced) else None
 
 
 def decision(count: int, load: str, status: int | None = None, **changes: object) -> Decision:
     pods, loads = same(count, load)
     rule = replace(policy(cpu("1200m", "400m")), **changes)  # type: ignore[arg-type]  # whatever the test names
-    at = scale(count, status)
-    return decide(assess(rule, pods, usage(loads), None, at, COARSE, Memory(), NOW, target=TARGET), at, COARSE, NOW)
+    return see(rule, pods, usage(loads), status=status, bounds=COARSE)[1]
 
 
 tolerances = st.sampled_from([Fraction(0), Fraction(1, 100), Fraction(1, 20), Fraction(1, 10), Fraction(1, 4)])
@@ -54,13 +50,13 @@ def test_the_hpa_sets_what_is_decided_or_keeps_what_there_is(
 ) -> None:
     bounds = Bounds(minimum=min(lowest, current, wanted), maximum=400, tolerance=HpaTolerance(up, down))
     at = scale(current, status)
-    found = settle(Paced(wanted, None), at, bounds)
+    found = within_hpa_tolerance(Paced(wanted, None), at, bounds)
     if isinstance(found, str):
         # No answer: the HPA keeps the current count, which no value that means "hold" would have.
-        assert stock_hpa(shape(current, status), at, bounds, float(up), float(down)) != current
+        assert stock_hpa(served_value(current, status), at, bounds, float(up), float(down)) != current
     else:
         assert found.desired in {wanted, current}
-        assert stock_hpa(shape(found.desired, status), at, bounds, float(up), float(down)) == found.desired
+        assert stock_hpa(served_value(found.desired, status), at, bounds, float(up), float(down)) == found.desired
 
 
 @given(wanted=counts, current=counts, up=tolerances, down=tolerances)
@@ -76,9 +72,9 @@ def test_only_what_no_value_can_reach_is_swallowed(wanted: int, current: int, up
 @given(wanted=counts, current=counts, status=st.integers(0, 500))
 def test_an_hpa_without_tolerance_gets_every_count(wanted: int, current: int, status: int) -> None:
     paced = Paced(wanted, None)
-    assert settle(paced, scale(current, status), BOUNDS) is paced
+    assert within_hpa_tolerance(paced, scale(current, status), BOUNDS) is paced
     zero = replace(BOUNDS, tolerance=HpaTolerance(Fraction(0), Fraction(0)))
-    assert settle(paced, scale(current, status), zero) is paced
+    assert within_hpa_tolerance(paced, scale(current, status), zero) is paced
 
 
 @pytest.mark.parametrize(
@@ -149,7 +145,7 @@ def test_a_great_step_is_made_in_the_middle_of_a_rollout() -> None:
 def test_from_zero_too_the_hpa_sets_what_is_decided(wanted: int, status: int, set_to: int) -> None:
     bounds = replace(COARSE, minimum=0)
     assert settled(wanted, 0, status, bounds) == set_to
-    assert stock_hpa(shape(set_to, status), scale(0, status), bounds, 0.1, 0.1) == set_to
+    assert stock_hpa(served_value(set_to, status), scale(0, status), bounds, 0.1, 0.1) == set_to
 
 
 def test_outside_its_bounds_the_hpa_does_not_ask() -> None:
@@ -176,7 +172,9 @@ class TestFloats:
         for current in (100, 500, 1000):
             for wanted in (current * (1000 + milli) // 1000, -(-current * (1000 - milli) // 1000)):
                 if 1 <= wanted <= BOUNDS.maximum and wanted != current:
-                    theirs = stock_hpa(shape(wanted, current), scale(current), bounds, milli * 0.001, milli * 0.001)
+                    theirs = stock_hpa(
+                        served_value(wanted, current), scale(current), bounds, milli * 0.001, milli * 0.001
+                    )
                     assert settled(wanted, current, bounds=bounds) == theirs
 
     def test_a_flag_of_the_controller_is_exactly_its_float(self) -> None:

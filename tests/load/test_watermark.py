@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from adapter.load.assessment import HeldBy, Verdict
 from adapter.load.quantity import NANO
 from adapter.load.spec import Average, Bounds, Converge
-from adapter.load.strategies.watermark import Need, need
 from adapter.load.totals import Band, Totals
+from adapter.load.watermark import Recommendation, recommend
 from tests.load.world import cpu, nano, out, pod, policy, queue, same, see, total, usage
 
 FREE = Bounds(minimum=0, maximum=1000)
@@ -30,7 +30,7 @@ def band(high: str | None = "1200m", low: str | None = "400m", tolerance: str = 
     )
 
 
-def tally(n: int, each: str, missing: int = 0, young: int = 0, fill: str = "1212m") -> Totals:
+def totals(n: int, each: str, missing: int = 0, young: int = 0, fill: str = "1212m") -> Totals:
     return Totals(
         usage=n * nano(each),
         n=n,
@@ -45,7 +45,7 @@ def tally(n: int, each: str, missing: int = 0, young: int = 0, fill: str = "1212
 
 
 def verdict(n: int, each: str, **limits: object) -> Verdict:
-    return need(tally(n, each), band(**limits)).verdict  # type: ignore[arg-type]
+    return recommend(totals(n, each), band(**limits)).verdict  # type: ignore[arg-type]
 
 
 class TestBands:
@@ -70,8 +70,8 @@ class TestBands:
     )
     def test_tolerance_decides_whether_and_never_how_many(self, n: int, each: int, tolerance: str) -> None:
         loaded = Totals(usage=n * each, n=n, weight=n)
-        found = need(loaded, band(tolerance=tolerance))
-        strict = need(loaded, band(tolerance="0"))
+        found = recommend(loaded, band(tolerance=tolerance))
+        strict = recommend(loaded, band(tolerance="0"))
         if found.verdict is not Verdict.INSIDE:
             assert found == strict
         high, low = nano("1200m"), nano("400m")
@@ -80,7 +80,7 @@ class TestBands:
 
     @given(n=st.integers(1, 2000), each=st.integers(1, 10**12))
     def test_what_is_needed_carries_the_load_at_high_and_no_more_than_low_allows(self, n: int, each: int) -> None:
-        found = need(Totals(usage=n * each, n=n, weight=n), band())
+        found = recommend(Totals(usage=n * each, n=n, weight=n), band())
         high, low = nano("1200m"), nano("400m")
         if found.verdict is Verdict.ABOVE:
             assert found.needed is not None
@@ -95,35 +95,35 @@ class TestBands:
     def test_no_float_is_in_the_way(self) -> None:
         # 0.1 + 0.2 > 0.3 in floats: the sum of three pods at a third must not be one more.
         third = Totals(usage=nano("85") * 20, n=11, weight=11)
-        assert need(third, band("85", None)).needed == 20
+        assert recommend(third, band("85", None)).needed == 20
 
 
 class TestRecounts:
     def test_pods_without_a_sample_count_as_idle_on_the_way_up(self) -> None:
-        assert need(tally(4, "1500m", missing=1), band()) == Need(Verdict.ABOVE, held=HeldBy.MISSING)
-        assert need(tally(4, "1600m", missing=1), band()).needed == math.ceil(6400 / 1200)
+        assert recommend(totals(4, "1500m", missing=1), band()) == Recommendation(Verdict.ABOVE, held=HeldBy.MISSING)
+        assert recommend(totals(4, "1600m", missing=1), band()).needed == math.ceil(6400 / 1200)
 
     def test_the_recount_that_equals_the_edge_holds(self) -> None:
-        assert need(tally(4, "1515m", missing=1), band()).held is HeldBy.MISSING
-        assert need(tally(4, "1515000001n", missing=1), band()).needed == 6
+        assert recommend(totals(4, "1515m", missing=1), band()).held is HeldBy.MISSING
+        assert recommend(totals(4, "1515000001n", missing=1), band()).needed == 6
 
     def test_pods_without_a_sample_count_as_busy_on_the_way_down(self) -> None:
-        assert need(tally(5, "300m", missing=1), band()).held is HeldBy.MISSING
-        assert need(tally(20, "300m", missing=1), band()).needed == math.floor((20 * 300 + 1212) / 400)
+        assert recommend(totals(5, "300m", missing=1), band()).held is HeldBy.MISSING
+        assert recommend(totals(20, "300m", missing=1), band()).needed == math.floor((20 * 300 + 1212) / 400)
 
     def test_young_pods_that_do_not_serve_count_as_busy_on_the_way_down_only(self) -> None:
-        assert need(tally(5, "300m", young=1), band()).held is HeldBy.MISSING
-        assert need(tally(20, "300m", young=1), band()).needed == 18
-        assert need(tally(4, "1500m", young=40), band()).needed == 5
+        assert recommend(totals(5, "300m", young=1), band()).held is HeldBy.MISSING
+        assert recommend(totals(20, "300m", young=1), band()).needed == 18
+        assert recommend(totals(4, "1500m", young=40), band()).needed == 5
 
     def test_what_was_last_used_fills_more_than_high(self) -> None:
-        assert need(tally(9, "300m", missing=1), band()).needed == 9
-        assert need(tally(9, "300m", missing=1, fill="20000m"), band()).held is HeldBy.MISSING
+        assert recommend(totals(9, "300m", missing=1), band()).needed == 9
+        assert recommend(totals(9, "300m", missing=1, fill="20000m"), band()).held is HeldBy.MISSING
 
     def test_without_a_high_watermark_a_gap_holds(self) -> None:
-        assert need(tally(99, "1m", missing=1), band(None)).held is HeldBy.MISSING
-        assert need(tally(99, "1m", young=1), band(None)).held is HeldBy.MISSING
-        assert need(tally(99, "1m"), band(None)).needed == 1
+        assert recommend(totals(99, "1m", missing=1), band(None)).held is HeldBy.MISSING
+        assert recommend(totals(99, "1m", young=1), band(None)).held is HeldBy.MISSING
+        assert recommend(totals(99, "1m"), band(None)).needed == 1
 
     @given(
         n=st.integers(1, 40),
@@ -135,8 +135,8 @@ class TestRecounts:
     def test_filling_turns_an_act_into_a_hold_and_never_into_the_other_act(
         self, n: int, each: int, missing: int, young: int, fill: int
     ) -> None:
-        bare = need(tally(n, f"{each}m"), band())
-        filled = need(tally(n, f"{each}m", missing, young, f"{fill}m"), band())
+        bare = recommend(totals(n, f"{each}m"), band())
+        filled = recommend(totals(n, f"{each}m", missing, young, f"{fill}m"), band())
         assert filled.verdict is bare.verdict
         assert (filled.needed is None) or (filled.held is None)
         if filled.needed is not None and bare.needed is not None and bare.verdict is Verdict.BELOW:

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-from adapter.load.assessment import Assessment, Decision
+from adapter.load.assessment import Assessment, AssessmentInputs, Decision
 from adapter.load.memory import LastSample, Memory, SampleMemory
 from adapter.load.pipeline import assess, decide
-from adapter.load.pods import Condition, Container, Owner, Pod
-from adapter.load.quantity import NANO, parse
+from adapter.load.pods import Container, Owner, Pod, PodCondition
+from adapter.load.quantity import NANO, parse_quantity
 from adapter.load.roster import Instance, Roster
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Bounds, Metric, Policy, PulledOut, Query, Registry, Resource, Scale, Target
@@ -19,7 +19,7 @@ TARGET = Target(api_version="apps/v1", kind="Deployment", name="web", uid="targe
 
 def nano(text: str | int) -> int:
     """Nano-units of a quantity such as 1200m."""
-    return int(parse(str(text)) * NANO)
+    return int(parse_quantity(str(text)) * NANO)
 
 
 def pod(
@@ -48,7 +48,7 @@ def pod(
         uid=f"uid-{name}",
         created_at=now - age,
         started_at=now - age,
-        ready=Condition(ready, since),
+        ready=PodCondition(ready, since),
         containers_ready=ready,
         ips=(ip,) if ip else (),
         owner=Owner("ReplicaSet", "web-abc"),
@@ -137,6 +137,7 @@ def see(
     samples: Samples,
     *,
     current: int | None = None,
+    status: int | None = None,
     listed: Roster | None = None,
     memory: Memory | None = None,
     bounds: Bounds = BOUNDS,
@@ -144,9 +145,13 @@ def see(
     now: float = NOW,
 ) -> tuple[Assessment, Decision]:
     """Assess and decide, with as many replicas as there are pods unless told otherwise."""
-    at = scale(len(pods) if current is None else current)
-    assessment = assess(rule, pods, samples, listed, at, bounds, memory or Memory(), now, target=target)
-    return assessment, decide(assessment, at, bounds, now)
+    inputs = AssessmentInputs(
+        policy=rule, pods=pods, samples=samples, roster=listed,
+        scale=scale(len(pods) if current is None else current, status), bounds=bounds, target=target,
+        memory=memory or Memory(), now=now,
+    )  # fmt: skip
+    assessment = assess(inputs)
+    return assessment, decide(assessment, inputs.scale, bounds, now)
 
 
 def same(count: int, load: str | int | None, prefix: str = "web") -> tuple[list[Pod], dict[str, str | int | None]]:

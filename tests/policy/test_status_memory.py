@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.load.membership import classify, trouble
+from adapter.load.membership import classify, is_set_aside, registry_problem
 from adapter.load.memory import LastSample, Memory, PodMemory, SampleMemory
 from adapter.load.pods import PodState
 from adapter.policy import memory_json, status_memory
 from adapter.policy.memory_json import MemoryDecodeError, MemoryReader
 from tests.load.registering import Registering, service, those
-from tests.load.world import NOW, cpu, pod, policy, roster, see, usage
+from tests.load.world import NOW, REGISTRY, cpu, pod, policy, roster, see, usage
 
 
 def travelled(memory: Memory) -> Memory:
@@ -72,11 +72,11 @@ def test_a_successor_sees_every_pod_as_its_predecessor_does_before_its_own_regis
     now = shop.now + later
     before = classify(shop.rule, shop.pods, shop.memory, now)
     after = classify(shop.rule, shop.pods, successor.memory, now)
-    assert {uid: (s.state, s.by_absence) for uid, s in after.standings.items()} == {
-        uid: (s.state, s.by_absence) for uid, s in before.standings.items()
+    assert {uid: (s.state, s.by_absence) for uid, s in after.items()} == {
+        uid: (s.state, s.by_absence) for uid, s in before.items()
     }
-    assert after.set_aside == before.set_aside
-    assert trouble(shop.rule, successor.memory, now) == trouble(shop.rule, shop.memory, now)
+    assert is_set_aside(successor.memory, REGISTRY) == is_set_aside(shop.memory, REGISTRY)
+    assert registry_problem(shop.rule, successor.memory, now) == registry_problem(shop.rule, shop.memory, now)
 
 
 @given(steps=STEPS, absent=st.sets(st.integers(0, 7), max_size=4))

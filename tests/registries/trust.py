@@ -16,13 +16,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from adapter.load.memory import Memory
-from adapter.load.pipeline import assess, decide
 from adapter.load.pods import Pod, PodState
 from adapter.load.spec import Bounds, Registry
 from adapter.registries.roster import RosterSource, ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.telemetry.metrics import Metrics
-from tests.load.world import TARGET, cpu, pod, policy, scale, usage
+from tests.load.world import cpu, pod, policy, see, usage
 
 LOAD, HIGH, LOW = "600m", "1200m", "400m"
 """Every pod's load, and watermarks that have no quarrel with it: only who counts can change the answer."""
@@ -82,13 +81,15 @@ class Service:
 
     def look(self) -> Mapping[str, PodState]:
         """The states of the pods by name, by what the registry says now; `asked` is then the count to ask for."""
-        now, current = self.clock(), scale(len(self.pods))
+        now = self.clock()
         bounds = Bounds(minimum=1, maximum=100)
         samples = usage({one.name: LOAD for one in self.pods}, at=now - 5)
-        listed = self.source.roster(self.key)
-        assessment = assess(self.policy, self.pods, samples, listed, current, bounds, self.memory, now, target=TARGET)
+        assessment, decision = see(
+            self.policy, self.pods, samples, listed=self.source.roster(self.key), memory=self.memory, bounds=bounds,
+            now=now,
+        )  # fmt: skip
         self.memory = assessment.memory
-        self.asked = decide(assessment, current, bounds, now).desired
+        self.asked = decision.desired
         return {reading.pod.name: reading.state for reading in assessment.pods}
 
     def out(self) -> list[str]:

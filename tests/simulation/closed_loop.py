@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import NamedTuple
 
-from adapter.load.assessment import Assessment, Decision
+from adapter.load.assessment import Assessment, AssessmentInputs, Decision
 from adapter.load.memory import Memory
 from adapter.load.pipeline import assess, decide
-from adapter.load.pods import Condition, Container, Pod
+from adapter.load.pods import Container, Pod, PodCondition
 from adapter.load.quantity import NANO
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Metric, Policy, Query, Scale
@@ -71,7 +71,7 @@ class LoopPod:
             created_at=NOW + created,
             started_at=NOW + created,
             deleting=deleting,
-            ready=Condition(ready, NOW + since),
+            ready=PodCondition(ready, NOW + since),
             containers_ready=ready,
             ips=(self.ip,),
             containers=APPLICATION,
@@ -218,8 +218,11 @@ class ClosedLoop:
 
     def _assessment(self, source: Source, memory: Memory) -> Assessment:
         pods = [*(pod.seen(self.now) for pod in self.pods), *self.strays]
-        given = (self.rule, pods, source.samples(), self._roster, self._scale(), self.hpa.bounds)
-        return assess(*given, memory, NOW + self.now, target=TARGET)
+        inputs = AssessmentInputs(
+            policy=self.rule, pods=pods, samples=source.samples(), roster=self._roster, scale=self._scale(),
+            bounds=self.hpa.bounds, target=TARGET, memory=memory, now=NOW + self.now,
+        )  # fmt: skip
+        return assess(inputs)
 
     def _raise(self, companion: Source) -> bool:
         """Raise the count to what the companion's own samples ask for; whether it was."""

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from adapter.load.assessment import Assessment, Decision
+from adapter.load.assessment import Assessment, AssessmentInputs, Decision
 from adapter.load.memory import Memory
 from adapter.load.pipeline import assess, decide
-from adapter.load.pods import Condition, Container, Pod
+from adapter.load.pods import Container, Pod, PodCondition
 from adapter.load.roster import Instance, Roster
 from adapter.load.samples import PodUsage, ResourceSamples, Samples
 from adapter.load.spec import Bounds, Policy, Scale, Target
@@ -68,7 +68,7 @@ class SimPod:
             created_at=NOW + self.created,
             started_at=NOW + self.created + 1,
             deleting=self.deleted is not None,
-            ready=Condition(self.ready(now), NOW + (since or 0)),
+            ready=PodCondition(self.ready(now), NOW + (since or 0)),
             containers_ready=self.ready(now),
             ips=(ip,),
             containers=(Container("app", running=not crashing, crash_looping=crashing),),
@@ -146,7 +146,7 @@ class Service:
     pods: list[SimPod] = field(default_factory=list)
     history: list[Moment] = field(default_factory=list)
     samples: dict[str, PodUsage] = field(default_factory=dict)
-    inputs: list[tuple[object, ...]] = field(default_factory=list)
+    inputs: list[AssessmentInputs] = field(default_factory=list)
     lost_samples: set[str] = field(default_factory=set)
     _made: int = 0
 
@@ -220,9 +220,12 @@ class Service:
     def _assess(self, ips: dict[str, str]) -> Assessment:
         pods = [p.seen(ips[p.name], self.now) for p in self.pods]
         samples = Samples(ResourceSamples(pods=self.samples, fetched_at=NOW + self.now))
-        given = (self.rule, pods, samples, self.registry.last, self._scale(), self.hpa.bounds)
-        self.inputs.append((*given, NOW + self.now, self.target))
-        assessment = assess(*given, self.memory, NOW + self.now, target=self.target)
+        inputs = AssessmentInputs(
+            policy=self.rule, pods=pods, samples=samples, roster=self.registry.last, scale=self._scale(),
+            bounds=self.hpa.bounds, target=self.target, memory=self.memory, now=NOW + self.now,
+        )  # fmt: skip
+        self.inputs.append(inputs)
+        assessment = assess(inputs)
         self.memory = assessment.memory
         return assessment
 
@@ -254,10 +257,10 @@ def needed(demand: int) -> int:
     return -(-demand // HIGH)
 
 
-def replay(inputs: Sequence[tuple[object, ...]], memory: Memory, begin: int = 0) -> Iterator[Assessment]:
-    """Another assessor that is fed the same inputs."""
-    for rule, pods, samples, roster, scale, bounds, now, target in inputs[begin:]:
-        assessment = assess(rule, pods, samples, roster, scale, bounds, memory, now, target=target)  # type: ignore[arg-type]
+def replay(inputs: Sequence[AssessmentInputs], memory: Memory, begin: int = 0) -> Iterator[Assessment]:
+    """Assesses the same inputs anew, but with the memory that comes of it, beginning with this one."""
+    for given in inputs[begin:]:
+        assessment = assess(replace(given, memory=memory))
         memory = assessment.memory
         yield assessment
 

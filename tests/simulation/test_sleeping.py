@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from adapter.load.assessment import HeldBy
-from adapter.load.pods import Condition
+from adapter.load.pods import PodCondition
 from adapter.load.spec import Bounds, Fallback, Policy, Query
 from tests.load.world import cpu, pod
 from tests.simulation.closed_loop import ClosedLoop, assert_never_below_the_truth, rule_of
@@ -83,7 +83,10 @@ class TestByPod:
     @pytest.mark.parametrize("minimum", [0, 1])
     def test_a_left_over_pod_does_not_let_a_fallback_wake_it(self, kind: Kind, minimum: int) -> None:
         rule = rule_with_fallback(kind)
-        strays = (LEFT_OVER, replace(LEFT_OVER, name="ready", uid="ready", ready=Condition(True, LEFT_OVER.created_at)))
+        strays = (
+            LEFT_OVER,
+            replace(LEFT_OVER, name="ready", uid="ready", ready=PodCondition(True, LEFT_OVER.created_at)),
+        )
         loop = asleep(rule, kind, minimum=minimum, strays=strays)
         loop.run(60 * MINUTE)
         assert not loop.steps

@@ -11,8 +11,7 @@ from adapter.companion.context import Context, PolicyCondition
 from adapter.companion.state import LastRaise, State
 from adapter.companion.writes.actions import ActionResult, RaiseScale
 from adapter.load.conditions import ConditionType, Reason
-from adapter.load.quantity import NANO
-from adapter.load.tolerance import percent_text
+from adapter.load.quantity import NANO, percent_text
 from adapter.policy.behavior import DISABLED, highest_allowed
 from adapter.policy.hpa import Hpa, MetricTargetType
 

@@ -8,7 +8,7 @@ from adapter.companion.context import Context, PolicyCondition
 from adapter.companion.state import LastWiring, State
 from adapter.companion.writes.actions import ActionResult, AskTolerance, WireHpa
 from adapter.load.conditions import ConditionType, Reason
-from adapter.load.explanation import swallowed
+from adapter.load.explanation import swallowed_step
 from adapter.load.spec import HpaWiring, Mode, Policy
 from adapter.policy.behavior import BehaviorField, permits, required_behavior
 from adapter.policy.conformance import Flaw, Wiring, flaws
@@ -81,7 +81,7 @@ def _wiring(context: Context, hpa: Hpa) -> Wiring:
         hpa=hpa,
         neighbours=context.neighbours,
         has_tolerance=context.tolerance_field.known,
-        swallowed=swallowed(decision, bounds) if decision is not None and bounds is not None else "",
+        swallowed=swallowed_step(decision, bounds) if decision is not None and bounds is not None else "",
     )
 
 

@@ -9,9 +9,8 @@ from adapter.companion.state import Notification, NotificationState, Scaling, St
 from adapter.companion.writes.actions import Notify
 from adapter.load.assessment import Assessment, HeldBy, Verdict
 from adapter.load.conditions import ConditionType, Reason
-from adapter.load.explanation import why
+from adapter.load.explanation import decision_reason, metric_errors
 from adapter.load.pods import PodState
-from adapter.load.sentences import metric_errors
 from adapter.settings.notifications import Severity, Topic
 
 FEWEST_OUT = 2
@@ -204,4 +203,4 @@ def _at_maximum(assessment: Assessment, context: Context) -> str:
         return ""
     if decision.verdict is not Verdict.ABOVE or decision.desired != bounds.maximum:
         return ""
-    return f"more is needed than the HPA's maximum of {bounds.maximum}: {why(assessment, decision)}"
+    return f"more is needed than the HPA's maximum of {bounds.maximum}: {decision_reason(assessment, decision)}"

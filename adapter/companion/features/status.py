@@ -11,7 +11,7 @@ from adapter.companion.state import State, WrittenStatus
 from adapter.companion.writes.actions import WriteStatus
 from adapter.load.assessment import Decision, MetricAssessment, Outcome
 from adapter.load.conditions import ConditionType
-from adapter.load.explanation import headline, is_share, value_text
+from adapter.load.explanation import headline, is_utilization, value_text
 from adapter.load.pods import PodState
 from adapter.load.spec import Policy
 from adapter.policy import status_memory
@@ -122,7 +122,7 @@ def _metric(metric: MetricAssessment, outcome: Outcome | None, policy: Policy) -
     if metric.window is not None:
         known["windowSeconds"] = metric.window
     if outcome is not None:
-        known |= {"verdict": outcome.reading.verdict.value, "proposal": outcome.proposal}
+        known |= {"verdict": outcome.scenario.verdict.value, "proposal": outcome.proposal}
     if metric.error is not None:
         known["error"] = _shortened(metric.error)
     return known
@@ -130,8 +130,8 @@ def _metric(metric: MetricAssessment, outcome: Outcome | None, policy: Policy) -
 
 def _figures(metric: MetricAssessment, policy: Policy) -> dict[str, str]:
     figures = {"effective": metric.usage, "raw": metric.raw, "high": metric.high, "low": metric.low}
-    share = is_share(policy, metric.name)
-    return {name: value_text(value, share=share) for name, value in figures.items() if value is not None}
+    share = is_utilization(policy, metric.name)
+    return {name: value_text(value, as_percent=share) for name, value in figures.items() if value is not None}
 
 
 def _shortened(text: str, longest: int = LONGEST) -> str:

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from adapter.companion.context import Context, PolicyCondition
 from adapter.load.assessment import Assessment
 from adapter.load.conditions import ConditionType, Reason
-from adapter.load.matching import records
-from adapter.load.membership import uses_registry
+from adapter.load.matching import registrations
+from adapter.load.membership import service_registry
 from adapter.load.pods import Pod, PodState
 from adapter.load.spec import Target
 
@@ -134,14 +134,12 @@ def tag(image: str) -> str:
 
 def _registered(assessment: Assessment, samples: Mapping[str, Pod]) -> dict[str, str]:
     """The versions that the pods register in their metadata."""
-    registry, roster = uses_registry(assessment.policy), assessment.memory.last_valid
+    registry, roster = service_registry(assessment.policy), assessment.memory.last_valid
     if registry is None or roster is None:
         return {}
-    registrations = records(samples.values(), roster, registry)
+    registered = registrations(samples.values(), roster, registry)
     return {
-        revision: _first(
-            one.metadata.get(key, "") for one in registrations.get(pod.uid, ()) for key in VERSION_METADATA
-        )
+        revision: _first(one.metadata.get(key, "") for one in registered.get(pod.uid, ()) for key in VERSION_METADATA)
         for revision, pod in samples.items()
     }
 
