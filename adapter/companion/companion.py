@@ -89,7 +89,7 @@ class Companion:
                 self._forget(key)
                 continue
             state = self._states.get(key, State())
-            history = replica_history.observe(state.history, view, now)
+            history = replica_history.observe_count(state.history, view, now)
             if history is not state.history:
                 self._states[key] = replace(state, history=history)
             self._urgent.add([key])

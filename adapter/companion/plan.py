@@ -26,7 +26,7 @@ def conditions(context: Context) -> Mapping[str, PolicyCondition]:
 
 def observe(context: Context) -> State:
     """The state after this look: the replica history, and what each feature notes. `context` has its conditions."""
-    history = replica_history.observe(context.state.history, context.view, context.now)
+    history = replica_history.observe_count(context.state.history, context.view, context.now)
     context = replace(context, state=replace(context.state, history=history))
     state = replace(context.state, history=replica_history.attribute(context))
     for feature in FEATURES:

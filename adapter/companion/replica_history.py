@@ -13,13 +13,13 @@ HPA = "the HPA"
 COMPANION = "the companion"
 ATTRIBUTION_SECONDS = 3.0
 """How long a scaling waits for the HPA's status to claim it."""
-FRESH_SECONDS = 300.0
+LEFT_BEHIND_SECONDS = 300.0
 """A count that another leader wrote is ignored after this time."""
 RISES_SECONDS = 1800.0
 """The longest period that an HPA's scaling policy can have."""
 
 
-def observe(history: ReplicaHistory, view: PolicyView, now: float) -> ReplicaHistory:
+def observe_count(history: ReplicaHistory, view: PolicyView, now: float) -> ReplicaHistory:
     """The history with the count of this view. Every replica of the companion observes, whether it leads or not."""
     if view.target is None or view.scale is None or view.bounds is None:
         return history
@@ -77,7 +77,7 @@ def _left_behind(context: Context) -> int | None:
     """The count in the status, as another leader wrote it; None where it is too old."""
     written = context.state.written
     current = written.status.get("current")
-    if written.at is None or context.now - written.at > FRESH_SECONDS or not isinstance(current, int):
+    if written.at is None or context.now - written.at > LEFT_BEHIND_SECONDS or not isinstance(current, int):
         return None
     return current
 

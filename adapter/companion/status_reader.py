@@ -14,7 +14,7 @@ from adapter.runtime.times import parse_time
 from adapter.snapshot import Key
 
 PAGE = 500
-READ_SECONDS = 2.0
+STATUS_TIMEOUT_SECONDS = 2.0
 """The time limit for reading one policy; all steady writes wait for it."""
 
 
@@ -36,7 +36,7 @@ async def read_status(session: Session, key: Key) -> WrittenStatus:
     """The status of one policy; an empty one if there is no such policy. Raises KubeError."""
     # As a list, since the companion has the right to list anyway.
     path, only = WATERMARK_POLICIES.collection(key.namespace), {"fieldSelector": f"metadata.name={key.name}"}
-    page = _read(await session.get(path, params=only, timeout=READ_SECONDS), path)
+    page = _read(await session.get(path, params=only, timeout=STATUS_TIMEOUT_SECONDS), path)
     return as_written(page.items[0].status or {}, session.now()) if page.items else WrittenStatus()
 
 

@@ -32,7 +32,7 @@ def distrust(policy: Policy, trouble: str, roster: Roster | None, now: float) ->
     return f"{trouble}: {error}" if trouble else ""
 
 
-def conditions(
+def condition_sentences(
     policy: Policy,
     distrusted: str,
     memory: Memory,

@@ -18,7 +18,7 @@ from tests.load.world import NOW, TARGET, cpu, policy, same, scale, see, usage
 KEY = Key("shop", "web")
 RULE = policy(cpu("1200m", "400m"), uid="policy-uid", generation=1)
 ROUTE = Route(name="oncall", urls=("json://localhost",), default=True, namespaces=("*",))
-HEARD = CompanionSettings(notifications=Notifications(routes=(ROUTE,)))
+NOTIFYING = CompanionSettings(notifications=Notifications(routes=(ROUTE,)))
 """Settings with somebody who listens."""
 
 
@@ -52,7 +52,7 @@ def context(
         view=view,
         decision=decision,
         hpa=None,
-        settings=settings or HEARD,
+        settings=settings or NOTIFYING,
         state=State(),
     )
     return replace(base, **changes)

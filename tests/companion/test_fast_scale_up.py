@@ -9,7 +9,6 @@ import pytest
 from adapter.companion import plan
 from adapter.companion.context import Context
 from adapter.companion.features import fast_scale_up
-from adapter.companion.replica_history import observe
 from adapter.companion.state import LastRaise, ReplicaHistory, State
 from adapter.companion.writes.actions import ActionResult, RaiseScale
 from adapter.load.quantity import NANO
@@ -343,49 +342,3 @@ def test_a_policy_that_asks_for_what_is_switched_off_says_so() -> None:
 
 def test_a_policy_that_does_not_ask_for_it_has_no_such_condition() -> None:
     assert not list(fast_scale_up.conditions(context(rule=replace(FAST, fast_scale_up=False))))
-
-
-# --- what is seen of a count
-
-
-def view(replicas: int, *, last_scale: float | None = None, uid: str = "target") -> PolicyView:
-    bounds = Bounds(minimum=1, maximum=100, last_scale=last_scale)
-    return PolicyView(policy=FAST, target=replace(TARGET, uid=uid), scale=scale(replicas), bounds=bounds)
-
-
-def test_a_count_is_watched_from_the_first_look_on() -> None:
-    known = observe(ReplicaHistory(), view(3, last_scale=NOW - 5), NOW)
-    assert known == ReplicaHistory(target="target", since=NOW, scaled_before=NOW - 5, replicas=3)
-
-
-def test_rises_are_dated_and_falls_are_not_kept() -> None:
-    known = observe(ReplicaHistory(), view(3), NOW)
-    for after, replicas in enumerate((3, 5, 4, 9, 9), start=1):
-        known = observe(known, view(replicas, last_scale=NOW), NOW + after)
-    assert known == ReplicaHistory(
-        target="target",
-        since=NOW,
-        scaled_before=None,
-        replicas=9,
-        rises=(ReplicaChange(NOW + 2, 2), ReplicaChange(NOW + 4, 5)),
-    )
-
-
-def test_rises_are_kept_for_as_long_as_a_period_may_be() -> None:
-    known = observe(observe(ReplicaHistory(), view(3), NOW), view(5), NOW + 1)
-    kept = observe(known, view(6), NOW + 1800.9)
-    gone = observe(known, view(6), NOW + 1801)
-    assert [rise.by for rise in kept.rises] == [2, 1]
-    assert [rise.by for rise in gone.rises] == [1]
-
-
-def test_another_target_of_the_same_policy_is_watched_anew() -> None:
-    known = observe(observe(ReplicaHistory(), view(3), NOW), view(5), NOW + 1)
-    assert observe(known, view(7, uid="other"), NOW + 2) == ReplicaHistory(
-        target="other", since=NOW + 2, scaled_before=None, replicas=7
-    )
-
-
-def test_a_target_that_cannot_be_seen_for_a_while_is_not_forgotten() -> None:
-    known = observe(ReplicaHistory(), view(3), NOW)
-    assert observe(known, PolicyView(policy=FAST), NOW + 1) is known

@@ -11,7 +11,7 @@ from adapter.companion.writes.actions import ActionResult, Notify
 from adapter.load.spec import Bounds
 from adapter.settings import CompanionSettings
 from adapter.settings.notifications import Notifications, Route, Severity, Topic
-from tests.companion.kit import HEARD, ROUTE, RULE, Leader, context, topics
+from tests.companion.kit import NOTIFYING, ROUTE, RULE, Leader, context, topics
 from tests.companion.test_versions import NEW, OLD, of
 from tests.load.world import NOW, REGISTRY, out, roster, same
 
@@ -224,7 +224,7 @@ def test_a_route_that_the_settings_do_not_know_is_a_condition() -> None:
     assert "names nobody," in finding.message
     (finding,) = notifications.conditions(context(rule=replace(RULE, notify=("oncall",)), settings=settings))
     assert finding.is_true
-    assert list(notifications.conditions(context(settings=HEARD))) == []
+    assert list(notifications.conditions(context(settings=NOTIFYING))) == []
 
 
 def test_a_route_that_is_kept_for_other_namespaces_is_no_route_for_this_policy() -> None:

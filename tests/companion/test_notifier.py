@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from adapter.companion.notifications.notifier import STALE_SECONDS, Notifier
+from adapter.companion.notifications.notifier import MAX_AGE_SECONDS, Notifier
 from adapter.settings.notifications import Production, RateLimit, Route, Severity, Topic
 from adapter.snapshot import Key
 from tests.companion.telling import Sent, Stand, in_threads, notice, notifying, telling
@@ -199,7 +199,7 @@ async def test_what_is_too_old_is_not_told(stand: Stand) -> None:
     sent = Sent()
     async with notifying(stand, sent) as notifier:
         stand.route("json://a")
-        notifier.add(telling(notice(at=NOW - STALE_SECONDS - 1)))
+        notifier.add(telling(notice(at=NOW - MAX_AGE_SECONDS - 1)))
         await stand.ended("stale")
     assert sent.all == []
 

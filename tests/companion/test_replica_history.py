@@ -1,12 +1,14 @@
-"""Scalings as people hear of them: from, to, why, and by whom where that is known."""
+"""The history of a count: what every replica observes, and what the leader makes of it."""
 
 from dataclasses import replace
 
-from adapter.companion.replica_history import FRESH_SECONDS
-from adapter.companion.state import LastRaise, Scaling
+from adapter.companion.replica_history import LEFT_BEHIND_SECONDS, observe_count, unattributed
+from adapter.companion.state import LastRaise, ReplicaHistory, Scaling
 from adapter.load.spec import Bounds
-from tests.companion.kit import Leader, context
-from tests.load.world import NOW, TARGET
+from adapter.policy.behavior import ReplicaChange
+from adapter.snapshot import PolicyView
+from tests.companion.kit import RULE, Leader, context
+from tests.load.world import NOW, TARGET, scale
 
 
 def by_hpa(at: float) -> Bounds:
@@ -107,7 +109,63 @@ def test_a_new_leader_goes_on_from_the_count_that_the_status_shows() -> None:
 
 
 def test_a_status_of_long_ago_tells_of_no_scaling() -> None:
-    leader = Leader({"current": 4}, at=NOW - FRESH_SECONDS - 1)
+    leader = Leader({"current": 4}, at=NOW - LEFT_BEHIND_SECONDS - 1)
     for at in (0, 5):
         leader.look(context(current=6, now=NOW + at))
     assert last(leader) is None
+
+
+# --- what every replica observes
+
+
+def view(replicas: int, *, last_scale: float | None = None, uid: str = "target") -> PolicyView:
+    bounds = Bounds(minimum=1, maximum=100, last_scale=last_scale)
+    return PolicyView(policy=RULE, target=replace(TARGET, uid=uid), scale=scale(replicas), bounds=bounds)
+
+
+def test_a_count_is_watched_from_the_first_look_on() -> None:
+    known = observe_count(ReplicaHistory(), view(3, last_scale=NOW - 5), NOW)
+    assert known == ReplicaHistory(target="target", since=NOW, scaled_before=NOW - 5, replicas=3)
+
+
+def test_rises_are_dated_and_falls_are_not_kept() -> None:
+    known = observe_count(ReplicaHistory(), view(3), NOW)
+    for after, replicas in enumerate((3, 5, 4, 9, 9), start=1):
+        known = observe_count(known, view(replicas, last_scale=NOW), NOW + after)
+    assert known == ReplicaHistory(
+        target="target",
+        since=NOW,
+        scaled_before=None,
+        replicas=9,
+        rises=(ReplicaChange(NOW + 2, 2), ReplicaChange(NOW + 4, 5)),
+    )
+
+
+def test_rises_are_kept_for_as_long_as_a_period_may_be() -> None:
+    known = observe_count(observe_count(ReplicaHistory(), view(3), NOW), view(5), NOW + 1)
+    kept = observe_count(known, view(6), NOW + 1800.9)
+    gone = observe_count(known, view(6), NOW + 1801)
+    assert [rise.by for rise in kept.rises] == [2, 1]
+    assert [rise.by for rise in gone.rises] == [1]
+
+
+def test_another_target_of_the_same_policy_is_watched_anew() -> None:
+    known = observe_count(observe_count(ReplicaHistory(), view(3), NOW), view(5), NOW + 1)
+    assert observe_count(known, view(7, uid="other"), NOW + 2) == ReplicaHistory(
+        target="other", since=NOW + 2, scaled_before=None, replicas=7
+    )
+
+
+def test_a_target_that_cannot_be_seen_for_a_while_is_not_forgotten() -> None:
+    known = observe_count(ReplicaHistory(), view(3), NOW)
+    assert observe_count(known, PolicyView(policy=RULE), NOW + 1) is known
+
+
+def test_a_new_term_as_leader_keeps_what_was_observed_and_attributes_anew() -> None:
+    leader = Leader()
+    leader.look(context("2400m"))
+    leader.look(context(current=8, now=NOW + 2, bounds=by_hpa(NOW + 1)))
+    history = leader.state.history
+    assert unattributed(history) == ReplicaHistory(
+        target=history.target, since=NOW, scaled_before=None, replicas=8, rises=(ReplicaChange(NOW + 2, 4),)
+    )

@@ -20,7 +20,7 @@ from adapter.load.roster import Roster
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Bounds, Capacity, Fallback, Metric, Mode, Policy, Query, Resource
 from adapter.snapshot import PolicyView
-from tests.companion.kit import HEARD, KEY, judged
+from tests.companion.kit import KEY, NOTIFYING, judged
 from tests.load.world import NOW, REGISTRY, TARGET, cpu, pod, policy, scale, see
 
 CLAUSE = 6
@@ -141,7 +141,7 @@ def _context(rule: Policy, pods: list[Pod], samples: Samples, roster: Roster | N
         rule, pods, samples, current=current, bounds=bounds, listed=roster if rule.registry else None, memory=memory
     )
     view = PolicyView(policy=rule, target=TARGET, scale=scale(current), bounds=bounds, assessment=assessment)
-    case = Context(key=KEY, now=NOW, view=view, decision=decision, hpa=None, settings=HEARD, state=State())
+    case = Context(key=KEY, now=NOW, view=view, decision=decision, hpa=None, settings=NOTIFYING, state=State())
     return judged(case)
 
 

@@ -11,7 +11,7 @@ from adapter.load.pods import Container, Pod
 from adapter.load.roster import Instance
 from adapter.load.spec import Target
 from adapter.settings import CompanionSettings
-from tests.companion.kit import HEARD, RULE, Leader, context
+from tests.companion.kit import NOTIFYING, RULE, Leader, context
 from tests.load.world import NOW, REGISTRY, TARGET, pod, roster, same
 
 OLD, NEW = "6c5d4f", "7b9c8d"
@@ -26,7 +26,7 @@ def of(revision: str, count: int, *, age: float = 3600.0, image: str = "", **cha
 
 
 def found(
-    pods: list[Pod], *, target: Target = TARGET, settings: CompanionSettings = HEARD, **changes: Any
+    pods: list[Pod], *, target: Target = TARGET, settings: CompanionSettings = NOTIFYING, **changes: Any
 ) -> PolicyCondition:
     case = context(pods=pods, target=target, settings=settings, **changes)
     (finding,) = versions.conditions(case)

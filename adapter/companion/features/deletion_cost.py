@@ -19,7 +19,7 @@ MOST_AT_ONCE = 10
 """The most pods of a policy that are written to between two looks at it."""
 FOREIGN_SECONDS = 600.0
 """How long a cost that proved to be set by another client is left alone."""
-AGAIN_SECONDS = 600.0
+REWRITE_SECONDS = 600.0
 """How long the same is not written to a pod again: a client that undoes it, or forges the mark, wins."""
 _GONE = {PodState.TERMINATING, PodState.FINISHED}
 _SHOWN = 3
@@ -45,7 +45,7 @@ def _all(context: Context) -> Iterator[MarkPod]:
 
 def after(state: State, action: MarkPod, now: float) -> State:
     """The state once a pod was marked or unmarked, which proves the right to do so."""
-    known = {uid: one for uid, one in state.marking.done.items() if now - one.at < AGAIN_SECONDS}
+    known = {uid: one for uid, one in state.marking.done.items() if now - one.at < REWRITE_SECONDS}
     done = {**known, action.uid: PodMark(action.first, now)}
     return replace(state, marking=replace(state.marking, done=done, refused=False))
 
@@ -125,7 +125,7 @@ def _is_foreign(context: Context, pod: Pod) -> bool:
 
 def _was_done(context: Context, pod: Pod, *, first: bool) -> bool:
     last = context.state.marking.done.get(pod.uid)
-    return last is not None and last.first is first and context.now - last.at < AGAIN_SECONDS
+    return last is not None and last.first is first and context.now - last.at < REWRITE_SECONDS
 
 
 def _wanted(context: Context) -> bool:

@@ -15,11 +15,11 @@ from adapter.policy.conformance import Flaw, Wiring, flaws
 from adapter.policy.hpa import Hpa
 from adapter.runtime.backoff import exponential
 
-ASK_AGAIN_SECONDS = 600.0
+PROBE_SECONDS = 600.0
 """How long a cluster's answer about the tolerance field holds."""
-MISSED_SECONDS = 10.0
-FIRST_WAIT_SECONDS = 600.0
-LONGEST_WAIT_SECONDS = 86_400.0
+RETRY_SECONDS = 10.0
+FIRST_REWIRE_SECONDS = 600.0
+LONGEST_REWIRE_SECONDS = 86_400.0
 """Each time that another client undoes the wiring, the wait before it is set again becomes six times as long."""
 
 
@@ -28,7 +28,7 @@ def plan(context: Context) -> Iterator[AskTolerance | WireHpa]:
     hpa, field = context.hpa, context.tolerance_field
     if hpa is None:
         return
-    is_old = field.asked_at is None or context.now - field.asked_at >= ASK_AGAIN_SECONDS
+    is_old = field.asked_at is None or context.now - field.asked_at >= PROBE_SECONDS
     # An HPA that has a tolerance keeps it even where new ones are dropped.
     if is_old and hpa.scale_up.tolerance is None and hpa.asks_for(context.view.policy.name):
         yield AskTolerance(key=context.key, hpa=hpa.name)
@@ -160,7 +160,7 @@ def _undone(context: Context, hpa: Hpa) -> bool:
 
 def _waits(context: Context, behavior: dict[str, Any]) -> bool:
     wired, now = context.state.wired, context.now
-    if wired.missed_at is not None and now - wired.missed_at < MISSED_SECONDS:
+    if wired.missed_at is not None and now - wired.missed_at < RETRY_SECONDS:
         return True
     # A change of what is wanted is not an undoing.
     return wired.at is not None and wired.behavior == behavior and now - wired.at < _wait(wired)
@@ -168,7 +168,7 @@ def _waits(context: Context, behavior: dict[str, Any]) -> bool:
 
 def _wait(wired: LastWiring) -> float:
     """How long after one setting the next one waits (seconds)."""
-    return exponential(wired.times - 1, FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, factor=6.0)
+    return exponential(wired.times - 1, FIRST_REWIRE_SECONDS, LONGEST_REWIRE_SECONDS, factor=6.0)
 
 
 def _times(wired: LastWiring, action: WireHpa, now: float) -> int:

@@ -21,7 +21,7 @@ REFRESH_SECONDS = 120.0
 """An unchanged status is written again after this time, for its times and its memory."""
 SHORTEST_SECONDS = 10.0
 """The shortest time between two writes of a status."""
-LONGEST = 1024
+LONGEST_SENTENCE = 1024
 LONGEST_MESSAGE = 4096
 
 _UNCHANGING = {"assessedAt", "effective", "raw", "metrics", "memory", "decision"}
@@ -134,5 +134,5 @@ def _figures(metric: MetricAssessment, policy: Policy) -> dict[str, str]:
     return {name: value_text(value, as_percent=share) for name, value in figures.items() if value is not None}
 
 
-def _shortened(text: str, longest: int = LONGEST) -> str:
+def _shortened(text: str, longest: int = LONGEST_SENTENCE) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"

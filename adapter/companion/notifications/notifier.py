@@ -25,9 +25,9 @@ from adapter.settings.notifications import Route, Severity
 from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
 
-FIRST_WAIT_SECONDS = 2.0
+FIRST_RETRY_SECONDS = 2.0
 """Between the first two attempts; each further wait is five times as long."""
-STALE_SECONDS = 900.0
+MAX_AGE_SECONDS = 900.0
 """A notification that is older than this is dropped."""
 _INBOX = 1000
 _FAILURES = {
@@ -49,7 +49,7 @@ class Notifier:
         settings: Callable[[], CompanionSettings],
         metrics: Metrics,
         send: Send = deliver,
-        first_wait: float = FIRST_WAIT_SECONDS,
+        first_wait: float = FIRST_RETRY_SECONDS,
     ) -> None:
         self._now = session.now
         self._lease = lease
@@ -193,7 +193,7 @@ class _RouteSender:
             if attempt:
                 wait = exponential(attempt - 1, self._first_wait, math.inf, factor=5.0)
                 await asyncio.sleep(wait * random.uniform(0.8, 1.2))  # noqa: S311  no secret
-            if self._now() - waiting.at > STALE_SECONDS:
+            if self._now() - waiting.at > MAX_AGE_SECONDS:
                 return "stale"
             if not self._lease.leads:
                 result = "lostLease"

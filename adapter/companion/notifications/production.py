@@ -12,9 +12,9 @@ from adapter.kube.session import Session
 from adapter.runtime.decoding import Decoder
 from adapter.settings.notifications import Production
 
-KNOWN_SECONDS = 300.0
+LABEL_CACHE_SECONDS = 300.0
 """How long a namespace is not read again, whether that succeeded or not."""
-ASK_SECONDS = 2.0
+LABEL_TIMEOUT_SECONDS = 2.0
 
 _log = structlog.get_logger(__name__)
 
@@ -43,7 +43,7 @@ class ProductionNamespaces:
     async def _labels_of(self, namespace: str) -> dict[str, str]:
         now = self._session.now()
         known = self._labels.get(namespace)
-        if known is not None and now - known[0] < KNOWN_SECONDS:
+        if known is not None and now - known[0] < LABEL_CACHE_SECONDS:
             return known[1]
         answer = await self._read(namespace)
         labels = answer if answer is not None else known[1] if known is not None else {}
@@ -53,7 +53,7 @@ class ProductionNamespaces:
     async def _read(self, namespace: str) -> dict[str, str] | None:
         """The labels of a namespace; None if they cannot be read."""
         try:
-            body = await self._session.get(NAMESPACES.path("", namespace), timeout=ASK_SECONDS)
+            body = await self._session.get(NAMESPACES.path("", namespace), timeout=LABEL_TIMEOUT_SECONDS)
             return _DECODER.decode(body).metadata.labels or {}
         except (KubeError, msgspec.MsgspecError) as error:
             if not self._complained:
