@@ -67,7 +67,7 @@ def test_a_pod_that_serves_again_is_unmarked() -> None:
     }
 
 
-def test_a_pod_of_which_nobody_knows_keeps_its_mark() -> None:
+def test_a_doubtful_pod_keeps_its_mark() -> None:
     rule = replace(FIRST, registry=REGISTRY)
     assert planned(context([left_marked("web-0")], rule)) == {}
 
@@ -77,7 +77,7 @@ def test_pods_that_are_being_deleted_are_ignored() -> None:
     assert planned(context([pod("web-0", deleting=True, marked=True)])) == {}
 
 
-def test_only_so_many_pods_are_written_for_at_once() -> None:
+def test_at_most_ten_pods_are_written_to_between_two_looks() -> None:
     case = context([pod(f"web-{n}") for n in range(30)] + [out(f"out-{n}") for n in range(25)])
     assert len(planned(case)) == 10
 
@@ -119,7 +119,7 @@ def test_switched_off_nothing_is_written() -> None:
     assert (found.is_true, found.reason) == (False, "SwitchedOff")
 
 
-def test_marks_that_are_left_behind_where_it_is_switched_off_are_told() -> None:
+def test_marks_left_while_the_feature_is_off_are_a_condition() -> None:
     pods = [left_marked("web-0"), *(marked(f"web-{n}") for n in range(1, 5))]
     for rule in (FIRST, replace(FIRST, pulled_out=PulledOut())):
         found = finding(replace(context(pods, rule), settings=CompanionSettings()))
@@ -142,7 +142,7 @@ def test_it_is_off_by_default() -> None:
 
 
 @pytest.mark.parametrize("cost", [5, -1, LOWEST_COST + 1])
-def test_a_cost_that_somebody_else_set_stays(cost: int) -> None:
+def test_a_cost_of_another_client_stays(cost: int) -> None:
     case = context([pod("web-0"), out("web-1", deletion_cost=cost)])
     assert planned(case) == {}
     found = finding(case)
@@ -151,7 +151,7 @@ def test_a_cost_that_somebody_else_set_stays(cost: int) -> None:
     assert "web-1" in found.message
 
 
-def test_a_lowest_cost_that_somebody_else_set_is_as_good() -> None:
+def test_the_lowest_cost_set_by_another_client_counts_as_marked() -> None:
     case = context([pod("web-0"), out("web-1", deletion_cost=LOWEST_COST)])
     assert planned(case) == {}
     found = finding(case)
@@ -168,7 +168,7 @@ def test_a_mark_that_somebody_wrote_over_is_not_renewed(cost: int) -> None:
     assert found.reason == "ForeignCost"
 
 
-def test_a_cost_that_shows_to_be_foreign_only_when_it_is_written_is_left_alone_for_ten_minutes() -> None:
+def test_a_cost_whose_write_conflicts_is_left_alone_for_ten_minutes() -> None:
     case = context([pod("web-0"), out("web-1"), out("web-2")])
     action = next(deletion_cost.plan(case))
     state = plan.missed(State(), action, ActionResult.OVERTAKEN, NOW - 599)
@@ -180,7 +180,7 @@ def test_a_cost_that_shows_to_be_foreign_only_when_it_is_written_is_left_alone_f
     assert planned(replace(case, state=state)) == {"web-1": True, "web-2": True}
 
 
-def test_what_was_found_foreign_long_ago_is_forgotten() -> None:
+def test_a_foreign_cost_is_forgotten_after_ten_minutes() -> None:
     case = context([pod("web-0"), out("web-1"), out("web-2")])
     first, second = deletion_cost.plan(case)
     state = plan.missed(
@@ -194,7 +194,7 @@ def test_what_was_found_foreign_long_ago_is_forgotten() -> None:
     [context([pod("web-0"), out("web-1")]), context([pod("web-0"), left_marked("web-1")])],
     ids=["a mark that somebody takes away", "a mark that is not the companion's"],
 )
-def test_what_shows_no_effect_is_not_written_again_for_ten_minutes(case: Context) -> None:
+def test_a_mark_without_effect_is_not_written_again_for_ten_minutes(case: Context) -> None:
     (action,) = deletion_cost.plan(case)
     state = plan.after(State(), action, NOW)
     assert planned(replace(case, state=state, now=NOW + 599)) == {}
@@ -226,7 +226,7 @@ def test_while_all_that_are_out_are_marked_a_condition_says_so() -> None:
     assert (found.is_true, found.reason) == (True, "Marked")
 
 
-def test_until_they_are_it_says_that() -> None:
+def test_a_condition_says_that_some_pods_are_not_marked_yet() -> None:
     found = finding(context([pod("web-0"), out("web-1")]))
     assert found is not None
     assert (found.is_true, found.reason) == (False, "Marking")

@@ -51,7 +51,7 @@ async def test_a_mail_is_sent(stand: Stand) -> None:
 
 
 @pytest.mark.integration
-async def test_a_receiver_that_hangs_holds_up_neither_the_loop_nor_another_route(stand: Stand) -> None:
+async def test_a_receiver_that_hangs_delays_neither_the_loop_nor_another_route(stand: Stand) -> None:
     async with hook() as silent, hook() as other, notifying(stand) as notifier:
         silent.answers.clear()
         hanging = Route(
@@ -69,7 +69,7 @@ async def test_a_receiver_that_hangs_holds_up_neither_the_loop_nor_another_route
 
 
 @pytest.mark.integration
-async def test_a_mail_server_that_says_nothing_is_given_up(stand: Stand) -> None:
+async def test_an_attempt_at_a_mail_server_that_does_not_answer_times_out(stand: Stand) -> None:
     async with mailbox(silent=True) as receiver, notifying(stand) as notifier:
         url = f"mailto://127.0.0.1:{receiver.port}?from=a@shop.test&to=b@shop.test&mode=insecure&rto=2&cto=2"
         stand.route(url, timeout_seconds=1, attempts=1)
@@ -144,7 +144,7 @@ async def test_the_services_that_are_named_get_title_and_text(
     assert "5 < 6 & *7*" in html.unescape(body)
 
 
-async def test_nobody_at_all_is_no_trouble_for_anybody_else(stand: Stand) -> None:
+async def test_a_route_without_addresses_stops_no_other_route(stand: Stand) -> None:
     async with notifying(stand) as notifier:
         stand.route("json://127.0.0.1:9/hook", attempts=1)
         notifier.add(telling())
@@ -152,7 +152,7 @@ async def test_nobody_at_all_is_no_trouble_for_anybody_else(stand: Stand) -> Non
 
 
 @pytest.mark.parametrize("url", ["nonsense", "json://", "unknown://a/b"])
-async def test_an_address_that_is_none_is_a_failure(stand: Stand, url: str) -> None:
+async def test_an_invalid_address_is_a_failure(stand: Stand, url: str) -> None:
     async with notifying(stand) as notifier:
         stand.route(url, attempts=1)
         notifier.add(telling())
@@ -176,7 +176,7 @@ async def test_only_those_that_did_not_take_it_are_tried_again(stand: Stand) -> 
     assert sorted(tries) == ["json://bad", "json://bad", "json://good"]
 
 
-async def test_an_attempt_that_still_hangs_is_not_begun_anew_beside_itself(stand: Stand) -> None:
+async def test_no_attempt_begins_while_another_at_the_same_address_hangs(stand: Stand) -> None:
     gate, began = threading.Event(), []
 
     def waits(*told: Any) -> bool:
@@ -227,7 +227,7 @@ async def test_an_attempt_that_ended_well_after_its_time_is_not_made_again() -> 
     assert len(began) == 1
 
 
-async def test_an_error_in_the_library_is_a_failure_and_its_words_stay_inside(
+async def test_an_error_of_the_library_is_a_failure_and_its_text_is_not_logged(
     stand: Stand, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fails(url: str, *_told: object) -> bool:

@@ -29,7 +29,7 @@ def seeing(at: float, **changes: Any) -> Context:
     return context(now=NOW + at, **changes)
 
 
-def test_a_scaling_is_told_once_with_its_reason() -> None:
+def test_a_scaling_gets_one_event_with_its_reason() -> None:
     leader = Leader()
     leader.look(context("2400m"))
     (event,) = leader.events(seeing(2, current=8, bounds=SCALED))
@@ -37,7 +37,7 @@ def test_a_scaling_is_told_once_with_its_reason() -> None:
     assert [leader.events(seeing(at, current=8, bounds=SCALED)) for at in range(3, 700, 10)] == [[]] * 70
 
 
-def test_an_hpa_that_is_gone_is_told_of_once_by_the_condition_ready() -> None:
+def test_a_missing_hpa_gets_one_event_by_condition_ready() -> None:
     def gone(at: float) -> Context:
         case = seeing(at)
         missing = Problem(
@@ -53,12 +53,12 @@ def test_an_hpa_that_is_gone_is_told_of_once_by_the_condition_ready() -> None:
     assert [event.split(":")[0] for event in events] == ["Normal Decided"]
 
 
-def test_a_look_where_all_is_well_writes_no_event() -> None:
+def test_a_healthy_policy_gets_no_events() -> None:
     leader = Leader()
     assert [leader.events(seeing(at)) for at in range(0, 3600, 10)] == [[]] * 360
 
 
-def test_a_condition_is_told_of_once_it_has_lasted_and_again_when_it_is_over() -> None:
+def test_a_condition_gets_an_event_once_it_has_lasted_and_another_when_it_is_over() -> None:
     leader = Leader()
     leader.look(seeing(0))
     assert leader.events(blind(10)) == []
@@ -68,13 +68,13 @@ def test_a_condition_is_told_of_once_it_has_lasted_and_again_when_it_is_over() -
     assert "Normal SamplesFresh: InputsFresh: every metric has fresh samples" in leader.events(seeing(51))
 
 
-def test_a_condition_that_changes_back_at_once_is_not_told_of() -> None:
+def test_a_condition_that_changes_back_at_once_gets_no_event() -> None:
     leader = Leader()
     told = [leader.events(blind(at) if at % 10 else seeing(at)) for at in range(0, 600, 5)]
     assert told == [[]] * 120
 
 
-def test_what_repeats_within_ten_minutes_is_one_series_and_written_once_a_minute_at_most() -> None:
+def test_repetitions_within_ten_minutes_are_one_series_written_once_a_minute_at_most() -> None:
     leader = Leader()
     written: list[WriteEvent] = []
     for minute in range(10):
@@ -104,7 +104,7 @@ def test_the_count_of_a_series_is_written_once_a_minute_at_most() -> None:
     assert written == [1, 31, 61]
 
 
-def test_what_comes_again_after_ten_minutes_is_news() -> None:
+def test_a_condition_that_returns_after_ten_minutes_begins_a_new_series() -> None:
     leader = Leader()
     names = set()
     for at in (0, 2000):
@@ -134,7 +134,7 @@ def scaled(leader: Leader, times: int) -> list[str]:
     return told
 
 
-def test_a_service_that_scales_all_the_time_does_not_keep_its_trouble_from_being_told() -> None:
+def test_a_service_that_scales_all_the_time_still_gets_events_of_its_trouble() -> None:
     leader = Leader()
     leader.look(seeing(0, current=1))
     scaled(leader, MOST_PER_HOUR)
@@ -165,7 +165,7 @@ def test_an_event_that_is_there_already_is_not_tried_again() -> None:
     assert leader.events(seeing(12, current=8, bounds=SCALED)) == []
 
 
-def test_an_event_that_was_not_tried_for_want_of_the_lease_is_still_to_be_written() -> None:
+def test_an_event_that_was_not_tried_without_the_lease_is_still_due() -> None:
     leader = Leader()
     leader.look(context("2400m"))
     leader.outcome = ActionResult.NOT_LEADING
@@ -174,7 +174,7 @@ def test_an_event_that_was_not_tried_for_want_of_the_lease_is_still_to_be_writte
     assert len(leader.events(seeing(12, current=8, bounds=SCALED))) == 1
 
 
-def test_what_repeats_an_event_that_somebody_deleted_is_an_event_of_its_own() -> None:
+def test_the_repetition_of_a_deleted_event_is_a_new_event() -> None:
     leader, paused = Leader(), replace(RULE, mode=Mode.PAUSED)
 
     def pausings(at: float) -> list[tuple[str, int]]:
@@ -191,7 +191,7 @@ def test_what_repeats_an_event_that_somebody_deleted_is_an_event_of_its_own() ->
     assert pausings(200) == [("POST", 1)]
 
 
-def test_an_event_has_a_name_that_the_api_takes_also_where_the_policys_is_as_long_as_can_be() -> None:
+def test_an_events_name_is_valid_for_the_longest_policy_name() -> None:
     leader, name = Leader(), "a" * 235 + ".b" * 9
     leader.look(seeing(0, key=Key("shop", name)))
     paused = seeing(1, key=Key("shop", name), rule=replace(RULE, mode=Mode.PAUSED))
@@ -201,7 +201,7 @@ def test_an_event_has_a_name_that_the_api_takes_also_where_the_policys_is_as_lon
     assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", made)
 
 
-def test_a_new_leader_does_not_tell_again_what_the_status_says() -> None:
+def test_a_new_leader_writes_no_events_for_the_conditions_of_the_status() -> None:
     before = Leader()
     before.look(seeing(0))
     for at in (10, 25):
@@ -219,7 +219,7 @@ def test_a_new_leader_does_not_tell_again_what_the_status_says() -> None:
         ({"hold_until": NOW + 600}, "Normal Held: Active: held until 2026-01-01T12:10:00Z by the annotation "),
     ],
 )
-def test_a_mode_of_rest_is_told_of_at_once_and_is_no_warning(change: dict[str, object], event: str) -> None:
+def test_a_mode_of_rest_gets_an_event_at_once_and_no_warning(change: dict[str, object], event: str) -> None:
     leader = Leader()
     leader.look(seeing(0))
     (found,) = leader.events(seeing(1, rule=replace(RULE, **change)))  # type: ignore[arg-type]
@@ -233,20 +233,20 @@ def test_a_policy_that_is_not_valid_has_no_mode() -> None:
     assert "Active" not in [one.type for one in found]
 
 
-def test_a_hold_that_ends_is_told_of() -> None:
+def test_the_end_of_a_hold_gets_an_event() -> None:
     leader, held = Leader(), replace(RULE, hold_until=NOW + 60)
     leader.look(seeing(0, rule=held))
     assert leader.events(seeing(59, rule=held)) == []
     assert [event.split(":")[0] for event in leader.events(seeing(60, rule=held))] == ["Normal Deciding"]
 
 
-def test_switched_off_nothing_is_told() -> None:
+def test_switched_off_no_event_is_written() -> None:
     leader, off = Leader(), CompanionSettings(features=CompanionFeatures(events=False))
     leader.look(context("2400m", settings=off))
     assert leader.events(seeing(2, current=8, bounds=SCALED, settings=off)) == []
 
 
-def test_switched_on_later_what_was_before_is_not_told() -> None:
+def test_switched_on_later_earlier_scalings_get_no_event() -> None:
     leader, off = Leader(), CompanionSettings(features=CompanionFeatures(events=False))
     leader.look(context("2400m", settings=off))
     leader.look(seeing(2, current=8, bounds=SCALED, settings=off))

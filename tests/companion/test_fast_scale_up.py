@@ -146,7 +146,7 @@ def test_a_policy_that_was_not_assessed_raises_nothing() -> None:
     assert raised_to(replace(context(), decision=None)) is None
 
 
-def test_the_hpas_maximum_is_the_most() -> None:
+def test_the_hpas_maximum_is_not_exceeded() -> None:
     assert raised_to(context(above=hpa(bounds=Bounds(minimum=1, maximum=6)))) == 6
 
 
@@ -154,7 +154,7 @@ def test_the_hpas_maximum_is_the_most() -> None:
 
 
 @pytest.mark.parametrize("metric", [DESIRED, EXTERNAL, replace(DESIRED, described=DEPLOYMENT)])
-def test_an_hpa_that_takes_the_count_as_it_is_agrees(metric: HpaMetric) -> None:
+def test_an_hpa_that_takes_the_count_as_it_is_allows_a_raise(metric: HpaMetric) -> None:
     assert raised_to(context(above=hpa(metrics=(metric,)))) == 8
 
 
@@ -169,7 +169,7 @@ def test_an_hpa_that_takes_the_count_as_it_is_agrees(metric: HpaMetric) -> None:
         HpaMetric(kind=MetricSourceType.RESOURCE, name="cpu", target=MetricTargetType.UTILIZATION, aim=70),
     ],
 )
-def test_an_hpa_that_does_not_is_left_alone(metric: HpaMetric) -> None:
+def test_an_hpa_that_does_not_take_the_count_is_left_alone(metric: HpaMetric) -> None:
     assert raised_to(context(above=hpa(metrics=(metric,)))) is None
     assert obstacle(hpa(metrics=(metric,))) == "NotFollowed"
 
@@ -183,12 +183,12 @@ def test_without_an_hpa_nothing_is_raised() -> None:
     assert raised_to(replace(context(), hpa=None)) is None
 
 
-def test_an_hpa_that_does_not_act_is_not_overtaken() -> None:
+def test_nothing_is_raised_while_the_hpa_does_not_act() -> None:
     assert raised_to(context(above=hpa(active=False))) is None
 
 
 @pytest.mark.parametrize(("tolerance", "expected"), [("0.1", None), ("0.01", None), ("0.0099", 8), ("0", 8)])
-def test_a_tolerance_that_could_take_a_pod_of_the_most_there_may_be_forbids_it(
+def test_a_tolerance_that_could_swallow_a_pod_at_the_maximum_forbids_a_raise(
     tolerance: str, expected: int | None
 ) -> None:
     above = hpa(bounds=Bounds(minimum=1, maximum=100, tolerance=HpaTolerance(Fraction(tolerance), Fraction(0))))
@@ -248,14 +248,14 @@ def test_without_any_behavior_it_may_double() -> None:
     assert raised_to(context("4800m", above=hpa(replace(FREE, policies=())))) == 8
 
 
-def test_what_rose_within_the_period_counts_whoever_raised_it() -> None:
+def test_every_rise_within_the_period_counts() -> None:
     pace = replace(FREE, policies=(ScalingPolicy("Pods", 3, 60),))
     assert raised_to(context(above=hpa(pace), seen=watched(4, ReplicaChange(NOW - 59, 2)))) == 5
     assert raised_to(context(above=hpa(pace), seen=watched(4, ReplicaChange(NOW - 59, 3)))) is None
     assert raised_to(context(above=hpa(pace), seen=watched(4, ReplicaChange(NOW - 61, 3)))) == 7
 
 
-def test_a_scaling_that_was_not_seen_may_have_taken_all_there_was() -> None:
+def test_a_scaling_before_the_first_observation_may_have_used_up_the_period() -> None:
     pace = replace(FREE, policies=(ScalingPolicy("Pods", 3, 60),))
     for ago, expected in ((60.0, None), (61.0, 7)):
         assert raised_to(context(above=hpa(pace), seen=watched(4, scaled_before=NOW - ago))) == expected
@@ -310,11 +310,11 @@ def test_a_raise_is_remembered() -> None:
     assert plan.after(State(), RAISE, NOW).raised == LastRaise(at=NOW, to=RAISE.to)
 
 
-def test_one_without_an_answer_may_have_been_made() -> None:
+def test_a_raise_without_an_answer_counts_as_made() -> None:
     assert plan.missed(State(), RAISE, ActionResult.FAILED, NOW).raised.at == NOW
 
 
-def test_one_that_came_too_late_may_be_made_again_at_once() -> None:
+def test_a_raise_that_was_overtaken_may_be_made_again_at_once() -> None:
     assert plan.missed(State(), RAISE, ActionResult.OVERTAKEN, NOW) == State()
 
 

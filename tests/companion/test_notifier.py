@@ -54,7 +54,7 @@ async def test_a_title_is_one_line_whatever_is_put_in(stand: Stand) -> None:
         ({"severities": (Severity.CRITICAL,)}, False),
     ],
 )
-async def test_a_route_is_told_of_what_is_its_business(stand: Stand, route: dict[str, Any], told: bool) -> None:
+async def test_a_route_gets_the_notifications_that_it_selects(stand: Stand, route: dict[str, Any], told: bool) -> None:
     sent = Sent()
     async with notifying(stand, sent) as notifier:
         made = Route(**{"name": "oncall", "default": True, "namespaces": ("*",), "urls": ("json://it",), **route})
@@ -92,7 +92,7 @@ async def test_in_production_a_version_mismatch_is_critical(
     assert [one[3] for one in sent.all] == [severity, Severity.INFO]
 
 
-async def test_a_label_that_cannot_be_read_just_now_is_what_it_was(stand: Stand) -> None:
+async def test_a_label_that_cannot_be_read_counts_as_it_last_was(stand: Stand) -> None:
     sent, stand.labels = Sent(), {"production": "yes"}
     mismatch = notice(topic=Topic.VERSION_MISMATCH, severity=Severity.WARNING, severity_in_production=Severity.CRITICAL)
     async with notifying(stand, sent) as notifier:
@@ -106,7 +106,7 @@ async def test_a_label_that_cannot_be_read_just_now_is_what_it_was(stand: Stand)
     assert [one[3] for one in sent.all] == [Severity.CRITICAL, Severity.CRITICAL]
 
 
-async def test_a_namespace_is_asked_for_its_label_now_and_then_only(stand: Stand) -> None:
+async def test_the_label_of_a_namespace_is_cached(stand: Stand) -> None:
     sent, made = Sent(), Production(label="production")
     stand.route("json://a", production=made)
     async with notifying(stand, sent) as notifier:
@@ -123,7 +123,7 @@ async def test_a_namespace_is_asked_for_its_label_now_and_then_only(stand: Stand
 # --- limits ---
 
 
-async def test_what_is_critical_is_not_counted_among_the_rest(stand: Stand) -> None:
+async def test_critical_notifications_have_limits_of_their_own(stand: Stand) -> None:
     sent = Sent()
     async with notifying(stand, sent) as notifier:
         stand.route("json://a", rate_limit=RateLimit(count=2, seconds=60))
@@ -150,7 +150,7 @@ async def test_one_policy_does_not_use_up_the_route_for_the_others(stand: Stand)
     assert sent.bodies == ["scaled from 4 to 1", held_back]
 
 
-async def test_the_same_words_are_not_sent_again_for_a_while(stand: Stand) -> None:
+async def test_the_same_message_is_not_sent_again_for_five_minutes(stand: Stand) -> None:
     sent = Sent()
     async with notifying(stand, sent) as notifier:
         stand.route("json://a")
@@ -162,7 +162,7 @@ async def test_the_same_words_are_not_sent_again_for_a_while(stand: Stand) -> No
     assert len(sent.all) == 2
 
 
-async def test_the_last_word_that_is_told_is_the_one_that_holds(stand: Stand) -> None:
+async def test_only_the_last_message_about_a_policy_counts_as_repeated(stand: Stand) -> None:
     sent = Sent()
     lost, back = notice(1, topic=Topic.DATA_LOST, text="lost"), notice(2, topic=Topic.DATA_RECOVERED, text="back")
     async with notifying(stand, sent) as notifier:
@@ -172,7 +172,7 @@ async def test_the_last_word_that_is_told_is_the_one_that_holds(stand: Stand) ->
     assert sent.bodies == ["lost", "back", "lost", "back"]
 
 
-async def test_a_queue_has_an_end(stand: Stand) -> None:
+async def test_a_full_queue_drops_and_counts_notifications(stand: Stand) -> None:
     gate = threading.Event()
 
     def waits(*_told: object) -> bool:
@@ -188,14 +188,14 @@ async def test_a_queue_has_an_end(stand: Stand) -> None:
         await stand.ended("sent", 4)
 
 
-async def test_more_than_can_be_spread_is_dropped_and_counted(stand: Stand) -> None:
+async def test_a_full_inbox_drops_and_counts_notifications(stand: Stand) -> None:
     made = Notifier(cast(Any, stand), cast(Any, stand), lambda: stand.settings, stand.metrics)
     for _ in range(1001):
         made.add(telling())
     assert stand.count("overflow", "") == 1
 
 
-async def test_what_is_too_old_is_not_told(stand: Stand) -> None:
+async def test_an_old_notification_is_dropped(stand: Stand) -> None:
     sent = Sent()
     async with notifying(stand, sent) as notifier:
         stand.route("json://a")
@@ -207,7 +207,7 @@ async def test_what_is_too_old_is_not_told(stand: Stand) -> None:
 # --- leaders ---
 
 
-async def test_who_no_longer_leads_tells_nothing_more(stand: Stand) -> None:
+async def test_a_former_leader_sends_nothing_more(stand: Stand) -> None:
     sent = Sent()
     stand.leads = False
     async with notifying(stand, sent) as notifier:
@@ -239,7 +239,7 @@ class Wavering:
         return self.looks > 1
 
 
-async def test_a_lease_that_is_in_doubt_for_a_moment_costs_no_notification(stand: Stand) -> None:
+async def test_a_lease_in_doubt_for_a_moment_loses_no_notification(stand: Stand) -> None:
     sent = Sent()
     async with notifying(stand, sent, lease=Wavering()) as notifier:
         stand.route("json://a")
@@ -264,7 +264,7 @@ async def test_addresses_are_read_from_the_file_as_it_is_at_the_time(stand: Stan
     assert sorted(url for url, *_ in sent.all) == ["json://one", "json://three", "json://two"]
 
 
-async def test_a_file_name_that_is_none_stops_nothing_else(stand: Stand) -> None:
+async def test_an_invalid_file_name_stops_nothing_else(stand: Stand) -> None:
     async with notifying(stand, Sent()) as notifier:
         good = Route(name="good", default=True, namespaces=("*",), urls=("json://a",))
         stand.configure(Route(name="oncall", default=True, namespaces=("*",), url_file="\0", attempts=1), good)
@@ -290,7 +290,7 @@ async def test_a_file_without_addresses_is_a_failure_and_named(
     assert f"{file} cannot be read, or has no address" in capsys.readouterr().out
 
 
-async def test_a_route_that_the_settings_drop_is_told_nothing_more(stand: Stand) -> None:
+async def test_a_route_that_the_settings_drop_gets_nothing_more(stand: Stand) -> None:
     sent = Sent()
     async with notifying(stand, sent) as notifier:
         stand.route("json://a")
@@ -302,7 +302,7 @@ async def test_a_route_that_the_settings_drop_is_told_nothing_more(stand: Stand)
     assert [url for url, *_ in sent.all] == ["json://a", "json://b"]
 
 
-async def test_that_a_route_fails_is_said_once_and_that_it_works_again(
+async def test_a_failing_route_is_logged_once_and_so_is_its_recovery(
     stand: Stand, capsys: pytest.CaptureFixture[str]
 ) -> None:
     works = False

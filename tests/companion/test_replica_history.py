@@ -25,7 +25,7 @@ def test_the_first_look_is_no_scaling() -> None:
     assert last(leader) is None
 
 
-def test_a_scaling_is_put_down_to_the_hpa_that_says_so_and_to_what_the_policy_asked_for() -> None:
+def test_a_scaling_is_attributed_to_the_hpa_that_claims_it_and_to_the_policys_reason() -> None:
     leader = Leader()
     leader.look(context("2400m"))
     leader.look(context(current=8, now=NOW + 2, bounds=by_hpa(NOW + 1)))
@@ -35,7 +35,7 @@ def test_a_scaling_is_put_down_to_the_hpa_that_says_so_and_to_what_the_policy_as
     assert step.why.startswith("cpu: 4 pods use 2400m on average, above the high watermark 1200m")
 
 
-def test_for_the_hpas_word_is_waited_a_moment_and_no_longer() -> None:
+def test_a_scaling_waits_three_seconds_for_the_hpa_to_claim_it() -> None:
     leader = Leader()
     leader.look(context())
     leader.look(context(current=6, now=NOW + 2))
@@ -44,7 +44,7 @@ def test_for_the_hpas_word_is_waited_a_moment_and_no_longer() -> None:
     assert last(leader) == Scaling(1, NOW + 2, 4, 6, "", "")
 
 
-def test_one_scaling_of_the_hpa_is_put_down_to_it_once() -> None:
+def test_one_scaling_of_the_hpa_is_attributed_to_it_once() -> None:
     leader = Leader()
     leader.look(context())
     leader.look(context(current=6, now=NOW + 2, bounds=by_hpa(NOW + 1)))
@@ -55,7 +55,7 @@ def test_one_scaling_of_the_hpa_is_put_down_to_it_once() -> None:
     assert (step.before, step.after, step.by) == (6, 9, "")
 
 
-def test_what_the_companion_raised_is_its_own() -> None:
+def test_a_raise_of_the_companion_is_attributed_to_it() -> None:
     leader = Leader()
     leader.look(context("2400m"))
     leader.state = replace(leader.state, raised=LastRaise(at=NOW + 1, to=8))
@@ -65,7 +65,7 @@ def test_what_the_companion_raised_is_its_own() -> None:
     assert (step.after, step.by) == (8, "the companion")
 
 
-def test_a_count_that_only_leads_towards_what_was_asked_for_says_so() -> None:
+def test_the_reason_of_a_count_on_the_way_to_the_desired_one_says_so() -> None:
     leader = Leader()
     leader.look(context("2400m"))
     leader.look(context(current=6, now=NOW + 2, bounds=by_hpa(NOW + 1)))
@@ -83,7 +83,7 @@ def test_a_count_that_nobody_asked_for_has_no_reason() -> None:
     assert step.why == ""
 
 
-def test_a_count_that_comes_back_within_the_moment_was_no_scaling() -> None:
+def test_a_count_that_returns_before_it_is_attributed_is_no_scaling() -> None:
     leader = Leader()
     for at, count in ((0, 4), (1, 6), (2, 4), (9, 4)):
         leader.look(context(current=count, now=NOW + at))
@@ -108,7 +108,7 @@ def test_a_new_leader_goes_on_from_the_count_that_the_status_shows() -> None:
     assert (step.before, step.after) == (4, 6)
 
 
-def test_a_status_of_long_ago_tells_of_no_scaling() -> None:
+def test_an_old_status_is_no_base_for_a_scaling() -> None:
     leader = Leader({"current": 4}, at=NOW - LEFT_BEHIND_SECONDS - 1)
     for at in (0, 5):
         leader.look(context(current=6, now=NOW + at))
@@ -149,14 +149,14 @@ def test_rises_are_kept_for_as_long_as_a_period_may_be() -> None:
     assert [rise.by for rise in gone.rises] == [1]
 
 
-def test_another_target_of_the_same_policy_is_watched_anew() -> None:
+def test_another_target_of_the_same_policy_begins_a_new_history() -> None:
     known = observe_count(observe_count(ReplicaHistory(), view(3), NOW), view(5), NOW + 1)
     assert observe_count(known, view(7, uid="other"), NOW + 2) == ReplicaHistory(
         target="other", since=NOW + 2, scaled_before=None, replicas=7
     )
 
 
-def test_a_target_that_cannot_be_seen_for_a_while_is_not_forgotten() -> None:
+def test_a_target_that_is_unknown_for_a_while_keeps_its_history() -> None:
     known = observe_count(ReplicaHistory(), view(3), NOW)
     assert observe_count(known, PolicyView(policy=RULE), NOW + 1) is known
 

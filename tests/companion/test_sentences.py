@@ -61,7 +61,7 @@ def repeated(sentence: str) -> str:
         ("metric a: 1 pod without a fresh sample; metric b: 2 pods without a fresh sample", False),
     ],
 )
-def test_what_is_said_twice_is_found(sentence: str, twice: bool) -> None:
+def test_repetitions_are_found(sentence: str, twice: bool) -> None:
     assert bool(repeated(sentence)) is twice
 
 
@@ -192,7 +192,7 @@ def test_a_source_that_fails_several_metrics_is_named_once() -> None:
     )
 
 
-def test_people_are_told_of_lost_data_in_the_same_words() -> None:
+def test_a_notification_of_lost_data_uses_the_words_of_the_condition() -> None:
     samples = Samples(resources=RESOURCES["down"], queries=QUERIES["well"])
     case = _context(RULES["plain"], PODS["ready"], samples, None, 4)
     later = replace(case, now=NOW + 61, state=plan.observe(case))

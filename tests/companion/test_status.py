@@ -68,7 +68,7 @@ def test_a_policy_that_is_not_answered_says_why_and_asks_for_no_count() -> None:
     assert conditions(action.status)["InputsFresh"][0] == "False"
 
 
-def test_a_problem_of_the_policy_is_its_decision_and_what_was_remembered_stays() -> None:
+def test_a_problem_is_shown_as_the_decision_and_the_memory_stays() -> None:
     case = context()
     remembered = {"memory": {"lastReplicas": 4}, "assessedAt": "2026-01-01T00:00:00Z"}
     case = replace(
@@ -142,7 +142,7 @@ def _others(action: WriteStatus) -> dict[str, tuple[str, str]]:
     return {key: value for key, value in conditions(action.status).items() if key != "Ready"}
 
 
-def test_a_policy_without_uid_is_none_of_a_cluster_and_gets_no_status() -> None:
+def test_a_policy_without_uid_gets_no_status() -> None:
     case = context()
     assert planned(replace(case, view=replace(case.view, policy=replace(case.view.policy, uid="")))) == []
 
@@ -192,11 +192,11 @@ def test_a_new_leader_does_not_write_again_what_was_written_a_moment_ago() -> No
 
 
 @pytest.mark.parametrize("at", [None, "", "yesterday", 5])
-def test_a_status_of_no_known_time_is_written_anew(at: object) -> None:
+def test_a_status_without_a_valid_time_is_written_again(at: object) -> None:
     assert as_written({"assessedAt": at}, NOW).at is None
 
 
-def test_a_status_of_a_time_to_come_is_written_over_as_one_of_now() -> None:
+def test_a_status_with_a_future_time_counts_as_written_now() -> None:
     found = as_written({"assessedAt": "2999-01-01T00:00:00Z"}, NOW)
     case = context("800m")
     assert planned(replace(case, state=State(written=found))) == []

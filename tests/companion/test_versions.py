@@ -60,7 +60,7 @@ def test_a_young_pod_of_the_old_template_is_no_rollout_that_progresses() -> None
 
 
 @pytest.mark.parametrize("reason", ["DeploymentPaused", "ProgressDeadlineExceeded"])
-def test_a_rollout_that_says_it_stands_still_is_believed_whatever_pods_are_young(reason: str) -> None:
+def test_a_rollout_that_reports_a_stall_counts_as_stalled_despite_young_pods(reason: str) -> None:
     target = replace(TARGET, progressing=reason, progressing_since=NOW - 601)
     assert found(of(OLD, 3) + of(NEW, 2, age=60.0), target=target).reason == "VersionMismatch"
     fresh = replace(target, progressing_since=NOW - 599)
@@ -88,7 +88,7 @@ def test_a_stateful_sets_pods_are_told_apart_by_their_controller_revision() -> N
     assert finding.message.startswith("the serving pods run 2 versions: web-1 (1 pod), web-2 (1 pod)")
 
 
-def test_pods_of_which_no_template_is_known_are_no_version() -> None:
+def test_pods_of_an_unknown_template_are_no_version() -> None:
     assert found([replace(one, template_hash="") for one in same(2, "1")[0]]).reason == "OneVersion"
 
 
@@ -129,7 +129,7 @@ def test_an_images_tag(image: str, tag: str) -> None:
     assert versions.tag(image) == tag
 
 
-def test_how_long_is_a_matter_of_the_settings() -> None:
+def test_the_time_of_a_mismatch_is_set_by_the_settings() -> None:
     pods = of(OLD, 1) + of(NEW, 1, age=120.0)
     assert found(pods, settings=CompanionSettings(version_mismatch_seconds=60)).reason == "VersionMismatch"
 

@@ -131,13 +131,13 @@ class TestSetting:
         assert list(hpa_wiring.plan(context(rule=replace(ENFORCED, mode=Mode.OBSERVE)))) == []
         assert list(hpa_wiring.plan(context(rule=replace(ENFORCED, mode=Mode.PAUSED)))) == [WRITE]
 
-    def test_nothing_is_set_where_it_is_so(self) -> None:
+    def test_nothing_is_set_on_an_hpa_that_is_as_wanted(self) -> None:
         assert list(hpa_wiring.plan(context(SET))) == []
         assert finding(context(SET)) == PolicyCondition(
             "HPAConformant", True, "Conformant", "HPA web sets the count that is decided"
         )
 
-    def test_a_policy_that_observes_beside_what_scales_a_service_is_no_trouble(self) -> None:
+    def test_a_policy_in_mode_observe_beside_another_metric_is_no_trouble(self) -> None:
         elsewhere = replace(PLAIN, metrics=(), bounds=Bounds(minimum=1, maximum=100))
         case = context(elsewhere, replace(REPORTED, mode=Mode.OBSERVE))
         found = finding(case)
@@ -153,12 +153,12 @@ class TestSetting:
         assert isinstance(action, WireHpa)
         assert {"tolerance"}.isdisjoint({*action.behavior["scaleUp"], *action.behavior["scaleDown"]})
 
-    def test_what_was_set_is_repaired_long_after(self) -> None:
+    def test_wiring_that_is_undone_long_after_is_repaired(self) -> None:
         case = acted(context(), 90_000, hpa=replace(PLAIN, resource_version="9"))
         (action,) = hpa_wiring.plan(case)
         assert hpa_wiring.after(case.state, action, case.now).wired.times == 1
 
-    def test_a_policy_that_is_paced_anew_is_not_waited_with(self) -> None:
+    def test_a_change_of_the_policys_pace_is_wired_at_once(self) -> None:
         case = acted(context(), 5, hpa=replace(SET, bounds=Bounds(minimum=1, maximum=200)))
         (action,) = hpa_wiring.plan(case)
         assert isinstance(action, WireHpa)
@@ -171,7 +171,7 @@ class TestOthers:
             PLAIN, managers=FieldManagers(owners={name: ("flux",)}), scale_up=replace(PLAIN.scale_up, **pace)
         )
 
-    def test_what_they_own_is_left_to_them_and_told(self) -> None:
+    def test_fields_of_other_owners_are_left_alone_and_named(self) -> None:
         case = context(self.owned("scaleUp.tolerance", tolerance=Fraction(1, 20)))
         (action,) = hpa_wiring.plan(case)
         assert isinstance(action, WireHpa)
@@ -179,24 +179,24 @@ class TestOthers:
         assert finding(case).reason == "WiringConflict"
         assert "flux owns behavior.scaleUp.tolerance of HPA web" in finding(case).message
 
-    def test_rules_of_theirs_that_hold_nothing_back_are_no_conflict(self) -> None:
+    def test_owned_rules_that_hold_nothing_back_are_no_conflict(self) -> None:
         wide = (ScalingPolicy("Pods", 500, 15),)
         assert finding(context(self.owned("scaleUp.policies", policies=wide))).reason == "Tolerance"
         narrow = (ScalingPolicy("Pods", 5, 15),)
         assert finding(context(self.owned("scaleUp.policies", policies=narrow))).reason == "WiringConflict"
 
-    def test_what_the_companion_owns_itself_is_repaired(self) -> None:
+    def test_fields_that_the_companion_owns_are_repaired(self) -> None:
         ours = replace(PLAIN, managers=FieldManagers(owners={"scaleUp.tolerance": (FIELD_MANAGER,)}))
         assert list(hpa_wiring.plan(context(ours))) == [WRITE]
 
 
 class TestWar:
-    def test_a_write_that_the_watch_has_not_shown_yet_is_nobodys_undoing(self) -> None:
+    def test_a_write_that_the_watch_has_not_shown_yet_is_not_undone(self) -> None:
         case = acted(context(), 1)
         assert list(hpa_wiring.plan(case)) == []
         assert finding(case).reason == "Tolerance"
 
-    def test_who_undoes_it_is_named_and_not_fought(self) -> None:
+    def test_a_client_that_undoes_the_wiring_is_named_and_not_fought(self) -> None:
         case = undone(context(), 5)
         assert list(hpa_wiring.plan(case)) == []
         found = finding(case)
@@ -205,7 +205,7 @@ class TestWar:
         assert "were undone, most likely by argocd-controller" in found.message
         assert "made again in 10 min" in found.message
 
-    def test_each_undoing_makes_the_wait_six_times_as_long(self) -> None:
+    def test_each_undone_wiring_makes_the_wait_six_times_as_long(self) -> None:
         case, waits = context(), []
         for version in range(9, 15):
             case = undone(case, 0, str(version))
@@ -215,7 +215,7 @@ class TestWar:
             case = replace(case, now=case.now + waits[-1])
         assert waits == [600, 3600, 21_600, 86_400, 86_400, 86_400]
 
-    def test_a_day_of_a_write_every_five_seconds_costs_four_writes(self) -> None:
+    def test_a_client_that_undoes_the_wiring_every_five_seconds_causes_four_writes_a_day(self) -> None:
         case, writes = context(), 0
         for step in range(86_400 // 5):
             writes += len(list(hpa_wiring.plan(case)))
@@ -230,18 +230,18 @@ class TestMissing:
         assert list(hpa_wiring.plan(replace(case, state=memory, now=NOW + 9))) == []
         assert list(hpa_wiring.plan(replace(case, state=memory, now=NOW + 10))) == [WRITE]
 
-    def test_a_lacking_right_is_told_until_it_is_there(self) -> None:
+    def test_a_missing_right_is_shown_until_it_is_granted(self) -> None:
         case = context()
         memory = plan.missed(case.state, WRITE, ActionResult.REFUSED, NOW)
         assert finding(replace(case, state=memory)).reason == "WiringRefused"
         again = plan.after(memory, WRITE, NOW + 60)
         assert not again.wired.refused
 
-    def test_a_lacking_right_is_told_no_more_once_others_set_all_there_was(self) -> None:
+    def test_a_missing_right_is_not_shown_once_others_have_set_every_field(self) -> None:
         memory = plan.missed(State(), WRITE, ActionResult.REFUSED, NOW)
         assert finding(context(SET, state=memory)).is_true
 
-    def test_a_feature_that_is_off_is_told_where_it_is_asked_for(self) -> None:
+    def test_a_policy_that_asks_for_wiring_shows_that_the_feature_is_off(self) -> None:
         assert finding(context(settings=CompanionSettings())).reason == "WiringOff"
         assert finding(context(rule=REPORTED, settings=CompanionSettings())).reason == "Tolerance"
 
@@ -259,10 +259,10 @@ class TestTolerance:
         asked = ToleranceField(asked_at=NOW - 599)
         assert list(hpa_wiring.plan(context(rule=REPORTED, tolerance_field=asked))) == []
 
-    def test_an_hpa_that_has_one_cannot_tell(self) -> None:
+    def test_an_hpa_that_has_a_tolerance_is_not_probed(self) -> None:
         assert list(hpa_wiring.plan(context(SET, tolerance_field=ToleranceField()))) == []
 
-    async def test_the_answer_tells(self) -> None:
+    async def test_the_answer_shows_whether_the_tolerance_was_kept(self) -> None:
         sent: list[tuple[str, dict[str, str]]] = []
         kept: dict[str, Any] = {"scaleUp": {"tolerance": "0"}}
 
@@ -280,7 +280,7 @@ class TestTolerance:
         assert hpas.tolerance.known is False
         assert sent[1][1] == {"fieldManager": FIELD_MANAGER, "force": "false"}
 
-    async def test_an_answer_that_is_no_hpa_tells_nothing(self) -> None:
+    async def test_an_answer_that_is_no_hpa_leaves_the_tolerance_field_unknown(self) -> None:
         async def patch(*_: object) -> bytes:
             return b"<html>"
 
@@ -295,7 +295,7 @@ def test_the_condition_is_in_the_status() -> None:
     assert (found["status"], found["reason"]) == ("False", "Tolerance")
 
 
-def test_what_is_swallowed_now_is_in_the_sentence() -> None:
+def test_the_message_names_the_step_that_the_tolerance_swallows() -> None:
     pods, loads = same(20, "1230m")
     _, decision = see(REPORTED, pods, usage(loads), bounds=PLAIN.bounds)
     told = finding(context(rule=REPORTED, decision=decision)).message
