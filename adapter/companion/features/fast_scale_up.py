@@ -20,7 +20,7 @@ APART_SECONDS = 15.0
 
 
 def plan(context: Context) -> Iterator[RaiseScale]:
-    """Raise the count to what is decided, or as far towards it as the HPA might go now."""
+    """Raises the count to the decided one, or as far towards it as the HPA could go now."""
     view, decision, hpa = context.view, context.decision, context.hpa
     if not view.policy.fast_scale_up or decision is None or hpa is None or view.target is None:
         return

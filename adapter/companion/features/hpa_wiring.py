@@ -1,4 +1,4 @@
-"""HPA wiring: reports what is unwise about a policy's HPA, and sets what the policy needs and nobody else owns."""
+"""HPA wiring: reports the flaws of a policy's HPA, and sets the fields that the policy needs and nobody else owns."""
 
 from collections.abc import Iterator
 from dataclasses import replace

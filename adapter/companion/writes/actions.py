@@ -55,7 +55,7 @@ class AskTolerance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireHpa:
-    """Own these fields of the HPA's behavior, if it is still of this version and nobody else owns one of them."""
+    """Apply these fields of the HPA's behavior, if it still has this version and no other manager owns one of them."""
 
     key: Key
     hpa: str
