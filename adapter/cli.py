@@ -36,6 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_companion(commands)
     _add_decide(commands)
     _add_check(commands)
+    _add_hpa(commands)
     return parser
 
 
@@ -75,6 +76,18 @@ def _add_decide(commands: Any) -> None:
     decide.add_argument("file", metavar="FILE", help="YAML or JSON document; - reads standard input")
     decide.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: %(default)s")
     decide.set_defaults(run=_decide)
+
+
+def _add_hpa(commands: Any) -> None:
+    hpa = commands.add_parser(
+        "hpa",
+        help="play the stock HPA on a file",
+        description="Play syncs of the stock HorizontalPodAutoscaler (Kubernetes 1.36) from one document: what each "
+        "recommends and sets, and the conditions that it shows. Exit status: 0 played, 2 the document is invalid.",
+    )
+    hpa.add_argument("file", metavar="FILE", help="YAML or JSON document; - reads standard input")
+    hpa.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: %(default)s")
+    hpa.set_defaults(run=_hpa)
 
 
 def _add_check(commands: Any) -> None:
@@ -132,6 +145,23 @@ def _decide(parsed: argparse.Namespace) -> int:
     decision = document.decision_json(document.read_document(text))
     print(json.dumps(decision, indent=2) if parsed.output == "json" else "\n".join(decision["explanation"]))
     return OK if decision["error"] is None else NO_DECISION
+
+
+def _hpa(parsed: argparse.Namespace) -> int:
+    from adapter.replay.hpa import document as hpa_document
+
+    try:
+        text = _text(parsed.file)
+    except (OSError, ValueError) as error:
+        print(f"{parsed.file}: cannot be read: {error}", file=sys.stderr)
+        return INVALID
+    document = hpa_document.read(text)
+    if parsed.output == "json":
+        steps = [hpa_document.as_data(document, played) for played in hpa_document.play(document)]
+        print(json.dumps({"steps": steps}, indent=2))
+    else:
+        print("\n".join(hpa_document.lines(document)))
+    return OK
 
 
 def _text(file: str) -> str:

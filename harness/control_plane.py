@@ -44,11 +44,15 @@ class ControlPlane:
         hpa_sync: float = 3,
         hpa_flags: Mapping[str, str] | None = None,
         apiserver_flags: Mapping[str, str] | None = None,
+        controllers: str = "*",
         gates: str = "",
         keep_folder: bool = False,
         say: Callable[[str], None] = binaries.say_to_stderr,
     ) -> None:
-        """`hpa_flags` come without their prefix: {"downscale-stabilization": "0s"}. `gates`: for all that has some."""
+        """`hpa_flags` come without their prefix: {"downscale-stabilization": "0s"}. `gates`: for all that has some.
+
+        `controllers` is the controller manager's own list.
+        """
         optional = {
             "kube-controller-manager": controller_manager,
             "kube-scheduler": scheduler,
@@ -59,6 +63,7 @@ class ControlPlane:
         self.nodes, self.hpa_sync, self.keep_folder, self.say = nodes, hpa_sync, keep_folder, say
         gated = {"feature-gates": gates} if gates else {}
         self.hpa_flags = {f"horizontal-pod-autoscaler-{key}": value for key, value in (hpa_flags or {}).items()} | gated
+        self.hpa_flags["controllers"] = controllers
         self.apiserver_flags = {**(apiserver_flags or {}), **gated}
         self.components: dict[str, Component] = {}
         self.watched: list[Component] = []

@@ -69,7 +69,7 @@ class ObjectReference(NamedTuple):
 class HpaMetric:
     """One metric an HPA asks for. `described` is set for Object metrics. `aim` is in nano-units (Utilization: percent).
 
-    `match_labels` are the metric selector's.
+    `match_labels` are the metric selector's. `container` is set for ContainerResource metrics.
     """
 
     kind: MetricSourceType
@@ -78,6 +78,7 @@ class HpaMetric:
     match_labels: Mapping[str, str] = field(default_factory=dict)
     target: MetricTargetType | None = None
     aim: int | None = None
+    container: str = ""
 
     def names(self, policy: str) -> bool:
         """Whether it asks for something of that policy by the policy's own name (as an object, or by label)."""
@@ -113,6 +114,7 @@ class Hpa:
     """An HPA. `active`: whether it acts on its metrics, as it said at its last sync (condition ScalingActive).
 
     `ambiguous` is its own sentence about other HPAs that select its pods too, empty where there are none.
+    `has_behavior`: whether `spec.behavior` is there at all; without it the controller limits the pace in another way.
     """
 
     namespace: str
@@ -128,6 +130,7 @@ class Hpa:
     active: bool = False
     managers: FieldManagers = field(default_factory=FieldManagers)
     ambiguous: str = ""
+    has_behavior: bool = False
 
     @property
     def desired_metrics(self) -> tuple[HpaMetric, ...]:
@@ -191,6 +194,7 @@ def _hpa(root: FieldReader) -> Hpa:
         ),
         managers=read_field_managers(metadata.get("managedFields")),
         ambiguous=_ambiguous(status),
+        has_behavior=spec.get("behavior") is not None,
     )
 
 
@@ -234,7 +238,8 @@ def _metric(form: FieldReader) -> HpaMetric | None:
     source = form.section(kind.value[0].lower() + kind.value[1:])
     if kind in {MetricSourceType.RESOURCE, MetricSourceType.CONTAINER_RESOURCE}:
         target, aim = _aim(source)
-        return HpaMetric(kind=kind, name=_text(source, "name"), target=target, aim=aim)
+        container = _text(source, "container")
+        return HpaMetric(kind=kind, name=_text(source, "name"), target=target, aim=aim, container=container)
     identifier = source.section("metric")
     selector = identifier.section("selector")
     labels = selector.get("matchLabels")

@@ -1,0 +1,278 @@
+"""The `hpa` file: an HPA, the controller's flags and the syncs to play, and what the stock HPA does at each of them."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from adapter.load.quantity import milli_text
+from adapter.policy.hpa import Hpa, HpaMetric, MetricKind, TargetKind, parse_hpa
+from adapter.replay.hpa.calculator import Proposal
+from adapter.replay.hpa.controller import Controller, Flags, Sync, Values
+from adapter.replay.hpa.forms import MOST_PODS, File, PodCounts, PodForm, SampleForm, StepForm, nano
+from adapter.replay.hpa.machine import milli
+from adapter.replay.hpa.pods import ModelPod, Sample
+from adapter.runtime import document_text
+from adapter.runtime.faults import Fault, FaultyDocument, foremost, path_of
+
+T = TypeVar("T", bound=BaseModel)
+
+_TITLE = "the HPA cannot be played"
+_DEFAULT_METRIC = HpaMetric(kind=MetricKind.RESOURCE, name="cpu", target=TargetKind.UTILIZATION, aim=80)
+"""What the API server sets where an HPA names no metric."""
+
+
+class HpaDocumentError(FaultyDocument):
+    """The document cannot be played; `faults` has all there is to mend."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HpaStep:
+    """One sync: its time (seconds), the metrics' answers in the HPA's order, the pods, and a count set by hand.
+
+    `pods` is None where the document names none: then as many pods run as the count says.
+    """
+
+    at: float
+    values: tuple[Values, ...]
+    pods: tuple[ModelPod, ...] | None = None
+    replicas: int | None = None
+    status_replicas: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HpaDocument:
+    """An HPA and what it is to live through."""
+
+    hpa: Hpa
+    flags: Flags
+    replicas: int
+    steps: tuple[HpaStep, ...]
+
+
+class Played(NamedTuple):
+    """One sync with the count before it."""
+
+    at: float
+    before: int
+    sync: Sync
+
+
+def read(text: str) -> HpaDocument:
+    """Read one YAML or JSON document. Raises HpaDocumentError with every fault in it."""
+    try:
+        data = document_text.read(text)
+    except document_text.TextError as error:
+        raise HpaDocumentError(foremost(error.faults), _TITLE) from error
+    faults: list[Fault] = []
+    file = _validated(File, data, (), faults)
+    if file is None:
+        raise HpaDocumentError(foremost(faults), _TITLE)
+    try:
+        hpa = parse_hpa(file.hpa)
+    except FaultyDocument as error:
+        within = [replace(fault, path=f"hpa.{fault.path}".rstrip(".")) for fault in error.faults]
+        raise HpaDocumentError(foremost(within), _TITLE) from error
+    hpa = hpa if hpa.metrics else replace(hpa, metrics=(_DEFAULT_METRIC,))
+    faults += _pace_faults(hpa)
+    steps = tuple(_steps(file, hpa, faults))
+    if faults:
+        raise HpaDocumentError(foremost(faults), _TITLE)
+    return HpaDocument(hpa=hpa, flags=file.controller.flags(), replicas=file.replicas, steps=steps)
+
+
+def play(document: HpaDocument) -> Iterator[Played]:
+    """Play the document: each step is a sync that finds the count the one before it left, or the one set by hand."""
+    controller, replicas = Controller(document.hpa, document.flags), document.replicas
+    for step in document.steps:
+        before = replicas if step.replicas is None else step.replicas
+        pods = step.pods if step.pods is not None else _ready_pods(before)
+        values = tuple(
+            _spread(answer, pods, metric) for metric, answer in zip(document.hpa.metrics, step.values, strict=True)
+        )
+        sync = controller.sync(step.at, before, values, pods, step.status_replicas)
+        replicas = sync.replicas
+        yield Played(step.at, before, sync)
+
+
+def as_data(document: HpaDocument, played: Played) -> dict[str, Any]:
+    """One sync as JSON-able data."""
+    sync = played.sync
+    return {
+        "at": played.at,
+        "before": played.before,
+        "replicas": sync.replicas,
+        "recommendation": sync.recommendation,
+        "stabilized": sync.stabilized,
+        "reason": sync.reason or None,
+        "metrics": [
+            _proposal_data(metric, proposal)
+            for metric, proposal in zip(document.hpa.metrics, sync.proposals, strict=False)
+        ],
+        "conditions": {
+            kind: {"status": str(one.status), "reason": one.reason, "message": one.message}
+            for kind, one in sorted(sync.conditions.items())
+        },
+    }
+
+
+def lines(document: HpaDocument) -> Iterator[str]:
+    """The syncs as a table: time, count, recommendation, and the conditions that say what limited it."""
+    yield f"{'AT':>10} {'COUNT':>12} {'WANTED':>7}  CONDITIONS"
+    start = document.steps[0].at
+    for played in play(document):
+        sync = played.sync
+        count = f"{played.before} → {sync.replicas}" if sync.replicas != played.before else str(sync.replicas)
+        wanted = "-" if sync.recommendation is None else str(sync.recommendation)
+        yield f"{played.at - start:>9g}s {count:>12} {wanted:>7}  {_told(sync)}"
+
+
+def _told(sync: Sync) -> str:
+    reasons = [f"{kind}={one.status} {one.reason}" for kind, one in sorted(sync.conditions.items())]
+    failed = next((proposal for proposal in sync.proposals if isinstance(proposal, str)), "")
+    return ", ".join(reasons) + (f"; {failed}" if failed else "")
+
+
+def _proposal_data(metric: HpaMetric, proposal: Proposal | str) -> dict[str, Any]:
+    known: dict[str, Any] = {"type": metric.kind.value, "name": metric.name}
+    if isinstance(proposal, str):
+        return known | {"error": proposal}
+    return known | {
+        "proposal": proposal.replicas,
+        "usage": milli_text(proposal.usage),
+        "utilization": proposal.utilization,
+    }
+
+
+def _validated(kind: type[T], data: object, at: tuple[str | int, ...], faults: list[Fault]) -> T | None:
+    """The part of the document, or None with its faults noted."""
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        for one in error.errors(include_url=False):
+            place = [step for step in one["loc"] if step not in _UNION_STEPS]
+            advice = one["msg"].removeprefix("Value error, ")
+            faults.append(Fault(path_of((*at, *place)), None if one["type"] == "missing" else one["input"], advice))
+        return None
+
+
+_UNION_STEPS = {"list[dict[str,any]]", "PodCounts"}
+"""What pydantic adds to the path of a value that may be one of several things."""
+
+
+def _pace_faults(hpa: Hpa) -> Iterator[Fault]:
+    """What the API server refuses in `behavior`, and a policy has no use for."""
+    for name, pace in (("scaleUp", hpa.scale_up), ("scaleDown", hpa.scale_down)):
+        at = f"hpa.spec.behavior.{name}"
+        if pace.select not in {"", "Max", "Min", "Disabled"}:
+            yield Fault(f"{at}.selectPolicy", pace.select, "must be Max, Min or Disabled")
+        for index, policy in enumerate(pace.policies):
+            if policy.kind not in {"Pods", "Percent"}:
+                yield Fault(f"{at}.policies[{index}].type", policy.kind, "must be Pods or Percent")
+            if policy.value < 1:
+                yield Fault(f"{at}.policies[{index}].value", policy.value, "must be at least 1")
+            if policy.period < 1:
+                yield Fault(f"{at}.policies[{index}].periodSeconds", policy.period, "must be from 1 to 1800")
+
+
+def _steps(file: File, hpa: Hpa, faults: list[Fault]) -> Iterator[HpaStep]:
+    before = float("-inf")
+    for index, step in enumerate(file.steps):
+        at: tuple[str | int, ...] = ("steps", index)
+        if step.at <= before:
+            faults.append(Fault(path_of((*at, "at")), step.at, "must be later than the step before"))
+        before = step.at
+        pods = _pods(step, (*at, "pods"), faults)
+        keys = [_key(metric, step.metrics) for metric in hpa.metrics]
+        for unknown in step.metrics.keys() - set(keys):
+            known = ", ".join(sorted({metric.name for metric in hpa.metrics}))
+            faults.append(Fault(path_of((*at, "metrics", unknown)), None, f"is no metric of the HPA; it has {known}"))
+        values = tuple(
+            _values(metric, step.metrics.get(key), step.at, (*at, "metrics", key), faults)
+            for metric, key in zip(hpa.metrics, keys, strict=True)
+        )
+        yield HpaStep(
+            at=step.at, values=values, pods=pods, replicas=step.replicas, status_replicas=step.status_replicas
+        )
+
+
+def _key(metric: HpaMetric, given: Mapping[str, Any]) -> str:
+    """Under what key a step has a metric's answer: `cpu/app` where several containers are measured, else the name."""
+    of_container = f"{metric.name}/{metric.container}"
+    return of_container if of_container in given else metric.name
+
+
+def _values(metric: HpaMetric, given: object, now: float, at: tuple[str | int, ...], faults: list[Fault]) -> Values:
+    if given is None:
+        return f"the step has no value of {metric.name}"
+    if isinstance(given, Mapping):
+        if not _is_by_pod(metric):
+            faults.append(Fault(path_of(at), given, "must be one value; only Pods and resource metrics are by pod"))
+            return ""
+        samples = {str(pod): _sample(value, now, (*at, str(pod)), faults) for pod, value in given.items()}
+        return {pod: sample for pod, sample in samples.items() if sample is not None}
+    if isinstance(given, list) and metric.kind is MetricKind.EXTERNAL:
+        found = [_quantity(value, (*at, index), faults) for index, value in enumerate(given)]
+        return [milli(value) for value in found]
+    return [milli(_quantity(given, at, faults))]
+
+
+def _is_by_pod(metric: HpaMetric) -> bool:
+    return metric.kind not in {MetricKind.OBJECT, MetricKind.EXTERNAL}
+
+
+def _sample(given: object, now: float, at: tuple[str | int, ...], faults: list[Fault]) -> Sample | None:
+    if given is None:
+        return None
+    if not isinstance(given, Mapping):
+        return Sample(milli(_quantity(given, at, faults)), now)
+    sample = _validated(SampleForm, given, at, faults)
+    return (
+        None if sample is None else Sample(milli(sample.value), now if sample.at is None else sample.at, sample.window)
+    )
+
+
+def _quantity(given: object, at: tuple[str | int, ...], faults: list[Fault]) -> int:
+    try:
+        return nano(given)
+    except ValueError as error:
+        faults.append(Fault(path_of(at), given, str(error)))
+        return 0
+
+
+def _spread(answer: Values, pods: tuple[ModelPod, ...], metric: HpaMetric) -> Values:
+    """A single value of a metric that is by pod is that of every running pod."""
+    if isinstance(answer, str | Mapping) or not _is_by_pod(metric):
+        return answer
+    return {pod.name: Sample(answer[0], pod.ready_since) for pod in pods if pod.phase == "Running"}
+
+
+def _ready_pods(count: int) -> tuple[ModelPod, ...]:
+    return tuple(ModelPod(name=f"ready-{number}") for number in range(min(count, MOST_PODS)))
+
+
+def _pods(step: StepForm, at: tuple[str | int, ...], faults: list[Fault]) -> tuple[ModelPod, ...] | None:
+    if step.pods is None:
+        return None
+    if isinstance(step.pods, PodCounts):
+        return tuple(_counted(step.pods))
+    if len(step.pods) > MOST_PODS:
+        faults.append(Fault(path_of(at), None, f"has {len(step.pods)} pods; {MOST_PODS} are the most"))
+        return ()
+    pods = (_validated(PodForm, pod, (*at, index), faults) for index, pod in enumerate(step.pods))
+    return tuple(pod.model() for pod in pods if pod is not None)
+
+
+def _counted(counts: PodCounts) -> Iterator[ModelPod]:
+    requests = {name: milli(nano) for name, nano in counts.requests.items()}
+    kinds: tuple[tuple[str, int, Callable[[str], ModelPod]], ...] = (
+        ("ready", counts.ready, lambda name: ModelPod(name=name, requests=requests)),
+        ("notReady", counts.not_ready, lambda name: ModelPod(name=name, requests=requests, ready="False")),
+        ("pending", counts.pending, lambda name: ModelPod(name=name, requests=requests, ready="", phase="Pending")),
+        ("failed", counts.failed, lambda name: ModelPod(name=name, requests=requests, ready="False", phase="Failed")),
+        ("terminating", counts.terminating, lambda name: ModelPod(name=name, requests=requests, deleting=True)),
+    )
+    for kind, count, make in kinds:
+        for number in range(count):
+            yield make(f"{kind}-{number}")
