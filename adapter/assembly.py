@@ -15,7 +15,7 @@ from adapter.apiserver.server import ApiServer, ServerOptions
 from adapter.apiserver.serving.certificate_manager import TlsOptions
 from adapter.companion.companion import Companion
 from adapter.engine import Engine
-from adapter.kube.lease import Lease
+from adapter.kube.leader_election import LeaderElector
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
 from adapter.settings import ServerSettings, Settings, SettingsError, SettingsFile, load, needs_restart
@@ -167,7 +167,7 @@ class CompanionProcess:
         options = settings.companion
         self._companion = Companion(
             session,
-            Lease(session, options.namespace, options.lease, f"{socket.gethostname()}_{uuid.uuid4()}"),
+            LeaderElector(session, options.namespace, options.lease, f"{socket.gethostname()}_{uuid.uuid4()}"),
             self.engine.snapshots,
             self.engine.hpa,
             self.engine.neighbours,

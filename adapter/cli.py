@@ -50,8 +50,8 @@ def _add_companion(commands: Any) -> None:
     companion = commands.add_parser(
         "companion",
         help="run the companion",
-        description="Run the companion: the leader among its replicas writes the policies' status, and what else the "
-        "settings switch on.",
+        description="Run the companion: the leader among its replicas writes the status of the policies, and whatever "
+        "else the settings enable.",
     )
     _add_connection(companion)
     companion.set_defaults(run=_companion)
@@ -70,8 +70,8 @@ def _add_decide(commands: Any) -> None:
     decide = commands.add_parser(
         "decide",
         help="decide on a file",
-        description="Decide what a policy asks for, from one document with everything that is known. Exit status: 0 a "
-        "count was decided, 3 the answer is an error, 2 the document is invalid.",
+        description="Compute the decision of a policy from one document with all its inputs. Exit status: 0 a count "
+        "was decided, 3 the decision is an error, 2 the document is invalid.",
     )
     decide.add_argument("file", metavar="FILE", help="YAML or JSON document; - reads standard input")
     decide.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: %(default)s")
@@ -94,18 +94,18 @@ def _add_check(commands: Any) -> None:
     check = commands.add_parser(
         "check",
         help="check the connections to service registries, and how policies, pods and HPAs fit together",
-        description="Ask every server of the settings' registries, and say how far that gets, which pods match the "
-        "answers, and what is unwise about the HPAs of the policies. Exit status: 0 all is well, 1 something is wrong, "
-        "2 what shall be checked is not usable.",
+        description="Query every server of the settings' registries, and report which steps succeed, which pods match "
+        "the answers, and which settings of the policies' HPAs are unwise. Exit status: 0 no fault, 1 a fault, "
+        "2 the settings or the arguments are invalid.",
     )
     check.add_argument("--settings", metavar="FILE", required=True, help="settings file (YAML)")
-    check.add_argument("--kubeconfig", metavar="FILE", help="as for serve; without a cluster no policy is looked at")
+    check.add_argument("--kubeconfig", metavar="FILE", help="as for serve; without a cluster no policy is checked")
     check.add_argument("--registry", metavar="NAME", default="", help="only this registry, with its policies")
     check.add_argument("--service", metavar="NAME", default="", help="only this service, with or without a policy")
     check.add_argument("--namespace", default="", help="of that service, in the registry's sense")
     check.add_argument("--group", default="", help="of that service")
     check.add_argument("--policy", metavar="NAMESPACE/NAME", default="", help="only this policy, its service and pods")
-    check.add_argument("-v", "--verbose", action="store_true", help="tell also what is well, a line each")
+    check.add_argument("-v", "--verbose", action="store_true", help="also report what is in order, a line each")
     check.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: %(default)s")
     check.set_defaults(run=_check)
 
@@ -172,7 +172,7 @@ def _text(file: str) -> str:
     with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as opened:
         content = opened.read(document_text.LARGEST_BYTES + 1)
     if len(content) > document_text.LARGEST_BYTES:
-        raise document.DocumentError([document_text.too_large()])
+        raise document.DocumentError([document_text.too_large_fault()])
     return content.decode()
 
 

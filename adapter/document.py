@@ -14,8 +14,7 @@ import msgspec
 
 from adapter.kube.objects import EndpointSlice, decode_scale
 from adapter.kube.pods import PodDecoder
-from adapter.kube.selectors import SelectorError
-from adapter.kube.selectors import parse as parse_selector
+from adapter.kube.selectors import SelectorError, parse_selector
 from adapter.kube.targets import TargetObject, target_decoder
 from adapter.load.assessment import (
     Assessment,
@@ -38,7 +37,7 @@ from adapter.policy.watermark_policy import parse_policy
 from adapter.registries.kubernetes import endpoints_serving
 from adapter.runtime import document_text
 from adapter.runtime.decoding import Decoder
-from adapter.runtime.faults import Fault, FaultyDocument, foremost, path_of
+from adapter.runtime.faults import Fault, FaultyDocument, first_faults, path_of
 from adapter.runtime.times import parse_time
 from adapter.usage.promql import PromqlError, parse_inputs
 from adapter.usage.resource_metrics import decode_usage, parse_go_duration
@@ -69,9 +68,9 @@ class DocumentError(FaultyDocument):
 def read_document(text: str) -> AssessmentInputs:
     """Read one YAML or JSON document. Raises DocumentError with every fault in it."""
     try:
-        data = document_text.read(text)
+        data = document_text.read_document(text)
     except document_text.TextError as error:
-        raise DocumentError(foremost(error.faults), _TITLE) from error
+        raise DocumentError(first_faults(error.faults), _TITLE) from error
     if not isinstance(data, Mapping):
         raise DocumentError([Fault("", data, f"must be a mapping with {', '.join(_REQUIRED)}")])
     return _Reading(data).inputs()
@@ -151,7 +150,7 @@ class _Reading:
         roster = self._reader.roster(self._data["roster"], ("roster",)) if self._data.get("roster") else None
         memory = self._reader.memory(self._data.get("memory"), ("memory",))
         if self._faults or policy is None or hpa is None or scale is None:
-            raise DocumentError(foremost(self._faults), _TITLE)
+            raise DocumentError(first_faults(self._faults), _TITLE)
         return AssessmentInputs(
             policy=policy, pods=pods, samples=samples, roster=roster, scale=scale, bounds=hpa.bounds, target=target,
             memory=memory, now=now,

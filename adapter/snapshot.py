@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from adapter.kube.label_index import OwnersByLabels, Pods
+from adapter.kube.label_index import OwnersByLabels, PodStore
 from adapter.load.assessment import Assessment
 from adapter.load.conditions import Reason
 from adapter.load.spec import Bounds, Policy, Scale, Target
@@ -83,11 +83,11 @@ class Snapshot:
     by_pods: Mapping[str, OwnersByLabels[Key]] = field(default_factory=dict)
     queries: Mapping[str, NamedQueryResult] = field(default_factory=dict)
     pods_metric_targets: Mapping[str, tuple[PodsMetricTarget, ...]] = field(default_factory=dict)
-    pods: Mapping[str, Pods] = field(default_factory=dict)
+    pods: Mapping[str, PodStore] = field(default_factory=dict)
     synced: bool = False
 
 
-Listener = Callable[[Iterable[Key]], None]
+SnapshotListener = Callable[[Iterable[Key]], None]
 """Receives the policies whose views changed with the new snapshot; none if something else changed."""
 
 
@@ -96,9 +96,9 @@ class SnapshotStore:
 
     def __init__(self) -> None:
         self.current = Snapshot()
-        self._listeners: list[Listener] = []
+        self._listeners: list[SnapshotListener] = []
 
-    def subscribe(self, listener: Listener) -> None:
+    def subscribe(self, listener: SnapshotListener) -> None:
         """Call the listener after each swap."""
         self._listeners.append(listener)
 

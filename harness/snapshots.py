@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
-from adapter.kube.label_index import OwnersByLabels, Pods
+from adapter.kube.label_index import OwnersByLabels, PodStore
 from adapter.load.assessment import Assessment, MetricAssessment, PodAssessment
 from adapter.load.pods import Container, Pod, PodState
 from adapter.load.quantity import NANO
@@ -117,9 +117,9 @@ def snapshot(
     pods: Iterable[Pod] = (),
     synced: bool = True,
 ) -> Snapshot:
-    by_namespace: dict[str, Pods] = {}
+    by_namespace: dict[str, PodStore] = {}
     for each in pods:
-        by_namespace.setdefault(each.namespace, Pods()).put(each)
+        by_namespace.setdefault(each.namespace, PodStore()).put(each)
     targets = {
         TargetKey(each.policy.namespace, each.target_resource, each.target.name): Key(
             each.policy.namespace, each.policy.name

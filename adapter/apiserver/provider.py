@@ -26,7 +26,7 @@ Decide = Callable[[Assessment, Scale, Bounds, float], Decision]
 class LiveScales(Protocol):
     """Reads a target's replica count as it is now (`adapter.kube.scale.ScaleReader`). Raises KubeError."""
 
-    async def read(self, scale_path: str, watched: Scale | None, proven_at: float | None) -> Scale: ...
+    async def read(self, scale_path: str, watched: Scale | None, confirmed_at: float | None) -> Scale: ...
 
 
 class MetricsProvider:

@@ -11,7 +11,7 @@ from adapter.apiserver.pod_metrics import described
 from adapter.apiserver.routes import EVERY, Route
 from adapter.apiserver.status import StatusError, not_found, unavailable
 from adapter.apiserver.wire import ExternalItem, Item, Value
-from adapter.kube.label_index import Pods
+from adapter.kube.label_index import PodStore
 from adapter.load.pods import Pod
 from adapter.load.quantity import nano_text
 from adapter.snapshot import Snapshot
@@ -27,7 +27,7 @@ def on_pods(snapshot: Snapshot, route: Route, now: float) -> list[Item] | None:
     series = query.series.get(route.namespace, SeriesList())
     _refuse_ambiguous(query, series, route, now)
     items: list[Item] = []
-    for pod in _wanted(snapshot.pods.get(route.namespace, Pods()), route):
+    for pod in _wanted(snapshot.pods.get(route.namespace, PodStore()), route):
         # at most one counts
         items.extend(_item(query, pod, each) for each in series.of_pod(pod.name) if _counts(query, each, route, now))
     if not items:
@@ -79,7 +79,7 @@ def _counts(query: NamedQueryResult, series: Series, route: Route, now: float) -
     return now - series.at <= query.max_age and (route.series is None or route.series.matches(series.labels))
 
 
-def _wanted(pods: Pods, route: Route) -> Iterable[Pod]:
+def _wanted(pods: PodStore, route: Route) -> Iterable[Pod]:
     if route.name != EVERY:
         return [pods[route.name]] if route.name in pods else []
     return pods.selected(route.labels)

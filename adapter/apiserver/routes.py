@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, unquote
 from adapter.apiserver import roster_path
 from adapter.apiserver.status import StatusError, bad_request, not_allowed, not_found, too_long
 from adapter.kube.api import WATERMARK_POLICIES
-from adapter.kube.selectors import Selector, SelectorError, is_small, parse
+from adapter.kube.selectors import LabelSelector, SelectorError, is_small, parse_selector
 
 CUSTOM = "custom.metrics.k8s.io"
 EXTERNAL = "external.metrics.k8s.io"
@@ -84,8 +84,8 @@ class Route:
     name: str = ""
     metric: str = ""
     registry_group: str = ""
-    labels: Selector | None = None
-    series: Selector | None = None
+    labels: LabelSelector | None = None
+    series: LabelSelector | None = None
     fault: StatusError | None = None
     is_small: bool = field(default=False, compare=False)
     """Whether it may stay in caches."""
@@ -249,12 +249,12 @@ def _refuse_unserved(parameters: dict[str, str]) -> None:
         raise bad_request("fieldSelector is not supported; use labelSelector")
 
 
-def _selector(parameters: dict[str, str], name: str) -> Selector | None:
+def _selector(parameters: dict[str, str], name: str) -> LabelSelector | None:
     text = parameters.get(name, "")
     if not text:
         return None
     try:
-        return parse(text)
+        return parse_selector(text)
     except SelectorError as error:
         raise bad_request(f"invalid {name}: {error}") from None
 

@@ -12,9 +12,8 @@ from adapter.kube.api import API_SERVICES, ENDPOINT_SLICES, HPAS, PODS, WATERMAR
 from adapter.kube.errors import KubeError, MalformedAnswer
 from adapter.kube.objects import AnyObject, Condition
 from adapter.kube.pods import PodDecoder
-from adapter.kube.resources import Resources
-from adapter.kube.selectors import Selector, SelectorError
-from adapter.kube.selectors import parse as parse_selector
+from adapter.kube.rest_mapper import RestMapper
+from adapter.kube.selectors import LabelSelector, SelectorError, parse_selector
 from adapter.kube.session import Session
 from adapter.kube.targets import TargetObject, target_decoder
 from adapter.load.pods import Pod
@@ -112,7 +111,7 @@ class Cluster:
         self.session = session
         self.kubeconfig = kubeconfig
         self._tolerance = tolerance
-        self._resources = Resources(session)
+        self._resources = RestMapper(session)
         self._links: dict[str, tuple[Links, dict[str, str]]] = {}
 
     async def policies(self, namespaces: Iterable[str]) -> list[ListedPolicy]:
@@ -241,7 +240,7 @@ def _decoded(body: bytes | msgspec.Raw, decode: Callable[[bytes | msgspec.Raw], 
         raise MalformedAnswer(f"{what}: {error}") from error
 
 
-def _selector(found: TargetObject) -> Selector:
+def _selector(found: TargetObject) -> LabelSelector:
     """The selector of a target's pods. Raises ClusterFault where the server could not use it either."""
     name = f"{found.target.kind} {found.target.name}"
     if found.scale is None:

@@ -13,7 +13,7 @@ from adapter.check.findings import PROBE_SERVICE, add_pod_matches, fullest_roste
 from adapter.check.report import ReportSection, SubjectKind
 from adapter.check.rights import rights_section
 from adapter.check.strays import dangling_hpas
-from adapter.kube.credentials import account_token
+from adapter.kube.credentials import service_account_token_file
 from adapter.kube.errors import KubeError
 from adapter.kube.session import Session
 from adapter.load.membership import KUBERNETES, service_registry
@@ -163,7 +163,7 @@ async def _whole(cluster: Cluster, settings: Settings, found: Sequence[ListedPol
 
 async def _account(cluster: Cluster, settings: Settings) -> health.ServerAccess | None:
     """The service account of this pod; None outside of one, for no other credential is shown to a server."""
-    token_file, authority = account_token(cluster.kubeconfig), await cluster.authority()
+    token_file, authority = service_account_token_file(cluster.kubeconfig), await cluster.authority()
     where = settings.server.tls
     if not token_file or not authority:
         return None

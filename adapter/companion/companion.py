@@ -15,7 +15,7 @@ from adapter.companion.work_queue import WorkQueue
 from adapter.companion.writes.actions import Action, ActionResult, WriteStatus
 from adapter.companion.writes.writer import Writer
 from adapter.kube.errors import Forbidden, KubeError
-from adapter.kube.lease import Lease
+from adapter.kube.leader_election import LeaderElector
 from adapter.kube.session import Session
 from adapter.load.conditions import Reason
 from adapter.load.pipeline import decide
@@ -51,7 +51,7 @@ class Companion:
     def __init__(
         self,
         session: Session,
-        lease: Lease,
+        lease: LeaderElector,
         snapshots: SnapshotStore,
         hpa: Callable[[Key], Hpa | None],
         neighbours: Callable[[Key], Neighbours],

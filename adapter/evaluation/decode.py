@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from adapter.kube.objects import some_labels
+from adapter.kube.objects import bounded_labels
 from adapter.load.spec import Policy
 from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.policy.objects import PolicyMetadata, PolicyObject
@@ -59,7 +59,7 @@ def decode_policy(body: bytes | msgspec.Raw) -> DecodedPolicy:
         name=metadata.name,
         uid=metadata.uid,
         generation=metadata.generation,
-        labels=some_labels(metadata.labels),
+        labels=bounded_labels(metadata.labels),
         policy=policy,
         fault=fault,
         memory=memory,

@@ -10,8 +10,7 @@ import structlog
 from adapter.evaluation.decode import DecodedPolicy
 from adapter.evaluation.object_index import ObjectIndex
 from adapter.evaluation.targets import ResolvedTarget
-from adapter.kube.selectors import SelectorError
-from adapter.kube.selectors import parse as parse_selector
+from adapter.kube.selectors import SelectorError, parse_selector
 from adapter.load.assessment import AssessmentInputs
 from adapter.load.conditions import Reason
 from adapter.load.matching import owns_its_pods
@@ -101,7 +100,7 @@ class Evaluator:
             scale_path=resolved.scale_path,
             # A stale watch does not show the current count.
             scale=None if silent else scale,
-            scale_proven_at=resolved.proven_at,
+            scale_proven_at=resolved.confirmed_at,
             problem=problem,
         )
         if problem is not None:

@@ -55,9 +55,9 @@ def silence_of(watch: Reflector[Any]) -> str | None:
         return None
     objects = f"{watch.name} in namespace {watch.namespace}" if watch.namespace else watch.name
     cause = f": {_cause(watch)}" if watch.trouble is not None else ""
-    if watch.proven_at is None or not watch.synced.is_set():
+    if watch.confirmed_at is None or not watch.synced.is_set():
         return f"{objects} have not been listed yet{cause}"
-    since = format_time(watch.proven_at)
+    since = format_time(watch.confirmed_at)
     return f"the watch of {objects} has shown no life since {since}, so nothing is decided on what it last said{cause}"
 
 

@@ -10,12 +10,12 @@ import structlog
 from adapter.evaluation.freshness import KindKey, KindWatches, silence_of
 from adapter.kube.errors import KubeError, NotFound
 from adapter.kube.reflector import Reflector
-from adapter.kube.resources import Resource, Resources
+from adapter.kube.rest_mapper import RestMapper, RestMapping
 from adapter.kube.session import Session
 from adapter.kube.targets import TargetObject, target_decoder
 from adapter.policy.linking import TargetRef, kind_faults
 from adapter.runtime.backoff import Backoff
-from adapter.runtime.fair_slots import Claim, places
+from adapter.runtime.fair_slots import Claim, grant_slots
 from adapter.telemetry.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
@@ -52,13 +52,13 @@ class _KindChanged(Exception):  # noqa: N818 - it is called what happened
 class ResolvedTarget:
     """A scale target with its resource (`deployments.apps`) and the path of its scale subresource.
 
-    `proven_at`: when the watch was last proven current (API server's time).
+    `confirmed_at`: when the watch was last proven current (API server's time).
     """
 
     object: TargetObject
     resource: str
     scale_path: str
-    proven_at: float | None
+    confirmed_at: float | None
 
 
 class KindWatcher:
@@ -71,12 +71,12 @@ class KindWatcher:
     def __init__(
         self,
         key: KindKey,
-        resources: Resources,
-        reflector: Callable[[Resource, str], Reflector[TargetObject]],
+        resources: RestMapper,
+        reflector: Callable[[RestMapping, str], Reflector[TargetObject]],
         namespaces: tuple[str, ...],
         on_change: Callable[[KindKey], None],
     ) -> None:
-        self.resource: Resource | None = None
+        self.resource: RestMapping | None = None
         self.fault = ""
         """Why the kind cannot be resolved; empty if it is."""
         self.watches: dict[str, Reflector[TargetObject]] = {}
@@ -109,7 +109,7 @@ class KindWatcher:
             if not served:
                 await asyncio.sleep(self._backoff.next())
 
-    async def _watch(self, resource: Resource) -> bool:
+    async def _watch(self, resource: RestMapping) -> bool:
         """Watch until the kind is removed or changed; return whether the API server still serves it."""
         served = False
         try:
@@ -124,7 +124,7 @@ class KindWatcher:
             served = True
         return served
 
-    async def _detect_change(self, resource: Resource) -> None:
+    async def _detect_change(self, resource: RestMapping) -> None:
         """Raise _KindChanged once discovery returns another resource for the kind; a failed lookup changes nothing."""
         while True:
             await asyncio.sleep(REDISCOVERY_SECONDS)
@@ -140,7 +140,7 @@ class KindWatcher:
         await reflector.synced.wait()
         self._on_change(self._key)
 
-    async def _resolve(self) -> Resource:
+    async def _resolve(self) -> RestMapping:
         """Wait until discovery finds the kind; meanwhile `fault` says why it does not."""
         while True:
             try:
@@ -176,7 +176,7 @@ class Targets:
         metrics: Metrics,
     ) -> None:
         self._session = session
-        self._resources = Resources(session)
+        self._resources = RestMapper(session)
         self._namespaces = namespaces
         self._on_change = on_change
         self._on_kind = on_kind
@@ -191,7 +191,7 @@ class Targets:
         kinds = [Claim(one.namespace, one.since, KindKey(one.item.api_version, one.item.kind)) for one in claims]
         builtin = {claim.item for claim in kinds} & BUILTIN_KINDS
         others = [claim for claim in kinds if claim.item not in BUILTIN_KINDS and not any(kind_faults(*claim.item))]
-        wanted = builtin | {key for _, key in places(others, MAX_KINDS_PER_NAMESPACE, MAX_KINDS)}
+        wanted = builtin | {key for _, key in grant_slots(others, MAX_KINDS_PER_NAMESPACE, MAX_KINDS)}
         self._exclude({claim.item for claim in others} - wanted)
         for key in self._kinds.keys() - wanted:
             self._drop(key)
@@ -222,7 +222,7 @@ class Targets:
             task.cancel()
         self._on_kind(key)
 
-    def _new_reflector(self, key: KindKey, resource: Resource, namespace: str) -> Reflector[TargetObject]:
+    def _new_reflector(self, key: KindKey, resource: RestMapping, namespace: str) -> Reflector[TargetObject]:
         return Reflector(
             self._session,
             resource.collection(namespace),
@@ -262,7 +262,7 @@ class Targets:
             object=item,
             resource=kind.resource.name,
             scale_path=kind.resource.scale_path(ref.namespace, ref.name),
-            proven_at=reflector.proven_at,
+            confirmed_at=reflector.confirmed_at,
         )
 
     @property

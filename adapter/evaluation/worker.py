@@ -7,7 +7,7 @@ from dataclasses import replace
 import structlog
 
 from adapter.evaluation.delay_queue import DelayQueue
-from adapter.kube.label_index import OwnersByLabels, Pods
+from adapter.kube.label_index import OwnersByLabels, PodStore
 from adapter.runtime.slices import Slices
 from adapter.snapshot import Key, PodsMetricTarget, PolicyView, SnapshotStore, TargetKey
 from adapter.telemetry.metrics import Metrics
@@ -151,7 +151,7 @@ class Worker:
     def publish_objects(
         self,
         targets: Mapping[str, tuple[PodsMetricTarget, ...]],
-        pods: Mapping[str, Pods],
+        pods: Mapping[str, PodStore],
         *,
         synced: bool,
     ) -> None:

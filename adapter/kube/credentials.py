@@ -109,7 +109,7 @@ class CredentialKeeper:
         return access
 
 
-def choose(kubeconfig: str | None) -> Load:
+def choose_credentials(kubeconfig: str | None) -> Load:
     """Credentials as kubectl chooses them: the file named, else in-cluster, else KUBECONFIG or ~/.kube/config."""
     contexts = TlsContexts()
     return lambda: asyncio.to_thread(_chosen, kubeconfig, contexts)
@@ -169,8 +169,8 @@ def _package() -> Any:
 _TOKEN_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
-def account_token(kubeconfig: str | None) -> str:
-    """The file with this pod's service account token, where that is what `choose` chooses; else an empty text."""
+def service_account_token_file(kubeconfig: str | None) -> str:
+    """The file of this pod's service account token where `choose_credentials` uses it; else an empty text."""
     return str(_TOKEN_FILE) if _is_in_cluster(kubeconfig) else ""
 
 

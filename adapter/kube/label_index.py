@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, V
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from adapter.kube.selectors import Operator, Requirement, Selector
+from adapter.kube.selectors import LabelSelector, Operator, Requirement
 from adapter.load.pods import Pod
 from adapter.runtime.slices import Slices
 
@@ -68,7 +68,7 @@ class LabelIndex(Generic[K, T]):
             if new is not None:
                 _file(shelf, shape, key, new)
 
-    def selected(self, selector: Selector) -> Collection[T]:
+    def selected(self, selector: LabelSelector) -> Collection[T]:
         """The items that the selector matches."""
         if not selector.requirements:
             return [item for _, item in self._items()]
@@ -96,7 +96,7 @@ class LabelIndex(Generic[K, T]):
         self._shelves[shape] = shelf
 
 
-def _taken_apart(selector: Selector) -> tuple[Shape, tuple[str, ...]]:
+def _taken_apart(selector: LabelSelector) -> tuple[Shape, tuple[str, ...]]:
     equal = [each for each in selector.requirements if each.operator is Operator.IN and len(each.values) == 1]
     others = tuple(each for each in selector.requirements if each.operator is not Operator.IN or len(each.values) != 1)
     return Shape(tuple(each.key for each in equal), others), tuple(each.values[0] for each in equal)
@@ -151,7 +151,7 @@ class OwnersByLabels(Generic[K]):
             for number, group in enumerate(self._groups[owner]):
                 self._index.change((owner, number), None, group)
 
-    def selected(self, selector: Selector) -> set[K]:
+    def selected(self, selector: LabelSelector) -> set[K]:
         """The owners with an object that the selector matches."""
         return {group.owner for group in self._index.selected(selector)}
 
@@ -161,7 +161,7 @@ class OwnersByLabels(Generic[K]):
                 yield (owner, number), group
 
 
-class Pods(Mapping[str, Pod]):
+class PodStore(Mapping[str, Pod]):
     """A namespace's pods; the last changed one comes last."""
 
     def __init__(self, pods: Iterable[Pod] = ()) -> None:
@@ -193,6 +193,6 @@ class Pods(Mapping[str, Pod]):
         if old is not None:
             self._index.change(name, old, None)
 
-    def selected(self, selector: Selector | None) -> Collection[Pod]:
+    def selected(self, selector: LabelSelector | None) -> Collection[Pod]:
         """The pods that the selector matches, all without one: a live view."""
         return self._by_name.values() if selector is None else self._index.selected(selector)

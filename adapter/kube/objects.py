@@ -24,7 +24,7 @@ MOST_LABELS = 1024
 """Of an object with more labels none are kept: the API server admits a hundred times as many."""
 
 
-def some_labels(labels: Mapping[str, str] | None) -> Mapping[str, str]:
+def bounded_labels(labels: Mapping[str, str] | None) -> Mapping[str, str]:
     """An object's labels; none where they are too many."""
     return labels if labels and len(labels) <= MOST_LABELS else {}
 

@@ -16,18 +16,18 @@ from yarl import URL
 
 from adapter.kube import credentials
 from adapter.kube.credentials import ClusterAccess, CredentialKeeper, Load
-from adapter.kube.errors import KubeError, TimedOut, TooLarge, Unreachable, from_answer
+from adapter.kube.errors import KubeError, TimedOut, TooLarge, Unreachable, error_from_answer
 from adapter.runtime.answer_budget import (
     ANSWERS,
     MIB,
     SEGMENT_BYTES,
     AnswerBudget,
     Body,
-    Lease,
     Limit,
+    Reservation,
     read_body,
 )
-from adapter.runtime.connector import Connector, words
+from adapter.runtime.connector import Connector, error_text
 from adapter.runtime.source_errors import AnswerTooLarge
 from adapter.telemetry.metrics import Metrics, package_version
 
@@ -48,7 +48,7 @@ LARGEST_LINE = 16 * MIB
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class ApiResponse:
     """An answer within 2xx; header names in any case."""
 
     status: int
@@ -116,7 +116,7 @@ class Session:
     @classmethod
     async def open(cls, kubeconfig: str | None = None, *, metrics: Metrics | None = None) -> Self:
         """A session by the file named, else in-cluster, else KUBECONFIG or ~/.kube/config. Raises CredentialsError."""
-        session = cls(credentials.choose(kubeconfig), metrics=metrics)
+        session = cls(credentials.choose_credentials(kubeconfig), metrics=metrics)
         try:
             await session._keeper.current()
         except BaseException:
@@ -173,8 +173,8 @@ class Session:
     ) -> AsyncIterator[Body]:
         """The body of a GET to a source, counted by the budget of answers until this context ends."""
         question = _Question("GET", path, None, {"Accept": "application/json"})
-        async with self._budget.lease(source) as lease:
-            yield (await self._whole(question, timeout, limit, lease)).body
+        async with self._budget.reserve(source) as reservation:
+            yield (await self._whole(question, timeout, limit, reservation)).body
 
     async def request(
         self,
@@ -187,26 +187,26 @@ class Session:
         accept: str = "application/json",
         timeout: float = 10.0,  # noqa: ASYNC109  see `get`
         largest: int = LARGEST_ANSWER,
-    ) -> Response:
+    ) -> ApiResponse:
         """The whole answer of a request within 2xx; anything else is raised as the ApiStatusError it stands for."""
         headers = {"Accept": accept}
         if body is not None:
             headers["Content-Type"] = content_type
         question = _Question(method, path, params, headers, body)
         answer = await self._whole(question, timeout, Limit(largest), None)
-        return Response(answer.status, answer.headers, answer.body.whole())
+        return ApiResponse(answer.status, answer.headers, answer.body.whole())
 
     async def _whole(
         self,
         question: "_Question",
         timeout: float,  # noqa: ASYNC109  see `get`
         limit: Limit,
-        lease: Lease | None,
+        reservation: Reservation | None,
     ) -> "_Whole":
         late = f"no answer within {timeout:g} s"
-        with _translated(question, lambda: lease.late(timeout) if lease is not None else late):
+        with _translated(question, lambda: reservation.late(timeout) if reservation is not None else late):
             async with asyncio.timeout(timeout), await self._ask(question) as answer:
-                return _Whole(answer.status, answer.headers, await _body(question, answer, limit, lease))
+                return _Whole(answer.status, answer.headers, await _body(question, answer, limit, reservation))
 
     @contextlib.asynccontextmanager
     async def stream(
@@ -289,13 +289,17 @@ class _Whole(NamedTuple):
     body: Body
 
 
-async def _body(question: _Question, answer: aiohttp.ClientResponse, limit: Limit, lease: Lease | None) -> Body:
+async def _body(
+    question: _Question, answer: aiohttp.ClientResponse, limit: Limit, reservation: Reservation | None
+) -> Body:
     """The body of an answer within 2xx; anything else is raised."""
-    body = await read_body(answer, limit, lease)
+    body = await read_body(answer, limit, reservation)
     if answer.status in _OK:
         return body
     shown = body.start(SEGMENT_BYTES)
-    raise from_answer(answer.status, shown, request=str(question), retry_after=answer.headers.get("Retry-After", ""))
+    raise error_from_answer(
+        answer.status, shown, request=str(question), retry_after=answer.headers.get("Retry-After", "")
+    )
 
 
 def _abandon(answer: aiohttp.ClientResponse) -> None:
@@ -340,4 +344,4 @@ def _translated(question: _Question, late: Callable[[], str]) -> Iterator[None]:
     except AnswerTooLarge as error:
         raise TooLarge(f"{question}: {error}") from error
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        raise Unreachable(f"{question}: {words(error)}") from error
+        raise Unreachable(f"{question}: {error_text(error)}") from error

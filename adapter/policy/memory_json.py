@@ -11,7 +11,7 @@ from typing import Any
 from adapter.load.memory import AheadSample, Departed, LastSample, Memory, PodMemory, Replacement, SampleMemory
 from adapter.load.quantity import NANO, QuantityError, nano_text, parse_quantity
 from adapter.load.roster import Instance, Roster
-from adapter.runtime.faults import Fault, FaultyDocument, foremost, path_of, shorten
+from adapter.runtime.faults import Fault, FaultyDocument, first_faults, path_of, shorten
 from adapter.runtime.times import format_micro_time, parse_time
 
 _TIMES = {
@@ -61,14 +61,14 @@ def roster_to_json(roster: Roster) -> dict[str, Any]:
 
 
 def memory_from_json(data: object, at: tuple[str | int, ...] = ("memory",), *, strict: bool = True) -> Memory:
-    """The memory from JSON data. Raises RecollectionError with the foremost faults; `at` is the path they start with.
+    """The memory from JSON data. Raises MemoryDecodeError with the foremost faults; `at` is the path they start with.
 
     Unless `strict`, keys that are not known are passed over: another version may have written them.
     """
     reader = MemoryReader(strict=strict)
     memory = reader.memory(data, at)
     if reader.faults:
-        raise MemoryDecodeError(foremost(reader.faults))
+        raise MemoryDecodeError(first_faults(reader.faults))
     return memory
 
 

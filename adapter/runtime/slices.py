@@ -68,7 +68,7 @@ class _Turns:
 _TURNS: "WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns]" = WeakKeyDictionary()
 
 
-def spare_what_lives() -> None:
+def freeze_live_objects() -> None:
     """Take all objects that live now out of the garbage collector's full passes, each of which holds the loop.
 
     A pass costs about 0.5 ms per thousand objects, and a copy of a large collection lives as long as the process does.

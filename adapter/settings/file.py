@@ -138,7 +138,7 @@ def _read(path: Path) -> bytes:
 
 def _document(text: str) -> Mapping[str, Any]:
     try:
-        document = document_text.read(text)
+        document = document_text.read_document(text)
     except document_text.TextError as error:
         raise SettingsError(map(_without_secrets, error.faults), _TITLE) from error
     if document is None:

@@ -51,7 +51,7 @@ class RateLimit(Section):
     """In how long."""
 
 
-class Route(Section):
+class NotificationRoute(Section):
     """One place to tell people in, by the addresses of the Apprise library."""
 
     name: str = Field(min_length=1)
@@ -99,7 +99,7 @@ class Notifications(Section):
 
     cluster: str = ""
     """What people call this cluster; `$cluster` in templates."""
-    routes: tuple[Route, ...] = ()
+    routes: tuple[NotificationRoute, ...] = ()
     """The places to tell people in."""
     queue: Annotated[int, Field(ge=1, le=10_000)] = 200
     """How many notifications may wait for a route; further ones are dropped, and counted."""

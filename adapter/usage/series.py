@@ -7,7 +7,7 @@ from typing import overload
 import msgspec
 
 from adapter.kube.label_index import LabelIndex, Shape
-from adapter.kube.selectors import Selector
+from adapter.kube.selectors import LabelSelector
 from adapter.load.samples import Point
 from adapter.runtime.slices import Slices
 
@@ -34,7 +34,7 @@ class SeriesList(Sequence[Series]):
         self._by_pod: dict[str, Series] = {}
         self._several: dict[str, list[Series]] = {}
         self._index: LabelIndex[int, Series] = LabelIndex(lambda: enumerate(self._all))
-        self._repeated: dict[Selector, tuple[Series, ...]] = {}
+        self._repeated: dict[LabelSelector, tuple[Series, ...]] = {}
         for each in series:
             self.add(each)
 
@@ -70,7 +70,7 @@ class SeriesList(Sequence[Series]):
         """Index the series for selectors of these shapes, so that the first request need not."""
         await self._index.prepare(shapes, slices)
 
-    def selected(self, selector: Selector | None) -> Collection[Series]:
+    def selected(self, selector: LabelSelector | None) -> Collection[Series]:
         """The series that the selector matches; without a selector all."""
         return self._all if selector is None else self._index.selected(selector)
 
@@ -87,11 +87,11 @@ class SeriesList(Sequence[Series]):
         only = self._by_pod.get(pod)
         return () if only is None else (only,)
 
-    def of_repeated_pods(self, selector: Selector | None) -> Sequence[Series]:
+    def of_repeated_pods(self, selector: LabelSelector | None) -> Sequence[Series]:
         """The matching series of pods with several matching series; empty for a correct query."""
         if not self._several:
             return ()
-        selector = selector or Selector()
+        selector = selector or LabelSelector()
         repeated = self._repeated.get(selector)
         if repeated is None:
             if len(self._repeated) >= _MAX_CACHED_SELECTORS:
@@ -99,7 +99,7 @@ class SeriesList(Sequence[Series]):
             repeated = self._repeated[selector] = self._of_repeated_pods(selector)
         return repeated
 
-    def _of_repeated_pods(self, selector: Selector) -> tuple[Series, ...]:
+    def _of_repeated_pods(self, selector: LabelSelector) -> tuple[Series, ...]:
         own = {
             pod: [each for each in several if selector.matches(each.labels)] for pod, several in self._several.items()
         }

@@ -151,7 +151,7 @@ def test_a_key_twice_is_named_in_json_and_in_yaml() -> None:
 
 
 def test_a_key_that_a_merge_brings_too_is_no_fault() -> None:
-    assert document_text.read("a: &a {x: 1, y: 2}\nb: {<<: *a, x: 3}\nc: {<<: [{x: 9}, *a]}") == {
+    assert document_text.read_document("a: &a {x: 1, y: 2}\nb: {<<: *a, x: 3}\nc: {<<: [{x: 9}, *a]}") == {
         "a": {"x": 1, "y": 2},
         "b": {"x": 3, "y": 2},
         "c": {"x": 9, "y": 2},
@@ -160,11 +160,11 @@ def test_a_key_that_a_merge_brings_too_is_no_fault() -> None:
 
 def test_yaml_is_read_as_the_usual_loader_reads_it() -> None:
     for file in VECTORS.rglob("[0-9]*.yaml"):
-        assert document_text.read(file.read_text()) == yaml.safe_load(file.read_text()), file
+        assert document_text.read_document(file.read_text()) == yaml.safe_load(file.read_text()), file
     text = (
         "[1, -2, 0x1f, 0o7, 017, 1_000, 12:30, 1.5, .5, 1e3, 1.e+3, .inf, yes, No, ~, null, '', \"1\", '~', !!str 5, a]"
     )
-    assert document_text.read(text) == yaml.safe_load(text)
+    assert document_text.read_document(text) == yaml.safe_load(text)
 
 
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(

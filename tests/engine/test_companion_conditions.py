@@ -1,4 +1,4 @@
-"""The companion tells of every input that stops, in the status of the policies that use it, and does nothing on it."""
+"""The companion reports every broken input in the status of the policies that use it, and acts on none of them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,13 +11,13 @@ from adapter.companion.companion import Companion
 from adapter.companion.features import status
 from adapter.evaluation import worker
 from adapter.kube import reflector
-from adapter.kube.lease import Lease
+from adapter.kube.leader_election import LeaderElector
 from adapter.settings import CompanionSettings
 from tests.companion.test_companion import Leading
 from tests.engine.inputs import INPUTS
 from tests.engine.kit import SERVICES, Service, Stand, running, standing, until
 
-PROOF_SECONDS = 1.0
+CONFIRMED_SECONDS = 1.0
 FEATURES = {"fast_scale_up": True, "deletion_cost": True, "hpa_wiring": True, "events": False}
 OF_A_WATCH = ("silent", "refused")
 
@@ -46,7 +46,7 @@ class Told:
 
 @pytest.fixture
 async def told(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Told]:
-    monkeypatch.setattr(reflector, "PROOF_SECONDS", PROOF_SECONDS)
+    monkeypatch.setattr(reflector, "CONFIRMED_SECONDS", CONFIRMED_SECONDS)
     monkeypatch.setattr(worker, "RESYNC_SECONDS", 0.5)
     monkeypatch.setattr(module, "SETTLE_SECONDS", 0.0)
     monkeypatch.setattr(module, "RESYNC_SECONDS", 1.0)
@@ -67,7 +67,7 @@ def make_companion(stand: Stand, *namespaces: str) -> Companion:
     settings = CompanionSettings.model_validate({"features": FEATURES, "writes_per_second": 100})
     companion = Companion(
         stand.session,
-        cast("Lease", Leading()),
+        cast("LeaderElector", Leading()),
         engine.snapshots,
         engine.hpa,
         engine.neighbours,
@@ -82,7 +82,7 @@ def make_companion(stand: Stand, *namespaces: str) -> Companion:
 
 
 @pytest.mark.parametrize("name", INPUTS)
-async def test_an_input_that_stops_is_told_of_in_the_status_of_those_that_use_it(told: Told, name: str) -> None:
+async def test_a_broken_input_is_reported_in_the_status_of_policies_that_use_it(told: Told, name: str) -> None:
     broken = INPUTS[name]
     users = [one for one in SERVICES if broken.used_by(one)]
     others = [one for one in SERVICES if one not in users]
@@ -101,7 +101,7 @@ async def test_an_input_that_stops_is_told_of_in_the_status_of_those_that_use_it
 
 
 @pytest.mark.parametrize("plural", ["pods", "horizontalpodautoscalers", "endpointslices"])
-async def test_a_companion_that_was_never_let_list_says_so_in_every_status(
+async def test_a_companion_that_may_not_list_reports_it_in_every_status(
     monkeypatch: pytest.MonkeyPatch, plural: str
 ) -> None:
     monkeypatch.setattr(module, "SETTLE_SECONDS", 0.0)
@@ -133,7 +133,7 @@ async def test_nothing_but_the_status_is_written_while_a_watch_is_silent(told: T
     told.stand.cluster.mend()
 
 
-async def test_a_namespace_whose_statuses_may_not_be_read_stops_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_namespace_that_may_not_be_read_does_not_affect_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SETTLE_SECONDS", 0.0)
     async with standing(kubernetes={"namespaces": ["cart", "shop"]}) as stand:
         for service in SERVICES:

@@ -17,7 +17,7 @@ from tests.load.world import NOW
 
 
 class Stand:
-    """A service of five pods at 1500m, and what the views make of it."""
+    """A service of five pods at 1500m, and its evaluator."""
 
     def __init__(self) -> None:
         self.world = ObjectIndex(lambda _: None, lambda: None)
@@ -30,9 +30,9 @@ class Stand:
         self.evaluator = Evaluator(self.world, self.inputs, lambda: self.now)
 
     def view(self, key: Key = KEY) -> PolicyView:
-        found = self.evaluator.evaluate(key)
-        assert found is not None
-        return found
+        view = self.evaluator.evaluate(key)
+        assert view is not None
+        return view
 
     def problem(self, key: Key = KEY) -> tuple[int, str]:
         problem = self.view(key).problem
@@ -58,14 +58,14 @@ def test_a_policy_is_assessed_from_its_pods_and_samples(stand: Stand) -> None:
     assert (view.target_resource, view.target_labels) == ("deployments.apps", {"team": "shop"})
 
 
-def test_pods_that_the_selector_does_not_match_are_not_the_targets(stand: Stand) -> None:
+def test_pods_that_the_selector_does_not_match_are_not_assessed(stand: Stand) -> None:
     stand.world.pod_changed(None, replace(web_pods(1)[0], name="stray", uid="uid-stray", labels={"app": "other"}))
     view = stand.view()
     assert view.assessment is not None
     assert len(view.assessment.pods) == 5
 
 
-def test_pods_of_another_deployment_with_the_same_labels_are_not_the_targets(stand: Stand) -> None:
+def test_pods_of_another_deployment_with_the_same_labels_are_not_assessed(stand: Stand) -> None:
     for one in web_pods(3, "canary"):
         stand.world.pod_changed(None, replace(one, labels={"app": "web"}))
     view = stand.view()
@@ -73,24 +73,24 @@ def test_pods_of_another_deployment_with_the_same_labels_are_not_the_targets(sta
     assert len(view.assessment.pods) == 5
 
 
-def test_a_pod_that_endpoints_have_as_not_serving_is_pulled_out(stand: Stand) -> None:
+def test_a_pod_whose_endpoints_are_not_serving_is_pulled_out(stand: Stand) -> None:
     stand.inputs.endpoints["web-0"] = False
     view = stand.view()
     assert view.assessment is not None
     assert view.assessment.counts[PodState.PULLED_OUT] == 1
 
 
-def test_a_policy_that_is_gone_has_no_view(stand: Stand) -> None:
+def test_a_deleted_policy_has_no_view(stand: Stand) -> None:
     stand.world.policy_changed(entry(), None)
     assert stand.evaluator.evaluate(KEY) is None
 
 
-def test_an_invalid_policy_says_what_is_wrong_with_it(stand: Stand) -> None:
+def test_an_invalid_policy_has_its_fault_as_problem(stand: Stand) -> None:
     fault = DecodedPolicy(namespace="shop", name="web", uid="u1", generation=3, fault="spec.metrics: none")
     stand.world.policy_changed(entry(), fault)
     assert stand.problem() == (422, "spec.metrics: none")
     policy = stand.view().policy
-    assert (policy.uid, policy.generation) == ("u1", 3), "without them its status would go on saying what it said"
+    assert (policy.uid, policy.generation) == ("u1", 3), "without them its status would not change"
 
 
 def test_a_missing_hpa_is_named(stand: Stand) -> None:
@@ -107,12 +107,12 @@ def test_rivals_refuse_both_and_name_each_other(stand: Stand) -> None:
     assert "web" in stand.problem(Key("shop", "second"))[1]
 
 
-def test_a_target_that_is_not_known_is_a_problem_with_its_sentence(stand: Stand) -> None:
+def test_an_unresolved_target_is_a_problem_with_its_sentence(stand: Stand) -> None:
     stand.inputs.found = "Deployment web does not exist"
     assert stand.problem() == (503, "Deployment web does not exist")
 
 
-def test_a_target_whose_scale_cannot_be_told_is_a_problem(stand: Stand) -> None:
+def test_a_target_without_a_usable_scale_is_a_problem(stand: Stand) -> None:
     stand.inputs.found = deployment(5, scale=False)
     assert "scale" in stand.problem()[1]
 
@@ -134,7 +134,7 @@ def test_a_registry_that_refuses_the_policy_is_a_problem_with_its_sentence(stand
     assert stand.problem() == (503, f"WatermarkPolicy web: {stand.inputs.refusal}")
 
 
-def test_the_registrys_roster_is_what_pods_are_judged_by(stand: Stand) -> None:
+def test_pods_are_classified_by_the_registrys_roster(stand: Stand) -> None:
     stand.inputs.listed = Roster(
         at=stand.now, instances=tuple(Instance(pod_name=f"web-{i}", enabled=i > 1) for i in range(5))
     )
@@ -144,7 +144,7 @@ def test_the_registrys_roster_is_what_pods_are_judged_by(stand: Stand) -> None:
     assert view.assessment.counts == {PodState.SERVING: 3, PodState.PULLED_OUT: 2}
 
 
-def test_what_one_service_was_said_to_have_is_not_expected_of_another(stand: Stand) -> None:
+def test_the_roster_history_of_one_service_does_not_apply_to_another(stand: Stand) -> None:
     """A policy that is edited to a wrong service: its pods are doubtful, as under a new policy, and not absent."""
     stand.inputs.listed = Roster(at=stand.now, instances=tuple(Instance(pod_name=f"web-{i}") for i in range(5)))
     stand.world.policy_changed(None, entry(registry=NACOS))
@@ -157,7 +157,7 @@ def test_what_one_service_was_said_to_have_is_not_expected_of_another(stand: Sta
         stand.inputs.listed = Roster(at=stand.now, instances=(Instance(pod_name="other-0"),))
         view = stand.view()
         assert view.assessment is not None
-        states |= {reading.state for reading in view.assessment.pods}
+        states |= {pod.state for pod in view.assessment.pods}
     assert states == {PodState.DOUBTFUL}
 
 
@@ -166,7 +166,7 @@ def test_kubernetes_is_a_registry_that_needs_no_settings(stand: Stand) -> None:
     assert desired(stand.view()) == 7
 
 
-def test_what_was_seen_is_remembered_for_the_next_assessment(stand: Stand) -> None:
+def test_the_memory_of_an_assessment_is_used_by_the_next(stand: Stand) -> None:
     stand.view()
     stand.inputs.samples = loads(4, "300m")
     stand.now += 20
@@ -175,7 +175,7 @@ def test_what_was_seen_is_remembered_for_the_next_assessment(stand: Stand) -> No
     assert view.assessment.memory.last_samples("uid-web-4")["cpu"].value == 1_500_000_000
 
 
-def test_a_policy_that_was_made_anew_remembers_nothing(stand: Stand) -> None:
+def test_a_policy_that_was_created_again_has_no_memory(stand: Stand) -> None:
     stand.view()
     stand.inputs.samples = loads(4, "300m")
     stand.world.policy_changed(entry(), entry(uid="another"))
@@ -184,7 +184,7 @@ def test_a_policy_that_was_made_anew_remembers_nothing(stand: Stand) -> None:
     assert "cpu" not in view.assessment.memory.last_samples("uid-web-4")
 
 
-def test_a_policys_row_has_its_figures(stand: Stand) -> None:
+def test_the_metrics_of_a_policy_have_its_decision_and_usage(stand: Stand) -> None:
     (row,) = policy_rows(Snapshot(policies={KEY: stand.view()}), NOW + 3)
     assert (row.desired, row.current, row.decision_age, row.verdict) == (7.0, 5.0, 3.0, "Above")
     assert row.pods["serving"] == 5.0
@@ -192,37 +192,37 @@ def test_a_policys_row_has_its_figures(stand: Stand) -> None:
     assert (metric.effective, metric.high, metric.low) == (1.5, 1.2, None)
 
 
-def test_a_policys_row_has_the_mode_of_the_moment(stand: Stand) -> None:
+def test_the_metrics_of_a_policy_have_its_current_mode(stand: Stand) -> None:
     stand.world.policy_changed(entry(), entry(hold_until=NOW + 10))
-    pictured = Snapshot(policies={KEY: stand.view()})
-    assert [row.mode for at in (NOW, NOW + 10) for row in policy_rows(pictured, at)] == ["Held", "Active"]
+    snapshot = Snapshot(policies={KEY: stand.view()})
+    assert [row.mode for at in (NOW, NOW + 10) for row in policy_rows(snapshot, at)] == ["Held", "Active"]
 
 
-def test_a_policy_with_a_problem_has_a_row_with_its_reason(stand: Stand) -> None:
+def test_the_metrics_of_a_policy_with_a_problem_have_its_reason(stand: Stand) -> None:
     stand.world.hpa_changed(hpa(), None)
     (row,) = policy_rows(Snapshot(policies={KEY: stand.view()}), NOW)
     assert (row.error, row.desired) == ("NotFound", None)
 
 
-def test_a_policy_that_cannot_be_read_keeps_its_name_and_its_faults() -> None:
+def test_an_invalid_policy_is_decoded_with_its_name_and_its_faults() -> None:
     metadata = {"name": "web", "namespace": "shop", "uid": "u1", "generation": 3}
     body = {"metadata": metadata, "spec": {"metrics": [], "tolerance": "much"}}
-    found = decode_policy(json.dumps(body).encode())
-    assert (found.namespace, found.name, found.policy) == ("shop", "web", None)
-    assert (found.uid, found.generation) == ("u1", 3)
-    assert "spec.tolerance" in found.fault
-    assert "spec.metrics" in found.fault
+    decoded = decode_policy(json.dumps(body).encode())
+    assert (decoded.namespace, decoded.name, decoded.policy) == ("shop", "web", None)
+    assert (decoded.uid, decoded.generation) == ("u1", 3)
+    assert "spec.tolerance" in decoded.fault
+    assert "spec.metrics" in decoded.fault
 
 
-def test_an_hpa_that_cannot_be_used_is_refused_as_an_object_that_cannot_be_read() -> None:
+def test_an_invalid_hpa_is_a_decoding_error() -> None:
     with pytest.raises(ValueError, match="scaleTargetRef"):
         decode_hpa(b'{"metadata": {"name": "web", "namespace": "shop"}, "spec": {"maxReplicas": 3}}')
 
 
 class TestSilence:
-    """A watch that the policy needs is silent: nothing is assessed, and what was true once is not shown."""
+    """A watch that the policy needs is silent: nothing is assessed, and the last count is not shown."""
 
-    def test_the_sentence_is_the_answer_and_the_old_count_is_not_shown(self, stand: Stand) -> None:
+    def test_the_problem_has_the_sentence_and_the_last_count_is_not_shown(self, stand: Stand) -> None:
         assert desired(stand.view()) == 7
         stand.inputs.silent = "the watch of pods has shown no life since 2026-01-01T00:00:00Z"
         view = stand.view()
@@ -232,13 +232,13 @@ class TestSilence:
         stand.inputs.silent = None
         assert desired(stand.view()) == 7
 
-    def test_an_hpa_of_which_nothing_is_known_is_not_said_to_be_missing(self, stand: Stand) -> None:
+    def test_an_hpa_that_was_never_listed_is_not_reported_as_missing(self, stand: Stand) -> None:
         stand.world.hpa_changed(hpa(), None)
         assert stand.problem()[0] == 404
         stand.inputs.silent = "horizontalpodautoscalers have not been listed yet"
         assert stand.problem() == (503, stand.inputs.silent)
 
-    def test_what_is_remembered_outlasts_the_silence(self, stand: Stand) -> None:
+    def test_the_memory_outlasts_the_silence(self, stand: Stand) -> None:
         before = stand.view().assessment
         stand.inputs.silent = "the watch of pods is silent"
         stand.view()

@@ -5,7 +5,7 @@ import pytest
 
 from adapter.evaluation.delay_queue import DelayQueue
 from adapter.evaluation.worker import MAX_BATCH, Worker
-from adapter.kube.selectors import parse
+from adapter.kube.selectors import parse_selector
 from adapter.load.spec import Target
 from adapter.snapshot import Key, PolicyView, SnapshotStore, TargetKey
 from adapter.telemetry.metrics import Metrics
@@ -47,7 +47,7 @@ async def until(bench: Bench, count: int) -> None:
     await asyncio.sleep(0)
 
 
-async def test_a_marked_policy_appears_in_the_picture_and_under_its_target() -> None:
+async def test_a_queued_policy_is_published_and_found_by_its_target() -> None:
     bench = Bench()
     bench.views[A] = view(A, "web")
     running = asyncio.create_task(bench.worker.run())
@@ -60,7 +60,7 @@ async def test_a_marked_policy_appears_in_the_picture_and_under_its_target() -> 
         await running
 
 
-async def test_a_policy_is_looked_at_again_as_soon_as_a_sample_becomes_too_old() -> None:
+async def test_a_policy_is_evaluated_again_as_soon_as_a_sample_becomes_too_old() -> None:
     bench = Bench()
     pods, loads = same(2, "1")
     now = NOW + 79.9
@@ -75,7 +75,7 @@ async def test_a_policy_is_looked_at_again_as_soon_as_a_sample_becomes_too_old()
         await running
 
 
-async def test_a_policy_that_breaks_the_assessment_keeps_no_old_answer_and_stops_nobody() -> None:
+async def test_a_failed_evaluation_drops_the_last_assessment_and_stops_no_other_policy() -> None:
     bench = Bench()
     bench.worker.publish({A: view(A)})
     bench.views |= {A: ValueError("broken"), B: view(B)}
@@ -92,7 +92,7 @@ async def test_a_policy_that_breaks_the_assessment_keeps_no_old_answer_and_stops
         await running
 
 
-async def test_every_policy_is_looked_at_again_though_nothing_touched_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_policy_is_evaluated_again_without_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("adapter.evaluation.worker.RESYNC_SECONDS", 0.05)
     bench = Bench()
     bench.views[A] = view(A)
@@ -105,7 +105,7 @@ async def test_every_policy_is_looked_at_again_though_nothing_touched_it(monkeyp
         await running
 
 
-async def test_results_of_policies_that_are_due_together_are_swapped_in_few_swaps_and_none_waits_for_long() -> None:
+async def test_views_of_policies_that_are_due_together_share_a_few_snapshots() -> None:
     bench = Bench()
     keys = [Key("shop", f"policy-{index}") for index in range(3 * MAX_BATCH)]
     bench.views |= {key: view(key) for key in keys}
@@ -128,7 +128,7 @@ async def test_results_of_policies_that_are_due_together_are_swapped_in_few_swap
         await running
 
 
-async def test_announced_policies_are_known_at_once_and_settled_once_each_was_assessed_or_is_gone() -> None:
+async def test_pending_policies_are_published_at_once_until_each_was_evaluated_or_deleted() -> None:
     bench = Bench()
     bench.views[A] = view(A)
     bench.worker.publish_pending({A: view(A), B: view(B)})
@@ -147,7 +147,7 @@ async def test_announced_policies_are_known_at_once_and_settled_once_each_was_as
         await running
 
 
-async def test_what_was_assessed_is_not_announced_again() -> None:
+async def test_an_evaluated_policy_is_not_pending_again() -> None:
     bench = Bench()
     bench.worker.publish({A: view(A, "web")})
     bench.worker.publish_pending({A: view(A)})
@@ -155,7 +155,7 @@ async def test_what_was_assessed_is_not_announced_again() -> None:
     assert not bench.worker.pending
 
 
-async def test_a_first_assessment_that_breaks_leaves_a_policy_that_exists() -> None:
+async def test_a_policy_whose_first_evaluation_fails_is_still_published() -> None:
     bench = Bench()
     bench.views[A] = ValueError("broken")
     bench.worker.publish_pending({A: view(A)})
@@ -168,7 +168,7 @@ async def test_a_first_assessment_that_breaks_leaves_a_policy_that_exists() -> N
         await running
 
 
-async def test_a_policy_that_is_gone_leaves_the_picture_and_frees_its_target() -> None:
+async def test_a_deleted_policy_leaves_the_snapshot_and_frees_its_target() -> None:
     bench = Bench()
     bench.worker.publish({A: view(A, "web")})
     bench.worker.publish({A: None})
@@ -176,21 +176,21 @@ async def test_a_policy_that_is_gone_leaves_the_picture_and_frees_its_target() -
     assert not bench.snapshots.current.by_target
 
 
-async def test_a_policy_that_turns_to_another_target_frees_the_first() -> None:
+async def test_a_policy_that_changes_its_target_frees_the_first() -> None:
     bench = Bench()
     bench.worker.publish({A: view(A, "web")})
     bench.worker.publish({A: view(A, "api")})
     assert bench.snapshots.current.by_target == {TargetKey("shop", "deployments.apps", "api"): A}
 
 
-async def test_a_target_that_another_policy_has_taken_stays_with_that_one() -> None:
+async def test_a_target_that_another_policy_took_over_stays_with_it() -> None:
     bench = Bench()
     bench.worker.publish({A: view(A, "web"), B: view(B, "web")})
     bench.worker.publish({A: view(A, "api")})
     assert bench.snapshots.current.by_target[TargetKey("shop", "deployments.apps", "web")] == B
 
 
-async def test_each_part_of_the_picture_is_swapped_without_losing_the_others() -> None:
+async def test_each_part_of_the_snapshot_is_replaced_without_losing_the_others() -> None:
     bench = Bench()
     before = bench.snapshots.current
     bench.worker.publish({A: view(A)})
@@ -214,7 +214,7 @@ async def test_a_policy_is_found_by_the_pods_of_its_last_assessment() -> None:
 
     def found(app: str) -> set[Key]:
         of_namespace = bench.snapshots.current.by_pods.get("shop")
-        return set() if of_namespace is None else of_namespace.selected(parse(f"app={app}"))
+        return set() if of_namespace is None else of_namespace.selected(parse_selector(f"app={app}"))
 
     bench.worker.publish({A: with_pods(A, "web", "old"), B: with_pods(B, "web")})
     assert (found("web"), found("old")) == ({A, B}, {A})

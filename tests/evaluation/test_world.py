@@ -4,8 +4,7 @@ from fractions import Fraction
 import pytest
 
 from adapter.evaluation.decode import DecodedPolicy
-from adapter.evaluation.object_index import ObjectIndex
-from adapter.evaluation.pod_index import PodIndex, owners
+from adapter.evaluation.object_index import ObjectIndex, PodIndex, owners
 from adapter.load.pods import Owner
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds

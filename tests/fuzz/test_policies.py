@@ -13,7 +13,7 @@ from adapter.policy import status_memory
 from adapter.policy.hpa import parse_hpa
 from adapter.policy.watermark_policy import parse_policy
 from adapter.runtime.decoding import decode
-from adapter.runtime.faults import Fault, FaultyDocument, foremost
+from adapter.runtime.faults import Fault, FaultyDocument, first_faults
 from tests.fuzz.kit import STEP_SECONDS, fuzz, in_a_step, uncached
 from tests.fuzz.spoil import STRANGE, TEXTS, each_place, places, spoilt
 from tests.fuzz.test_kubernetes import HPA
@@ -114,7 +114,7 @@ def judged(read: Callable[[], Any], most: float = STEP_SECONDS) -> bool:
     try:
         found = in_a_step(read, most)
     except FaultyDocument as error:
-        faults = foremost(error.faults)
+        faults = first_faults(error.faults)
     except msgspec.MsgspecError as error:
         faults = [Fault("", None, str(error))]
     else:

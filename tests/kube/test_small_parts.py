@@ -9,7 +9,7 @@ import pytest
 
 from adapter.kube.session import ServerClock
 from adapter.runtime.single_flight import SingleFlight
-from adapter.runtime.slices import spare_what_lives
+from adapter.runtime.slices import freeze_live_objects
 
 
 class Hands:
@@ -91,7 +91,7 @@ class TestSparing:
         kept, dropped = Node(), Node()
         gone = weakref.ref(dropped)
         before = gc.get_freeze_count()
-        spare_what_lives()
+        freeze_live_objects()
         try:
             assert gc.get_freeze_count() > before
             assert not any(one is kept for one in gc.get_objects())

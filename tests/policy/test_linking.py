@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.kube.selectors import parse
+from adapter.kube.selectors import parse_selector
 from adapter.load.pods import Owner
 from adapter.load.spec import Target
 from adapter.policy.hpa import ObjectReference
@@ -90,16 +90,16 @@ class TestTargetPods:
         other_labels = replace(ours, name="web-1", labels={"app": "api"})
         other_owner = replace(ours, name="web-2", owner=Owner("ReplicaSet", "api-abc"))
         pods = (ours, other_labels, other_owner)
-        assert [one.name for one in target_pods(pods, parse("app=web"), WEB)] == ["web-0"]
+        assert [one.name for one in target_pods(pods, parse_selector("app=web"), WEB)] == ["web-0"]
 
     def test_of_partial_pods_only_what_they_state_excludes_them(self) -> None:
         bare = pod("bare", labels={}, owner=None)
         other = replace(bare, name="other", labels={"app": "api"})
-        assert list(target_pods((bare, other), parse("app=web"), WEB)) == []
-        assert list(target_pods((bare, other), parse("app=web"), WEB, partial=True)) == [bare]
+        assert list(target_pods((bare, other), parse_selector("app=web"), WEB)) == []
+        assert list(target_pods((bare, other), parse_selector("app=web"), WEB, partial=True)) == [bare]
 
     def test_a_selector_must_identify_pods_and_be_cheap_to_test(self) -> None:
         most = ",".join(f"k{number}" for number in range(MOST_REQUIREMENTS))
-        assert "has no selector" in selector_fault(parse(""))
-        assert selector_fault(parse(most)) == ""
-        assert f"{MOST_REQUIREMENTS + 1} requirements" in selector_fault(parse(f"{most},one-more"))
+        assert "has no selector" in selector_fault(parse_selector(""))
+        assert selector_fault(parse_selector(most)) == ""
+        assert f"{MOST_REQUIREMENTS + 1} requirements" in selector_fault(parse_selector(f"{most},one-more"))

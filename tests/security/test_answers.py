@@ -203,11 +203,11 @@ class TestBudget:
 
     async def test_a_source_with_many_slow_answers_keeps_no_other_source_waiting(self) -> None:
         budget = AnswerBudget(4 * MIB)
-        async with budget.lease("hostile") as first:
+        async with budget.reserve("hostile") as first:
             await first.take(2 * MIB)
             waiting = [asyncio.create_task(budget.take("hostile", 2 * MIB)) for _ in range(20)]
             await asyncio.sleep(0)
-            async with asyncio.timeout(5), budget.lease("metrics.k8s.io") as other:
+            async with asyncio.timeout(5), budget.reserve("metrics.k8s.io") as other:
                 await other.take(2 * MIB)
             for task in waiting:
                 task.cancel()
@@ -222,7 +222,7 @@ class TestBudget:
             await budget.take(source, size)
             served.append(source)
 
-        async with budget.lease("a") as lease:
+        async with budget.reserve("a") as lease:
             await lease.take(3)
             large = asyncio.create_task(take("large", 4))
             await asyncio.sleep(0)

@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestServer
 from pydantic import TypeAdapter
 
 from adapter.kube.credentials import ClusterAccess as KubeAccess
-from adapter.kube.errors import ApiStatusError, ScaleUnread, from_answer
+from adapter.kube.errors import ApiStatusError, ScaleUnread, error_from_answer
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
 from adapter.load.spec import Query
@@ -168,7 +168,7 @@ class TestApiServer:
 
     @pytest.mark.parametrize("reason", [INSIDE, "", "a" * 100])
     def test_a_reason_that_is_no_word_is_not_repeated(self, reason: str) -> None:
-        error = from_answer(502, json.dumps({"kind": "Status", "reason": reason, "message": INSIDE}).encode())
+        error = error_from_answer(502, json.dumps({"kind": "Status", "reason": reason, "message": INSIDE}).encode())
         assert isinstance(error, ApiStatusError)
         assert error.public in {"HTTP 502", "502 ServerError"}
 

@@ -12,7 +12,7 @@ from multidict import CIMultiDict
 from adapter import settings
 from adapter.evaluation.decode import decode_hpa, decode_policy
 from adapter.kube import selectors
-from adapter.kube.errors import from_answer
+from adapter.kube.errors import error_from_answer
 from adapter.kube.objects import decode_scale
 from adapter.kube.pods import PodDecoder
 from adapter.kube.reflector import Reflector
@@ -30,7 +30,7 @@ from adapter.registries.polling.http1 import LARGEST_HEAD, RawReply, Reader
 from adapter.registries.zookeeper import layouts as zookeeper_layouts
 from adapter.registries.zookeeper.rules import LARGEST_RULE, MOST_RULES, documents
 from adapter.runtime.answer_budget import MIB, Body, Limit
-from adapter.runtime.decoding import DEEPEST, Decoder, shallow
+from adapter.runtime.decoding import DEEPEST_OBJECT, Decoder, truncate_nesting
 from adapter.runtime.faults import Fault, FaultyDocument
 from adapter.runtime.outbound import Reply
 from adapter.runtime.source_errors import SourceError, WrongRegistryAnswer
@@ -96,7 +96,7 @@ def test_each_reader_of_objects_refuses_what_is_nested_deep_or_no_utf8(decode: A
 
 @pytest.mark.parametrize("token", UNREADABLE)
 def test_a_refusal_that_is_nested_deep_or_no_utf8_is_a_refusal(token: str) -> None:
-    assert from_answer(503, written({"kind": "Status", "message": mark(token)})).code == 503
+    assert error_from_answer(503, written({"kind": "Status", "message": mark(token)})).code == 503
 
 
 def _applications(document: Any) -> eureka_wire.Applications:
@@ -266,9 +266,9 @@ def test_an_hpa_whose_policy_label_is_no_text_has_none() -> None:
 
 
 def test_json_made_shallow_is_what_it_was_but_for_what_is_deep() -> None:
-    most = DEEPEST - 2  # beside the mapping outside and the list inside
+    most = DEEPEST_OBJECT - 2  # beside the mapping outside and the list inside
     deep = '[{"a": "]}[\\"{"}, ' * most + "[[1, {}], 2, [3]]" + "]" * most
-    found = json.loads(shallow(f'{{"a": "\\\\", "b": {deep}, "c": {{"d": [1]}}}}'.encode()))
+    found = json.loads(truncate_nesting(f'{{"a": "\\\\", "b": {deep}, "c": {{"d": [1]}}}}'.encode()))
     assert found["a"] == "\\"
     assert found["c"] == {"d": [1]}
     inner = found["b"]
@@ -276,4 +276,4 @@ def test_json_made_shallow_is_what_it_was_but_for_what_is_deep() -> None:
         assert inner[0] == {"a": ']}["{'}
         inner = inner[1]
     assert inner == [None, 2, None]
-    assert shallow(b'{"a": [1, {}]}') == b'{"a": [1, {}]}'
+    assert truncate_nesting(b'{"a": [1, {}]}') == b'{"a": [1, {}]}'

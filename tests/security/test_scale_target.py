@@ -8,7 +8,7 @@ from prometheus_client.exposition import generate_latest
 from yarl import URL
 
 from adapter.evaluation import targets
-from adapter.kube import resources
+from adapter.kube import rest_mapper
 from adapter.kube.api import GroupVersionResource, path
 from adapter.kube.errors import UnsafePath
 from adapter.runtime.backoff import Backoff
@@ -149,7 +149,7 @@ async def test_a_definition_that_appears_is_found_also_where_its_kind_was_looked
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(targets, "Backoff", lambda: Backoff(lambda _, bound: min(bound, 0.05)))
-    monkeypatch.setattr(resources, "LISTING_SECONDS", 0.3)
+    monkeypatch.setattr(rest_mapper, "LISTING_SECONDS", 0.3)
     async with standing() as stand:
         stand.cluster.gone.add("widgets")
         stand.add(THING)

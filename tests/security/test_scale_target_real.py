@@ -9,7 +9,7 @@ import pytest
 
 from adapter.engine import Engine
 from adapter.evaluation import targets
-from adapter.kube.session import Response, Session
+from adapter.kube.session import ApiResponse, Session
 from adapter.settings import Settings
 from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
@@ -43,7 +43,7 @@ class Recording(Session):
 
     asked: list[str]
 
-    async def request(self, method: str, path: str, **more: Any) -> Response:
+    async def request(self, method: str, path: str, **more: Any) -> ApiResponse:
         self.asked.append(path)
         return await super().request(method, path, **more)
 

@@ -1,4 +1,4 @@
-"""A source that goes and comes back, in a time of its own: how soon it is asked again, and how much meanwhile."""
+"""A source that fails and recovers, in simulated time: how soon it is polled again, and how often meanwhile."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ GOES, COMES = 100.0, 160.0
 
 
 class FakeClient:
-    """Answers, but between `goes` and `comes`: then it refuses connections, or takes them and says nothing."""
+    """A client that succeeds, but between `goes` and `comes` fails at once or hangs until the deadline."""
 
     hangs = False
     goes, comes = GOES, COMES
@@ -87,7 +87,7 @@ def answered_since(source: Prometheus, name: str, since: float) -> bool:
 
 
 @pytest.mark.parametrize("hangs", [False, True], ids=["refusing", "hanging"])
-def test_after_a_server_is_back_every_answer_is_within_its_interval_and_two_seconds(
+def test_after_a_server_recovers_every_query_is_answered_within_its_interval_and_two_seconds(
     server: type[FakeClient], hangs: bool
 ) -> None:
     server.hangs = hangs
@@ -105,7 +105,7 @@ def test_after_a_server_is_back_every_answer_is_within_its_interval_and_two_seco
     run(work())
 
 
-def test_a_server_that_is_down_is_asked_once_in_an_interval_however_many_questions_there_are(
+def test_a_server_that_is_down_gets_one_probe_an_interval_whatever_the_number_of_queries(
     server: type[FakeClient],
 ) -> None:
     server.comes = GOES + 600
@@ -122,7 +122,7 @@ def test_a_server_that_is_down_is_asked_once_in_an_interval_however_many_questio
     assert len({text for _, text in later}) == len(later), "each in its turn"
 
 
-def test_those_who_rested_are_spread_a_little_once_it_answers(server: type[FakeClient]) -> None:
+def test_waiting_queries_are_spread_when_the_breaker_closes(server: type[FakeClient]) -> None:
     async def work() -> None:
         async with polling(*queries(200, 15)):
             await asyncio.sleep(COMES + 17)
@@ -132,7 +132,7 @@ def test_those_who_rested_are_spread_a_little_once_it_answers(server: type[FakeC
     assert max(sum(1 for at in back if at // 0.1 == tenth) for tenth in {at // 0.1 for at in back}) < 60
 
 
-def test_a_question_that_always_fails_keeps_its_interval_and_makes_no_other_wait(server: type[FakeClient]) -> None:
+def test_a_query_that_always_fails_keeps_its_interval_and_delays_no_other(server: type[FakeClient]) -> None:
     """A query may be too heavy for a server that is well."""
     server.goes = server.comes = 0
     heavy, *light = queries(10, 15)
@@ -148,7 +148,7 @@ def test_a_question_that_always_fails_keeps_its_interval_and_makes_no_other_wait
 
 
 @pytest.mark.parametrize("answers", [False, True], ids=["unanswered", "answered"])
-def test_questions_that_are_slow_however_many_leave_the_others_their_interval(
+def test_many_slow_queries_do_not_delay_fast_ones(
     server: type[FakeClient], answers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.goes = server.comes = 0
@@ -178,7 +178,7 @@ def test_questions_that_are_slow_however_many_leave_the_others_their_interval(
         assert max(b - a for a, b in itertools.pairwise(later)) <= 6
 
 
-def test_after_an_outage_a_question_that_always_fails_lets_the_others_be_asked(server: type[FakeClient]) -> None:
+def test_after_an_outage_a_query_that_always_fails_does_not_keep_the_breaker_open(server: type[FakeClient]) -> None:
     fast, slow = queries(1, 5)[0], queries(1, 15)[0]
     server.refuses = staticmethod(lambda text: text == fast.query)
 
@@ -190,7 +190,7 @@ def test_after_an_outage_a_question_that_always_fails_lets_the_others_be_asked(s
     run(work())
 
 
-def test_a_question_that_is_asked_no_more_leaves_the_turn_to_others(server: type[FakeClient]) -> None:
+def test_a_removed_query_leaves_its_probe_to_others(server: type[FakeClient]) -> None:
     one, other = queries(2, 15)
 
     async def work() -> None:
@@ -203,7 +203,7 @@ def test_a_question_that_is_asked_no_more_leaves_the_turn_to_others(server: type
     run(work())
 
 
-def test_a_question_that_is_refused_shows_that_the_server_answers() -> None:
+def test_a_response_closes_the_breaker_for_all_waiting_queries() -> None:
     breaker = CircuitBreaker()
 
     async def work() -> None:
@@ -217,7 +217,7 @@ def test_a_question_that_is_refused_shows_that_the_server_answers() -> None:
     run(work())
 
 
-def test_a_refusal_is_an_answer(server: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rejected_query_closes_the_breaker(server: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
     [rejected, other] = queries(2, 15)
     true = server.query
 
@@ -261,7 +261,7 @@ class Session:
         return b'{"items":[]}'
 
 
-def test_after_metrics_server_is_back_every_namespace_is_within_the_interval_and_two_seconds() -> None:
+def test_after_metrics_server_recovers_every_namespace_is_polled_within_the_interval_and_two_seconds() -> None:
     names = [f"ns-{index}" for index in range(100)]
 
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""What /api/v1/query answers: vectors of any size, scalars, refusals, trouble and nonsense."""
+"""Decoding responses of /api/v1/query: vectors of any size, scalars, errors and malformed bodies."""
 
 import json
 from typing import Any
@@ -43,7 +43,7 @@ class TestVectors:
     async def test_a_scalar_is_one_sample_without_labels(self) -> None:
         assert await read(body([AT, "5"], "scalar")) == [Sample({}, AT, "5")]
 
-    async def test_spaces_between_the_parts_do_no_harm(self) -> None:
+    async def test_whitespace_in_the_json_is_ignored(self) -> None:
         raw = json.dumps(json.loads(body([series({"pod": "a"})] * 2)), indent=4).encode()
         assert len(await read(raw)) == 2
 
@@ -59,17 +59,17 @@ class TestVectors:
         many = [series(labels, str(index)) for index, labels in enumerate(some * 400)]
         assert [sample.labels for sample in await read(body(many))] == some * 400
 
-    async def test_infos_are_no_reason_to_doubt(self) -> None:
+    async def test_infos_are_no_error(self) -> None:
         assert len(await read(body([series({})], infos=["PromQL info: metric might not be a counter"]))) == 1
 
 
 class TestRefusals:
-    async def test_a_warning_makes_the_answer_doubtful(self) -> None:
+    async def test_a_warning_is_an_error(self) -> None:
         """A store behind a querier that did not answer is only a warning, and its pods are simply not there."""
         with pytest.raises(SourceFailing, match="warning: fetch series from store x: deadline"):
             await read(body([series({})], warnings=["fetch series from store x: deadline"]))
 
-    async def test_a_warning_counts_behind_a_large_answer_too(self) -> None:
+    async def test_a_warning_after_a_large_vector_is_an_error(self) -> None:
         with pytest.raises(SourceFailing, match="partial"):
             await read(body([series({"pod": f"web-{n}"}) for n in range(3000)], warnings=["partial"]))
 
@@ -79,16 +79,16 @@ class TestRefusals:
             await read(raw)
 
     @pytest.mark.parametrize("kind", ["timeout", "internal", "unavailable", "canceled"])
-    async def test_trouble_of_the_servers_own_is_not_the_querys_fault(self, kind: str) -> None:
+    async def test_errors_of_the_server_are_not_faults_of_the_query(self, kind: str) -> None:
         with pytest.raises(SourceFailing):
             await read(json.dumps({"status": "error", "errorType": kind, "error": "no"}).encode())
 
     @pytest.mark.parametrize("kind", ["matrix", "string", "streams"])
-    async def test_only_a_number_a_series_will_do(self, kind: str) -> None:
+    async def test_other_result_types_are_rejected(self, kind: str) -> None:
         with pytest.raises(QueryRejected, match=f"answers a {kind}"):
             await read(body([], kind))
 
-    async def test_a_native_histogram_is_no_number(self) -> None:
+    async def test_a_native_histogram_is_rejected(self) -> None:
         with pytest.raises(QueryRejected, match="histogram_quantile"):
             await read(body([{"metric": {}, "histogram": [AT, {"count": "1", "sum": "2"}]}]))
 
@@ -108,17 +108,17 @@ class TestRefusals:
             body([series({"pod": f"web-{n}"}) for n in range(3000)])[:-20],
         ],
     )
-    async def test_another_shape_is_refused(self, raw: bytes) -> None:
+    async def test_a_malformed_body_is_an_error(self, raw: bytes) -> None:
         with pytest.raises((WrongAnswer, QueryRejected)):
             await read(raw)
 
-    async def test_a_page_of_somebody_else_is_quoted_on_one_line(self) -> None:
+    async def test_an_html_page_is_quoted_on_one_line(self) -> None:
         with pytest.raises(WrongAnswer, match="<html> <body>Sign in"):
             await read(b"<html>\n  <body>Sign in" + b"x" * 5000)
 
 
 class TestStatus:
-    def test_prometheus_own_words_are_kept(self) -> None:
+    def test_the_message_of_prometheus_is_kept(self) -> None:
         error = error_from_response(
             422, b'{"status":"error","errorType":"execution","error":"many-to-many matching not allowed"}'
         )
@@ -126,12 +126,12 @@ class TestStatus:
         assert str(error) == "HTTP 422: execution: many-to-many matching not allowed"
 
     @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
-    def test_these_are_the_servers_trouble(self, status: int) -> None:
+    def test_statuses_that_are_faults_of_the_server(self, status: int) -> None:
         assert isinstance(error_from_response(status, b"upstream down"), SourceFailing)
         assert "upstream down" in str(error_from_response(status, b"upstream down"))
 
     @pytest.mark.parametrize("status", [400, 401, 403, 404, 405])
-    def test_these_are_the_questions(self, status: int) -> None:
+    def test_statuses_that_are_faults_of_the_query(self, status: int) -> None:
         assert isinstance(error_from_response(status, b""), QueryRejected)
         assert f"HTTP {status}" in str(error_from_response(status, b""))
 

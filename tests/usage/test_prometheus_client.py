@@ -50,13 +50,13 @@ async def failure(fake: FakePrometheus, handler: Handler, **more: Any) -> Source
 
 
 class TestAsking:
-    async def test_it_is_a_form_to_the_instant_query(self, fake: FakePrometheus) -> None:
+    async def test_a_query_is_a_form_posted_to_the_instant_query_path(self, fake: FakePrometheus) -> None:
         await query(fake.settings(timeout_seconds=4), 'sum(x{a="ü&b"})')
         [request] = fake.requests
         assert (request.method, request.path) == ("POST", "/api/v1/query")
         assert fake.asked == [{"query": 'sum(x{a="ü&b"})', "lookback_delta": "90.000", "timeout": "4.000"}]
 
-    async def test_a_moment_is_told_to_the_millisecond(self, fake: FakePrometheus) -> None:
+    async def test_the_time_of_a_query_has_milliseconds(self, fake: FakePrometheus) -> None:
         await query(fake.settings(), at=1_767_268_800.1239)
         assert fake.asked[0]["time"] == "1767268800.124"
 
@@ -70,7 +70,7 @@ class TestAsking:
         assert fake.requests[0].headers["X-Scope-OrgID"] == "tenant-a"
         assert "Authorization" not in fake.requests[0].headers
 
-    async def test_a_packed_answer_is_unpacked(self, fake: FakePrometheus) -> None:
+    async def test_a_compressed_response_is_decompressed(self, fake: FakePrometheus) -> None:
         async def packed(_request: web.Request, _form: dict[str, str]) -> web.StreamResponse:
             return web.Response(
                 body=gzip.compress(b'{"status":"success","data":{"resultType":"scalar","result":[1,"2"]}}'),
@@ -83,7 +83,7 @@ class TestAsking:
 
 
 class TestCredentials:
-    async def test_basic_authentication_takes_the_password_from_its_file(
+    async def test_basic_authentication_reads_the_password_from_its_file(
         self, fake: FakePrometheus, tmp_path: Path
     ) -> None:
         file = tmp_path / "password"
@@ -147,7 +147,7 @@ class TestCredentials:
         assert not fake.requests
 
     @pytest.mark.parametrize("content", [b"a\nb", b"\xff\xfe"])
-    async def test_a_token_that_is_none_is_an_error_without_it(
+    async def test_an_invalid_token_is_an_error_that_does_not_show_it(
         self, fake: FakePrometheus, tmp_path: Path, content: bytes
     ) -> None:
         file = tmp_path / "token"
@@ -204,7 +204,7 @@ class TestTls:
 
 
 class TestFaults:
-    async def test_silence_ends_at_the_deadline(self, fake: FakePrometheus) -> None:
+    async def test_a_server_that_hangs_is_an_error_at_the_deadline(self, fake: FakePrometheus) -> None:
         over = asyncio.Event()
 
         async def silent(_request: web.Request, _form: dict[str, str]) -> web.StreamResponse:
@@ -216,7 +216,7 @@ class TestFaults:
         assert isinstance(error, SourceUnreachable)
         assert str(error) == f"{fake.url}/api/v1/query: no answer within 0.05 s"
 
-    async def test_a_body_that_never_ends_ends_at_the_deadline_too(self, fake: FakePrometheus) -> None:
+    async def test_a_body_that_never_ends_is_an_error_at_the_deadline(self, fake: FakePrometheus) -> None:
         over = asyncio.Event()
 
         async def dripping(request: web.Request, _form: dict[str, str]) -> web.StreamResponse:
@@ -230,7 +230,7 @@ class TestFaults:
         over.set()
         assert "no answer within" in str(error)
 
-    async def test_nobody_there(self) -> None:
+    async def test_a_refused_connection_is_an_error(self) -> None:
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             url = f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -248,16 +248,14 @@ class TestFaults:
 
         assert isinstance(await failure(fake, cut), SourceUnreachable)
 
-    async def test_a_broken_packing(self, fake: FakePrometheus) -> None:
+    async def test_broken_compression_is_an_error(self, fake: FakePrometheus) -> None:
         async def broken(_request: web.Request, _form: dict[str, str]) -> web.StreamResponse:
             return web.Response(body=b"not gzip at all", headers={"Content-Encoding": "gzip"})
 
         assert isinstance(await failure(fake, broken), SourceUnreachable)
 
     @pytest.mark.parametrize("lost", [1, 8, 9, 200])
-    async def test_a_packed_answer_that_ends_early_is_never_taken_for_a_whole_one(
-        self, fake: FakePrometheus, lost: int
-    ) -> None:
+    async def test_a_truncated_compressed_response_is_an_error(self, fake: FakePrometheus, lost: int) -> None:
         """The transport lets a missing end of the packing pass; what is unpacked then is whole, or no JSON."""
         rows = [({"pod": f"web-{number * 7919 % 10007}"}, str(number)) for number in range(500)]
         whole = vector(*rows).body
@@ -273,7 +271,7 @@ class TestFaults:
             return
         assert len(found) == 500
 
-    async def test_an_answer_beyond_the_limit_is_not_read_to_its_end(self, fake: FakePrometheus) -> None:
+    async def test_a_response_beyond_the_limit_is_not_read_to_its_end(self, fake: FakePrometheus) -> None:
         sent = 0
 
         async def huge(request: web.Request, _form: dict[str, str]) -> web.StreamResponse:
@@ -290,7 +288,7 @@ class TestFaults:
         assert "larger than maxAnswerMiB of Prometheus server main (1)" in str(error)
         assert sent < 1000 * 65536
 
-    async def test_a_small_packed_bomb_is_counted_unpacked(self, fake: FakePrometheus) -> None:
+    async def test_the_limit_counts_decompressed_bytes(self, fake: FakePrometheus) -> None:
 
         async def bomb(_request: web.Request, _form: dict[str, str]) -> web.StreamResponse:
             return web.Response(body=gzip.compress(b" " * (8 << 20)), headers={"Content-Encoding": "gzip"})
@@ -300,7 +298,7 @@ class TestFaults:
     @pytest.mark.parametrize(
         ("status", "kind"), [(500, SourceFailing), (503, SourceFailing), (401, QueryRejected), (422, QueryRejected)]
     )
-    async def test_a_refusal_is_raised_with_its_words(
+    async def test_an_error_response_is_raised_with_its_message(
         self, fake: FakePrometheus, status: int, kind: type[SourceError]
     ) -> None:
         async def refused(_request: web.Request, _form: dict[str, str]) -> web.StreamResponse:
@@ -317,7 +315,7 @@ class TestFaults:
         assert "redirect" in str(await failure(fake, redirected))
         assert len(fake.requests) == 1
 
-    async def test_a_server_that_failed_is_asked_again_on_the_same_client(self, fake: FakePrometheus) -> None:
+    async def test_a_client_works_again_after_a_failure(self, fake: FakePrometheus) -> None:
         async def failing(_request: web.Request, _form: dict[str, str]) -> web.StreamResponse:
             return web.Response(status=503)
 
@@ -329,5 +327,5 @@ class TestFaults:
         assert await ask(server) == []
         await server.close()
 
-    def test_no_more_than_a_few_at_a_time(self) -> None:
+    def test_the_requests_in_progress_are_limited(self) -> None:
         assert AT_ONCE == 8

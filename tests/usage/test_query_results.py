@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.kube.selectors import parse
+from adapter.kube.selectors import parse_selector
 from adapter.load.quantity import NANO, QuantityError, parse_number
 from adapter.load.samples import Point, QuerySamples
 from adapter.runtime.slices import Slices
@@ -68,13 +68,13 @@ class TestPods:
         found = await of(question(), [row(1, namespace="other", pod="a")])
         assert (found.pods, found.total, found.error) == ({}, None, None)
 
-    async def test_the_labels_may_be_called_otherwise(self) -> None:
+    async def test_the_names_of_the_labels_can_be_set(self) -> None:
         asked = question(namespace_label="k8s_ns", pod_label="k8s_pod")
         found = await of(asked, [row(3, k8s_ns="shop", k8s_pod="a", namespace="other", pod="z")])
         assert list(found.pods) == ["a"]
 
     @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-1", "1e30", "-0.001", "nonsense"])
-    async def test_what_is_no_load_is_no_sample(self, value: str) -> None:
+    async def test_unusable_values_are_dropped(self, value: str) -> None:
         found = await of(question(), [row(value, namespace="shop", pod="a"), row(1, namespace="shop", pod="b")])
         assert list(found.pods) == ["b"]
 
@@ -101,13 +101,13 @@ class TestPods:
         assert "lack the label 'pod'" in (found.of("shop", 90).error or "")
         assert found.of("other", 90).error is None
 
-    async def test_a_series_that_belongs_to_no_pod_spoils_nothing(self) -> None:
+    async def test_a_series_without_a_pod_is_ignored(self) -> None:
         """cAdvisor's root cgroup has neither label, a pod's own cgroup sums stand beside it."""
         found = await of(question(), [row(100, id="/"), row(5, namespace="shop"), row(1, namespace="shop", pod="a")])
         assert found.pods == {"a": Point(NOW, NANO)}
         assert found.error is None
 
-    async def test_an_answer_without_series_is_no_error(self) -> None:
+    async def test_an_empty_result_is_no_error(self) -> None:
         found = await of(question(), [])
         assert (found.pods, found.error, found.fetched_at) == ({}, None, NOW)
 
@@ -125,7 +125,7 @@ class TestServices:
         assert found.total == Point(NOW, 12_500_000_000)
         assert found.pods == {}
 
-    async def test_of_series_by_namespace_only_the_own_counts(self) -> None:
+    async def test_only_the_series_of_the_own_namespace_counts(self) -> None:
         found = await of(question(by_pod=False), [row(5, namespace="shop"), row(7, namespace="other")])
         assert found.total == Point(NOW, 5 * NANO)
 
@@ -153,7 +153,7 @@ class TestServices:
     async def test_zero_is_a_number(self) -> None:
         assert (await of(question(by_pod=False), [row("0")])).total == Point(NOW, 0)
 
-    async def test_the_pod_label_of_a_lone_exporter_means_nothing(self) -> None:
+    async def test_the_pod_label_of_a_single_series_is_ignored(self) -> None:
         found = await of(question(by_pod=False), [row(5, namespace="shop", pod="exporter-0")])
         assert found.total == Point(NOW, 5 * NANO)
 
@@ -186,11 +186,11 @@ class TestTimes:
         times = [time_of(0, NOW - 5, namespace="shop", pod="a"), time_of(1, NOW - 40, namespace="shop", pod="a")]
         assert await self.at("x / y", {"namespace": "shop", "pod": "a"}, *times) == NOW - 40
 
-    async def test_where_an_input_has_ended_there_is_no_time(self) -> None:
+    async def test_a_value_with_an_ended_input_has_no_time(self) -> None:
         times = [time_of(0, NOW - 5, namespace="shop", pod="a")]
         assert await self.at("x + y", {"namespace": "shop", "pod": "a"}, *times) is None
 
-    async def test_unless_the_expression_has_an_alternative(self) -> None:
+    async def test_a_value_with_an_alternative_needs_one_live_input(self) -> None:
         times = [time_of(0, NOW - 5, namespace="shop", pod="a")]
         assert await self.at("x or y", {"namespace": "shop", "pod": "a"}, *times) == NOW - 5
 
@@ -217,7 +217,7 @@ class TestTimes:
         assert await self.at("sum(x)", {}, *times) == NOW - 7
         assert await self.at("sum(x)", {"namespace": "shop"}, *times) == NOW - 30
 
-    async def test_what_reads_nothing_is_as_old_as_its_evaluation(self) -> None:
+    async def test_an_expression_without_selectors_has_the_time_of_its_evaluation(self) -> None:
         assert await self.at("vector(1)", {}) == NOW
 
     async def test_a_pod_without_a_time_has_no_sample(self) -> None:
@@ -240,7 +240,7 @@ class TestTimes:
             Sample({"effective_load_input": "0"}, NOW, "x"),
         ],
     )
-    async def test_times_that_were_not_asked_for_are_refused(self, sample: Sample) -> None:
+    async def test_malformed_sample_times_are_an_error(self, sample: Sample) -> None:
         with pytest.raises(WrongAnswer, match="not what was asked for"):
             await dated(question(), sample)
 
@@ -254,12 +254,12 @@ class TestSame:
         "rows",
         [[], [row(2, namespace="shop", pod="a")], [row(1, namespace="shop", pod="b")], [row(1, pod="a")]],
     )
-    async def test_other_values_are_another_answer(self, rows: list[Sample]) -> None:
+    async def test_other_values_are_another_result(self, rows: list[Sample]) -> None:
         first = await answered(question(), [row(1, namespace="shop", pod="a")])
         assert not first.same(await answered(question(), rows))
         assert not first.same(None)
 
-    async def test_another_sample_time_is_another_answer(self) -> None:
+    async def test_another_sample_time_is_another_result(self) -> None:
         rows = [row(1, namespace="shop", pod="a")]
         older = await answered(question(), rows, time_of(0, NOW - 1, namespace="shop", pod="a"))
         assert not (await answered(question(), rows)).same(older)
@@ -267,21 +267,21 @@ class TestSame:
 
 class TestNumbers:
     @given(st.floats(0, 1e15).map(repr) | st.from_regex(r"[0-9]{1,14}(\.[0-9]{0,20})?", fullmatch=True))
-    def test_the_short_way_and_the_long_way_agree(self, text: str) -> None:
+    def test_the_fast_path_and_parse_number_agree(self, text: str) -> None:
         assert _nano(text) == parse_number(text) == math.ceil(Fraction(text) * NANO)
 
     @pytest.mark.parametrize("text", ["", ".", "1.2.3", "1.-5", "²", "1 ", "٣", "1_000"])
-    def test_what_is_no_number_is_refused(self, text: str) -> None:
+    def test_other_texts_are_no_numbers(self, text: str) -> None:
         with pytest.raises(QuantityError):
             _nano(text)
 
 
-async def test_an_answer_is_made_ready_for_what_was_selected_of_the_one_before() -> None:
+async def test_a_result_is_indexed_for_the_selectors_of_the_last_one() -> None:
     asked, found = question("vector(1)", by_pod=False), [row(1, namespace="shop", queue=name) for name in "abc"]
     dates = await dated(asked)
     before = await build_result(asked, list(found), dates, NOW, Slices())
-    assert [each.labels["queue"] for each in before.series["shop"].selected(parse("queue=b"))] == ["b"]
+    assert [each.labels["queue"] for each in before.series["shop"].selected(parse_selector("queue=b"))] == ["b"]
     after = await build_result(asked, list(found), dates, NOW, Slices(), last=before)
     assert after.series["shop"].shapes == before.series["shop"].shapes
     assert len(after.series["shop"].shapes) == 1
-    assert [each.labels["queue"] for each in after.series["shop"].selected(parse("queue=c"))] == ["c"]
+    assert [each.labels["queue"] for each in after.series["shop"].selected(parse_selector("queue=c"))] == ["c"]

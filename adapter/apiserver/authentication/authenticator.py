@@ -78,7 +78,7 @@ class Authenticator:
         self._monotonic = monotonic
         self._tokens: TTLCache[bytes, Identity] = TTLCache(_TOKENS, _TOKEN_SECONDS, timer=monotonic)
         self._bad: TTLCache[bytes, None] = TTLCache(_BAD_TOKENS, _TOKEN_SECONDS, timer=monotonic)
-        self._proven: LRUCache[bytes, None] = LRUCache(_TOKENS)
+        self._confirmed: LRUCache[bytes, None] = LRUCache(_TOKENS)
         self._flights: SingleFlight[bytes, Identity | None] = SingleFlight()
         self._gate = FairGate(_AT_ONCE, _AT_ONCE_OF_ONE, _WAITING_OF_ONE)
         self._proven_gate = asyncio.Semaphore(_AT_ONCE)
@@ -192,7 +192,7 @@ class Authenticator:
 
     async def _review(self, key: bytes, token: str, address: str) -> Identity | None:
         """Tokens that proved good lately wait for each other alone; of all others addresses take turns."""
-        place = self._proven_gate if key in self._proven else self._gate.turn(address, _DEADLINE)
+        place = self._proven_gate if key in self._confirmed else self._gate.turn(address, _DEADLINE)
         try:
             async with place:
                 return await self._reviewed(key, token)
@@ -211,12 +211,12 @@ class Authenticator:
             raise unavailable("the token cannot be verified now; the server's log says why") from error
         if not status.authenticated:
             self._bad[key] = None
-            self._proven.pop(key, None)
+            self._confirmed.pop(key, None)
             return None
         user = status.user
         extra = tuple(sorted((name.lower(), tuple(values)) for name, values in (user.extra or {}).items()))
         identity = self._tokens[key] = identify(user.username, user.uid, tuple(user.groups or ()), extra)
-        self._proven[key] = None
+        self._confirmed[key] = None
         return identity
 
     def _refused(self, method: str) -> StatusError:

@@ -17,11 +17,11 @@ from adapter.companion.notifications.messages import Message, RateLimiter, messa
 from adapter.companion.notifications.production import ProductionNamespaces
 from adapter.companion.state import Notification
 from adapter.companion.writes.actions import Notify
-from adapter.kube.lease import Lease
+from adapter.kube.leader_election import LeaderElector
 from adapter.kube.session import Session
 from adapter.runtime.backoff import exponential
 from adapter.settings import CompanionSettings
-from adapter.settings.notifications import Route, Severity
+from adapter.settings.notifications import NotificationRoute, Severity
 from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
 
@@ -45,7 +45,7 @@ class Notifier:
     def __init__(
         self,
         session: Session,
-        lease: Lease,
+        lease: LeaderElector,
         settings: Callable[[], CompanionSettings],
         metrics: Metrics,
         send: Send = deliver,
@@ -91,7 +91,7 @@ class Notifier:
             return notification.severity
         return graver
 
-    def _sender(self, route: Route, room: int, tasks: asyncio.TaskGroup) -> "_RouteSender":
+    def _sender(self, route: NotificationRoute, room: int, tasks: asyncio.TaskGroup) -> "_RouteSender":
         sender = self._routes.get(route.name)
         if sender is None:
             sender = self._routes[route.name] = _RouteSender(
@@ -109,7 +109,7 @@ class Notifier:
                 sender.task.cancel()
 
 
-def is_for(route: Route, action: Notify, notification: Notification, severity: Severity) -> bool:
+def is_for(route: NotificationRoute, action: Notify, notification: Notification, severity: Severity) -> bool:
     """Whether a route gets a notification."""
     return (
         (route.default or route.name in action.routes)
@@ -124,10 +124,10 @@ class _RouteSender:
 
     def __init__(
         self,
-        route: Route,
+        route: NotificationRoute,
         room: int,
         now: Callable[[], float],
-        lease: Lease,
+        lease: LeaderElector,
         metrics: Metrics,
         delivery: Delivery,
         first_wait: float,
@@ -226,7 +226,7 @@ class _RouteSender:
             self._failing = failing
 
 
-def _addresses(route: Route) -> tuple[str, ...]:
+def _addresses(route: NotificationRoute) -> tuple[str, ...]:
     """The route's URLs, from its file if it has one. Raises AddressError if there are none."""
     if not route.url_file:
         return route.urls

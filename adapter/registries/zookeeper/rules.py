@@ -195,7 +195,7 @@ def _document(body: bytes) -> Iterator[Rule]:
             raise _NotClearError("; ".join(found.remarks))
         yield from found.rules
         return
-    content = document_text.read(text)  # not by a loader: a C one crashes on what is nested deep
+    content = document_text.read_document(text)  # not by a loader: a C one crashes on what is nested deep
     if content is None:
         return
     config = msgspec.convert(content, _Config, strict=False)

@@ -68,7 +68,7 @@ _GONE = "gone"
 _DECODER = Decoder(_Lease)
 
 
-class Lease:
+class LeaderElector:
     """One candidate for one lease. `identity` names this process, and differs from that of every other one."""
 
     def __init__(self, session: Session, namespace: str, name: str, identity: str) -> None:

@@ -37,7 +37,7 @@ _BUILT_IN = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resource:
+class RestMapping:
     """A kind as the API server serves it. `paths` is None where the scale is nowhere in the object, or not known.
 
     `hint` then says what keeps it from being known; empty where nothing does.
@@ -78,7 +78,7 @@ class Resource:
 @dataclass(frozen=True, slots=True)
 class _Finding:
     at: float
-    resource: Resource | None
+    resource: RestMapping | None
     sentence: str = ""
 
 
@@ -132,7 +132,7 @@ class _Listings:
         return body
 
 
-class Resources:
+class RestMapper:
     """Looks kinds up, and remembers them."""
 
     def __init__(self, session: Session) -> None:
@@ -141,7 +141,7 @@ class Resources:
         self._found: dict[tuple[str, str], _Finding] = {}
         self._flights: SingleFlight[tuple[str, str], _Finding] = SingleFlight()
 
-    async def find(self, api_version: str, kind: str, *, anew: bool = False) -> Resource:
+    async def find(self, api_version: str, kind: str, *, anew: bool = False) -> RestMapping:
         """The resource of a kind. Raises UnknownKind where there is none, another KubeError where that is not known.
 
         `anew`: not as it was remembered, but as a listing of the past 10 s has it.
@@ -156,7 +156,7 @@ class Resources:
             raise UnknownKind(finding.sentence)
         return finding.resource
 
-    async def scalable(self, api_version: str, kind: str, *, anew: bool = False) -> Resource:
+    async def scalable(self, api_version: str, kind: str, *, anew: bool = False) -> RestMapping:
         """As `find`, and UnknownKind too where the kind has no scale subresource."""
         resource = await self.find(api_version, kind, anew=anew)
         if not resource.has_scale:
@@ -188,7 +188,7 @@ class Resources:
         self._found[key] = finding
         return finding
 
-    async def _discover(self, api_version: str, kind: str) -> Resource:
+    async def _discover(self, api_version: str, kind: str) -> RestMapping:
         served = await self._listings.of(api_version)
         if served is None:
             raise UnknownKind(f"the API server serves no {api_version}, which {kind} is said to be of")
@@ -199,7 +199,7 @@ class Resources:
         group, _, version = api_version.rpartition("/")
         has_scale = f"{one.name}/scale" in names
         paths, hint = await self._paths(group, version, one.name) if has_scale else (None, "")
-        return Resource(
+        return RestMapping(
             group=group,
             version=version,
             kind=kind,
