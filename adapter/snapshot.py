@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from adapter.kube.label_index import OwnersByLabels, PodStore
 from adapter.load.assessment import Assessment
+from adapter.load.conditions import Reason
 from adapter.load.spec import Bounds, Policy, Scale, Target
 from adapter.usage.series import NamedQueryResult
 
@@ -25,15 +26,11 @@ class TargetKey(NamedTuple):
     name: str
 
 
-WATCH_SILENT = "WatchSilent"
-"""Reason of a problem: a watch that the policy needs has had no proof of life for too long."""
-
-
 class Problem(NamedTuple):
     """Why a policy has no answer: HTTP code, reason and message of the Status."""
 
     code: int
-    reason: str
+    reason: Reason
     message: str
 
 

@@ -19,6 +19,7 @@ from adapter.kube.api import (
 from adapter.kube.errors import KubeError, MalformedAnswer
 from adapter.kube.objects import Condition
 from adapter.kube.session import Session
+from adapter.load.conditions import ConditionType, Reason
 from adapter.runtime.decoding import decode
 from adapter.runtime.outbound import Access, Client
 from adapter.runtime.source_errors import SourceUnreachable
@@ -29,8 +30,6 @@ NEEDED = (PODS, HPAS, ENDPOINT_SLICES, WATERMARK_POLICIES)
 VERBS = ("list", "watch")
 STALE_STATUS_SECONDS = 180.0
 """The companion writes every status at least every two minutes, so one older than this is no longer written."""
-SILENT = "WatchSilent"
-"""The reason of conditions that name a silent watch."""
 _NAMED = 5
 _ASK_SECONDS = 3.0
 _WITHHELD = "reason withheld"
@@ -58,7 +57,7 @@ def add_policy_error(section: ReportSection, policy: ListedPolicy, now: float) -
     if _age(policy, now) > STALE_STATUS_SECONDS or not all_ok([section]):
         return
     for one in policy.status.conditions:
-        if (one.type, one.status) == ("Ready", "False") and one.reason != SILENT:
+        if (one.type, one.status) == (ConditionType.READY, "False") and one.reason != Reason.WATCH_SILENT:
             since = f" since {one.last_transition_time}" if one.last_transition_time else ""
             section.wrong(f"its HPA gets an error{since} ({one.reason}): {one.message}")
 
@@ -131,7 +130,7 @@ def _silent(policies: Sequence[ListedPolicy], now: float) -> ReportSection:
 
 
 def _is_silent(one: Condition) -> bool:
-    return one.reason == SILENT and one.status != "True"
+    return one.reason == Reason.WATCH_SILENT and one.status != "True"
 
 
 def _unwritten(policies: Sequence[ListedPolicy], now: float, *, written: bool) -> ReportSection:

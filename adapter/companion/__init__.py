@@ -1,1 +1,1 @@
-"""The companion: the only one that writes. `plan` (pure) says what to do, `writer` does it."""
+"""The companion, the only process that writes to the cluster. `plan` (pure) decides on actions, `writes` makes them."""

@@ -1,73 +1,61 @@
-"""What to do about one policy. Pure: the same situation gives the same actions.
+"""What to do about one policy: the features of the table, asked one after the other. Pure: no I/O, no clock.
 
-There are two lanes. What is urgent is done at once, several policies at a time; the rest waits its turn, so that all of
-it together stays within `companion.writesPerSecond`.
+There are two lanes. Urgent actions are carried out at once, for several policies at a time; all others wait their turn,
+so that together they stay within `companion.writesPerSecond`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
-from adapter.companion.context import Context, State
-from adapter.companion.features import deletion_cost, events, fast_scale_up, hpa_wiring, notices, status
-from adapter.companion.writes.actions import (
-    Action,
-    ActionResult,
-    AskTolerance,
-    MarkPod,
-    Notify,
-    RaiseScale,
-    WireHpa,
-    WriteEvent,
-    WriteStatus,
-)
+from adapter.companion import replica_history
+from adapter.companion.context import Context, PolicyCondition
+from adapter.companion.features import FEATURES, Feature
+from adapter.companion.state import State
+from adapter.companion.writes.actions import Action, ActionResult
+from adapter.load.conditions import ConditionType
+
+_FEATURE_OF: Mapping[type, Feature[Any]] = {action: feature for feature in FEATURES for action in feature.actions}
 
 
-def urgent(situation: Context) -> Iterator[Action]:
-    """The actions that wait for nothing else. A feature that is switched off plans nothing."""
-    if situation.settings.features.fast_scale_up and not situation.silent:
-        yield from fast_scale_up.plan(situation)
-    yield from notices.plan(situation)
+def conditions(context: Context) -> Mapping[str, PolicyCondition]:
+    """The conditions of all features, in the order of a status; one that says nothing is absent."""
+    known = {one.type: one for feature in FEATURES for one in feature.conditions(context)}
+    return {type_: known[type_] for type_ in ConditionType if type_ in known}
 
 
-def steady(situation: Context) -> Iterator[Action]:
-    """The actions that wait their turn. A feature that is switched off plans nothing."""
-    features = situation.settings.features
-    if features.deletion_cost and not situation.silent:
-        yield from deletion_cost.plan(situation)
-    if features.hpa_wiring and not situation.silent:
-        yield from hpa_wiring.plan(situation)
-    if features.status:
-        yield from status.plan(situation)
-    if features.events:
-        yield from events.plan(situation)
+def observe(context: Context) -> State:
+    """The state after this look: the replica history, and what each feature notes. `context` has its conditions."""
+    history = replica_history.observe_count(context.state.history, context.view, context.now)
+    context = replace(context, state=replace(context.state, history=history))
+    state = replace(context.state, history=replica_history.attribute(context))
+    for feature in FEATURES:
+        if feature.observe is not None:
+            state = feature.observe(replace(context, state=state))
+    return state
 
 
-def after(past: State, action: Action, now: float) -> State:
-    """What is remembered once an action was carried out."""
-    match action:
-        case RaiseScale():
-            return fast_scale_up.after(past, action, now)
-        case MarkPod():
-            return deletion_cost.after(past, action, now)
-        case AskTolerance() | WireHpa():
-            return hpa_wiring.after(past, action, now)
-        case WriteStatus():
-            return status.after(past, action, now)
-        case WriteEvent():
-            return events.after(past, action, now)
-        case Notify():
-            return notices.after(past, action, now)
+def urgent(context: Context) -> Iterator[Action]:
+    """The actions that wait for no other write."""
+    return _plan(context, urgent=True)
 
 
-def missed(past: State, action: Action, outcome: ActionResult, now: float) -> State:
-    """What is remembered of an action that was not done."""
-    match action:
-        case RaiseScale():
-            return fast_scale_up.missed(past, action, outcome, now)
-        case MarkPod():
-            return deletion_cost.missed(past, action, outcome, now)
-        case AskTolerance() | WireHpa():
-            return hpa_wiring.missed(past, action, outcome, now)
-        case WriteEvent():
-            return events.missed(past, action, outcome, now)
-        case WriteStatus() | Notify():
-            return past
+def steady(context: Context) -> Iterator[Action]:
+    """The actions that wait their turn."""
+    return _plan(context, urgent=False)
+
+
+def _plan(context: Context, *, urgent: bool) -> Iterator[Action]:
+    for feature in FEATURES:
+        if feature.urgent is urgent and feature.may_plan(context):
+            yield from feature.plan(context)
+
+
+def after(state: State, action: Action, now: float) -> State:
+    """The state once an action was carried out."""
+    return _FEATURE_OF[type(action)].after(state, action, now)
+
+
+def missed(state: State, action: Action, result: ActionResult, now: float) -> State:
+    """The state once an action was not carried out."""
+    return _FEATURE_OF[type(action)].missed(state, action, result, now)

@@ -1,23 +1,24 @@
-"""What the companion remembers of a policy to tell people: how its count went, and what was told already."""
+"""What the companion remembers of one policy from look to look: the replica history, and a part for each feature."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from adapter.policy.behavior import ReplicaChange
 from adapter.settings.notifications import Severity, Topic
 
 
-class Asked(NamedTuple):
-    """A count that the policy asked for while another one was set, and what that rested on."""
+class DesiredCount(NamedTuple):
+    """A count that the policy asked for while another one was set, and the reason it gave."""
 
     replicas: int
     why: str
 
 
 class Scaling(NamedTuple):
-    """A scaling that was seen: when (seconds), from and to which count, why, and by whom.
+    """An observed scaling: when (seconds), from and to which count, why, and by whom.
 
-    `why` and `by` are empty where they are not known. `number` counts a policy's steps.
+    `why` and `by` are empty where they are not known. `number` counts a policy's scalings.
     """
 
     number: int
@@ -30,22 +31,104 @@ class Scaling(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaHistory:
-    """How the count of a target (a UID) went while this process led.
+    """The replica count of a target (a UID, empty before the first observation). Times are in seconds.
 
-    `replicas` is the count that is known to all, `moved_at` when it was first seen to be another. `asked` is what the
-    policy last asked for while the count was that. `credited`: the HPA's last scaling that a step was put down to.
+    Every replica of the companion observes: since when, `scaled_before` (when the HPA had last scaled the target by
+    then, None for never), the current count `replicas`, and its rises of the last half hour, whoever made them.
+
+    The leader attributes: `reported` is the count up to which it has (None before the first look), `changed_at` when
+    another count was first seen, `desired` what the policy last asked for before that, `credited` the HPA's last
+    scaling that was attributed to it, and `last` the last scaling.
     """
 
     target: str = ""
-    replicas: int | None = None
-    asked: Asked | None = None
-    moved_at: float | None = None
+    since: float = 0.0
+    scaled_before: float | None = None
+    replicas: int = 0
+    rises: tuple[ReplicaChange, ...] = ()
+    reported: int | None = None
+    changed_at: float | None = None
+    desired: DesiredCount | None = None
     credited: float | None = None
     last: Scaling | None = None
 
 
-class Subject(NamedTuple):
-    """What an Event says, but for its words: Events that agree in it are one series."""
+# --- status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenStatus:
+    """The status that was written last, by this process or as it was read; `at` is when (seconds)."""
+
+    status: Mapping[str, Any] = field(default_factory=dict)
+    at: float | None = None
+
+
+# --- fast scale-up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastRaise:
+    """When this process last tried to raise the count (seconds), and to what; `refused`: it lacked the right."""
+
+    at: float | None = None
+    to: int | None = None
+    refused: bool = False
+
+
+# --- deletion cost
+
+
+class PodMark(NamedTuple):
+    """What was last written to a pod, that it is deleted `first` or no longer so, and when (seconds)."""
+
+    first: bool
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marking:
+    """The pods (by UID) that were written to, and when (seconds) a pod's deletion cost proved to be set by another.
+
+    `refused`: the right to mark pods was missing.
+    """
+
+    done: Mapping[str, PodMark] = field(default_factory=dict)
+    foreign: Mapping[str, float] = field(default_factory=dict)
+    refused: bool = False
+
+
+# --- HPA wiring
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastWiring:
+    """What was last set of an HPA's behavior, over which version of it, when (seconds), and how often in a row.
+
+    `missed_at` is when that last failed, `refused` because the right was missing.
+    """
+
+    behavior: Mapping[str, Any] = field(default_factory=dict)
+    version: str = ""
+    at: float | None = None
+    times: int = 0
+    missed_at: float | None = None
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToleranceField:
+    """Whether the cluster's HPAs have the field `tolerance` (None: not known), and when it was asked (seconds)."""
+
+    known: bool | None = None
+    asked_at: float | None = None
+
+
+# --- Events
+
+
+class SeriesKey(NamedTuple):
+    """Events that agree in this are repetitions of one: the reason, what it is about, and whether it is a warning."""
 
     reason: str
     about: str
@@ -53,7 +136,7 @@ class Subject(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
+class EventSeries:
     """An Event and its repetitions: first and last (seconds), how many there were, and how many of them are written."""
 
     name: str
@@ -66,41 +149,45 @@ class Series:
     written_at: float = 0.0
 
 
-class Shown(NamedTuple):
-    """A condition as people know it."""
+class ConditionState(NamedTuple):
+    """A condition as the last Event, or the status, has it."""
 
     is_true: bool
     reason: str
 
 
-class Turning(NamedTuple):
-    """What a condition seems to have become (None: it is shown no more), and since when (seconds)."""
+class PendingChange(NamedTuple):
+    """What a condition seems to have become (None: it is no longer shown), and since when (seconds)."""
 
-    shown: Shown | None
+    state: ConditionState | None
     since: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Announced:
-    """What Events have told. `step` is the number of the last scaling among them.
+class EventState:
+    """What Events have said. `scaling` is the number of the last scaling among them.
 
-    `conditions` are those that people know of, None before the first look; `turning` those that seem to have changed.
-    `begun` are the times of the series begun within the last hour, `unsaid` how many were left out since.
+    `conditions` are those that are known to readers (None before the first look), `pending` those that seem to have
+    changed. `started` are the times (seconds) at which series of the last hour began; `dropped` counts those that the
+    hourly limit has left out since.
     """
 
-    step: int = 0
-    conditions: Mapping[str, Shown] | None = None
-    turning: Mapping[str, Turning] = field(default_factory=dict)
-    series: Mapping[Subject, Series] = field(default_factory=dict)
-    begun: tuple[float, ...] = ()
-    unsaid: int = 0
+    scaling: int = 0
+    conditions: Mapping[str, ConditionState] | None = None
+    pending: Mapping[str, PendingChange] = field(default_factory=dict)
+    series: Mapping[SeriesKey, EventSeries] = field(default_factory=dict)
+    started: tuple[float, ...] = ()
+    dropped: int = 0
+
+
+# --- notifications
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
-    """Something people are to be told, once. `severity_in_production` is set where it matters more there.
+class Notification:
+    """A notification, before it is written out for a route. `severity_in_production` is set where it is higher there.
 
-    `number` counts a policy's notices, `at` is in seconds, `fields` are for templates.
+    `number` counts a policy's notifications, `at` is in seconds, `fields` are for templates.
     """
 
     number: int
@@ -113,18 +200,34 @@ class Notice:
     fields: Mapping[str, str] = field(default_factory=dict)
 
 
-class Standing(NamedTuple):
-    """Something that people are told when it comes: whether they were, and since when it has been otherwise."""
+class TroubleState(NamedTuple):
+    """Whether a trouble was notified, and since when (seconds) it has been otherwise; None: it has not."""
 
-    told: bool = False
+    notified: bool = False
     since: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Noticed:
-    """What notifications have told: the last scaling, what stands (None before the first look), and what is due."""
+class NotificationState:
+    """What notifications have said: the last scaling's number, the troubles (None before the first look).
 
-    step: int = 0
-    standing: Mapping[Topic, Standing] | None = None
-    due: tuple[Notice, ...] = ()
+    `due` are those that were not handed to the notifier yet, `number` is that of the last one.
+    """
+
+    scaling: int = 0
+    troubles: Mapping[Topic, TroubleState] | None = None
+    due: tuple[Notification, ...] = ()
     number: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """What the companion remembers of one policy."""
+
+    history: ReplicaHistory = field(default_factory=ReplicaHistory)
+    written: WrittenStatus = field(default_factory=WrittenStatus)
+    raised: LastRaise = field(default_factory=LastRaise)
+    marking: Marking = field(default_factory=Marking)
+    wired: LastWiring = field(default_factory=LastWiring)
+    events: EventState = field(default_factory=EventState)
+    notifications: NotificationState = field(default_factory=NotificationState)

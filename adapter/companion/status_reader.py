@@ -1,11 +1,10 @@
-"""The policies' statuses as another leader left them: what conditions say since when is in there."""
+"""Reads the policies' statuses, which hold what another leader wrote: conditions with their times, notifications."""
 
-from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
-from adapter.companion.context import State, Written
+from adapter.companion.state import State, WrittenStatus
 from adapter.kube.api import WATERMARK_POLICIES
 from adapter.kube.errors import MalformedAnswer
 from adapter.kube.objects import ListMeta, ObjectMeta
@@ -15,38 +14,36 @@ from adapter.runtime.times import parse_time
 from adapter.snapshot import Key
 
 PAGE = 500
-READ_SECONDS = 2.0
-"""How long one policy may take to be read: everything that can wait waits for it."""
+STATUS_TIMEOUT_SECONDS = 2.0
+"""The time limit for reading one policy; all steady writes wait for it."""
 
 
-async def found(session: Session, namespaces: Iterable[str]) -> dict[Key, State]:
-    """What the statuses in these namespaces say, in all of them where none is named. Raises KubeError."""
-    pasts: dict[Key, State] = {}
-    for path in [WATERMARK_POLICIES.collection(one) for one in tuple(namespaces) or ("",)]:
-        token = ""
-        while True:
-            page = _read(_PAGE, await session.get(path, params={"limit": str(PAGE), "continue": token}), path)
-            for item in page.items:
-                key = Key(item.metadata.namespace, item.metadata.name)
-                pasts[key] = State(written=written(item.status or {}, session.now()))
-            token = page.metadata.token
-            if not token:
-                break
-    return pasts
+async def read_statuses(session: Session, namespace: str) -> dict[Key, State]:
+    """The statuses in a namespace, or in all of them if it is empty. Raises KubeError."""
+    states: dict[Key, State] = {}
+    path, token = WATERMARK_POLICIES.collection(namespace), ""
+    while True:
+        page = _read(await session.get(path, params={"limit": str(PAGE), "continue": token}), path)
+        for item in page.items:
+            key = Key(item.metadata.namespace, item.metadata.name)
+            states[key] = State(written=as_written(item.status or {}, session.now()))
+        token = page.metadata.token
+        if not token:
+            return states
 
 
-async def reread(session: Session, key: Key) -> Written:
-    """What one policy's status says now; nothing where there is no such policy. Raises KubeError."""
-    # As a list, for which the right is there anyhow.
+async def read_status(session: Session, key: Key) -> WrittenStatus:
+    """The status of one policy; an empty one if there is no such policy. Raises KubeError."""
+    # As a list, since the companion has the right to list anyway.
     path, only = WATERMARK_POLICIES.collection(key.namespace), {"fieldSelector": f"metadata.name={key.name}"}
-    page = _read(_PAGE, await session.get(path, params=only, timeout=READ_SECONDS), path)
-    return written(page.items[0].status or {}, session.now()) if page.items else Written()
+    page = _read(await session.get(path, params=only, timeout=STATUS_TIMEOUT_SECONDS), path)
+    return as_written(page.items[0].status or {}, session.now()) if page.items else WrittenStatus()
 
 
-def written(status: dict[str, Any], now: float) -> Written:
-    """A status as it was found. It was written when it was assessed, for all that is known, and not after now."""
+def as_written(status: dict[str, Any], now: float) -> WrittenStatus:
+    """A status as it was read. Its time of writing is taken to be that of its assessment, and never after `now`."""
     at = parse_time(status.get("assessedAt"))
-    return Written(status=status, at=min(now, at) if at is not None else None)
+    return WrittenStatus(status=status, at=min(now, at) if at is not None else None)
 
 
 class _Item(msgspec.Struct, frozen=True):
@@ -59,12 +56,11 @@ class _Page(msgspec.Struct, frozen=True):
     metadata: ListMeta = ListMeta()
 
 
-_PAGE = Decoder(_Page)
-T = TypeVar("T")
+_DECODER = Decoder(_Page)
 
 
-def _read(decoder: Decoder[T], body: bytes, path: str) -> T:
+def _read(body: bytes, path: str) -> _Page:
     try:
-        return decoder.decode(body)
+        return _DECODER.decode(body)
     except msgspec.MsgspecError as error:
         raise MalformedAnswer(f"{path}: {error}") from error

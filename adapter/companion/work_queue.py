@@ -1,52 +1,47 @@
-"""Whom to plan for next: each policy once however often it was asked for, and by one worker at a time.
-
-Whom something happened to comes before those that are looked at only because nobody did for a while.
-"""
+"""De-duplicating work queue of policies; those that changed take precedence over those that are only resynced."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
 from itertools import chain
 
 from adapter.snapshot import Key
 
 
 class WorkQueue:
-    """Policies that wait, in the order of asking. Any number of workers `take` from it."""
+    """Policies that wait, each once, in the order in which they were added. Any number of workers `get` from it.
+
+    As in client-go, a policy that a worker has got is given to no other one until it is `done`.
+    """
 
     def __init__(self) -> None:
-        self._due: dict[Key, None] = {}
-        self._later: dict[Key, None] = {}
-        self._taken: set[Key] = set()
-        self._news = asyncio.Event()
+        self._changed: dict[Key, None] = {}
+        self._resynced: dict[Key, None] = {}
+        self._in_work: set[Key] = set()
+        self._added = asyncio.Event()
 
-    def add(self, keys: Iterable[Key], *, later: bool = False) -> None:
-        """These want to be planned for, `later` than all others; whoever waits already keeps its place."""
-        (self._later if later else self._due).update(dict.fromkeys(keys))
-        self._news.set()
+    def add(self, keys: Iterable[Key], *, resync: bool = False) -> None:
+        """Queues these policies, behind all others if for a `resync` only; one that waits already keeps its place."""
+        (self._resynced if resync else self._changed).update(dict.fromkeys(keys))
+        self._added.set()
 
-    def drop(self, key: Key) -> None:
-        """Nobody is to plan for it any more."""
-        self._due.pop(key, None)
-        self._later.pop(key, None)
+    def discard(self, key: Key) -> None:
+        """Takes the policy out of the queue."""
+        self._changed.pop(key, None)
+        self._resynced.pop(key, None)
 
-    @asynccontextmanager
-    async def take(self) -> AsyncIterator[Key]:
-        """The next policy, as soon as there is one; no other worker gets it while the context lasts."""
-        key = await self._next()
-        self._taken.add(key)
-        try:
-            yield key
-        finally:
-            self._taken.discard(key)
-            if key in self._due or key in self._later:
-                self._news.set()
-
-    async def _next(self) -> Key:
+    async def get(self) -> Key:
+        """The next policy, as soon as there is one. The worker has to call `done` with it."""
         while True:
-            key = next((key for key in chain(self._due, self._later) if key not in self._taken), None)
+            key = next((key for key in chain(self._changed, self._resynced) if key not in self._in_work), None)
             if key is not None:
-                self.drop(key)
+                self.discard(key)
+                self._in_work.add(key)
                 return key
-            self._news.clear()
-            await self._news.wait()
+            self._added.clear()
+            await self._added.wait()
+
+    def done(self, key: Key) -> None:
+        """The worker has finished with the policy."""
+        self._in_work.discard(key)
+        if key in self._changed or key in self._resynced:
+            self._added.set()

@@ -12,6 +12,7 @@ from adapter.evaluation.object_index import ObjectIndex
 from adapter.evaluation.targets import ResolvedTarget
 from adapter.kube.selectors import SelectorError, parse_selector
 from adapter.load.assessment import AssessmentInputs
+from adapter.load.conditions import Reason
 from adapter.load.matching import owns_its_pods
 from adapter.load.memory import Memory
 from adapter.load.memory_updates import without_registry
@@ -26,7 +27,7 @@ from adapter.policy.memory_json import MemoryDecodeError
 from adapter.registries.roster import ServiceKey, service_of
 from adapter.runtime.decoding import decode
 from adapter.runtime.faults import Fault
-from adapter.snapshot import WATCH_SILENT, Key, PolicyView, Problem
+from adapter.snapshot import Key, PolicyView, Problem
 
 _log = structlog.get_logger(__name__)
 
@@ -71,12 +72,12 @@ class Evaluator:
         if view.problem is not None:
             return view
         silence = self._inputs.silence(key.namespace, self._index.target(key))
-        silent = Problem(503, WATCH_SILENT, silence) if silence else None
+        silent = Problem(503, Reason.WATCH_SILENT, silence) if silence else None
         if link is None:
             missing = (
                 f"HorizontalPodAutoscaler {view.policy.hpa}, that WatermarkPolicy {key.name} names, does not exist"
             )
-            problem = silent or Problem(404, "NotFound", f"{missing} in namespace {key.namespace}")
+            problem = silent or Problem(404, Reason.NOT_FOUND, f"{missing} in namespace {key.namespace}")
             return replace(view, problem=problem)
         return self._with_target(key, view, link, silent)
 
@@ -181,7 +182,7 @@ class Evaluator:
         if rivals := self._index.neighbours(key).policies:
             others = ", ".join(rivals)
             message = f"PolicyConflict: {link.ref.kind} {link.ref.name} has other policies as well ({others}); keep one"
-            return Problem(409, "Conflict", message)
+            return Problem(409, Reason.CONFLICT, message)
         service = service_of(link.policy)
         if service is not None and (refusal := self._inputs.registry_refusal(service, link.policy.namespace)):
             return _unavailable(f"WatermarkPolicy {link.policy.name}: {refusal}")
@@ -200,12 +201,12 @@ def initial_view(decoded: DecodedPolicy) -> PolicyView:
         hpa=decoded.name,
         metrics=(),
     )
-    return PolicyView(policy=nameplate, labels=decoded.labels, problem=Problem(422, "Invalid", decoded.fault))
+    return PolicyView(policy=nameplate, labels=decoded.labels, problem=Problem(422, Reason.INVALID, decoded.fault))
 
 
 def _unavailable(message: str) -> Problem:
-    return Problem(503, "ServiceUnavailable", message)
+    return Problem(503, Reason.SERVICE_UNAVAILABLE, message)
 
 
 def _invalid_reference(link: Link, faults: Iterable[Fault]) -> Problem:
-    return Problem(422, "Invalid", f"HorizontalPodAutoscaler {link.hpa.name}: {'; '.join(map(str, faults))}")
+    return Problem(422, Reason.INVALID, f"HorizontalPodAutoscaler {link.hpa.name}: {'; '.join(map(str, faults))}")

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from adapter.load.assessment import MetricAssessment
+from adapter.load.conditions import Reason
 from adapter.load.pipeline import decide
 from adapter.load.pods import PodState
 from adapter.load.quantity import NANO
@@ -21,7 +22,7 @@ def _row(view: PolicyView, now: float) -> PolicyRow:
     current = None if view.scale is None else float(view.scale.replicas)
     mode = view.policy.stance(now).value if view.policy.metrics else ""
     if view.problem is not None or view.assessment is None or view.scale is None or view.bounds is None:
-        reason = view.problem.reason if view.problem else "NotAssessed"
+        reason = view.problem.reason if view.problem else Reason.NOT_ASSESSED
         return PolicyRow(namespace=namespace, policy=policy, current=current, mode=mode, error=reason)
     assessment = view.assessment
     decision = decide(assessment, view.scale, view.bounds, now)
@@ -36,7 +37,7 @@ def _row(view: PolicyView, now: float) -> PolicyRow:
         mode=mode,
         verdict=decision.verdict.value,
         held_by=decision.held_by.value if decision.held_by else "",
-        error="NoDecision" if decision.error else "",
+        error=Reason.NO_DECISION if decision.error else "",
         pods={state.value: float(assessment.counts.get(state, 0)) for state in PodState},
         conditions=dict.fromkeys(assessment.conditions, True),
     )

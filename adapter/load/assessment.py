@@ -7,6 +7,7 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from adapter.load.conditions import ConditionType
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Roster
@@ -68,6 +69,7 @@ class PodAssessment(NamedTuple):
     """A pod, its state and the reason for it, and its usage: metric name → nano-units, only where a sample is fresh.
 
     `evidence` names the source of the state. `missing`: metric name → why there is no fresh sample of this pod.
+    `guarded`: the evidence says out, and a guard keeps the pod doubtful, since believing it would take out too many.
     """
 
     pod: Pod
@@ -76,6 +78,7 @@ class PodAssessment(NamedTuple):
     evidence: str = ""
     usage: Mapping[str, int] = _NOTHING
     missing: Mapping[str, str] = _NOTHING
+    guarded: bool = False
 
 
 class Scenario(NamedTuple):
@@ -150,7 +153,7 @@ class Assessment:
     metrics: tuple[MetricAssessment, ...] = ()
     may_shrink: bool = True
     windows: tuple[Window, ...] = ()
-    conditions: Mapping[str, str] = field(default_factory=dict)
+    conditions: Mapping[ConditionType, str] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
 
     @property

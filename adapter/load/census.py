@@ -107,4 +107,6 @@ def take_census(
 
 
 def _without_usage(pod: Pod, known: Classification) -> PodAssessment:
-    return PodAssessment(pod=pod, state=known.state, reason=known.reason, evidence=known.evidence)
+    return PodAssessment(
+        pod=pod, state=known.state, reason=known.reason, evidence=known.evidence, guarded=known.guarded
+    )

@@ -1,66 +1,94 @@
-"""What a user should know of a policy beside its count: findings, each a sentence."""
+"""Types and reasons of a WatermarkPolicy's conditions. Users and programs read them, so none is ever renamed."""
 
-from collections.abc import Mapping, Sequence
-
-from adapter.load.assessment import MetricAssessment, Verdict
-from adapter.load.census import Census
-from adapter.load.explanation import incomplete_metrics, join_clauses, metric_errors
-from adapter.load.memory import Memory
-from adapter.load.memory_updates import replacement_ineffective
-from adapter.load.metric_assessment import MeasuredMetric
-from adapter.load.pods import PodState
-from adapter.load.roster import Roster
-from adapter.load.spec import Policy
-
-SILENCE_SECONDS = 30.0
-"""A registry that has failed for so long is not trusted any more, though what it said last still counts."""
+from enum import StrEnum
 
 
-def distrust(policy: Policy, trouble: str, roster: Roster | None, now: float) -> str:
-    """Why the registry is not trusted just now, with its own words where it has any; empty where it is.
+class ConditionType(StrEnum):
+    """A type of condition. Statuses list conditions in this order."""
 
-    `trouble`: what is wrong with it as far as the pods' states tell (`membership.trouble`).
-    """
-    error = roster.error if roster is not None else None
-    if policy.registry is None or error is None:
-        return trouble
-    if not trouble and roster is not None and now - roster.at > SILENCE_SECONDS:
-        trouble = (
-            f"registry {policy.registry.name} gave its last valid answer {now - roster.at:.0f} s ago, which counts"
-        )
-    return f"{trouble}: {error}" if trouble else ""
-
-
-def conditions(
-    policy: Policy,
-    distrusted: str,
-    memory: Memory,
-    census: Census,
-    measured: Sequence[MeasuredMetric],
-) -> dict[str, str]:
-    """What a user should know, by condition; a condition without trouble is absent."""
-    found = {}
-    metrics = [one.assessment for one in measured]
-    if distrusted:
-        found["RegistryTrusted"] = distrusted
-    stale = [metric_errors(policy, metrics), join_clauses(incomplete_metrics(metrics))]
-    if any(stale):
-        found["InputsFresh"] = "; ".join(filter(None, stale))
-    if replacement_ineffective(memory, census.assessed):
-        found["ReplacementIneffective"] = "pods created to replace pulled-out ones are pulled out themselves"
-    undersized = _undersized(census.counts, metrics)
-    if undersized:
-        found["UndersizedByUnready"] = undersized
-    return found
+    READY = "Ready"
+    ACTIVE = "Active"
+    HPA_CONFORMANT = "HPAConformant"
+    ROUTES_KNOWN = "RoutesKnown"
+    INPUTS_FRESH = "InputsFresh"
+    REGISTRY_TRUSTED = "RegistryTrusted"
+    REPLACEMENT_INEFFECTIVE = "ReplacementIneffective"
+    UNDERSIZED_BY_UNREADY = "UndersizedByUnready"
+    FAST_SCALE_UP = "FastScaleUp"
+    DELETED_FIRST = "DeletedFirst"
+    VERSIONS_CONSISTENT = "VersionsConsistent"
 
 
-def _undersized(counts: Mapping[PodState, int], metrics: Sequence[MetricAssessment]) -> str:
-    able = counts.get(PodState.SERVING, 0) + counts.get(PodState.STARTING, 0)
-    unready = counts.get(PodState.UNREADY, 0)
-    needed = max(
-        (m.scenarios[-1].needed or 0 for m in metrics if m.scenarios and m.scenarios[-1].verdict is Verdict.ABOVE),
-        default=0,
-    )
-    if not unready or needed <= able:
-        return ""
-    return f"{needed} serving pods are needed, {able} serve or start, and {unready} unready ones fill the count"
+TRUE_IS_TROUBLE = {ConditionType.REPLACEMENT_INEFFECTIVE, ConditionType.UNDERSIZED_BY_UNREADY}
+"""Types that are shown only while they are True, which is trouble; for all others False is."""
+
+
+class Reason(StrEnum):
+    """Why a condition has its status, in one word; those of `Ready` are reasons of the served error too."""
+
+    # Ready
+    DECIDED = "Decided"
+    NO_DECISION = "NoDecision"
+    NOT_ASSESSED = "NotAssessed"
+    NOT_FOUND = "NotFound"
+    CONFLICT = "Conflict"
+    INVALID = "Invalid"
+    SERVICE_UNAVAILABLE = "ServiceUnavailable"
+    WATCH_SILENT = "WatchSilent"
+    # Active
+    DECIDING = "Deciding"
+    NOT_DECIDING = "NotDeciding"
+    HPA_MISSING = "HPAMissing"
+    OBSERVED = "Observed"
+    PAUSED = "Paused"
+    HELD = "Held"
+    # InputsFresh and RegistryTrusted
+    SAMPLES_FRESH = "SamplesFresh"
+    INPUTS_MISSING = "InputsMissing"
+    REGISTRY_ANSWERS = "RegistryAnswers"
+    REGISTRY_DISTRUSTED = "RegistryDistrusted"
+    # ReplacementIneffective and UndersizedByUnready
+    REPLACEMENT_INEFFECTIVE = "ReplacementIneffective"
+    UNDERSIZED_BY_UNREADY = "UndersizedByUnready"
+    # VersionsConsistent
+    ONE_VERSION = "OneVersion"
+    ROLLING_OUT = "RollingOut"
+    VERSION_MISMATCH = "VersionMismatch"
+    # RoutesKnown
+    KNOWN = "Known"
+    UNKNOWN_ROUTE = "UnknownRoute"
+    ROUTE_NOT_FOR_NAMESPACE = "RouteNotForNamespace"
+    # FastScaleUp and DeletedFirst
+    FORBIDDEN = "Forbidden"
+    SWITCHED_OFF = "SwitchedOff"
+    READY = "Ready"
+    NOT_FOLLOWED = "NotFollowed"
+    SCALE_UP_DISABLED = "ScaleUpDisabled"
+    SCALE_UP_STABILIZED = "ScaleUpStabilized"
+    MARKED = "Marked"
+    MARKING = "Marking"
+    MARKS_LEFT = "MarksLeft"
+    NO_DEPLOYMENT = "NoDeployment"
+    FOREIGN_COST = "ForeignCost"
+    SEVERAL_REPLICA_SETS = "SeveralReplicaSets"
+    # HPAConformant
+    CONFORMANT = "Conformant"
+    ONLY_OBSERVED = "OnlyObserved"
+    POLICY_CONFLICT = "PolicyConflict"
+    SHARED_TARGET = "SharedTarget"
+    AMBIGUOUS_SELECTOR = "AmbiguousSelector"
+    STUCK_AT_ZERO = "StuckAtZero"
+    NOT_WIRED = "NotWired"
+    RESTING = "Resting"
+    AVERAGE_VALUE = "AverageValue"
+    READ_ONLY_METRIC = "ReadOnlyMetric"
+    STOCK_METRIC = "StockMetric"
+    TOLERANCE = "Tolerance"
+    NO_STABILIZATION = "NoStabilization"
+    WAITS_TWICE = "WaitsTwice"
+    WATERMARKS_TOO_CLOSE = "WatermarksTooClose"
+    TOTAL = "Total"
+    WIRING_OFF = "WiringOff"
+    WIRING_REFUSED = "WiringRefused"
+    WIRING_UNDONE = "WiringUndone"
+    WIRING_CONFLICT = "WiringConflict"

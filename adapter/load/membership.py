@@ -25,11 +25,6 @@ NEWLY_OUT_AT_LEAST = 2
 NEWLY_OUT_PERCENT = 30
 EMPTY_CONFIRMED_SECONDS = 120.0
 
-GUARDED_ABSENCE = "guarded absence"
-"""The evidence of a pod that is doubtful because too many others vanished with it."""
-ALL_WOULD_BE_OUT = "every pod would be out"
-"""Begins the reason of a pod that is doubtful because otherwise every pod would be out."""
-
 KUBERNETES = "kubernetes"
 """The registry without services: readiness gates, EndpointSlices and the annotation alone decide."""
 _STARTING = "STARTING"
@@ -41,12 +36,16 @@ _NO_MEMORY = PodMemory()
 
 @dataclass(frozen=True, slots=True)
 class Classification:
-    """A pod's state, its reason and the evidence. `by_absence`: it is out because the registry no longer lists it."""
+    """A pod's state, its reason and the evidence. `by_absence`: it is out because the registry no longer lists it.
+
+    `guarded`: the evidence says out, and a guard keeps the pod doubtful, since believing it would take out too many.
+    """
 
     state: PodState
     reason: str
     evidence: str = ""
     by_absence: bool = False
+    guarded: bool = False
 
 
 _READY = Classification(PodState.SERVING, "Ready")
@@ -171,9 +170,8 @@ def _guard_absence(
             budget -= 1
             fresh_budget -= not known
         else:
-            by_uid[pod.uid] = Classification(
-                PodState.DOUBTFUL, "too many pods vanished from the registry at once", GUARDED_ABSENCE
-            )
+            reason = "too many pods vanished from the registry at once"
+            by_uid[pod.uid] = Classification(PodState.DOUBTFUL, reason, "guarded absence", guarded=True)
 
 
 def _doubt_if_all_are_out(by_uid: dict[str, Classification]) -> None:
@@ -183,9 +181,8 @@ def _doubt_if_all_are_out(by_uid: dict[str, Classification]) -> None:
         return
     for uid, classification in by_uid.items():
         if classification.state is PodState.PULLED_OUT and not classification.by_absence:
-            by_uid[uid] = Classification(
-                PodState.DOUBTFUL, f"{ALL_WOULD_BE_OUT} ({classification.reason})", classification.evidence
-            )
+            reason = f"every pod would be out ({classification.reason})"
+            by_uid[uid] = Classification(PodState.DOUBTFUL, reason, classification.evidence, guarded=True)
 
 
 class _RegistryView:

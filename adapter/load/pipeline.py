@@ -14,9 +14,9 @@ from adapter.load.assessment import (
     Verdict,
 )
 from adapter.load.census import Census, take_census
-from adapter.load.conditions import conditions, distrust
 from adapter.load.departures import after_departures, after_pull_outs, after_takeover, forget_departed
 from adapter.load.explanation import metric_errors
+from adapter.load.findings import condition_sentences, distrust
 from adapter.load.matching import registrations
 from adapter.load.membership import registry_problem, service_registry
 from adapter.load.memory import Memory
@@ -71,7 +71,7 @@ def assess(inputs: AssessmentInputs) -> Assessment:
         metrics=tuple(one.assessment for one in measured),
         may_shrink=_may_shrink(policy, census.counts),
         windows=schedule_windows(policy.schedules, now),
-        conditions=conditions(
+        conditions=condition_sentences(
             policy,
             distrust(policy, registry_problem(policy, memory, now), inputs.roster, now),
             memory,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
+from adapter.load.conditions import Reason
 from adapter.load.quantity import NANO, nano_text, percent_text
 from adapter.load.spec import Average, Metric, Mode, Policy
 from adapter.policy.hpa import DESIRED_REPLICAS, Hpa, HpaMetric, MetricSourceType, MetricTargetType, ScalingRules
@@ -18,9 +19,9 @@ _STOCK = (MetricSourceType.RESOURCE, MetricSourceType.CONTAINER_RESOURCE)
 
 
 class Flaw(NamedTuple):
-    """A condition's reason, and the sentence."""
+    """What is wrong or unwise: the reason for condition HPAConformant, and the sentence."""
 
-    reason: str
+    reason: Reason
     message: str
 
 
@@ -55,19 +56,19 @@ def _refusals(wiring: Wiring) -> Iterator[Flaw]:
     hpa = wiring.hpa
     if wiring.neighbours.policies:
         names = ", ".join(wiring.neighbours.policies)
-        yield Flaw("PolicyConflict", f"{hpa.target.kind} {hpa.target.name} has other policies as well ({names})")
+        yield Flaw(Reason.POLICY_CONFLICT, f"{hpa.target.kind} {hpa.target.name} has other policies as well ({names})")
     if wiring.neighbours.hpas:
         names = ", ".join(wiring.neighbours.hpas)
         yield Flaw(
-            "SharedTarget",
+            Reason.SHARED_TARGET,
             f"{hpa.target.kind} {hpa.target.name} is scaled by other HPAs as well ({names}); HPAs that select the same "
             "pods do not act",
         )
     if hpa.ambiguous:
-        yield Flaw("AmbiguousSelector", f"HPA {hpa.name} does not act: {hpa.ambiguous}")
+        yield Flaw(Reason.AMBIGUOUS_SELECTOR, f"HPA {hpa.name} does not act: {hpa.ambiguous}")
     if hpa.bounds.minimum == 0 and hpa.scale_up.policies and all(p.kind == "Percent" for p in hpa.scale_up.policies):
         yield Flaw(
-            "StuckAtZero",
+            Reason.STUCK_AT_ZERO,
             f"HPA {hpa.name} has minReplicas 0 and only Percent policies in scaleUp: any percentage of 0 is 0; add a "
             "Pods policy",
         )
@@ -78,28 +79,28 @@ def _connection(wiring: Wiring) -> Iterator[Flaw]:
     policy, hpa = wiring.policy, wiring.hpa
     asked = hpa.asks_for(policy.name)
     if not asked and policy.mode is not Mode.OBSERVE:  # a policy under trial, while another metric scales
-        yield Flaw("NotWired", f"HPA {hpa.name} does not ask for {DESIRED_REPLICAS} of policy {policy.name}")
+        yield Flaw(Reason.NOT_WIRED, f"HPA {hpa.name} does not ask for {DESIRED_REPLICAS} of policy {policy.name}")
     if asked and policy.mode is not Mode.ACTIVE:
         yield Flaw(
-            "Resting",
+            Reason.RESTING,
             f"the policy is in mode {policy.mode.value} and HPA {hpa.name} asks for its {DESIRED_REPLICAS}: the "
             "current count, which keeps the HPA's other metrics from scaling down",
         )
     for metric in hpa.desired_metrics:
         if (metric.target, metric.aim) != (MetricTargetType.AVERAGE_VALUE, NANO):
             yield Flaw(
-                "AverageValue",
+                Reason.AVERAGE_VALUE,
                 f'HPA {hpa.name} must ask for {DESIRED_REPLICAS} with averageValue "1", {_given(metric)}',
             )
     for metric in hpa.metrics:
         if _is_read_only(metric, wiring):
             yield Flaw(
-                "ReadOnlyMetric",
+                Reason.READ_ONLY_METRIC,
                 f"HPA {hpa.name} scales on {metric.name}, which is for reading only; use {DESIRED_REPLICAS} instead",
             )
         if metric.kind in _STOCK and asked:
             yield Flaw(
-                "StockMetric",
+                Reason.STOCK_METRIC,
                 f"HPA {hpa.name} scales on {metric.name} of all running pods as well: the larger count wins, so that "
                 "metric can only add pods",
             )
@@ -127,25 +128,25 @@ def _tolerance(wiring: Wiring) -> Iterator[Flaw]:
     if wiring.has_tolerance is not False:
         unsure = "" if wiring.has_tolerance else " (if this cluster has that field: Kubernetes 1.35 has)"
         yield Flaw(
-            "Tolerance",
+            Reason.TOLERANCE,
             f"HPA {hpa.name} swallows steps of up to {steps}: set tolerance to "
             f'"0" in behavior.scaleUp and scaleDown{unsure}',
         )
     elif float(wiring.policy.tolerance) < float(max(tolerance)):
         yield Flaw(
-            "Tolerance",
+            Reason.TOLERANCE,
             f"HPA {hpa.name} swallows steps of up to {steps}, and HPAs have no field tolerance here: a policy "
             f"with tolerance {percent_text(max(tolerance)).replace(' ', '')} asks for no such steps",
         )
     if wiring.swallowed:
-        yield Flaw("Tolerance", wiring.swallowed)
+        yield Flaw(Reason.TOLERANCE, wiring.swallowed)
 
 
 def _waiting(wiring: Wiring) -> Iterator[Flaw]:
     hpa, cooldown = wiring.hpa, wiring.policy.cooldown
     if hpa.scale_down.stabilization == 0:
         yield Flaw(
-            "NoStabilization",
+            Reason.NO_STABILIZATION,
             f"HPA {hpa.name} has scaleDown.stabilizationWindowSeconds 0: every dip of the load takes pods away at once",
         )
     directions: tuple[tuple[str, ScalingRules, int, float], ...] = (
@@ -156,7 +157,7 @@ def _waiting(wiring: Wiring) -> Iterator[Flaw]:
         window = default if rules.stabilization is None else rules.stabilization
         if seconds and window:
             yield Flaw(
-                "WaitsTwice",
+                Reason.WAITS_TWICE,
                 f"a scale-{name.lower()} waits for the policy's cooldown ({seconds:g} s) and then for the HPA's "
                 f"scale{name}.stabilizationWindowSeconds ({window}); keep one of them",
             )
@@ -168,14 +169,14 @@ def _watermarks(wiring: Wiring) -> Iterator[Flaw]:
     for metric in policy.metrics:
         if _too_close(metric, fewest):
             yield Flaw(
-                "WatermarksTooClose",
+                Reason.WATERMARKS_TOO_CLOSE,
                 f"metric {metric.name}: with {fewest} or {fewest + 1} pods the same load is above the high watermark "
                 f"and then below the low one; lowWatermark must be at most {fewest}/{fewest + 1} of highWatermark, or "
                 "minReplicas higher",
             )
     if policy.average is Average.TOTAL:
         yield Flaw(
-            "Total",
+            Reason.TOTAL,
             "average Total compares the load of the whole service with watermarks that do not grow with it: the count "
             "goes up as long as the load stays above",
         )

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from adapter.companion import observe, plan
-from adapter.companion.context import Context, State, Written
-from adapter.companion.state import Notice
+from adapter.companion import plan
+from adapter.companion.context import Context
+from adapter.companion.state import Notification, State, WrittenStatus
 from adapter.companion.writes.actions import Action, ActionResult, Notify, WriteEvent, WriteStatus
 from adapter.load.pods import Pod
 from adapter.load.samples import Samples
@@ -18,11 +18,11 @@ from tests.load.world import NOW, TARGET, assess_and_decide, cpu, policy, same, 
 KEY = Key("shop", "web")
 RULE = policy(cpu("1200m", "400m"), uid="policy-uid", generation=1)
 ROUTE = NotificationRoute(name="oncall", urls=("json://localhost",), default=True, namespaces=("*",))
-HEARD = CompanionSettings(notifications=Notifications(routes=(ROUTE,)))
+NOTIFYING = CompanionSettings(notifications=Notifications(routes=(ROUTE,)))
 """Settings with somebody who listens."""
 
 
-def situation(
+def context(
     load: str | None = "800m",
     *,
     pods: int | list[Pod] = 4,
@@ -52,38 +52,44 @@ def situation(
         view=view,
         decision=decision,
         hpa=None,
-        settings=settings or HEARD,
-        past=State(),
+        settings=settings or NOTIFYING,
+        state=State(),
     )
     return replace(base, **changes)
+
+
+def judged(case: Context) -> Context:
+    """The same with its conditions."""
+    return replace(case, conditions=plan.conditions(case))
 
 
 class Leader:
     """Looks, plans and acts; every write succeeds unless `outcome` says otherwise."""
 
     def __init__(self, status: dict[str, Any] | None = None, at: float = NOW) -> None:
-        self.past = State(written=Written(status=status or {}, at=at if status else None))
+        self.state = State(written=WrittenStatus(status=status or {}, at=at if status else None))
         self.outcome = ActionResult.DONE
 
     def look(self, case: Context) -> list[Action]:
         """What is done after a look."""
-        self.past = observe.observe(replace(case, past=self.past))
-        seen = replace(case, past=self.past)
+        seen = judged(replace(case, state=self.state))
+        self.state = plan.observe(seen)
+        seen = replace(seen, state=self.state)
         actions = [*plan.urgent(seen), *plan.steady(seen)]
         for action in actions:
             if self.outcome is ActionResult.DONE:
-                self.past = plan.after(self.past, action, case.now)
+                self.state = plan.after(self.state, action, case.now)
             else:
-                self.past = plan.missed(self.past, action, self.outcome, case.now)
+                self.state = plan.missed(self.state, action, self.outcome, case.now)
         return actions
 
     def events(self, case: Context) -> list[str]:
         """The Events that are written after a look: type, reason, note, and the count where it is repeated."""
         return [told(action) for action in self.look(case) if isinstance(action, WriteEvent)]
 
-    def notices(self, case: Context) -> list[Notice]:
+    def notices(self, case: Context) -> list[Notification]:
         """What people are told after a look."""
-        return [notice for action in self.look(case) if isinstance(action, Notify) for notice in action.notices]
+        return [notice for action in self.look(case) if isinstance(action, Notify) for notice in action.notifications]
 
     def status(self, case: Context) -> dict[str, Any]:
         """The status that is written after a look."""
@@ -97,5 +103,5 @@ def told(action: WriteEvent) -> str:
     return f"{kind} {action.subject.reason}: {action.series.note}{count}"
 
 
-def topics(notices: list[Notice]) -> list[str]:
+def topics(notices: list[Notification]) -> list[str]:
     return [notice.topic.value for notice in notices]

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from adapter.companion.notifications import delivery
 from adapter.companion.notifications.notifier import Notifier
-from adapter.companion.state import Notice
+from adapter.companion.state import Notification
 from adapter.companion.writes.actions import Notify
 from adapter.kube.errors import Unreachable
 from adapter.settings import CompanionSettings
@@ -80,7 +80,7 @@ async def notifying(
         await running
 
 
-def notice(number: int = 1, topic: Topic = Topic.SCALED, **changes: Any) -> Notice:
+def notice(number: int = 1, topic: Topic = Topic.SCALED, **changes: Any) -> Notification:
     fields = {"from": "4", "to": str(number), "why": "cpu is high"} if topic is Topic.SCALED else {}
     given = {
         "number": number,
@@ -91,11 +91,11 @@ def notice(number: int = 1, topic: Topic = Topic.SCALED, **changes: Any) -> Noti
         "text": f"scaled from 4 to {number}",
         "fields": fields,
     }
-    return Notice(**{**given, **changes})
+    return Notification(**{**given, **changes})
 
 
-def telling(*notices: Notice, routes: Iterable[str] = (), key: Key = KEY) -> Notify:
-    return Notify(key=key, notices=notices or (notice(),), routes=tuple(routes))
+def telling(*notices: Notification, routes: Iterable[str] = (), key: Key = KEY) -> Notify:
+    return Notify(key=key, notifications=notices or (notice(),), routes=tuple(routes))
 
 
 class Sent:

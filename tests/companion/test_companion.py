@@ -20,7 +20,7 @@ from adapter.kube.session import Session
 from adapter.settings import CompanionSettings
 from adapter.snapshot import Key, Snapshot, SnapshotStore
 from adapter.telemetry.metrics import Metrics
-from tests.companion.kit import situation
+from tests.companion.kit import context
 from tests.kube.fake import FakeApi, status
 
 LIST = "/apis/effective-load.io/v1alpha1/watermarkpolicies"
@@ -59,7 +59,7 @@ class Case:
             cast("LeaderElector", self.lease),
             self.picture,
             lambda _: None,
-            cast("Any", lambda _: situation().neighbours),
+            cast("Any", lambda _: context().neighbours),
             lambda: True,
             lambda _: self.staleness,
             settings,
@@ -72,7 +72,7 @@ class Case:
         return web.json_response({"metadata": {}, "items": []})
 
     def policies(self, count: int) -> None:
-        view = situation().view
+        view = context().view
         names = [f"p{index:03}" for index in range(count)]
         self.picture.swap(Snapshot(policies={Key("shop", name): view for name in names}, synced=True))
         for name in names:
@@ -157,7 +157,7 @@ async def test_every_policy_gets_its_status_within_the_limit(make: Callable[...,
         assert last - first >= 9 / 40, "nor is it exceeded for a moment"
 
 
-async def test_what_is_urgent_does_not_wait_for_what_is_not(
+async def test_urgent_actions_do_not_wait_for_steady_ones(
     make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     urgent = {"p099"}
@@ -168,7 +168,7 @@ async def test_what_is_urgent_does_not_wait_for_what_is_not(
     assert len(case.names) <= 5
 
 
-async def test_what_happened_to_a_policy_does_not_wait_until_all_others_were_looked_at(
+async def test_a_change_is_handled_before_the_resync_of_all_others(
     make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[str] = []
@@ -183,13 +183,13 @@ async def test_what_happened_to_a_policy_does_not_wait_until_all_others_were_loo
     monkeypatch.setattr(plan, "urgent", urgent)
     companion = make(200)
     await companion.until(lambda: len(looked) >= 200)
-    assert looked.index(last.name) <= module.URGENT_AT_ONCE
+    assert looked.index(last.name) <= module.URGENT_WORKERS
 
 
 async def test_who_was_looked_at_lately_is_not_looked_at_again_for_nothing(
     make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch, looked: list[str]
 ) -> None:
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.5)
+    monkeypatch.setattr(module, "RESYNC_SECONDS", 0.5)
     case = make(2)
     busy = Key("shop", "p000")
     changes = 0
@@ -201,7 +201,7 @@ async def test_who_was_looked_at_lately_is_not_looked_at_again_for_nothing(
     assert looked.count("p000") <= changes + 3, "the other one was looked at nine times without a change"
 
 
-async def test_of_a_policy_that_went_nothing_is_kept_for_the_next_one_of_its_name(make: Callable[..., Case]) -> None:
+async def test_a_deleted_policy_leaves_nothing_to_a_new_one_of_its_name(make: Callable[..., Case]) -> None:
     case = make(0)
     case.policies(1)
     path = f"{LIST.replace('/watermark', '/namespaces/shop/watermark')}/p000/status"
@@ -247,7 +247,7 @@ async def test_a_policy_whose_plan_breaks_stops_no_other_and_is_counted(
     assert "p001" not in case.names
 
 
-async def test_a_plan_that_breaks_each_time_is_tried_again_later_and_said_once(
+async def test_a_plan_that_always_fails_backs_off_and_is_logged_once(
     make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch, looked: list[str]
 ) -> None:
     def steady(_: Context) -> Iterator[Action]:
@@ -268,7 +268,7 @@ async def test_a_plan_that_breaks_each_time_is_tried_again_later_and_said_once(
 async def test_where_the_statuses_cannot_be_read_nothing_is_written_until_they_can(
     make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(module, "RESYNC_SECONDS", 0.1)
     case = make(0)
     case.policies(2)
     listed = case.api.answers[LIST]
@@ -279,10 +279,10 @@ async def test_where_the_statuses_cannot_be_read_nothing_is_written_until_they_c
     await case.until(lambda: set(case.names) == {"p000", "p001"})
 
 
-async def test_what_may_be_outdated_is_neither_shown_nor_acted_on_and_is_said(
+async def test_inputs_of_a_silent_watch_are_not_used_and_the_status_says_so(
     make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(module, "RESYNC_SECONDS", 0.05)
     seen: list[Context] = []
 
     def urgent(one: Context) -> Iterator[Action]:
@@ -303,7 +303,7 @@ async def test_what_may_be_outdated_is_neither_shown_nor_acted_on_and_is_said(
     assert seen[-1].decision is not None
 
 
-async def test_a_companion_whose_watches_are_not_filled_does_not_run_for_the_lease(make: Callable[..., Case]) -> None:
+async def test_a_companion_does_not_campaign_before_its_watches_are_filled(make: Callable[..., Case]) -> None:
     case = make(0)
     case.picture.swap(Snapshot())
     await asyncio.sleep(0.3)
@@ -314,7 +314,7 @@ async def test_a_companion_whose_watches_are_not_filled_does_not_run_for_the_lea
     assert case.metrics.registry.get_sample_value("effective_load_companion_leads") == 1
 
 
-async def test_what_is_done_while_a_status_is_read_again_is_not_forgotten(
+async def test_an_action_during_the_reading_of_a_status_is_not_lost(
     make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, go = asyncio.Event(), asyncio.Event()
@@ -326,7 +326,7 @@ async def test_what_is_done_while_a_status_is_read_again_is_not_forgotten(
         return _write(case)
 
     def urgent(case: Context) -> Iterator[Action]:
-        if asked.is_set() and case.past.raised.at is None:
+        if asked.is_set() and case.state.raised.at is None:
             yield RaiseScale(key=case.key, path="/scale", target="t", current=4, to=5)
 
     async def scale(request: web.Request) -> web.StreamResponse:
@@ -355,13 +355,13 @@ async def test_what_is_done_while_a_status_is_read_again_is_not_forgotten(
     assert raised == ["PUT"]
 
 
-async def test_what_could_not_be_done_for_want_of_the_lease_is_tried_again_and_nobody_elses_doing(
+async def test_an_action_without_the_lease_is_tried_again_and_counts_for_nothing(
     make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planned: list[Any] = []
 
     def steady(case: Context) -> Iterator[Action]:
-        planned.append(case.past.marking)
+        planned.append(case.state.marking)
         yield MarkPod(key=case.key, namespace="shop", pod="web-1", uid="u1", first=True)
 
     async def marked(_: web.Request) -> web.StreamResponse:
@@ -382,14 +382,14 @@ async def test_what_could_not_be_done_for_want_of_the_lease_is_tried_again_and_n
     await case.until(lambda: case.names == ["web-1"])
 
 
-async def test_what_others_have_in_their_hands_is_still_known_when_the_lease_is_won_again(
+async def test_costs_of_other_clients_are_remembered_when_the_lease_is_won_again(
     make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known: list[Any] = []
 
     def steady(case: Context) -> Iterator[Action]:
-        known.append(case.past.marking.foreign.keys())
-        if not case.past.marking.foreign:
+        known.append(case.state.marking.foreign.keys())
+        if not case.state.marking.foreign:
             yield MarkPod(key=case.key, namespace="shop", pod="web-1", uid="u1", first=True)
 
     monkeypatch.setattr(plan, "steady", steady)
@@ -426,7 +426,7 @@ async def test_what_was_written_over_meanwhile_is_read_again_before_it_is_writte
     assert read == ["metadata.name=p000"]
 
 
-async def test_a_policy_that_was_not_looked_at_yet_has_no_status_written(make: Callable[..., Case]) -> None:
+async def test_a_policy_that_is_not_assessed_yet_gets_no_status(make: Callable[..., Case]) -> None:
     case = make(2)
     views = case.picture.current.policies
     [first, second] = views

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:Deprecati
 async def test_a_web_hook_is_told(stand: Stand) -> None:
     async with hook() as receiver, notifying(stand) as notifier:
         stand.route(receiver.url)
-        notifier.take(telling())
+        notifier.add(telling())
         (got,) = await receiver.told(1)
         await stand.ended("sent")
     assert (got["title"], got["message"], got["type"]) == (
@@ -41,7 +41,7 @@ async def test_a_web_hook_is_told(stand: Stand) -> None:
 async def test_a_mail_is_sent(stand: Stand) -> None:
     async with mailbox() as receiver, notifying(stand) as notifier:
         stand.route(f"mailto://127.0.0.1:{receiver.port}?from=adapter@shop.test&to=team@shop.test&mode=insecure")
-        notifier.take(telling(notice(severity=Severity.CRITICAL, topic=Topic.MASS_PULL_OUT, text="äußerst schlecht")))
+        notifier.add(telling(notice(severity=Severity.CRITICAL, topic=Topic.MASS_PULL_OUT, text="äußerst schlecht")))
         sender, recipients, mail = await receiver.next()
         await stand.ended("sent")
     assert (sender, recipients) == ("adapter@shop.test", ["team@shop.test"])
@@ -51,16 +51,16 @@ async def test_a_mail_is_sent(stand: Stand) -> None:
 
 
 @pytest.mark.integration
-async def test_a_receiver_that_hangs_holds_up_neither_the_loop_nor_another_route(stand: Stand) -> None:
+async def test_a_receiver_that_hangs_delays_neither_the_loop_nor_another_route(stand: Stand) -> None:
     async with hook() as silent, hook() as other, notifying(stand) as notifier:
         silent.answers.clear()
         hanging = NotificationRoute(
             name="hanging", default=True, namespaces=("*",), urls=(silent.url,), timeout_seconds=1, attempts=1
         )
         stand.configure(hanging, NotificationRoute(name="oncall", default=True, namespaces=("*",), urls=(other.url,)))
-        notifier.take(telling())
+        notifier.add(telling())
         await silent.told(1)
-        notifier.take(telling(notice(2)))
+        notifier.add(telling(notice(2)))
         assert len(await other.told(2)) == 2
         await stand.ended("sent", 2)
         assert stand.count("failed", "hanging") == 0
@@ -69,11 +69,11 @@ async def test_a_receiver_that_hangs_holds_up_neither_the_loop_nor_another_route
 
 
 @pytest.mark.integration
-async def test_a_mail_server_that_says_nothing_is_given_up(stand: Stand) -> None:
+async def test_an_attempt_at_a_mail_server_that_does_not_answer_times_out(stand: Stand) -> None:
     async with mailbox(silent=True) as receiver, notifying(stand) as notifier:
         url = f"mailto://127.0.0.1:{receiver.port}?from=a@shop.test&to=b@shop.test&mode=insecure&rto=2&cto=2"
         stand.route(url, timeout_seconds=1, attempts=1)
-        notifier.take(telling())
+        notifier.add(telling())
         await receiver.connected.wait()
         await stand.ended("failed")
 
@@ -85,11 +85,11 @@ async def test_a_receiver_that_refuses_is_tried_again_and_then_given_up(
     async with hook() as receiver, notifying(stand) as notifier:
         receiver.status = 503
         stand.route(f"{receiver.url}?token=hush", attempts=3)
-        notifier.take(telling())
+        notifier.add(telling())
         await stand.ended("failed")
         assert len(receiver.taken) == 3
         receiver.status = 200
-        notifier.take(telling(notice(2)))
+        notifier.add(telling(notice(2)))
         await stand.ended("sent")
     assert not [record for record in caplog.records if record.name.startswith("apprise")]
     said = capsys.readouterr()
@@ -104,7 +104,7 @@ async def test_tokens_in_addresses_are_not_logged_even_where_all_is_logged(
     caplog.set_level(logging.DEBUG)
     async with hook() as receiver, notifying(stand) as notifier:
         stand.route(f"{receiver.url}?-token=hush")
-        notifier.take(telling())
+        notifier.add(telling())
         await stand.ended("sent")
     assert receiver.paths == ["/hook?token=hush"]
     # The stand-in's own record of what it was asked aside.
@@ -135,7 +135,7 @@ async def test_the_services_that_are_named_get_title_and_text(
     monkeypatch.setattr(requests.Session, "send", takes)
     async with notifying(stand) as notifier:
         stand.route(url, title="the title", attempts=1)
-        notifier.take(telling(notice(text="5 < 6 & *7*")))
+        notifier.add(telling(notice(text="5 < 6 & *7*")))
         await stand.ended("sent")
     (request,) = asked
     assert str(request.url).startswith(place)
@@ -144,18 +144,18 @@ async def test_the_services_that_are_named_get_title_and_text(
     assert "5 < 6 & *7*" in html.unescape(body)
 
 
-async def test_nobody_at_all_is_no_trouble_for_anybody_else(stand: Stand) -> None:
+async def test_a_route_without_addresses_stops_no_other_route(stand: Stand) -> None:
     async with notifying(stand) as notifier:
         stand.route("json://127.0.0.1:9/hook", attempts=1)
-        notifier.take(telling())
+        notifier.add(telling())
         await stand.ended("failed")
 
 
 @pytest.mark.parametrize("url", ["nonsense", "json://", "unknown://a/b"])
-async def test_an_address_that_is_none_is_a_failure(stand: Stand, url: str) -> None:
+async def test_an_invalid_address_is_a_failure(stand: Stand, url: str) -> None:
     async with notifying(stand) as notifier:
         stand.route(url, attempts=1)
-        notifier.take(telling())
+        notifier.add(telling())
         await stand.ended("failed")
 
 
@@ -171,12 +171,12 @@ async def test_only_those_that_did_not_take_it_are_tried_again(stand: Stand) -> 
 
     async with notifying(stand, Sent(answers)) as notifier:
         stand.route("json://good", "json://bad")
-        notifier.take(telling())
+        notifier.add(telling())
         await stand.ended("sent")
     assert sorted(tries) == ["json://bad", "json://bad", "json://good"]
 
 
-async def test_an_attempt_that_still_hangs_is_not_begun_anew_beside_itself(stand: Stand) -> None:
+async def test_no_attempt_begins_while_another_at_the_same_address_hangs(stand: Stand) -> None:
     gate, began = threading.Event(), []
 
     def waits(*told: Any) -> bool:
@@ -185,12 +185,12 @@ async def test_an_attempt_that_still_hangs_is_not_begun_anew_beside_itself(stand
 
     async with notifying(stand, waits) as notifier:
         stand.route("json://a", timeout_seconds=1, attempts=2)
-        notifier.take(telling())
+        notifier.add(telling())
         await stand.ended("failed")
         assert len(began) == 1
         gate.set()
         await in_threads(0)
-        notifier.take(telling(notice(2)))
+        notifier.add(telling(notice(2)))
         await stand.ended("sent")
 
 
@@ -206,13 +206,13 @@ async def late() -> tuple[Delivery, threading.Event, list[Any]]:
         return gate.wait(10)
 
     made = Delivery(waits)
-    assert await made.tried(["json://a"], TOLD, 0.05) == ("json://a",)
+    assert await made.send(["json://a"], TOLD, 0.05) == ("json://a",)
     return made, gate, began
 
 
 async def test_an_attempt_that_ends_well_after_its_time_is_waited_for_by_the_next_one() -> None:
     made, gate, began = await late()
-    again = asyncio.create_task(made.tried(["json://a"], TOLD, 10))
+    again = asyncio.create_task(made.send(["json://a"], TOLD, 10))
     await asyncio.sleep(0)
     gate.set()
     assert await again == ()
@@ -223,11 +223,11 @@ async def test_an_attempt_that_ended_well_after_its_time_is_not_made_again() -> 
     made, gate, began = await late()
     gate.set()
     await in_threads(0)
-    assert await made.tried(["json://a"], TOLD, 10) == ()
+    assert await made.send(["json://a"], TOLD, 10) == ()
     assert len(began) == 1
 
 
-async def test_an_error_in_the_library_is_a_failure_and_its_words_stay_inside(
+async def test_an_error_of_the_library_is_a_failure_and_its_text_is_not_logged(
     stand: Stand, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fails(url: str, *_told: object) -> bool:
@@ -235,7 +235,7 @@ async def test_an_error_in_the_library_is_a_failure_and_its_words_stay_inside(
 
     async with notifying(stand, fails) as notifier:
         stand.route("json://user:hush@a", attempts=1)
-        notifier.take(telling())
+        notifier.add(telling())
         await stand.ended("failed")
     said = capsys.readouterr()
     assert "notifications are not delivered" in said.out
@@ -258,7 +258,7 @@ async def test_where_no_thread_can_be_had_it_is_a_failure_and_tried_again(
         stand.route("json://a")
         await asyncio.to_thread(int)  # the loop's own pool has its thread from here on
         monkeypatch.setattr(threading.Thread, "start", start)
-        notifier.take(telling())
+        notifier.add(telling())
         await stand.ended("sent")
     assert len(starts) >= 2
 
@@ -274,5 +274,5 @@ async def test_without_the_library_it_is_said_and_nothing_else_happens(
         delivery.deliver("json://a", "", "", Severity.INFO)
     async with notifying(stand) as notifier:
         stand.route("json://a")
-        notifier.take(telling())
+        notifier.add(telling())
         await stand.ended("noLibrary")

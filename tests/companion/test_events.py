@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from adapter.companion.context import Context
-from adapter.companion.features import modes
+from adapter.companion.features import readiness
 from adapter.companion.features.events import MOST_PER_HOUR, SCALINGS_PER_HOUR, SERIES_SECONDS, STEADY_SECONDS
 from adapter.companion.writes import event_body
 from adapter.companion.writes.actions import ActionResult, WriteEvent
 from adapter.load.spec import Bounds, Mode
 from adapter.settings import CompanionFeatures, CompanionSettings
 from adapter.snapshot import Key, Problem
-from tests.companion.kit import KEY, RULE, Leader, situation
+from tests.companion.kit import KEY, RULE, Leader, context
 from tests.load.world import NOW
 
 SCALED = Bounds(minimum=1, maximum=100, last_scale=NOW + 1)
@@ -22,22 +22,22 @@ SCALED = Bounds(minimum=1, maximum=100, last_scale=NOW + 1)
 
 def blind(at: float, **changes: Any) -> Context:
     """No pod has a sample."""
-    return situation(None, now=NOW + at, **changes)
+    return context(None, now=NOW + at, **changes)
 
 
 def seeing(at: float, **changes: Any) -> Context:
-    return situation(now=NOW + at, **changes)
+    return context(now=NOW + at, **changes)
 
 
-def test_a_scaling_is_told_once_with_its_reason() -> None:
+def test_a_scaling_gets_one_event_with_its_reason() -> None:
     leader = Leader()
-    leader.look(situation("2400m"))
+    leader.look(context("2400m"))
     (event,) = leader.events(seeing(2, current=8, bounds=SCALED))
     assert event.startswith("Normal Scaled: from 4 to 8 by the HPA: cpu: 4 pods use 2400m")
     assert [leader.events(seeing(at, current=8, bounds=SCALED)) for at in range(3, 700, 10)] == [[]] * 70
 
 
-def test_an_hpa_that_is_gone_is_told_of_once_by_the_condition_ready() -> None:
+def test_a_missing_hpa_gets_one_event_by_condition_ready() -> None:
     def gone(at: float) -> Context:
         case = seeing(at)
         missing = Problem(
@@ -53,12 +53,12 @@ def test_an_hpa_that_is_gone_is_told_of_once_by_the_condition_ready() -> None:
     assert [event.split(":")[0] for event in events] == ["Normal Decided"]
 
 
-def test_a_look_where_all_is_well_writes_no_event() -> None:
+def test_a_healthy_policy_gets_no_events() -> None:
     leader = Leader()
     assert [leader.events(seeing(at)) for at in range(0, 3600, 10)] == [[]] * 360
 
 
-def test_a_condition_is_told_of_once_it_has_lasted_and_again_when_it_is_over() -> None:
+def test_a_condition_gets_an_event_once_it_has_lasted_and_another_when_it_is_over() -> None:
     leader = Leader()
     leader.look(seeing(0))
     assert leader.events(blind(10)) == []
@@ -68,13 +68,13 @@ def test_a_condition_is_told_of_once_it_has_lasted_and_again_when_it_is_over() -
     assert "Normal SamplesFresh: InputsFresh: every metric has fresh samples" in leader.events(seeing(51))
 
 
-def test_a_condition_that_changes_back_at_once_is_not_told_of() -> None:
+def test_a_condition_that_changes_back_at_once_gets_no_event() -> None:
     leader = Leader()
     told = [leader.events(blind(at) if at % 10 else seeing(at)) for at in range(0, 600, 5)]
     assert told == [[]] * 120
 
 
-def test_what_repeats_within_ten_minutes_is_one_series_and_written_once_a_minute_at_most() -> None:
+def test_repetitions_within_ten_minutes_are_one_series_written_once_a_minute_at_most() -> None:
     leader = Leader()
     written: list[WriteEvent] = []
     for minute in range(10):
@@ -84,7 +84,9 @@ def test_what_repeats_within_ten_minutes_is_one_series_and_written_once_a_minute
     troubles = [action.series for action in written if action.subject.reason == "InputsMissing"]
     assert len({series.name for series in troubles}) == 1
     assert [series.count for series in troubles] == list(range(1, 11))
-    first, *others = [event_body.writing(action) for action in written if action.subject.reason == "InputsMissing"]
+    first, *others = [
+        event_body.event_request(action) for action in written if action.subject.reason == "InputsMissing"
+    ]
     assert first.method == "POST"
     assert {write.method for write in others} == {"PATCH"}
     assert others[-1].body["series"]["count"] == 10
@@ -102,7 +104,7 @@ def test_the_count_of_a_series_is_written_once_a_minute_at_most() -> None:
     assert written == [1, 31, 61]
 
 
-def test_what_comes_again_after_ten_minutes_is_news() -> None:
+def test_a_condition_that_returns_after_ten_minutes_begins_a_new_series() -> None:
     leader = Leader()
     names = set()
     for at in (0, 2000):
@@ -121,7 +123,7 @@ def test_a_policy_begins_only_so_many_series_an_hour_and_the_next_one_says_how_m
     assert len(scaled(leader, SCALINGS_PER_HOUR + 10)) == SCALINGS_PER_HOUR
     leader.look(seeing(4200, current=100))
     (event,) = leader.events(seeing(4204, current=100))
-    assert event == "Normal Scaled: from 31 to 100 (10 more were not told)"
+    assert event == "Normal Scaled: from 31 to 100 (the hourly limit left out 10 before this one)"
 
 
 def scaled(leader: Leader, times: int) -> list[str]:
@@ -132,7 +134,7 @@ def scaled(leader: Leader, times: int) -> list[str]:
     return told
 
 
-def test_a_service_that_scales_all_the_time_does_not_keep_its_trouble_from_being_told() -> None:
+def test_a_service_that_scales_all_the_time_still_gets_events_of_its_trouble() -> None:
     leader = Leader()
     leader.look(seeing(0, current=1))
     scaled(leader, MOST_PER_HOUR)
@@ -143,7 +145,7 @@ def test_a_service_that_scales_all_the_time_does_not_keep_its_trouble_from_being
 
 def test_an_event_that_could_not_be_written_is_tried_again_under_the_same_name() -> None:
     leader = Leader()
-    leader.look(situation("2400m"))
+    leader.look(context("2400m"))
     leader.outcome = ActionResult.FAILED
     names = [
         action.series.name
@@ -157,28 +159,30 @@ def test_an_event_that_could_not_be_written_is_tried_again_under_the_same_name()
 
 def test_an_event_that_is_there_already_is_not_tried_again() -> None:
     leader = Leader()
-    leader.look(situation("2400m"))
+    leader.look(context("2400m"))
     leader.outcome = ActionResult.OVERTAKEN
     assert len(leader.events(seeing(2, current=8, bounds=SCALED))) == 1
     assert leader.events(seeing(12, current=8, bounds=SCALED)) == []
 
 
-def test_an_event_that_was_not_tried_for_want_of_the_lease_is_still_to_be_written() -> None:
+def test_an_event_that_was_not_tried_without_the_lease_is_still_due() -> None:
     leader = Leader()
-    leader.look(situation("2400m"))
+    leader.look(context("2400m"))
     leader.outcome = ActionResult.NOT_LEADING
     assert len(leader.events(seeing(2, current=8, bounds=SCALED))) == 1
     leader.outcome = ActionResult.DONE
     assert len(leader.events(seeing(12, current=8, bounds=SCALED))) == 1
 
 
-def test_what_repeats_an_event_that_somebody_deleted_is_an_event_of_its_own() -> None:
+def test_the_repetition_of_a_deleted_event_is_a_new_event() -> None:
     leader, paused = Leader(), replace(RULE, mode=Mode.PAUSED)
 
     def pausings(at: float) -> list[tuple[str, int]]:
         leader.look(seeing(at))
         found = [one for one in leader.look(seeing(at + 1, rule=paused)) if isinstance(one, WriteEvent)]
-        return [(event_body.writing(one).method, one.series.count) for one in found if one.subject.reason == "Paused"]
+        return [
+            (event_body.event_request(one).method, one.series.count) for one in found if one.subject.reason == "Paused"
+        ]
 
     assert pausings(0) == [("POST", 1)]
     leader.outcome = ActionResult.OVERTAKEN
@@ -187,17 +191,17 @@ def test_what_repeats_an_event_that_somebody_deleted_is_an_event_of_its_own() ->
     assert pausings(200) == [("POST", 1)]
 
 
-def test_an_event_has_a_name_that_the_api_takes_also_where_the_policys_is_as_long_as_can_be() -> None:
+def test_an_events_name_is_valid_for_the_longest_policy_name() -> None:
     leader, name = Leader(), "a" * 235 + ".b" * 9
     leader.look(seeing(0, key=Key("shop", name)))
     paused = seeing(1, key=Key("shop", name), rule=replace(RULE, mode=Mode.PAUSED))
     (action,) = [one for one in leader.look(paused) if isinstance(one, WriteEvent)]
-    made = event_body.writing(action).body["metadata"]["name"]
+    made = event_body.event_request(action).body["metadata"]["name"]
     assert len(made) <= 253
     assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", made)
 
 
-def test_a_new_leader_does_not_tell_again_what_the_status_says() -> None:
+def test_a_new_leader_writes_no_events_for_the_conditions_of_the_status() -> None:
     before = Leader()
     before.look(seeing(0))
     for at in (10, 25):
@@ -215,7 +219,7 @@ def test_a_new_leader_does_not_tell_again_what_the_status_says() -> None:
         ({"hold_until": NOW + 600}, "Normal Held: Active: held until 2026-01-01T12:10:00Z by the annotation "),
     ],
 )
-def test_a_mode_of_rest_is_told_of_at_once_and_is_no_warning(change: dict[str, object], event: str) -> None:
+def test_a_mode_of_rest_gets_an_event_at_once_and_no_warning(change: dict[str, object], event: str) -> None:
     leader = Leader()
     leader.look(seeing(0))
     (found,) = leader.events(seeing(1, rule=replace(RULE, **change)))  # type: ignore[arg-type]
@@ -225,34 +229,35 @@ def test_a_mode_of_rest_is_told_of_at_once_and_is_no_warning(change: dict[str, o
 
 
 def test_a_policy_that_is_not_valid_has_no_mode() -> None:
-    assert list(modes.findings(seeing(0, rule=replace(RULE, metrics=())))) == []
+    found = readiness.conditions(seeing(0, rule=replace(RULE, metrics=())))
+    assert "Active" not in [one.type for one in found]
 
 
-def test_a_hold_that_ends_is_told_of() -> None:
+def test_the_end_of_a_hold_gets_an_event() -> None:
     leader, held = Leader(), replace(RULE, hold_until=NOW + 60)
     leader.look(seeing(0, rule=held))
     assert leader.events(seeing(59, rule=held)) == []
     assert [event.split(":")[0] for event in leader.events(seeing(60, rule=held))] == ["Normal Deciding"]
 
 
-def test_switched_off_nothing_is_told() -> None:
+def test_switched_off_no_event_is_written() -> None:
     leader, off = Leader(), CompanionSettings(features=CompanionFeatures(events=False))
-    leader.look(situation("2400m", settings=off))
+    leader.look(context("2400m", settings=off))
     assert leader.events(seeing(2, current=8, bounds=SCALED, settings=off)) == []
 
 
-def test_switched_on_later_what_was_before_is_not_told() -> None:
+def test_switched_on_later_earlier_scalings_get_no_event() -> None:
     leader, off = Leader(), CompanionSettings(features=CompanionFeatures(events=False))
-    leader.look(situation("2400m", settings=off))
+    leader.look(context("2400m", settings=off))
     leader.look(seeing(2, current=8, bounds=SCALED, settings=off))
     assert leader.events(seeing(9, current=8, bounds=SCALED)) == []
 
 
 def test_an_event_is_about_the_policy_and_names_the_target() -> None:
     leader = Leader()
-    leader.look(situation("2400m"))
+    leader.look(context("2400m"))
     (action,) = [one for one in leader.look(seeing(2, current=8, bounds=SCALED)) if isinstance(one, WriteEvent)]
-    write = event_body.writing(action)
+    write = event_body.event_request(action)
     assert write.path == "/apis/events.k8s.io/v1/namespaces/shop/events"
     assert write.body["regarding"] == {
         "apiVersion": "effective-load.io/v1alpha1",

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from adapter.companion.notifications.notifier import STALE_SECONDS, Notifier
+from adapter.companion.notifications.notifier import MAX_AGE_SECONDS, Notifier
 from adapter.settings.notifications import NotificationRoute, Production, RateLimit, Severity, Topic
 from adapter.snapshot import Key
 from tests.companion.telling import Sent, Stand, in_threads, notice, notifying, telling
@@ -23,7 +23,7 @@ async def test_templates_put_in_what_is_known_and_execute_nothing(stand: Stand) 
             title="$cluster $$5 {0.__class__} %s",
             template="$event $severity $namespace $policy $target $at $from $to $why ${text}!",
         )
-        notifier.take(telling(notice(7, text="$policy {policy}")))
+        notifier.add(telling(notice(7, text="$policy {policy}")))
         await stand.ended("sent")
     ((_, title, body, _),) = sent.all
     assert title == "north $5 {0.__class__} %s"
@@ -34,7 +34,7 @@ async def test_a_title_is_one_line_whatever_is_put_in(stand: Stand) -> None:
     sent = Sent()
     async with notifying(stand, sent) as notifier:
         stand.route("json://a", title="$policy:\n $text")
-        notifier.take(telling(notice(text="refused\r\nBcc: all@shop.test")))
+        notifier.add(telling(notice(text="refused\r\nBcc: all@shop.test")))
         await stand.ended("sent")
     assert sent.all[0][1] == "web: refused Bcc: all@shop.test"
 
@@ -54,14 +54,14 @@ async def test_a_title_is_one_line_whatever_is_put_in(stand: Stand) -> None:
         ({"severities": (Severity.CRITICAL,)}, False),
     ],
 )
-async def test_a_route_is_told_of_what_is_its_business(stand: Stand, route: dict[str, Any], told: bool) -> None:
+async def test_a_route_gets_the_notifications_that_it_selects(stand: Stand, route: dict[str, Any], told: bool) -> None:
     sent = Sent()
     async with notifying(stand, sent) as notifier:
         made = NotificationRoute(
             **{"name": "oncall", "default": True, "namespaces": ("*",), "urls": ("json://it",), **route}
         )
         stand.configure(made, NotificationRoute(name="all", default=True, namespaces=("*",), urls=("json://all",)))
-        notifier.take(telling(routes=["team"]))
+        notifier.add(telling(routes=["team"]))
         await stand.ended("sent", route="all")
         if told:
             await stand.ended("sent", route=made.name)
@@ -89,35 +89,35 @@ async def test_in_production_a_version_mismatch_is_critical(
     mismatch = notice(topic=Topic.VERSION_MISMATCH, severity=Severity.WARNING, severity_in_production=Severity.CRITICAL)
     async with notifying(stand, sent) as notifier:
         stand.route("json://a", production=production)
-        notifier.take(telling(mismatch, notice(2)))
+        notifier.add(telling(mismatch, notice(2)))
         await stand.ended("sent", 2)
     assert [one[3] for one in sent.all] == [severity, Severity.INFO]
 
 
-async def test_a_label_that_cannot_be_read_just_now_is_what_it_was(stand: Stand) -> None:
+async def test_a_label_that_cannot_be_read_counts_as_it_last_was(stand: Stand) -> None:
     sent, stand.labels = Sent(), {"production": "yes"}
     mismatch = notice(topic=Topic.VERSION_MISMATCH, severity=Severity.WARNING, severity_in_production=Severity.CRITICAL)
     async with notifying(stand, sent) as notifier:
         stand.route("json://a", production=Production(label="production"))
-        notifier.take(telling(mismatch))
+        notifier.add(telling(mismatch))
         await stand.ended("sent")
         stand.time, stand.labels = stand.time + 301, None
-        notifier.take(telling(mismatch))
+        notifier.add(telling(mismatch))
         await stand.ended("sent", 2)
     assert stand.asked == 2
     assert [one[3] for one in sent.all] == [Severity.CRITICAL, Severity.CRITICAL]
 
 
-async def test_a_namespace_is_asked_for_its_label_now_and_then_only(stand: Stand) -> None:
+async def test_the_label_of_a_namespace_is_cached(stand: Stand) -> None:
     sent, made = Sent(), Production(label="production")
     stand.route("json://a", production=made)
     async with notifying(stand, sent) as notifier:
         for number in range(1, 4):
-            notifier.take(telling(notice(number, severity_in_production=Severity.CRITICAL)))
+            notifier.add(telling(notice(number, severity_in_production=Severity.CRITICAL)))
             await stand.ended("sent", number)
         assert stand.asked == 1
         stand.time += 301
-        notifier.take(telling(notice(9, severity_in_production=Severity.CRITICAL)))
+        notifier.add(telling(notice(9, severity_in_production=Severity.CRITICAL)))
         await stand.ended("sent", 4)
     assert stand.asked == 2
 
@@ -125,18 +125,18 @@ async def test_a_namespace_is_asked_for_its_label_now_and_then_only(stand: Stand
 # --- limits ---
 
 
-async def test_what_is_critical_is_not_counted_among_the_rest(stand: Stand) -> None:
+async def test_critical_notifications_have_limits_of_their_own(stand: Stand) -> None:
     sent = Sent()
     async with notifying(stand, sent) as notifier:
         stand.route("json://a", rate_limit=RateLimit(count=2, seconds=60))
-        notifier.take(telling(*(notice(number) for number in range(1, 6))))
+        notifier.add(telling(*(notice(number) for number in range(1, 6))))
         await stand.ended("limited", 3)
-        notifier.take(telling(notice(6, severity=Severity.CRITICAL)))
+        notifier.add(telling(notice(6, severity=Severity.CRITICAL)))
         await stand.ended("sent", 3)
         stand.time += 60
-        notifier.take(telling(notice(7, at=stand.time)))
+        notifier.add(telling(notice(7, at=stand.time)))
         await stand.ended("sent", 4)
-    held_back = "after 3 that this route's limits held back: scaled from 4 to 6"
+    held_back = "(this route's limits held back 3 before this) scaled from 4 to 6"
     assert sent.bodies == ["scaled from 4 to 1", "scaled from 4 to 2", held_back, "scaled from 4 to 7"]
 
 
@@ -144,37 +144,37 @@ async def test_one_policy_does_not_use_up_the_route_for_the_others(stand: Stand)
     sent = Sent()
     async with notifying(stand, sent) as notifier:
         stand.route("json://a", policy_rate_limit=RateLimit(count=1))
-        notifier.take(telling(notice(1), notice(2)))
-        notifier.take(telling(notice(3), key=Key("shop", "other")))
+        notifier.add(telling(notice(1), notice(2)))
+        notifier.add(telling(notice(3), key=Key("shop", "other")))
         await stand.ended("sent", 2)
         await stand.ended("limited")
-    held_back = "after 1 that this route's limits held back: scaled from 4 to 3"
+    held_back = "(this route's limits held back 1 before this) scaled from 4 to 3"
     assert sent.bodies == ["scaled from 4 to 1", held_back]
 
 
-async def test_the_same_words_are_not_sent_again_for_a_while(stand: Stand) -> None:
+async def test_the_same_message_is_not_sent_again_for_five_minutes(stand: Stand) -> None:
     sent = Sent()
     async with notifying(stand, sent) as notifier:
         stand.route("json://a")
-        notifier.take(telling(notice(1), notice(1)))
+        notifier.add(telling(notice(1), notice(1)))
         await stand.ended("repeated")
         stand.time += 301
-        notifier.take(telling(notice(1, at=stand.time)))
+        notifier.add(telling(notice(1, at=stand.time)))
         await stand.ended("sent", 2)
     assert len(sent.all) == 2
 
 
-async def test_the_last_word_that_is_told_is_the_one_that_holds(stand: Stand) -> None:
+async def test_only_the_last_message_about_a_policy_counts_as_repeated(stand: Stand) -> None:
     sent = Sent()
     lost, back = notice(1, topic=Topic.DATA_LOST, text="lost"), notice(2, topic=Topic.DATA_RECOVERED, text="back")
     async with notifying(stand, sent) as notifier:
         stand.route("json://a")
-        notifier.take(telling(lost, back, lost, back))
+        notifier.add(telling(lost, back, lost, back))
         await stand.ended("sent", 4)
     assert sent.bodies == ["lost", "back", "lost", "back"]
 
 
-async def test_a_queue_has_an_end(stand: Stand) -> None:
+async def test_a_full_queue_drops_and_counts_notifications(stand: Stand) -> None:
     gate = threading.Event()
 
     def waits(*_told: object) -> bool:
@@ -182,26 +182,26 @@ async def test_a_queue_has_an_end(stand: Stand) -> None:
 
     async with notifying(stand, waits) as notifier:
         stand.route("json://a", queue=3)
-        notifier.take(telling(notice(1)))
+        notifier.add(telling(notice(1)))
         await in_threads(1)
-        notifier.take(telling(*(notice(number) for number in range(2, 8))))
+        notifier.add(telling(*(notice(number) for number in range(2, 8))))
         await stand.ended("overflow", 3)
         gate.set()
         await stand.ended("sent", 4)
 
 
-async def test_more_than_can_be_spread_is_dropped_and_counted(stand: Stand) -> None:
+async def test_a_full_inbox_drops_and_counts_notifications(stand: Stand) -> None:
     made = Notifier(cast(Any, stand), cast(Any, stand), lambda: stand.settings, stand.metrics)
     for _ in range(1001):
-        made.take(telling())
+        made.add(telling())
     assert stand.count("overflow", "") == 1
 
 
-async def test_what_is_too_old_is_not_told(stand: Stand) -> None:
+async def test_an_old_notification_is_dropped(stand: Stand) -> None:
     sent = Sent()
     async with notifying(stand, sent) as notifier:
         stand.route("json://a")
-        notifier.take(telling(notice(at=NOW - STALE_SECONDS - 1)))
+        notifier.add(telling(notice(at=NOW - MAX_AGE_SECONDS - 1)))
         await stand.ended("stale")
     assert sent.all == []
 
@@ -209,12 +209,12 @@ async def test_what_is_too_old_is_not_told(stand: Stand) -> None:
 # --- leaders ---
 
 
-async def test_who_no_longer_leads_tells_nothing_more(stand: Stand) -> None:
+async def test_a_former_leader_sends_nothing_more(stand: Stand) -> None:
     sent = Sent()
     stand.leads = False
     async with notifying(stand, sent) as notifier:
         stand.route("json://a")
-        notifier.take(telling())
+        notifier.add(telling())
         await stand.ended("lostLease")
     assert sent.all == []
 
@@ -226,7 +226,7 @@ async def test_an_attempt_after_the_lease_was_lost_is_not_made(stand: Stand) -> 
 
     async with notifying(stand, refuses_and_deposes) as notifier:
         stand.route("json://a", attempts=3)
-        notifier.take(telling())
+        notifier.add(telling())
         await stand.ended("lostLease")
 
 
@@ -241,11 +241,11 @@ class Wavering:
         return self.looks > 1
 
 
-async def test_a_lease_that_is_in_doubt_for_a_moment_costs_no_notification(stand: Stand) -> None:
+async def test_a_lease_in_doubt_for_a_moment_loses_no_notification(stand: Stand) -> None:
     sent = Sent()
     async with notifying(stand, sent, lease=Wavering()) as notifier:
         stand.route("json://a")
-        notifier.take(telling())
+        notifier.add(telling())
         await stand.ended("sent")
     assert len(sent.all) == 1
 
@@ -258,23 +258,23 @@ async def test_addresses_are_read_from_the_file_as_it_is_at_the_time(stand: Stan
     file.write_text("# the team\njson://one\n\n  json://two  \n")
     async with notifying(stand, sent) as notifier:
         stand.route(url_file=str(file))
-        notifier.take(telling())
+        notifier.add(telling())
         await stand.ended("sent")
         file.write_text("json://three")
-        notifier.take(telling(notice(2)))
+        notifier.add(telling(notice(2)))
         await stand.ended("sent", 2)
     assert sorted(url for url, *_ in sent.all) == ["json://one", "json://three", "json://two"]
 
 
-async def test_a_file_name_that_is_none_stops_nothing_else(stand: Stand) -> None:
+async def test_an_invalid_file_name_stops_nothing_else(stand: Stand) -> None:
     async with notifying(stand, Sent()) as notifier:
         good = NotificationRoute(name="good", default=True, namespaces=("*",), urls=("json://a",))
         stand.configure(
             NotificationRoute(name="oncall", default=True, namespaces=("*",), url_file="\0", attempts=1), good
         )
-        notifier.take(telling())
+        notifier.add(telling())
         await stand.ended("noAddress")
-        notifier.take(telling(notice(2)))
+        notifier.add(telling(notice(2)))
         await stand.ended("sent", 2, "good")
 
 
@@ -288,34 +288,34 @@ async def test_a_file_without_addresses_is_a_failure_and_named(
     sent = Sent()
     async with notifying(stand, sent) as notifier:
         stand.route(url_file=str(file))
-        notifier.take(telling())
+        notifier.add(telling())
         await stand.ended("noAddress")
     assert sent.all == []
-    assert f"{file} cannot be read, or holds no address" in capsys.readouterr().out
+    assert f"{file} cannot be read, or has no address" in capsys.readouterr().out
 
 
-async def test_a_route_that_the_settings_drop_is_told_nothing_more(stand: Stand) -> None:
+async def test_a_route_that_the_settings_drop_gets_nothing_more(stand: Stand) -> None:
     sent = Sent()
     async with notifying(stand, sent) as notifier:
         stand.route("json://a")
-        notifier.take(telling())
+        notifier.add(telling())
         await stand.ended("sent")
         stand.configure(NotificationRoute(name="new", default=True, namespaces=("*",), urls=("json://b",)))
-        notifier.take(telling(notice(2)))
+        notifier.add(telling(notice(2)))
         await stand.ended("sent", route="new")
     assert [url for url, *_ in sent.all] == ["json://a", "json://b"]
 
 
-async def test_that_a_route_fails_is_said_once_and_that_it_works_again(
+async def test_a_failing_route_is_logged_once_and_so_is_its_recovery(
     stand: Stand, capsys: pytest.CaptureFixture[str]
 ) -> None:
     works = False
     async with notifying(stand, Sent(lambda _url: works)) as notifier:
         stand.route("json://a", attempts=1)
-        notifier.take(telling(notice(1), notice(2)))
+        notifier.add(telling(notice(1), notice(2)))
         await stand.ended("failed", 2)
         works = True
-        notifier.take(telling(notice(3)))
+        notifier.add(telling(notice(3)))
         await stand.ended("sent")
     said = capsys.readouterr().out
     assert said.count("notifications are not delivered") == 1

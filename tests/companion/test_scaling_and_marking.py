@@ -65,7 +65,7 @@ def nobody(_notice: Notify) -> None:
     raise AssertionError("nobody is to be told")
 
 
-async def test_a_scale_is_written_over_the_version_that_was_read() -> None:
+async def test_a_scale_is_updated_with_the_version_that_was_read() -> None:
     server = Server()
     assert await carried_out(server) is ActionResult.DONE
     ((method, path, body, _),) = server.writes
@@ -75,13 +75,13 @@ async def test_a_scale_is_written_over_the_version_that_was_read() -> None:
 
 
 @pytest.mark.parametrize("server", [Server(5), Server(3), Server(None), Server(uid="uid-2")])
-async def test_a_scale_that_is_no_more_as_it_was_planned_for_is_left_alone(server: Server) -> None:
+async def test_a_scale_that_changed_since_the_plan_is_left_alone(server: Server) -> None:
     assert await carried_out(server) is ActionResult.OVERTAKEN
     assert server.writes == []
 
 
 @pytest.mark.parametrize(("looks", "outcome"), [(0, ActionResult.NOT_LEADING), (1, ActionResult.OVERTAKEN)])
-async def test_who_leads_no_more_writes_nothing(looks: int, outcome: ActionResult) -> None:
+async def test_a_former_leader_writes_nothing_more(looks: int, outcome: ActionResult) -> None:
     server = Server()
     assert await carried_out(server, leader=Leader(looks)) is outcome
     assert server.writes == []
@@ -96,7 +96,7 @@ async def test_who_leads_no_more_writes_nothing(looks: int, outcome: ActionResul
         (TimedOut("no answer"), ActionResult.FAILED),
     ],
 )
-async def test_a_write_that_fails_is_told_by_what_became_of_it(fault: Exception, outcome: ActionResult) -> None:
+async def test_the_result_of_a_failed_write_says_how_it_failed(fault: Exception, outcome: ActionResult) -> None:
     assert await carried_out(Server(fault=fault)) is outcome
 
 
@@ -106,7 +106,7 @@ async def test_an_answer_that_is_no_scale_is_a_failure() -> None:
     assert await carried_out(server) is ActionResult.FAILED
 
 
-async def test_a_mark_is_applied_without_force_to_this_very_pod() -> None:
+async def test_a_mark_is_applied_without_force_to_the_pod_of_this_uid() -> None:
     server = Server()
     assert await carried_out(server, MARK) is ActionResult.DONE
     ((method, path, body, params),) = server.writes
@@ -119,7 +119,7 @@ async def test_a_mark_is_applied_without_force_to_this_very_pod() -> None:
     }
 
 
-async def test_a_mark_is_taken_away_by_applying_nothing() -> None:
+async def test_a_mark_is_removed_by_applying_no_annotations() -> None:
     server = Server()
     unmark = MarkPod(key=KEY, namespace="shop", pod="web-1", uid="uid-web-1", first=False)
     assert await carried_out(server, unmark) is ActionResult.DONE

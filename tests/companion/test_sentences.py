@@ -8,9 +8,10 @@ from fractions import Fraction
 
 import pytest
 
-from adapter.companion import observe
-from adapter.companion.context import Context, State
+from adapter.companion import plan
+from adapter.companion.context import Context
 from adapter.companion.features import status
+from adapter.companion.state import State
 from adapter.load.explanation import explain, headline
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod
@@ -19,7 +20,7 @@ from adapter.load.roster import Roster
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Bounds, Capacity, Fallback, Metric, Mode, Policy, Query, ResourceMetric
 from adapter.snapshot import PolicyView
-from tests.companion.kit import HEARD, KEY
+from tests.companion.kit import KEY, NOTIFYING, judged
 from tests.load.world import NOW, REGISTRY, TARGET, assess_and_decide, cpu, pod, policy, scale
 
 CLAUSE = 6
@@ -60,7 +61,7 @@ def repeated(sentence: str) -> str:
         ("metric a: 1 pod without a fresh sample; metric b: 2 pods without a fresh sample", False),
     ],
 )
-def test_what_is_said_twice_is_found(sentence: str, twice: bool) -> None:
+def test_repetitions_are_found(sentence: str, twice: bool) -> None:
     assert bool(repeated(sentence)) is twice
 
 
@@ -123,24 +124,25 @@ PODS = {
 }
 
 
-def situations() -> Iterator[Context]:
+def contexts() -> Iterator[Context]:
     """Everything that may fail, with everything else that may."""
     rules, pods = RULES.values(), PODS.values()
     for rule, those, heard, asked, roster in itertools.product(
         rules, pods, RESOURCES.values(), QUERIES.values(), ROSTERS.values()
     ):
         for current in {0, len(those), 4}:
-            yield _situation(rule, those, Samples(resources=heard, queries=asked), roster, current)
+            yield _context(rule, those, Samples(resources=heard, queries=asked), roster, current)
 
 
-def _situation(rule: Policy, pods: list[Pod], samples: Samples, roster: Roster | None, current: int) -> Context:
+def _context(rule: Policy, pods: list[Pod], samples: Samples, roster: Roster | None, current: int) -> Context:
     bounds = Bounds(minimum=0, maximum=100)
     memory = Memory(error_since=NOW - 600)
     assessment, decision = assess_and_decide(
         rule, pods, samples, current=current, bounds=bounds, listed=roster if rule.registry else None, memory=memory
     )
     view = PolicyView(policy=rule, target=TARGET, scale=scale(current), bounds=bounds, assessment=assessment)
-    return Context(key=KEY, now=NOW, view=view, decision=decision, hpa=None, settings=HEARD, past=State())
+    case = Context(key=KEY, now=NOW, view=view, decision=decision, hpa=None, settings=NOTIFYING, state=State())
+    return judged(case)
 
 
 def sentences(case: Context) -> Iterator[str]:
@@ -157,18 +159,18 @@ def sentences(case: Context) -> Iterator[str]:
     yield from explain(assessment, decision, case.view.bounds, NOW)
     if decision.error is not None:
         yield HPA + decision.error
-    later = replace(case, now=NOW + 61, past=observe.observe(case))
-    yield from (notice.text for notice in observe.observe(later).noticed.due)
+    later = replace(case, now=NOW + 61, state=plan.observe(case))
+    yield from (notice.text for notice in plan.observe(later).notifications.due)
 
 
 def test_no_sentence_says_a_thing_twice() -> None:
-    seen = {sentence for case in situations() for sentence in sentences(case)}
+    seen = {sentence for case in contexts() for sentence in sentences(case)}
     assert len(seen) > 300  # else this shows nothing
     assert {sentence: twice for sentence in seen if (twice := repeated(sentence))} == {}
 
 
 def test_no_sentence_of_an_explanation_is_part_of_another() -> None:
-    for case in situations():
+    for case in contexts():
         assert case.view.assessment is not None
         assert case.decision is not None
         assert case.view.bounds is not None
@@ -178,7 +180,7 @@ def test_no_sentence_of_an_explanation_is_part_of_another() -> None:
 
 
 def test_a_source_that_fails_several_metrics_is_named_once() -> None:
-    case = _situation(
+    case = _context(
         RULES["plain"], PODS["ready"], Samples(resources=RESOURCES["down"], queries=QUERIES["down"]), None, 4
     )
     assert case.decision is not None
@@ -190,9 +192,9 @@ def test_a_source_that_fails_several_metrics_is_named_once() -> None:
     )
 
 
-def test_people_are_told_of_lost_data_in_the_same_words() -> None:
+def test_a_notification_of_lost_data_uses_the_words_of_the_condition() -> None:
     samples = Samples(resources=RESOURCES["down"], queries=QUERIES["well"])
-    case = _situation(RULES["plain"], PODS["ready"], samples, None, 4)
-    later = replace(case, now=NOW + 61, past=observe.observe(case))
-    (lost,) = [one.text for one in observe.observe(later).noticed.due if one.topic.value == "dataLost"]
+    case = _context(RULES["plain"], PODS["ready"], samples, None, 4)
+    later = replace(case, now=NOW + 61, state=plan.observe(case))
+    (lost,) = [one.text for one in plan.observe(later).notifications.due if one.topic.value == "dataLost"]
     assert lost.startswith("metric cpu, metric memory: metrics.k8s.io: 503 ServiceUnavailable")

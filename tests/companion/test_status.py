@@ -10,20 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.companion.context import Context, State, Written
+from adapter.companion.context import Context
 from adapter.companion.features import status
-from adapter.companion.status_reader import written
+from adapter.companion.state import State, WrittenStatus
+from adapter.companion.status_reader import as_written
 from adapter.companion.writes.actions import WriteStatus
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, Capacity, Metric, Mode, ResourceMetric
 from adapter.policy.hpa import CrossVersionReference, Hpa
 from adapter.snapshot import Problem
-from tests.companion.kit import KEY, RULE, situation
+from tests.companion.kit import KEY, RULE, context, judged
 from tests.load.world import NOW, out, pod, policy, usage
 
 
 def planned(case: Context) -> list[WriteStatus]:
-    return list(status.plan(case))
+    return list(status.plan(judged(case)))
 
 
 def hpa() -> Hpa:
@@ -34,8 +35,8 @@ def hpa() -> Hpa:
 
 def later(case: Context, seconds: float, before: WriteStatus) -> Context:
     """The same case after this was written and so much time."""
-    past = status.after(case.past, before, case.now)
-    return replace(case, past=past, now=case.now + seconds)
+    state = status.after(case.state, before, case.now)
+    return replace(case, state=state, now=case.now + seconds)
 
 
 def conditions(found: Any) -> dict[str, tuple[str, str]]:
@@ -43,7 +44,7 @@ def conditions(found: Any) -> dict[str, tuple[str, str]]:
 
 
 def test_a_status_says_what_was_found_and_decided() -> None:
-    (action,) = planned(situation("1500m", pods=[*(pod(f"p{n}") for n in range(5)), out("o")], current=6))
+    (action,) = planned(context("1500m", pods=[*(pod(f"p{n}") for n in range(5)), out("o")], current=6))
     found = action.status
     assert (action.key, action.uid, action.over) == (KEY, "policy-uid", "")
     assert (found["verdict"], found["current"], found["desired"]) == ("Above", 6, 8)
@@ -59,7 +60,7 @@ def test_a_status_says_what_was_found_and_decided() -> None:
 
 
 def test_a_policy_that_is_not_answered_says_why_and_asks_for_no_count() -> None:
-    case = situation(None)
+    case = context(None)
     (action,) = planned(case)
     assert action.status["verdict"] == "Error"
     assert "desired" not in action.status
@@ -67,14 +68,14 @@ def test_a_policy_that_is_not_answered_says_why_and_asks_for_no_count() -> None:
     assert conditions(action.status)["InputsFresh"][0] == "False"
 
 
-def test_a_problem_of_the_policy_is_its_decision_and_what_was_remembered_stays() -> None:
-    case = situation()
+def test_a_problem_is_shown_as_the_decision_and_the_memory_stays() -> None:
+    case = context()
     remembered = {"memory": {"lastReplicas": 4}, "assessedAt": "2026-01-01T00:00:00Z"}
     case = replace(
         case,
         view=replace(case.view, assessment=None, problem=Problem(404, "NotFound", "the HPA does not exist")),
         decision=None,
-        past=State(written=Written(status=remembered, at=None)),
+        state=State(written=WrittenStatus(status=remembered, at=None)),
     )
     (action,) = planned(case)
     assert (action.status["verdict"], action.status["decision"]) == ("Error", "the HPA does not exist")
@@ -84,7 +85,7 @@ def test_a_problem_of_the_policy_is_its_decision_and_what_was_remembered_stays()
 
 
 def test_a_policy_whose_hpa_is_missing_does_not_pass_for_active() -> None:
-    case = situation()
+    case = context()
     gone = Problem(404, "NotFound", "HorizontalPodAutoscaler web, that WatermarkPolicy web names, does not exist")
     case = replace(case, view=replace(case.view, assessment=None, problem=gone), decision=None, hpa=None)
     (action,) = planned(case)
@@ -96,7 +97,7 @@ def test_a_policy_whose_hpa_is_missing_does_not_pass_for_active() -> None:
 def test_a_policy_that_is_refused_does_not_pass_for_active_whatever_its_mode() -> None:
     for mode in Mode:
         rule = replace(RULE, mode=mode)
-        case = situation(rule=rule, hpa=hpa())
+        case = context(rule=rule, hpa=hpa())
         refused = Problem(409, "Conflict", "PolicyConflict: Deployment web has other policies as well (old); keep one")
         case = replace(case, view=replace(case.view, assessment=None, problem=refused), decision=None)
         (action,) = planned(case)
@@ -115,7 +116,7 @@ def share(used: str) -> dict[str, Any]:
     """The status of two pods that use so much of 1000 Mi each."""
     pods = [pod(name, limits={"memory": "1000Mi"}) for name in ("a", "b")]
     rule = policy(MEMORY, uid="policy-uid")
-    (action,) = planned(situation(rule=rule, pods=pods, samples=usage({"a": used, "b": used}, resource="memory")))
+    (action,) = planned(context(rule=rule, pods=pods, samples=usage({"a": used, "b": used}, resource="memory")))
     return dict(action.status)
 
 
@@ -141,13 +142,13 @@ def _others(action: WriteStatus) -> dict[str, tuple[str, str]]:
     return {key: value for key, value in conditions(action.status).items() if key != "Ready"}
 
 
-def test_a_policy_without_uid_is_none_of_a_cluster_and_gets_no_status() -> None:
-    case = situation()
+def test_a_policy_without_uid_gets_no_status() -> None:
+    case = context()
     assert planned(replace(case, view=replace(case.view, policy=replace(case.view.policy, uid="")))) == []
 
 
 def test_the_same_is_not_written_again_before_two_minutes() -> None:
-    case = situation("800m")
+    case = context("800m")
     (first,) = planned(case)
     assert planned(later(case, 11, first)) == []
     assert planned(later(case, 119, first)) == []
@@ -155,27 +156,27 @@ def test_the_same_is_not_written_again_before_two_minutes() -> None:
 
 
 def test_usage_that_moves_within_the_band_is_no_news() -> None:
-    (first,) = planned(situation("800m"))
-    moved = situation("900m", now=NOW + 30)
-    assert planned(replace(moved, past=status.after(State(), first, NOW))) == []
+    (first,) = planned(context("800m"))
+    moved = context("900m", now=NOW + 30)
+    assert planned(replace(moved, state=status.after(State(), first, NOW))) == []
 
 
 def test_news_is_written_but_not_within_ten_seconds() -> None:
-    (first,) = planned(situation("800m"))
-    news = situation("1500m", now=NOW + 9.9)
-    assert planned(replace(news, past=status.after(State(), first, NOW))) == []
-    (second,) = planned(replace(news, now=NOW + 10, past=status.after(State(), first, NOW)))
+    (first,) = planned(context("800m"))
+    news = context("1500m", now=NOW + 9.9)
+    assert planned(replace(news, state=status.after(State(), first, NOW))) == []
+    (second,) = planned(replace(news, now=NOW + 10, state=status.after(State(), first, NOW)))
     assert second.status["desired"] == 5
     assert second.over == first.status["assessedAt"]
 
 
 def test_a_condition_is_as_old_as_its_status_whoever_leads() -> None:
-    (first,) = planned(situation("800m"))
+    (first,) = planned(context("800m"))
     found = json.loads(msgspec.json.encode(first.status))
-    taken_over = State(written=written(found, NOW + 1))
-    (second,) = planned(replace(situation("1500m", now=NOW + 500), past=taken_over))
+    taken_over = State(written=as_written(found, NOW + 1))
+    (second,) = planned(replace(context("1500m", now=NOW + 500), state=taken_over))
     assert _since(second.status, "Ready") == _since(first.status, "Ready")
-    (third,) = planned(replace(situation(None, now=NOW + 600), past=taken_over))
+    (third,) = planned(replace(context(None, now=NOW + 600), state=taken_over))
     assert _since(third.status, "Ready") != _since(first.status, "Ready")
 
 
@@ -184,27 +185,27 @@ def _since(found: Any, kind: str) -> str:
 
 
 def test_a_new_leader_does_not_write_again_what_was_written_a_moment_ago() -> None:
-    case = situation("800m")
+    case = context("800m")
     (first,) = planned(case)
-    taken_over = State(written=written(json.loads(msgspec.json.encode(first.status)), NOW + 1))
-    assert planned(replace(case, now=NOW + 30, past=taken_over)) == []
+    taken_over = State(written=as_written(json.loads(msgspec.json.encode(first.status)), NOW + 1))
+    assert planned(replace(case, now=NOW + 30, state=taken_over)) == []
 
 
 @pytest.mark.parametrize("at", [None, "", "yesterday", 5])
-def test_a_status_of_no_known_time_is_written_anew(at: object) -> None:
-    assert written({"assessedAt": at}, NOW).at is None
+def test_a_status_without_a_valid_time_is_written_again(at: object) -> None:
+    assert as_written({"assessedAt": at}, NOW).at is None
 
 
-def test_a_status_of_a_time_to_come_is_written_over_as_one_of_now() -> None:
-    found = written({"assessedAt": "2999-01-01T00:00:00Z"}, NOW)
-    case = situation("800m")
-    assert planned(replace(case, past=State(written=found))) == []
-    (action,) = planned(replace(case, past=State(written=found), now=NOW + 10))
+def test_a_status_with_a_future_time_counts_as_written_now() -> None:
+    found = as_written({"assessedAt": "2999-01-01T00:00:00Z"}, NOW)
+    case = context("800m")
+    assert planned(replace(case, state=State(written=found))) == []
+    (action,) = planned(replace(case, state=State(written=found), now=NOW + 10))
     assert action.over == "2999-01-01T00:00:00Z"
 
 
 def test_no_text_is_longer_than_the_schema_allows() -> None:
-    case = situation()
+    case = context()
     problem = Problem(503, "ServiceUnavailable", "x" * 100_000)
     case = replace(case, view=replace(case.view, assessment=None, problem=problem), decision=None)
     (action,) = planned(case)
@@ -216,7 +217,7 @@ def test_no_text_is_longer_than_the_schema_allows() -> None:
 
 @given(load=st.integers(0, 10**13), pods=st.integers(1, 12), current=st.integers(0, 20))
 def test_quantities_and_counts_fit_the_schema_whatever_is_measured(load: int, pods: int, current: int) -> None:
-    (action,) = planned(situation(f"{load}m", pods=pods, current=current, bounds=Bounds(minimum=1, maximum=10**6)))
+    (action,) = planned(context(f"{load}m", pods=pods, current=current, bounds=Bounds(minimum=1, maximum=10**6)))
     for name in ("effective", "raw", "high", "low"):
         assert len(action.status.get(name, "")) <= 32
     assert action.status["verdict"] in {"Above", "Inside", "Below", "Error"}

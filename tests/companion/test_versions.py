@@ -11,7 +11,7 @@ from adapter.load.pods import Container, Pod
 from adapter.load.roster import Instance
 from adapter.load.spec import Target
 from adapter.settings import CompanionSettings
-from tests.companion.kit import HEARD, RULE, Leader, situation
+from tests.companion.kit import NOTIFYING, RULE, Leader, context
 from tests.load.world import NOW, REGISTRY, TARGET, pod, roster, same
 
 OLD, NEW = "6c5d4f", "7b9c8d"
@@ -26,10 +26,10 @@ def of(revision: str, count: int, *, age: float = 3600.0, image: str = "", **cha
 
 
 def found(
-    pods: list[Pod], *, target: Target = TARGET, settings: CompanionSettings = HEARD, **changes: Any
+    pods: list[Pod], *, target: Target = TARGET, settings: CompanionSettings = NOTIFYING, **changes: Any
 ) -> PolicyCondition:
-    case = situation(pods=pods, target=target, settings=settings, **changes)
-    (finding,) = versions.findings(case)
+    case = context(pods=pods, target=target, settings=settings, **changes)
+    (finding,) = versions.conditions(case)
     return finding
 
 
@@ -60,7 +60,7 @@ def test_a_young_pod_of_the_old_template_is_no_rollout_that_progresses() -> None
 
 
 @pytest.mark.parametrize("reason", ["DeploymentPaused", "ProgressDeadlineExceeded"])
-def test_a_rollout_that_says_it_stands_still_is_believed_whatever_pods_are_young(reason: str) -> None:
+def test_a_rollout_that_reports_a_stall_counts_as_stalled_despite_young_pods(reason: str) -> None:
     target = replace(TARGET, progressing=reason, progressing_since=NOW - 601)
     assert found(of(OLD, 3) + of(NEW, 2, age=60.0), target=target).reason == "VersionMismatch"
     fresh = replace(target, progressing_since=NOW - 599)
@@ -88,7 +88,7 @@ def test_a_stateful_sets_pods_are_told_apart_by_their_controller_revision() -> N
     assert finding.message.startswith("the serving pods run 2 versions: web-1 (1 pod), web-2 (1 pod)")
 
 
-def test_pods_of_which_no_template_is_known_are_no_version() -> None:
+def test_pods_of_an_unknown_template_are_no_version() -> None:
     assert found([replace(one, template_hash="") for one in same(2, "1")[0]]).reason == "OneVersion"
 
 
@@ -129,12 +129,12 @@ def test_an_images_tag(image: str, tag: str) -> None:
     assert versions.tag(image) == tag
 
 
-def test_how_long_is_a_matter_of_the_settings() -> None:
+def test_the_time_of_a_mismatch_is_set_by_the_settings() -> None:
     pods = of(OLD, 1) + of(NEW, 1, age=120.0)
     assert found(pods, settings=CompanionSettings(version_mismatch_seconds=60)).reason == "VersionMismatch"
 
 
 def test_it_is_a_condition_of_the_status() -> None:
-    status = Leader().status(situation(pods=of(OLD, 1) + of(NEW, 1)))
+    status = Leader().status(context(pods=of(OLD, 1) + of(NEW, 1)))
     (condition,) = [one for one in status["conditions"] if one["type"] == "VersionsConsistent"]
     assert (condition["status"], condition["reason"]) == ("False", "VersionMismatch")

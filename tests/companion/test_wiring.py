@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from adapter.companion import plan
-from adapter.companion.context import Context, PolicyCondition, State, ToleranceField
+from adapter.companion.context import Context, PolicyCondition
 from adapter.companion.features import hpa_wiring
 from adapter.companion.features.status import status_of
+from adapter.companion.state import State, ToleranceField
 from adapter.companion.writes.actions import ActionResult, AskTolerance, WireHpa
 from adapter.companion.writes.hpa_writer import HpaWriter
 from adapter.kube.errors import MalformedAnswer
@@ -30,6 +31,7 @@ from adapter.policy.linking import Neighbours
 from adapter.policy.managed_fields import FIELD_MANAGER, FieldManagers
 from adapter.settings import CompanionFeatures, CompanionSettings
 from adapter.snapshot import Key, PolicyView
+from tests.companion.kit import judged
 from tests.load.world import NOW, assess_and_decide, cpu, policy, same, usage
 
 KEY = Key("shop", "web")
@@ -76,7 +78,7 @@ SET = replace(
 WRITE = WireHpa(key=KEY, hpa="web", uid="above", version="7", behavior=BEHAVIOR)
 
 
-def situation(hpa: Hpa | None = PLAIN, rule: Policy = ENFORCED, **changes: Any) -> Context:
+def context(hpa: Hpa | None = PLAIN, rule: Policy = ENFORCED, **changes: Any) -> Context:
     pods, loads = same(4, "800m")
     bounds = hpa.bounds if hpa is not None else Bounds(maximum=9)
     assessment, decision = assess_and_decide(rule, pods, usage(loads), bounds=bounds)
@@ -88,76 +90,76 @@ def situation(hpa: Hpa | None = PLAIN, rule: Policy = ENFORCED, **changes: Any) 
         decision=decision,
         hpa=hpa,
         settings=SWITCHED_ON,
-        past=State(),
+        state=State(),
         tolerance_field=KNOWN,
     )
     return replace(base, **changes)
 
 
 def finding(case: Context) -> PolicyCondition:
-    (found,) = hpa_wiring.findings(case)
+    (found,) = hpa_wiring.conditions(case)
     assert found.type == "HPAConformant"
     return found
 
 
-def past(case: Context, seconds: float, **changes: Any) -> Context:
+def acted(case: Context, seconds: float, **changes: Any) -> Context:
     """The same some time after its actions were carried out, and what the watch then shows."""
-    memory = case.past
+    memory = case.state
     for action in plan.steady(case):
         if isinstance(action, WireHpa):
             memory = plan.after(memory, action, case.now)
-    return replace(case, past=memory, now=case.now + seconds, **changes)
+    return replace(case, state=memory, now=case.now + seconds, **changes)
 
 
 def undone(case: Context, seconds: float, version: str = "9") -> Context:
     hpa = replace(PLAIN, resource_version=version, managers=FieldManagers(last="argocd-controller"))
-    return past(case, seconds, hpa=hpa)
+    return acted(case, seconds, hpa=hpa)
 
 
 class TestSetting:
     def test_all_of_it_is_set_at_once(self) -> None:
-        assert list(hpa_wiring.plan(situation())) == [WRITE]
+        assert list(hpa_wiring.plan(context())) == [WRITE]
 
     def test_it_is_planned_only_where_the_feature_is_on(self) -> None:
-        assert WRITE in list(plan.steady(situation()))
-        assert WRITE not in list(plan.steady(situation(settings=CompanionSettings())))
+        assert WRITE in list(plan.steady(context()))
+        assert WRITE not in list(plan.steady(context(settings=CompanionSettings())))
 
     def test_a_report_sets_nothing(self) -> None:
-        assert list(hpa_wiring.plan(situation(rule=REPORTED))) == []
+        assert list(hpa_wiring.plan(context(rule=REPORTED))) == []
 
     def test_a_policy_that_only_observes_changes_nothing(self) -> None:
-        assert list(hpa_wiring.plan(situation(rule=replace(ENFORCED, mode=Mode.OBSERVE)))) == []
-        assert list(hpa_wiring.plan(situation(rule=replace(ENFORCED, mode=Mode.PAUSED)))) == [WRITE]
+        assert list(hpa_wiring.plan(context(rule=replace(ENFORCED, mode=Mode.OBSERVE)))) == []
+        assert list(hpa_wiring.plan(context(rule=replace(ENFORCED, mode=Mode.PAUSED)))) == [WRITE]
 
-    def test_nothing_is_set_where_it_is_so(self) -> None:
-        assert list(hpa_wiring.plan(situation(SET))) == []
-        assert finding(situation(SET)) == PolicyCondition(
+    def test_nothing_is_set_on_an_hpa_that_is_as_wanted(self) -> None:
+        assert list(hpa_wiring.plan(context(SET))) == []
+        assert finding(context(SET)) == PolicyCondition(
             "HPAConformant", True, "Conformant", "HPA web sets the count that is decided"
         )
 
-    def test_a_policy_that_observes_beside_what_scales_a_service_is_no_trouble(self) -> None:
+    def test_a_policy_in_mode_observe_beside_another_metric_is_no_trouble(self) -> None:
         elsewhere = replace(PLAIN, metrics=(), bounds=Bounds(minimum=1, maximum=100))
-        case = situation(elsewhere, replace(REPORTED, mode=Mode.OBSERVE))
+        case = context(elsewhere, replace(REPORTED, mode=Mode.OBSERVE))
         found = finding(case)
         assert (found.is_true, found.reason) == (True, "OnlyObserved")
         assert "HPA web is left as it is" in found.message
 
     def test_nothing_is_set_on_an_hpa_that_asks_another_policy_or_has_two(self) -> None:
-        assert list(hpa_wiring.plan(situation(replace(PLAIN, metrics=())))) == []
-        assert list(hpa_wiring.plan(situation(neighbours=Neighbours(policies=("old",))))) == []
+        assert list(hpa_wiring.plan(context(replace(PLAIN, metrics=())))) == []
+        assert list(hpa_wiring.plan(context(neighbours=Neighbours(policies=("old",))))) == []
 
     def test_no_tolerance_is_set_where_there_is_no_such_field(self) -> None:
-        (action,) = hpa_wiring.plan(situation(tolerance_field=replace(KNOWN, known=False)))
+        (action,) = hpa_wiring.plan(context(tolerance_field=replace(KNOWN, known=False)))
         assert isinstance(action, WireHpa)
         assert {"tolerance"}.isdisjoint({*action.behavior["scaleUp"], *action.behavior["scaleDown"]})
 
-    def test_what_was_set_is_repaired_long_after(self) -> None:
-        case = past(situation(), 90_000, hpa=replace(PLAIN, resource_version="9"))
+    def test_wiring_that_is_undone_long_after_is_repaired(self) -> None:
+        case = acted(context(), 90_000, hpa=replace(PLAIN, resource_version="9"))
         (action,) = hpa_wiring.plan(case)
-        assert hpa_wiring.after(case.past, action, case.now).wired.times == 1
+        assert hpa_wiring.after(case.state, action, case.now).wired.times == 1
 
-    def test_a_policy_that_is_paced_anew_is_not_waited_with(self) -> None:
-        case = past(situation(), 5, hpa=replace(SET, bounds=Bounds(minimum=1, maximum=200)))
+    def test_a_change_of_the_policys_pace_is_wired_at_once(self) -> None:
+        case = acted(context(), 5, hpa=replace(SET, bounds=Bounds(minimum=1, maximum=200)))
         (action,) = hpa_wiring.plan(case)
         assert isinstance(action, WireHpa)
         assert action.behavior["scaleUp"]["policies"][0]["value"] == 200
@@ -169,42 +171,42 @@ class TestOthers:
             PLAIN, managers=FieldManagers(owners={name: ("flux",)}), scale_up=replace(PLAIN.scale_up, **pace)
         )
 
-    def test_what_they_own_is_left_to_them_and_told(self) -> None:
-        case = situation(self.owned("scaleUp.tolerance", tolerance=Fraction(1, 20)))
+    def test_fields_of_other_owners_are_left_alone_and_named(self) -> None:
+        case = context(self.owned("scaleUp.tolerance", tolerance=Fraction(1, 20)))
         (action,) = hpa_wiring.plan(case)
         assert isinstance(action, WireHpa)
         assert "tolerance" not in action.behavior["scaleUp"]
         assert finding(case).reason == "WiringConflict"
         assert "flux owns behavior.scaleUp.tolerance of HPA web" in finding(case).message
 
-    def test_rules_of_theirs_that_hold_nothing_back_are_no_conflict(self) -> None:
+    def test_owned_rules_that_hold_nothing_back_are_no_conflict(self) -> None:
         wide = (ScalingPolicy("Pods", 500, 15),)
-        assert finding(situation(self.owned("scaleUp.policies", policies=wide))).reason == "Tolerance"
+        assert finding(context(self.owned("scaleUp.policies", policies=wide))).reason == "Tolerance"
         narrow = (ScalingPolicy("Pods", 5, 15),)
-        assert finding(situation(self.owned("scaleUp.policies", policies=narrow))).reason == "WiringConflict"
+        assert finding(context(self.owned("scaleUp.policies", policies=narrow))).reason == "WiringConflict"
 
-    def test_what_the_companion_owns_itself_is_repaired(self) -> None:
+    def test_fields_that_the_companion_owns_are_repaired(self) -> None:
         ours = replace(PLAIN, managers=FieldManagers(owners={"scaleUp.tolerance": (FIELD_MANAGER,)}))
-        assert list(hpa_wiring.plan(situation(ours))) == [WRITE]
+        assert list(hpa_wiring.plan(context(ours))) == [WRITE]
 
 
 class TestWar:
-    def test_a_write_that_the_watch_has_not_shown_yet_is_nobodys_undoing(self) -> None:
-        case = past(situation(), 1)
+    def test_a_write_that_the_watch_has_not_shown_yet_is_not_undone(self) -> None:
+        case = acted(context(), 1)
         assert list(hpa_wiring.plan(case)) == []
         assert finding(case).reason == "Tolerance"
 
-    def test_who_undoes_it_is_named_and_not_fought(self) -> None:
-        case = undone(situation(), 5)
+    def test_a_client_that_undoes_the_wiring_is_named_and_not_fought(self) -> None:
+        case = undone(context(), 5)
         assert list(hpa_wiring.plan(case)) == []
         found = finding(case)
         assert found.reason == "WiringUndone"
-        assert "what was set of HPA web (scaleUp.tolerance" in found.message
-        assert "undone, most likely by argocd-controller" in found.message
-        assert "again in 10 min" in found.message
+        assert "the companion's changes of HPA web (scaleUp.tolerance" in found.message
+        assert "were undone, most likely by argocd-controller" in found.message
+        assert "made again in 10 min" in found.message
 
-    def test_each_undoing_makes_the_wait_six_times_as_long(self) -> None:
-        case, waits = situation(), []
+    def test_each_undone_wiring_makes_the_wait_six_times_as_long(self) -> None:
+        case, waits = context(), []
         for version in range(9, 15):
             case = undone(case, 0, str(version))
             waits.append(
@@ -213,8 +215,8 @@ class TestWar:
             case = replace(case, now=case.now + waits[-1])
         assert waits == [600, 3600, 21_600, 86_400, 86_400, 86_400]
 
-    def test_a_day_of_a_write_every_five_seconds_costs_four_writes(self) -> None:
-        case, writes = situation(), 0
+    def test_a_client_that_undoes_the_wiring_every_five_seconds_causes_four_writes_a_day(self) -> None:
+        case, writes = context(), 0
         for step in range(86_400 // 5):
             writes += len(list(hpa_wiring.plan(case)))
             case = undone(case, 5, str(100 + step))
@@ -223,44 +225,44 @@ class TestWar:
 
 class TestMissing:
     def test_a_write_that_was_overtaken_waits_ten_seconds(self) -> None:
-        case = situation()
-        memory = plan.missed(case.past, WRITE, ActionResult.OVERTAKEN, NOW)
-        assert list(hpa_wiring.plan(replace(case, past=memory, now=NOW + 9))) == []
-        assert list(hpa_wiring.plan(replace(case, past=memory, now=NOW + 10))) == [WRITE]
+        case = context()
+        memory = plan.missed(case.state, WRITE, ActionResult.OVERTAKEN, NOW)
+        assert list(hpa_wiring.plan(replace(case, state=memory, now=NOW + 9))) == []
+        assert list(hpa_wiring.plan(replace(case, state=memory, now=NOW + 10))) == [WRITE]
 
-    def test_a_lacking_right_is_told_until_it_is_there(self) -> None:
-        case = situation()
-        memory = plan.missed(case.past, WRITE, ActionResult.REFUSED, NOW)
-        assert finding(replace(case, past=memory)).reason == "WiringRefused"
+    def test_a_missing_right_is_shown_until_it_is_granted(self) -> None:
+        case = context()
+        memory = plan.missed(case.state, WRITE, ActionResult.REFUSED, NOW)
+        assert finding(replace(case, state=memory)).reason == "WiringRefused"
         again = plan.after(memory, WRITE, NOW + 60)
         assert not again.wired.refused
 
-    def test_a_lacking_right_is_told_no_more_once_others_set_all_there_was(self) -> None:
+    def test_a_missing_right_is_not_shown_once_others_have_set_every_field(self) -> None:
         memory = plan.missed(State(), WRITE, ActionResult.REFUSED, NOW)
-        assert finding(situation(SET, past=memory)).is_true
+        assert finding(context(SET, state=memory)).is_true
 
-    def test_a_feature_that_is_off_is_told_where_it_is_asked_for(self) -> None:
-        assert finding(situation(settings=CompanionSettings())).reason == "WiringOff"
-        assert finding(situation(rule=REPORTED, settings=CompanionSettings())).reason == "Tolerance"
+    def test_a_policy_that_asks_for_wiring_shows_that_the_feature_is_off(self) -> None:
+        assert finding(context(settings=CompanionSettings())).reason == "WiringOff"
+        assert finding(context(rule=REPORTED, settings=CompanionSettings())).reason == "Tolerance"
 
     def test_without_an_hpa_there_is_nothing_to_say(self) -> None:
-        assert list(hpa_wiring.findings(situation(None))) == []
-        assert list(hpa_wiring.plan(situation(None))) == []
+        assert list(hpa_wiring.conditions(context(None))) == []
+        assert list(hpa_wiring.plan(context(None))) == []
 
 
 class TestTolerance:
     def test_it_is_asked_first_once_in_ten_minutes(self) -> None:
         asks = [AskTolerance(key=KEY, hpa="web")]
-        assert list(hpa_wiring.plan(situation(rule=REPORTED, tolerance_field=ToleranceField()))) == asks
+        assert list(hpa_wiring.plan(context(rule=REPORTED, tolerance_field=ToleranceField()))) == asks
         old = ToleranceField(known=True, asked_at=NOW - 600)
-        assert list(hpa_wiring.plan(situation(rule=REPORTED, tolerance_field=old))) == asks
+        assert list(hpa_wiring.plan(context(rule=REPORTED, tolerance_field=old))) == asks
         asked = ToleranceField(asked_at=NOW - 599)
-        assert list(hpa_wiring.plan(situation(rule=REPORTED, tolerance_field=asked))) == []
+        assert list(hpa_wiring.plan(context(rule=REPORTED, tolerance_field=asked))) == []
 
-    def test_an_hpa_that_has_one_cannot_tell(self) -> None:
-        assert list(hpa_wiring.plan(situation(SET, tolerance_field=ToleranceField()))) == []
+    def test_an_hpa_that_has_a_tolerance_is_not_probed(self) -> None:
+        assert list(hpa_wiring.plan(context(SET, tolerance_field=ToleranceField()))) == []
 
-    async def test_the_answer_tells(self) -> None:
+    async def test_the_answer_shows_whether_the_tolerance_was_kept(self) -> None:
         sent: list[tuple[str, dict[str, str]]] = []
         kept: dict[str, Any] = {"scaleUp": {"tolerance": "0"}}
 
@@ -278,7 +280,7 @@ class TestTolerance:
         assert hpas.tolerance.known is False
         assert sent[1][1] == {"fieldManager": FIELD_MANAGER, "force": "false"}
 
-    async def test_an_answer_that_is_no_hpa_tells_nothing(self) -> None:
+    async def test_an_answer_that_is_no_hpa_leaves_the_tolerance_field_unknown(self) -> None:
         async def patch(*_: object) -> bytes:
             return b"<html>"
 
@@ -289,14 +291,14 @@ class TestTolerance:
 
 
 def test_the_condition_is_in_the_status() -> None:
-    (found,) = (one for one in status_of(situation())["conditions"] if one["type"] == "HPAConformant")
+    (found,) = (one for one in status_of(judged(context()))["conditions"] if one["type"] == "HPAConformant")
     assert (found["status"], found["reason"]) == ("False", "Tolerance")
 
 
-def test_what_is_swallowed_now_is_in_the_sentence() -> None:
+def test_the_message_names_the_step_that_the_tolerance_swallows() -> None:
     pods, loads = same(20, "1230m")
     _, decision = assess_and_decide(REPORTED, pods, usage(loads), bounds=PLAIN.bounds)
-    told = finding(situation(rule=REPORTED, decision=decision)).message
+    told = finding(context(rule=REPORTED, decision=decision)).message
     assert "swallows the step from 20 to 21" in told
 
 

@@ -57,7 +57,7 @@ async def case() -> AsyncIterator[Case]:
         yield Case(api, session, metrics)
 
 
-async def test_a_status_replaces_the_one_that_is_known_of_the_policy_that_is_known(case: Case) -> None:
+async def test_a_status_write_tests_the_policys_uid_and_the_known_status(case: Case) -> None:
     assert await case.writer.carry_out(ACTION) is ActionResult.DONE
     assert case.arrived == [
         [
@@ -74,7 +74,7 @@ async def test_where_there_was_none_no_status_is_expected(case: Case) -> None:
     assert [step["path"] for step in case.arrived[0]] == ["/metadata/uid", "/status"]
 
 
-async def test_nothing_is_written_by_whoever_does_not_lead(case: Case) -> None:
+async def test_a_process_that_does_not_lead_writes_nothing(case: Case) -> None:
     case.leadership.leads = False
     assert await case.writer.carry_out(ACTION) is ActionResult.NOT_LEADING
     assert case.arrived == []
@@ -90,7 +90,9 @@ async def test_nothing_is_written_by_whoever_does_not_lead(case: Case) -> None:
         (413, "RequestEntityTooLarge", ActionResult.FAILED),
     ],
 )
-async def test_how_it_ended_is_told_and_counted(case: Case, code: int, reason: str, outcome: ActionResult) -> None:
+async def test_the_result_of_a_write_is_returned_and_counted(
+    case: Case, code: int, reason: str, outcome: ActionResult
+) -> None:
     case.api.answers[PATH] = status(code, reason)
     assert await case.writer.carry_out(ACTION) is outcome
     assert case.counted(reason) == 1
@@ -103,22 +105,22 @@ async def test_a_reason_that_is_no_word_is_not_counted_by_its_text(case: Case) -
     assert case.counted("Forbidden") == 1
 
 
-async def test_a_policy_that_is_gone_is_no_failure(case: Case) -> None:
+async def test_a_write_to_a_deleted_policy_is_no_failure(case: Case) -> None:
     del case.api.answers[PATH]
     assert await case.writer.carry_out(ACTION) is ActionResult.OVERTAKEN
     assert case.writer.may(ACTION)
 
 
-async def test_a_right_that_lacks_is_logged_once(case: Case) -> None:
+async def test_a_missing_right_is_logged_once(case: Case) -> None:
     case.api.answers[PATH] = status(403, "Forbidden")
     with capture_logs() as logs:
         for _ in range(3):
             await case.writer.carry_out(ACTION)
-    assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == ["not done"]
+    assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == ["write failed"]
     assert case.counted("Forbidden") == 3
 
 
-async def test_an_answer_that_does_not_come_is_given_up_within_the_time_that_a_leader_has(case: Case) -> None:
+async def test_a_write_times_out_before_the_lease_can_be_taken(case: Case) -> None:
     case.let_go.clear()
     began = asyncio.get_running_loop().time()
     assert await case.writer.carry_out(ACTION) is ActionResult.FAILED
@@ -126,7 +128,7 @@ async def test_an_answer_that_does_not_come_is_given_up_within_the_time_that_a_l
     case.let_go.set()
 
 
-async def test_whoever_is_to_stop_waits_for_the_write_that_it_began(case: Case) -> None:
+async def test_cancellation_waits_for_the_write_that_has_begun(case: Case) -> None:
     case.let_go.clear()
     writing = asyncio.create_task(case.writer.carry_out(ACTION))
     while not case.arrived:  # noqa: ASYNC110  the server tells nobody
@@ -139,7 +141,7 @@ async def test_whoever_is_to_stop_waits_for_the_write_that_it_began(case: Case) 
         await writing
 
 
-async def test_how_a_write_ends_that_nobody_waits_for_any_more_is_no_error_of_the_loop(case: Case) -> None:
+async def test_the_late_failure_of_a_cancelled_write_is_no_error_of_the_loop(case: Case) -> None:
     complaints: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     refuse = status(403, "Forbidden")

@@ -285,7 +285,7 @@ def test_a_right_that_lacks_is_said_once_and_tried_again_later_and_later(
     assert companion.writes("WriteStatus", "Forbidden") <= 5
     # The policy of an earlier test may be on its way out still.
     lines = companion.component.log.read_text().splitlines()
-    assert len([line for line in lines if "not done" in line and workloads.namespace in line]) == 1
+    assert len([line for line in lines if "write failed" in line and workloads.namespace in line]) == 1
 
 
 @pytest.mark.timeout(420)

@@ -145,7 +145,7 @@ def test_a_client_that_replaces_the_hpa_every_five_seconds_is_told_and_not_fough
     writes = war(companion, lambda: replace(workloads, "argocd-controller", spec))
     assert writes <= 1
     assert companion.writes("WireHpa") <= 2
-    wait_told(workloads, "WiringUndone", "was undone, most likely by argocd-controller")
+    wait_told(workloads, "WiringUndone", "were undone, most likely by argocd-controller")
 
 
 @pytest.mark.timeout(240)

@@ -49,7 +49,7 @@ async def told(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Told]:
     monkeypatch.setattr(reflector, "CONFIRMED_SECONDS", CONFIRMED_SECONDS)
     monkeypatch.setattr(worker, "RESYNC_SECONDS", 0.5)
     monkeypatch.setattr(module, "SETTLE_SECONDS", 0.0)
-    monkeypatch.setattr(module, "LOOK_SECONDS", 1.0)
+    monkeypatch.setattr(module, "RESYNC_SECONDS", 1.0)
     monkeypatch.setattr(status, "SHORTEST_SECONDS", 0.5)
     async with standing() as stand:
         for service in SERVICES:

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from adapter.companion.context import Context, ToleranceField
-from adapter.companion.replica_observer import Watched
+from adapter.companion.context import Context
+from adapter.companion.state import ToleranceField
 from adapter.companion.writes.actions import ActionResult
+from adapter.load.conditions import Reason
 from adapter.load.memory import Memory, Replacement
 from adapter.load.pods import Pod
 from adapter.load.samples import ResourceSamples, Samples
@@ -15,8 +16,8 @@ from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.policy.linking import Neighbours
 from adapter.policy.watermark_policy import parse_policy
 from adapter.settings import CompanionSettings, parse_settings
-from adapter.snapshot import WATCH_SILENT, Problem
-from tests.companion.kit import situation
+from adapter.snapshot import Problem
+from tests.companion.kit import context
 from tests.evaluation import kit as assessor
 from tests.evaluation.test_evaluator import Stand
 from tests.load.world import NOW, TARGET, out, pod, roster, same, usage
@@ -92,7 +93,7 @@ def at(load: str | None = "800m", above: Hpa | None = None, **changes: Any) -> C
     known = ToleranceField(known=True, asked_at=NOW + 1e9)
     followed = above or hpa()
     given = {"settings": ALL, "hpa": followed, "bounds": followed.bounds, "tolerance_field": known, "rule": rule()}
-    return situation(load, **given | changes)
+    return context(load, **given | changes)
 
 
 def staying(case: Context, outcome: ActionResult = ActionResult.DONE) -> Case:
@@ -110,7 +111,7 @@ def cases() -> Iterator[Case]:
     yield from _over()
 
 
-def _problem(code: int, reason: str, above: Hpa | None) -> Context:
+def _problem(code: int, reason: Reason, above: Hpa | None) -> Context:
     case = at()
     view = replace(case.view, assessment=None, problem=Problem(code, reason, "it cannot be"))
     return replace(case, view=view, decision=None, hpa=above)
@@ -141,9 +142,9 @@ def _whole() -> Iterator[Context]:
     yield at(rule=rule(mode="Observe"))
     yield at(rule=rule(mode="Paused"))
     yield at(rule=rule({"effective-load.io/hold-until": "2099-01-01T00:00:00Z"}))
-    yield _problem(404, "NotFound", None)
-    yield _problem(422, "Invalid", hpa())
-    yield _problem(503, WATCH_SILENT, hpa())
+    yield _problem(404, Reason.NOT_FOUND, None)
+    yield _problem(422, Reason.INVALID, hpa())
+    yield _problem(503, Reason.WATCH_SILENT, hpa())
     yield replace(at(), view=replace(at().view, assessment=None), decision=None)
     yield from (at(rule=rule(notify=[name])) for name in ("all", "nobody", "theirs"))
     yield at("9", bounds=Bounds(minimum=1, maximum=4))
@@ -248,9 +249,8 @@ def _refused() -> Iterator[Case]:
 def _raised() -> Context:
     """A count that is raised at once."""
     active = {"conditions": [{"type": "ScalingActive", "status": "True", "reason": "any", "message": ""}]}
-    watched = Watched(target="target", since=NOW - 3600.0, scaled_before=None, replicas=4, rises=())
     fast = rule(fastScaleUp=True)
-    case = at("2400m", rule=fast, above=hpa(status=active), watched=watched, leads_since=NOW - 3600.0)
+    case = at("2400m", rule=fast, above=hpa(status=active), leads_since=NOW - 3600.0)
     return replace(case, view=replace(case.view, scale_path="/apis/apps/v1/namespaces/shop/deployments/web/scale"))
 
 

@@ -89,8 +89,8 @@ def _actions() -> Iterator[Action]:
     for case in cases():
         leader = Leader()
         leader.outcome = case.outcome
-        for situation in case.looks:
-            yield from leader.look(situation)
+        for context in case.looks:
+            yield from leader.look(context)
 
 
 def _said(action: Action) -> Iterator[str]:
@@ -101,11 +101,11 @@ def _said(action: Action) -> Iterator[str]:
             yield f"status verdict {status['verdict']}"
             yield from (f"condition {one['type']} {one['status']} {one['reason']}" for one in status["conditions"])
         case WriteEvent():
-            body = event_body.writing(action).body
+            body = event_body.event_request(action).body
             if "reason" in body:
                 said = " ".join(body[key] for key in ("type", "reason", "action", "reportingController"))
                 yield f"event {said} regarding {body['regarding']['apiVersion']} {body['regarding']['kind']}"
-        case Notify(notices=notices):
+        case Notify(notifications=notices):
             for one in notices:
                 yield f"notice {one.topic.value} {one.severity.value} {' '.join(sorted(one.fields))}".rstrip()
 

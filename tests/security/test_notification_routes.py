@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from adapter.companion.state import Notice
+from adapter.companion.state import Notification
 from adapter.settings import SettingsError, parse_settings
 from adapter.settings.notifications import NotificationRoute, RateLimit, Severity, Topic
 from adapter.snapshot import Key
@@ -51,7 +51,7 @@ async def test_a_route_that_names_no_namespace_sends_nothing(stand: Stand, chang
     async with notifying(stand, sent) as notifier:
         nobody = NotificationRoute(name="team", urls=("json://team",), **changes)
         stand.configure(nobody, NotificationRoute(name="all", default=True, namespaces=("*",), urls=("json://all",)))
-        notifier.take(telling(routes=["team"]))
+        notifier.add(telling(routes=["team"]))
         await stand.ended("sent", route="all")
     assert [url for url, *_ in sent.all] == ["json://all"]
 
@@ -61,7 +61,7 @@ async def test_a_policy_that_names_the_route_of_other_namespaces_does_not_reach_
     async with notifying(stand, sent) as notifier:
         theirs = NotificationRoute(name="theirs", namespaces=("prod-*",), urls=("json://theirs",))
         stand.configure(theirs, NotificationRoute(name="all", default=True, namespaces=("*",), urls=("json://all",)))
-        notifier.take(telling(routes=["theirs"], key=Key("tenant", "web")))
+        notifier.add(telling(routes=["theirs"], key=Key("tenant", "web")))
         await stand.ended("sent", route="all")
     assert [url for url, *_ in sent.all] == ["json://all"]
 
@@ -69,7 +69,7 @@ async def test_a_policy_that_names_the_route_of_other_namespaces_does_not_reach_
 # --- critical ones ---
 
 
-def critical(number: int, **changes: Any) -> Notice:
+def critical(number: int, **changes: Any) -> Notification:
     text = f"{number} of 10 running pods are pulled out"
     return notice(number, topic=Topic.MASS_PULL_OUT, severity=Severity.CRITICAL, text=text, **changes)
 
@@ -80,16 +80,16 @@ async def test_critical_notices_have_a_limit_and_the_next_one_counts_those_held_
     sent = Sent()
     async with notifying(stand, sent) as notifier:
         stand.route("json://a", critical_rate_limit=RateLimit(count=2, seconds=60))
-        notifier.take(telling(*(critical(number) for number in range(1, 6))))
+        notifier.add(telling(*(critical(number) for number in range(1, 6))))
         await stand.ended("limited", 3)
         stand.time += 60
-        notifier.take(telling(critical(6, at=stand.time), critical(7, at=stand.time)))
+        notifier.add(telling(critical(6, at=stand.time), critical(7, at=stand.time)))
         await stand.ended("sent", 4)
     assert stand.count("limited") == 3
     assert [body.partition(" of 10")[0] for body in sent.bodies] == [
         "1",
         "2",
-        "after 3 that this route's limits held back: 6",
+        "(this route's limits held back 3 before this) 6",
         "7",
     ]
     said = capsys.readouterr().out
@@ -102,9 +102,9 @@ async def test_critical_notices_of_one_namespace_suppress_no_others(stand: Stand
     async with notifying(stand, sent) as notifier:
         stand.route("json://a")
         for number in range(1, 301):
-            notifier.take(telling(critical(number), key=Key("tenant", f"web-{number}")))
+            notifier.add(telling(critical(number), key=Key("tenant", f"web-{number}")))
         await stand.ended("limited", 180)
-        notifier.take(telling(critical(1), key=Key("shop", "web")))
+        notifier.add(telling(critical(1), key=Key("shop", "web")))
         await stand.ended("sent", 121)
     assert sum("shop/web" in title for _, title, *_ in sent.all) == 1
 
@@ -114,7 +114,7 @@ async def test_a_hundred_policies_that_turn_critical_at_once_are_all_notified(st
     async with notifying(stand, sent) as notifier:
         stand.route("json://a")
         for number in range(1, 101):
-            notifier.take(telling(critical(number), key=Key("shop", f"web-{number}")))
+            notifier.add(telling(critical(number), key=Key("shop", f"web-{number}")))
         await stand.ended("sent", 100)
     assert stand.count("limited") == 0
 
@@ -124,10 +124,10 @@ async def test_all_namespaces_together_send_at_most_six_hundred_an_hour(stand: S
     async with notifying(stand, sent) as notifier:
         stand.route("json://a", queue=1000)
         for number in range(1, 651):
-            notifier.take(telling(critical(number), key=Key(f"tenant-{number % 10}", f"web-{number}")))
+            notifier.add(telling(critical(number), key=Key(f"tenant-{number % 10}", f"web-{number}")))
         await stand.ended("limited", 50)
         await stand.ended("sent", 600)
         stand.time += 3600
-        notifier.take(telling(critical(1, at=stand.time)))
+        notifier.add(telling(critical(1, at=stand.time)))
         await stand.ended("sent", 601)
-    assert sent.bodies[-1].startswith("after 50 that this route's limits held back: ")
+    assert sent.bodies[-1].startswith("(this route's limits held back 50 before this) ")

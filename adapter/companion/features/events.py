@@ -1,6 +1,6 @@
-"""Events about policies: on scaling, and on conditions that have changed for longer than a moment.
+"""Events about policies: on scalings, and on conditions that have changed for longer than a moment.
 
-What repeats within ten minutes is a series, which is counted and written at most once a minute.
+Events that repeat within ten minutes are a series, whose count is written at most once a minute.
 """
 
 import hashlib
@@ -8,136 +8,139 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from adapter.companion.context import Context, PolicyCondition, State
-from adapter.companion.features import modes
-from adapter.companion.state import Announced, ReplicaHistory, Scaling, Series, Shown, Subject, Turning
+from adapter.companion.context import Context, PolicyCondition
+from adapter.companion.state import (
+    ConditionState,
+    EventSeries,
+    EventState,
+    PendingChange,
+    Scaling,
+    SeriesKey,
+    State,
+)
 from adapter.companion.writes.actions import ActionResult, WriteEvent
+from adapter.load.conditions import TRUE_IS_TROUBLE, ConditionType, Reason
 
 SERIES_SECONDS = 600.0
-"""What was not repeated for so long is news again."""
+"""An Event that was not repeated for this time begins a new series when it comes again."""
 WRITTEN_APART_SECONDS = 60.0
-"""So often the count of a series is written at most."""
+"""The shortest time between two writes of a series."""
 STEADY_SECONDS = 10.0
-"""A condition is told of once it has been so for so long."""
+"""How long a condition must have changed before an Event says so."""
 MOST_PER_HOUR = 30
-"""So many series of one policy begin within an hour at most; the first one after that says how many were left out."""
+"""The most series of one policy that begin within an hour; the next one says how many were left out."""
 SCALINGS_PER_HOUR = 20
-"""Where so many have begun no scaling does: a service that scales all the time must not silence its own trouble."""
+"""After this many no scaling begins one: a service that scales all the time must not silence its own trouble."""
 HOUR = 3600.0
 LONGEST_NOTE = 1024
 """In bytes, by the API's rule."""
 _LONGEST_NAME = 253 - 17
-"""Of what stands before the 16 digits that tell Events apart and their dot, by the API's rule for names."""
+"""Of the part before the dot and the 16 digits that tell Events apart, by the API's rule for names."""
 
-SCALING = "Scale"
-TRUE_IS_TROUBLE = {"ReplacementIneffective", "UndersizedByUnready"}
-"""Conditions that are shown while they are found; all others are trouble where they are False."""
-NOT_TOLD = {"NotAssessed", modes.HPA_MISSING, modes.NOT_DECIDING}
-"""Reasons that are no news: what is not known yet, and what the Event of condition Ready says already."""
+SCALED, SCALE, ASSESS = "Scaled", "Scale", "Assess"
+"""The reason of a scaling's Event, and the actions of Events."""
+_COVERED_BY_READY = {Reason.NOT_ASSESSED, Reason.HPA_MISSING, Reason.NOT_DECIDING}
+"""Reasons without an Event: nothing is known yet, or the Event of condition Ready says it."""
 
 
 class Occurrence(NamedTuple):
-    """Something to tell, and for the first of its kind the action and the note."""
+    """One occurrence of a series; action and note are used if it is the first."""
 
-    subject: Subject
+    key: SeriesKey
     action: str
     note: str
 
 
-def look(situation: Context, findings: Mapping[str, PolicyCondition], course: ReplicaHistory) -> Announced:
-    """What is to be told after another look. `findings` are the conditions as they stand, by type."""
-    announced = _expired(situation.past.announced, situation.now)
-    step = course.last
-    if step is not None and step.number > announced.step:
-        announced = replace(_told(announced, _scaled(step), situation), step=step.number)
-    return _conditions(announced, findings, situation)
+def observe(context: Context) -> State:
+    """The state with the Events that are due after this look."""
+    state, scaling = context.state, context.state.history.last
+    if not context.settings.features.events:
+        return replace(state, events=_skipped(state.events, scaling))
+    events = _expired(state.events, context.now)
+    if scaling is not None and scaling.number > events.scaling:
+        events = replace(_added(events, _scaled(scaling), context), scaling=scaling.number)
+    return replace(state, events=_with_conditions(events, context))
 
 
-def silent(announced: Announced, course: ReplicaHistory) -> Announced:
-    """What is remembered while nothing is told; it is not told later either."""
-    passed_over = Announced(step=course.last.number if course.last is not None else 0)
-    return announced if announced == passed_over else passed_over
+def _skipped(events: EventState, scaling: Scaling | None) -> EventState:
+    """The state while Events are off: what happens now gets no Event later either."""
+    skipped = EventState(scaling=scaling.number if scaling is not None else 0)
+    return events if events == skipped else skipped
 
 
-def plan(situation: Context) -> Iterator[WriteEvent]:
-    """Write what is not written yet."""
-    policy, now = situation.view.policy, situation.now
+def plan(context: Context) -> Iterator[WriteEvent]:
+    """Writes the series that have news."""
+    policy, now = context.view.policy, context.now
     if not policy.uid:
         return
-    for subject, series in situation.past.announced.series.items():
+    for key, series in context.state.events.series.items():
         if series.count == series.written or (series.written and now - series.written_at < WRITTEN_APART_SECONDS):
             continue
-        yield WriteEvent(
-            key=situation.key, uid=policy.uid, subject=subject, series=series, target=situation.view.target
-        )
+        yield WriteEvent(key=context.key, uid=policy.uid, subject=key, series=series, target=context.view.target)
 
 
-def after(past: State, action: WriteEvent, now: float) -> State:
-    """The past once an Event was written."""
-    return _marked(past, action, now)
-
-
-def missed(past: State, action: WriteEvent, outcome: ActionResult, now: float) -> State:
-    """The past once that was tried in vain: what is there already is written, and what is gone does not come back."""
-    if outcome is not ActionResult.OVERTAKEN:
-        return past
-    return _forgotten(past, action) if action.series.written else _marked(past, action, now)
-
-
-def _marked(past: State, action: WriteEvent, now: float) -> State:
-    announced = past.announced
-    series = announced.series.get(action.subject)
+def after(state: State, action: WriteEvent, now: float) -> State:
+    """The state once an Event was written."""
+    events = state.events
+    series = events.series.get(action.subject)
     if series is None or series.name != action.series.name:
-        return past
-    marked = replace(series, written=action.series.count, written_at=now)
-    return replace(past, announced=replace(announced, series={**announced.series, action.subject: marked}))
+        return state
+    written = replace(series, written=action.series.count, written_at=now)
+    return replace(state, events=replace(events, series={**events.series, action.subject: written}))
 
 
-def _forgotten(past: State, action: WriteEvent) -> State:
-    """The past without this series: somebody deleted its Event, and what comes next is one of its own."""
-    series = {subject: one for subject, one in past.announced.series.items() if subject != action.subject}
-    return replace(past, announced=replace(past.announced, series=series))
+def missed(state: State, action: WriteEvent, result: ActionResult, now: float) -> State:
+    """The state once an Event was not written. After a conflict it exists already, or a user has deleted it."""
+    if result is not ActionResult.OVERTAKEN:
+        return state
+    return _forgotten(state, action) if action.series.written else after(state, action, now)
 
 
-def _expired(announced: Announced, now: float) -> Announced:
-    begun = tuple(at for at in announced.begun if now - at < HOUR)
-    series = {subject: one for subject, one in announced.series.items() if now - one.last < SERIES_SECONDS}
-    if len(begun) == len(announced.begun) and len(series) == len(announced.series):
-        return announced
-    return replace(announced, begun=begun, series=series)
+def _forgotten(state: State, action: WriteEvent) -> State:
+    """The state without this series, whose Event was deleted: a repetition begins a new one."""
+    series = {key: one for key, one in state.events.series.items() if key != action.subject}
+    return replace(state, events=replace(state.events, series=series))
 
 
-def _scaled(step: Scaling) -> Occurrence:
-    by, reason = f" by {step.by}" if step.by else "", f": {step.why}" if step.why else ""
-    subject = Subject("Scaled", f"{step.before} {step.after}", warning=False)
-    return Occurrence(subject, SCALING, f"from {step.before} to {step.after}{by}{reason}")
+def _expired(events: EventState, now: float) -> EventState:
+    started = tuple(at for at in events.started if now - at < HOUR)
+    series = {key: one for key, one in events.series.items() if now - one.last < SERIES_SECONDS}
+    if len(started) == len(events.started) and len(series) == len(events.series):
+        return events
+    return replace(events, started=started, series=series)
 
 
-def _told(announced: Announced, occurrence: Occurrence, situation: Context) -> Announced:
-    """The same with one more occurrence: of a series, as a new one, or left out where there have been too many."""
-    now, known = situation.now, announced.series.get(occurrence.subject)
+def _scaled(scaling: Scaling) -> Occurrence:
+    by, why = f" by {scaling.by}" if scaling.by else "", f": {scaling.why}" if scaling.why else ""
+    key = SeriesKey(SCALED, f"{scaling.before} {scaling.after}", warning=False)
+    return Occurrence(key, SCALE, f"from {scaling.before} to {scaling.after}{by}{why}")
+
+
+def _added(events: EventState, occurrence: Occurrence, context: Context) -> EventState:
+    """The state with one more occurrence: it repeats a series, begins one, or is dropped by the hourly limit."""
+    now, known = context.now, events.series.get(occurrence.key)
     if known is not None:
-        again = replace(known, count=known.count + 1, last=now)
-        return replace(announced, series={**announced.series, occurrence.subject: again})
-    if len(announced.begun) >= (SCALINGS_PER_HOUR if occurrence.action == SCALING else MOST_PER_HOUR):
-        return replace(announced, unsaid=announced.unsaid + 1)
-    unsaid = f" ({announced.unsaid} more were not told)" if announced.unsaid else ""
-    fresh = Series(
-        name=_name(situation, occurrence.subject),
-        note=_cut(occurrence.note, unsaid),
+        repeated = replace(known, count=known.count + 1, last=now)
+        return replace(events, series={**events.series, occurrence.key: repeated})
+    if len(events.started) >= (SCALINGS_PER_HOUR if occurrence.action == SCALE else MOST_PER_HOUR):
+        return replace(events, dropped=events.dropped + 1)
+    dropped = f" (the hourly limit left out {events.dropped} before this one)" if events.dropped else ""
+    begun = EventSeries(
+        name=_name(context, occurrence.key),
+        note=_cut(occurrence.note, dropped),
         action=occurrence.action,
         first=now,
         last=now,
     )
-    series = {**announced.series, occurrence.subject: fresh}
-    return replace(announced, series=series, begun=(*announced.begun, now), unsaid=0)
+    series = {**events.series, occurrence.key: begun}
+    return replace(events, series=series, started=(*events.started, now), dropped=0)
 
 
-def _name(situation: Context, subject: Subject) -> str:
-    """The same when the same write is tried again, and another for everything else."""
-    told = repr((situation.view.policy.uid, situation.leads_since, situation.now, subject))
-    begin = situation.key.name[:_LONGEST_NAME].rstrip("-.")
-    return f"{begin}.{hashlib.sha256(told.encode()).hexdigest()[:16]}"
+def _name(context: Context, key: SeriesKey) -> str:
+    """The Event's name: the same if the same write is tried again, another one for everything else."""
+    identity = repr((context.view.policy.uid, context.leads_since, context.now, key))
+    prefix = context.key.name[:_LONGEST_NAME].rstrip("-.")
+    return f"{prefix}.{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
 
 
 def _cut(note: str, end: str) -> str:
@@ -150,58 +153,55 @@ def _cut(note: str, end: str) -> str:
 # --- conditions ---
 
 
-def _conditions(announced: Announced, findings: Mapping[str, PolicyCondition], situation: Context) -> Announced:
-    """The same with every condition that has been another one for long enough."""
-    known = announced.conditions if announced.conditions is not None else _left_behind(situation)
-    shown = _shown(findings, known, situation)
-    turning: dict[str, Turning] = {}
-    for type_ in {**known, **shown}:
-        is_now = shown.get(type_)
-        if is_now == known.get(type_):
+def _with_conditions(events: EventState, context: Context) -> EventState:
+    """The state with an Event for each condition that has changed for long enough."""
+    known = events.conditions if events.conditions is not None else _left_behind(context)
+    current = _current(known, context)
+    pending: dict[str, PendingChange] = {}
+    for type_ in {**known, **current}:
+        before, now_is = known.get(type_), current.get(type_)
+        if now_is == before:
             continue
-        since = _since(announced.turning.get(type_), is_now, situation.now)
-        if situation.now - since < (0.0 if type_ == modes.CONDITION else STEADY_SECONDS):
-            turning[type_] = Turning(is_now, since)
+        since = _since(events.pending.get(type_), now_is, context.now)
+        # A mode is set on purpose, so it is no passing change.
+        if context.now - since < (0.0 if type_ == ConditionType.ACTIVE else STEADY_SECONDS):
+            pending[type_] = PendingChange(now_is, since)
             continue
-        if _matters(type_, known.get(type_), is_now):
-            announced = _told(announced, _occurrence(type_, is_now, findings.get(type_)), situation)
-        known = {name: one for name, one in {**known, type_: is_now}.items() if one is not None}
-    if turning == announced.turning and known is announced.conditions:
-        return announced
-    return replace(announced, conditions=known, turning=turning)
+        if _is_trouble(type_, before) or _is_trouble(type_, now_is):
+            events = _added(events, _occurrence(type_, context.conditions.get(type_), now_is), context)
+        known = {name: one for name, one in {**known, type_: now_is}.items() if one is not None}
+    if pending == events.pending and known is events.conditions:
+        return events
+    return replace(events, conditions=known, pending=pending)
 
 
-def _left_behind(situation: Context) -> Mapping[str, Shown]:
-    """The conditions that people know of: those in the status, as another leader may have left it."""
-    found = situation.past.written.status.get("conditions", ())
-    return {one["type"]: Shown(one["status"] == "True", one["reason"]) for one in found}
+def _left_behind(context: Context) -> Mapping[str, ConditionState]:
+    """The conditions in the status, as another leader may have left it."""
+    conditions = context.state.written.status.get("conditions", ())
+    return {one["type"]: ConditionState(one["status"] == "True", one["reason"]) for one in conditions}
 
 
-def _shown(
-    findings: Mapping[str, PolicyCondition], known: Mapping[str, Shown], situation: Context
-) -> Mapping[str, Shown]:
-    """Every condition as it stands. Those of which nothing can be said without an assessment are as they were."""
-    shown = {type_: Shown(one.is_true, one.reason) for type_, one in findings.items() if one.reason not in NOT_TOLD}
-    return shown if situation.view.assessment is not None else {**known, **shown}
+def _current(known: Mapping[str, ConditionState], context: Context) -> Mapping[str, ConditionState]:
+    """The conditions at this look. Without an assessment, those that need one stay as they are known."""
+    current: dict[str, ConditionState] = {
+        type_: ConditionState(one.is_true, one.reason)
+        for type_, one in context.conditions.items()
+        if one.reason not in _COVERED_BY_READY
+    }
+    return current if context.view.assessment is not None else {**known, **current}
 
 
-def _since(turning: Turning | None, is_now: Shown | None, now: float) -> float:
-    return turning.since if turning is not None and turning.shown == is_now else now
+def _since(pending: PendingChange | None, state: ConditionState | None, now: float) -> float:
+    return pending.since if pending is not None and pending.state == state else now
 
 
-def _is_plain(type_: str, shown: Shown | None) -> bool:
-    """Whether a condition is as it should be; one that is not shown is."""
-    return shown is None or shown.is_true is not (type_ in TRUE_IS_TROUBLE)
+def _is_trouble(type_: str, state: ConditionState | None) -> bool:
+    return state is not None and state.is_true is (type_ in TRUE_IS_TROUBLE)
 
 
-def _matters(type_: str, before: Shown | None, is_now: Shown | None) -> bool:
-    """Whether a change is worth telling: for the worse, for the better, or from one trouble to another."""
-    return not (_is_plain(type_, before) and _is_plain(type_, is_now))
-
-
-def _occurrence(type_: str, is_now: Shown | None, finding: PolicyCondition | None) -> Occurrence:
-    if is_now is None or finding is None:
-        return Occurrence(Subject(f"{type_}Over", type_, warning=False), "Assess", f"{type_}: no longer so")
-    # To rest is no trouble.
-    warning = not _is_plain(type_, is_now) and type_ != modes.CONDITION
-    return Occurrence(Subject(is_now.reason, type_, warning), "Assess", f"{type_}: {finding.message}")
+def _occurrence(type_: str, condition: PolicyCondition | None, state: ConditionState | None) -> Occurrence:
+    if state is None or condition is None:
+        return Occurrence(SeriesKey(f"{type_}Over", type_, warning=False), ASSESS, f"{type_}: no longer so")
+    # A mode of rest is no trouble.
+    warning = _is_trouble(type_, state) and type_ != ConditionType.ACTIVE
+    return Occurrence(SeriesKey(state.reason, type_, warning), ASSESS, f"{type_}: {condition.message}")

@@ -1,87 +1,90 @@
-"""Fast scale-up: the count is raised as soon as more is decided, as far as the HPA itself might raise it then.
+"""Fast scale-up: raises the count as soon as more is decided, as far as the HPA itself could at that moment.
 
-The HPA is not told. So nothing is done that its next sync might take back.
+The HPA does not know of it, so nothing is done that its next sync might take back.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 
-from adapter.companion.context import Context, PolicyCondition, Raised, State
+from adapter.companion.context import Context, PolicyCondition
+from adapter.companion.state import LastRaise, State
 from adapter.companion.writes.actions import ActionResult, RaiseScale
+from adapter.load.conditions import ConditionType, Reason
 from adapter.load.quantity import NANO, percent_text
 from adapter.policy.behavior import DISABLED, highest_allowed
 from adapter.policy.hpa import Hpa, MetricTargetType
 
 APART_SECONDS = 15.0
-"""A target is raised once in so long at most: an HPA's usual sync period."""
-CONDITION = "FastScaleUp"
+"""The shortest time between two raises of a target: an HPA's usual sync period."""
 
 
-def plan(situation: Context) -> Iterator[RaiseScale]:
-    """Raise the count to what is decided, or as far towards it as the HPA might go now."""
-    view, decision, hpa = situation.view, situation.decision, situation.hpa
+def plan(context: Context) -> Iterator[RaiseScale]:
+    """Raises the count to the decided one, or as far towards it as the HPA could go now."""
+    view, decision, hpa = context.view, context.decision, context.hpa
     if not view.policy.fast_scale_up or decision is None or hpa is None or view.target is None:
         return
     current, desired = decision.current, decision.desired
-    if desired is None or desired <= current or _obstacle(hpa, view.policy.name) or _waits(situation, hpa):
+    if desired is None or desired <= current or _obstacle(hpa, view.policy.name) or _waits(context, hpa):
         return
-    to = min(desired, hpa.bounds.maximum, _allowed(situation, hpa, current))
+    to = min(desired, hpa.bounds.maximum, _allowed(context, hpa, current))
     if to > current:
-        yield RaiseScale(key=situation.key, path=view.scale_path, target=view.target.uid, current=current, to=to)
+        yield RaiseScale(key=context.key, path=view.scale_path, target=view.target.uid, current=current, to=to)
 
 
-def after(past: State, action: RaiseScale, now: float) -> State:
-    """The past once the count was raised."""
-    return replace(past, raised=Raised(at=now, to=action.to))
+def after(state: State, action: RaiseScale, now: float) -> State:
+    """The state once the count was raised."""
+    return replace(state, raised=LastRaise(at=now, to=action.to))
 
 
-def missed(past: State, action: RaiseScale, outcome: ActionResult, now: float) -> State:
-    """The past once that was tried in vain. What got no answer may have been done all the same."""
+def missed(state: State, action: RaiseScale, outcome: ActionResult, now: float) -> State:
+    """The state once a raise was not made. One that failed without an answer may have been made."""
     match outcome:
         case ActionResult.REFUSED:
-            return replace(past, raised=Raised(refused=True))
+            return replace(state, raised=LastRaise(refused=True))
         case ActionResult.FAILED:
-            return replace(past, raised=Raised(at=now, to=action.to))
+            return replace(state, raised=LastRaise(at=now, to=action.to))
         case _:
-            return past
+            return state
 
 
-def findings(situation: Context) -> Iterator[PolicyCondition]:
-    """Whether the count is raised fast where that is wanted, and if not, why."""
-    policy, hpa = situation.view.policy, situation.hpa
+def conditions(context: Context) -> Iterator[PolicyCondition]:
+    """FastScaleUp, where the policy asks for it."""
+    policy, hpa = context.view.policy, context.hpa
     if not policy.fast_scale_up or hpa is None:
         return
-    trouble = _trouble(situation, hpa)
+    trouble = _trouble(context, hpa)
     if trouble is not None:
-        yield PolicyCondition(CONDITION, False, *trouble)
+        yield PolicyCondition(ConditionType.FAST_SCALE_UP, False, *trouble)
     else:
-        yield PolicyCondition(CONDITION, True, "Ready", "the count is raised as soon as that is decided")
+        yield PolicyCondition(
+            ConditionType.FAST_SCALE_UP, True, Reason.READY, "the count is raised as soon as that is decided"
+        )
 
 
-def _trouble(situation: Context, hpa: Hpa) -> tuple[str, str] | None:
-    if not situation.settings.features.fast_scale_up:
-        return "SwitchedOff", "the settings do not switch on companion.features.fastScaleUp"
-    if situation.past.raised.refused:
-        lacks = "the companion was not let scale the target when it last tried"
-        return "Forbidden", f"{lacks}; the component companion-fast-scale-up has the right for it"
-    return _obstacle(hpa, situation.view.policy.name)
+def _trouble(context: Context, hpa: Hpa) -> tuple[Reason, str] | None:
+    if not context.settings.features.fast_scale_up:
+        return Reason.SWITCHED_OFF, "the settings do not switch on companion.features.fastScaleUp"
+    if context.state.raised.refused:
+        lacks = "the companion was refused the right to scale the target when it last tried"
+        return Reason.FORBIDDEN, f"{lacks}; the component companion-fast-scale-up grants it"
+    return _obstacle(hpa, context.view.policy.name)
 
 
-def _obstacle(hpa: Hpa, policy: str) -> tuple[str, str] | None:
-    """What in the HPA's spec stands against it, for as long as that is so: reason and sentence; None where nothing."""
+def _obstacle(hpa: Hpa, policy: str) -> tuple[Reason, str] | None:
+    """What in the HPA's spec forbids a raise: reason and message; None if nothing does."""
     up = hpa.scale_up
     if not _follows(hpa, policy):
-        return "NotFollowed", f'HPA {hpa.name} does not take desired_replicas with averageValue "1"'
+        return Reason.NOT_FOLLOWED, f'HPA {hpa.name} does not take desired_replicas with averageValue "1"'
     if up.select == DISABLED:
-        return "ScaleUpDisabled", f"HPA {hpa.name} has scaleUp.selectPolicy Disabled"
+        return Reason.SCALE_UP_DISABLED, f"HPA {hpa.name} has scaleUp.selectPolicy Disabled"
     if up.stabilization:
         window = f"scaleUp.stabilizationWindowSeconds {up.stabilization}"
-        return "ScaleUpStabilized", f"HPA {hpa.name} has {window}; a fast scale-up would not wait for that"
+        return Reason.SCALE_UP_STABILIZED, f"HPA {hpa.name} has {window}; a fast scale-up would not wait for that"
     # With a tolerance the HPA answers status.replicas for a count that is near: it would take back the last pods.
     tolerance = hpa.bounds.tolerance.up if hpa.bounds.tolerance is not None else Fraction(0)
     if tolerance * hpa.bounds.maximum >= 1:
-        return "Tolerance", f"HPA {hpa.name} tolerates {percent_text(tolerance)} upwards; it might take pods back"
+        return Reason.TOLERANCE, f"HPA {hpa.name} tolerates {percent_text(tolerance)} upwards; it might take pods back"
     return None
 
 
@@ -94,39 +97,43 @@ def _follows(hpa: Hpa, policy: str) -> bool:
     )
 
 
-def _waits(situation: Context, hpa: Hpa) -> bool:
-    """Whether this is no moment for it: the HPA does not act, it does so by other rules, or it was just done."""
-    scale, now = situation.view.scale, situation.now
-    if scale is None or not hpa.active or situation.view.policy.rests(now):
+def _waits(context: Context, hpa: Hpa) -> bool:
+    """Whether a raise has to wait: the HPA or the policy rests, the count is out of bounds, or it was just raised."""
+    scale, now = context.view.scale, context.now
+    if scale is None or not hpa.active or context.view.policy.rests(now):
         return True
-    # Outside of its bounds the HPA asks nobody, and 0 has it rest.
+    # Outside of its bounds the HPA ignores its metrics, and 0 switches it off.
     if scale.replicas == 0 or not hpa.bounds.minimum <= scale.replicas <= hpa.bounds.maximum:
         return True
-    last = _last_raise(situation)
+    last = _last_raise(context)
     return last is not None and now - last < APART_SECONDS
 
 
-def _last_raise(situation: Context) -> float | None:
+def _last_raise(context: Context) -> float | None:
     """When the companion may last have raised the count (seconds).
 
-    This replica did, or somebody before it led, or who knows who before it looked.
+    That is this replica's own raise, a rise seen before it led, or any raise made before observation began.
     """
-    watched, own = situation.watched, situation.past.raised.at
-    inherited = [watched.since, *(r.at for r in watched.rises if r.at <= situation.leads_since)] if watched else []
+    history, own = context.state.history, context.state.raised.at
+    inherited = (
+        [history.since, *(rise.at for rise in history.rises if rise.at <= context.leads_since)]
+        if history.target
+        else []
+    )
     return max([*inherited, *([] if own is None else [own])], default=None)
 
 
-def _allowed(situation: Context, hpa: Hpa, current: int) -> int:
-    """The count that the HPA's behavior would let it go to now, at least.
+def _allowed(context: Context, hpa: Hpa, current: int) -> int:
+    """A count that the HPA's behavior certainly allows now.
 
-    Every rise counts as the HPA's own, and no fall: so what is left is never more than it has left itself.
+    Every rise counts as the HPA's own, and no fall does, so the result never exceeds what the HPA has left.
     """
-    watched, policies = situation.watched, hpa.scale_up.policies
+    history, policies = context.state.history, hpa.scale_up.policies
     longest = max((policy.period for policy in policies), default=0)
-    if watched is None:
+    if not history.target:
         return current
-    before = watched.scaled_before
-    # Its times have whole seconds. What it did before it was watched is not known, but that it did something.
-    if policies and before is not None and situation.now - before < longest + 1:
+    before = history.scaled_before
+    # The HPA's times have whole seconds. How far it scaled before the first observation is not known.
+    if policies and before is not None and context.now - before < longest + 1:
         return current
-    return highest_allowed(current, hpa.scale_up, watched.rises, situation.now)
+    return highest_allowed(current, hpa.scale_up, history.rises, context.now)

@@ -1,7 +1,7 @@
-"""Whether all serving pods run one version, other than while a rollout progresses.
+"""Whether all serving pods run one version, except while a rollout progresses.
 
-A version is a pod template: the template's hash, or the controller revision. What people call it comes from a label,
-the images, or the registry.
+A version is a pod template: the template's hash, or the controller revision. Its name comes from a label, the images,
+or the registry.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,22 +10,22 @@ from typing import NamedTuple
 
 from adapter.companion.context import Context, PolicyCondition
 from adapter.load.assessment import Assessment
+from adapter.load.conditions import ConditionType, Reason
 from adapter.load.matching import registrations
 from adapter.load.membership import service_registry
 from adapter.load.pods import Pod, PodState
 from adapter.load.spec import Target
 
-CONDITION = "VersionsConsistent"
 VERSION_LABELS = ("app.kubernetes.io/version", "version")
 VERSION_METADATA = ("version", "app.version", "appVersion")
 _REVISION_LABEL = "controller-revision-hash"
 _STALLED = {"DeploymentPaused", "RolloutPaused", "ProgressDeadlineExceeded"}
-"""Reasons of the Progressing condition with which a rollout is under way and does not move."""
+"""Reasons of the Progressing condition of a rollout that is stalled."""
 _SHOWN = 5
 
 
 class Version(NamedTuple):
-    """A pod template that serving pods run: its hash, what people call it (empty: not known), and the pods."""
+    """A pod template that serving pods run: its hash, its name (empty: not known), and the pods."""
 
     revision: str
     name: str
@@ -36,44 +36,46 @@ class Version(NamedTuple):
         return f"{self.name} ({self.revision}, {pods})" if self.name else f"{self.revision} ({pods})"
 
 
-def findings(situation: Context) -> Iterator[PolicyCondition]:
-    """Whether the serving pods run one version; which ones they run where it is more, and no rollout moves on."""
-    view, now = situation.view, situation.now
+def conditions(context: Context) -> Iterator[PolicyCondition]:
+    """VersionsConsistent, once the policy is assessed."""
+    view, now = context.view, context.now
     if view.assessment is None:
         return
     by_revision = _by_revision(view.assessment)
     if len(by_revision) <= 1:
-        yield PolicyCondition(CONDITION, True, "OneVersion", "the serving pods run one version")
-        return
-    told = _told(view.assessment, by_revision)
-    since = _moved_at(by_revision, view.target)
-    quiet = situation.settings.version_mismatch_seconds
-    if now - since < quiet:
         yield PolicyCondition(
-            CONDITION, True, "RollingOut", f"{told}; a rollout progressed within the last {quiet:g} s"
+            ConditionType.VERSIONS_CONSISTENT, True, Reason.ONE_VERSION, "the serving pods run one version"
         )
+        return
+    versions = _listed(view.assessment, by_revision)
+    since = _moved_at(by_revision, view.target)
+    quiet = context.settings.version_mismatch_seconds
+    if now - since < quiet:
+        message = f"{versions}; a rollout progressed within the last {quiet:g} s"
+        yield PolicyCondition(ConditionType.VERSIONS_CONSISTENT, True, Reason.ROLLING_OUT, message)
     else:
-        yield PolicyCondition(CONDITION, False, "VersionMismatch", f"{told}; no rollout has progressed for {quiet:g} s")
+        message = f"{versions}; no rollout has progressed for {quiet:g} s"
+        yield PolicyCondition(ConditionType.VERSIONS_CONSISTENT, False, Reason.VERSION_MISMATCH, message)
 
 
 def _by_revision(assessment: Assessment) -> Mapping[str, list[Pod]]:
-    """The serving pods by their template, those whose template is not known left out."""
-    found: dict[str, list[Pod]] = {}
+    """The serving pods by template; pods of an unknown template are left out."""
+    by_revision: dict[str, list[Pod]] = {}
     for reading in assessment.pods:
         if reading.state is PodState.SERVING and (revision := revision_of(reading.pod)):
-            found.setdefault(revision, []).append(reading.pod)
-    return found
+            by_revision.setdefault(revision, []).append(reading.pod)
+    return by_revision
 
 
 def revision_of(pod: Pod) -> str:
-    """The hash of the template that a pod was made from; empty where it bears none."""
+    """The hash of the template that a pod was made from; empty if the pod has none."""
     return pod.template_hash or pod.labels.get(_REVISION_LABEL, "")
 
 
 def _moved_at(by_revision: Mapping[str, Sequence[Pod]], target: Target | None) -> float:
-    """When a rollout last moved on, for all that can be seen: when a pod of the newest template turned Ready.
+    """When a rollout last progressed (seconds): when a pod of the newest template last turned Ready.
 
-    Where the target itself says that its rollout stands still, pods that turned Ready since then are none of it.
+    Pods that turned Ready after the target reported a stalled rollout do not count.
     """
     newest = max(by_revision.values(), key=lambda pods: min(map(attrgetter("created_at"), pods)))
     moves = sorted(map(_ready_at, newest))
@@ -86,7 +88,7 @@ def _ready_at(pod: Pod) -> float:
     return pod.ready.since if pod.ready is not None and pod.ready.since is not None else pod.created_at
 
 
-def _told(assessment: Assessment, by_revision: Mapping[str, Sequence[Pod]]) -> str:
+def _listed(assessment: Assessment, by_revision: Mapping[str, Sequence[Pod]]) -> str:
     named = _names(assessment, by_revision)
     versions = [Version(revision, named.get(revision, ""), pods) for revision, pods in by_revision.items()]
     versions.sort(key=lambda version: (-len(version.pods), version.revision))
@@ -95,7 +97,7 @@ def _told(assessment: Assessment, by_revision: Mapping[str, Sequence[Pod]]) -> s
 
 
 def _names(assessment: Assessment, by_revision: Mapping[str, Sequence[Pod]]) -> Mapping[str, str]:
-    """What people call the versions, by the first source that tells any two of them apart."""
+    """The names of the versions, from the first source that tells any two of them apart."""
     samples = {revision: pods[0] for revision, pods in by_revision.items()}
     for names in _sources(assessment, samples):
         if len(set(names.values())) > 1:
@@ -122,22 +124,22 @@ def _tags(samples: Mapping[str, Pod]) -> dict[str, str]:
 
 
 def tag(image: str) -> str:
-    """What tells an image from others of its name: its tag, else the beginning of its digest, else `latest`."""
+    """The tag of an image, else the beginning of its digest, else `latest`."""
     name, _, digest = image.partition("@")
-    _, colon, found = name.rpartition("/")[2].partition(":")
+    _, colon, label = name.rpartition("/")[2].partition(":")
     if colon:
-        return found
+        return label
     return digest.partition(":")[2][:12] if digest else "latest"
 
 
 def _registered(assessment: Assessment, samples: Mapping[str, Pod]) -> dict[str, str]:
-    """What the pods say of their version in the registry."""
+    """The versions that the pods register in their metadata."""
     registry, roster = service_registry(assessment.policy), assessment.memory.last_valid
     if registry is None or roster is None:
         return {}
-    found = registrations(samples.values(), roster, registry)
+    registered = registrations(samples.values(), roster, registry)
     return {
-        revision: _first(one.metadata.get(key, "") for one in found.get(pod.uid, ()) for key in VERSION_METADATA)
+        revision: _first(one.metadata.get(key, "") for one in registered.get(pod.uid, ()) for key in VERSION_METADATA)
         for revision, pod in samples.items()
     }
 

@@ -1,1 +1,1 @@
-"""Notifications for people: what is due, how it reads, and how it is sent."""
+"""Sends notifications: to which routes, in which words, within which limits."""

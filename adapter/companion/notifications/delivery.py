@@ -1,4 +1,4 @@
-"""Sends to addresses of the Apprise library, which blocks: in threads that are waited for only so long."""
+"""Sends to addresses of the Apprise library, which blocks: each in a thread, within a time limit."""
 
 import asyncio
 import importlib
@@ -11,22 +11,22 @@ from adapter.companion.notifications.messages import Message
 from adapter.settings.notifications import Severity
 
 Send = Callable[[str, str, str, Severity], bool]
-"""Sends (address, title, body, severity); whether it was taken. Blocks."""
+"""Sends (address, title, body, severity), and returns whether it was accepted. Blocks."""
 
-_TALKATIVE = ("apprise", "urllib3", "oauthlib", "requests_oauthlib")
+_SECRET_LOGGERS = ("apprise", "urllib3", "oauthlib", "requests_oauthlib")
 """Loggers whose records may show parts of addresses; nothing else in this process uses these libraries."""
 
 
 class AddressError(Exception):
-    """A route has no address just now."""
+    """A route has no address at this moment."""
 
 
 class NoLibraryError(Exception):
     """The library is not installed."""
 
 
-class _Begun(NamedTuple):
-    """What was last begun for an address: the message, and the answer to come."""
+class _Attempt(NamedTuple):
+    """The last attempt at an address: the message, and whether it was accepted, once that is known."""
 
     message: Message
     answer: asyncio.Future[bool]
@@ -37,16 +37,16 @@ class _Begun(NamedTuple):
 
 
 class Delivery:
-    """The addresses of one route, each with one thread at most: beside what still hangs nothing is begun."""
+    """The addresses of one route, each with at most one thread: a new attempt waits until the last one has ended."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._begun: dict[str, _Begun] = {}
+        self._attempts: dict[str, _Attempt] = {}
 
-    async def tried(self, urls: Sequence[str], message: Message, seconds: float) -> tuple[str, ...]:
-        """The addresses that did not take it within so many seconds. Raises NoLibraryError."""
-        taken = await asyncio.gather(*(self._one(url, message, seconds) for url in urls))
-        return tuple(url for url, was in zip(urls, taken, strict=True) if not was)
+    async def send(self, urls: Sequence[str], message: Message, seconds: float) -> tuple[str, ...]:
+        """Returns the addresses that did not accept the message within this time. Raises NoLibraryError."""
+        accepted = await asyncio.gather(*(self._one(url, message, seconds) for url in urls))
+        return tuple(url for url, is_accepted in zip(urls, accepted, strict=True) if not is_accepted)
 
     async def _one(self, url: str, message: Message, seconds: float) -> bool:
         answer = self._answer(url, message)
@@ -59,24 +59,24 @@ class Delivery:
             return False
 
     def _answer(self, url: str, message: Message) -> asyncio.Future[bool] | None:
-        """The answer to an earlier attempt that still hangs, or ended well after its time, or else to a new one.
+        """The answer of an earlier attempt with this message that still runs or ended well late, else of a new one.
 
-        None where the address hangs with another message.
+        None if an attempt with another message still runs.
         """
-        begun = self._begun.get(url)
-        if begun is None or begun.failed or (begun.answer.done() and begun.message is not message):
-            begun = self._begun[url] = _Begun(message, self._in_thread(url, message))
-        return begun.answer if begun.message is message else None
+        last = self._attempts.get(url)
+        if last is None or last.failed or (last.answer.done() and last.message is not message):
+            last = self._attempts[url] = _Attempt(message, self._in_thread(url, message))
+        return last.answer if last.message is message else None
 
     def _in_thread(self, url: str, message: Message) -> asyncio.Future[bool]:
-        """The answer to come. The thread is one that the process does not wait for when it ends."""
+        """Begins an attempt in a daemon thread, which the process does not wait for at its end."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bool] = loop.create_future()
 
         def done(answer: bool | BaseException) -> None:
             if isinstance(answer, NoLibraryError):
                 future.set_exception(answer)
-                future.exception()  # it counts as seen, also where nobody waits any more
+                future.exception()  # marks it as retrieved, in case nobody waits any more
             elif not future.done():
                 future.set_result(answer is True)
 
@@ -91,18 +91,18 @@ class Delivery:
 
         try:
             threading.Thread(target=work, name="notification", daemon=True).start()
-        except RuntimeError:  # there can be no more of them
+        except RuntimeError:  # no more threads can be started
             done(answer=False)
         return future
 
 
 def deliver(url: str, title: str, body: str, severity: Severity) -> bool:
-    """Send by Apprise; whether it was taken. Blocks. Raises NoLibraryError where it is not installed."""
+    """Sends by Apprise, and returns whether it was accepted. Blocks. Raises NoLibraryError if that is not installed."""
     try:
         apprise: Any = importlib.import_module("apprise")
     except ModuleNotFoundError as error:
         raise NoLibraryError from error
-    for name in _TALKATIVE:
+    for name in _SECRET_LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     place = apprise.Apprise.instantiate(url, asset=_asset(apprise), suppress_exceptions=True)
     if not place:

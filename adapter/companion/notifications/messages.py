@@ -1,4 +1,4 @@
-"""A notice in words, and how many of them a route may be sent."""
+"""The messages of a route, and its rate limits."""
 
 import string
 from collections import deque
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from adapter.companion.state import Notice
+from adapter.companion.state import Notification
 from adapter.runtime.times import format_time
 from adapter.settings.notifications import NotificationRoute, RateLimit, Severity
 from adapter.snapshot import Key
@@ -14,14 +14,14 @@ from adapter.snapshot import Key
 K = TypeVar("K")
 
 REPEATED_SECONDS = 300.0
-"""The last words about a policy are not sent again for so long."""
+"""How long the last message about a policy is not sent again."""
 LONGEST_TITLE = 250
 LONGEST_BODY = 4000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """What a route is sent. `at` is when it was noticed (seconds)."""
+    """A notification in the words of a route. `at` is when it became due (seconds)."""
 
     key: Key
     severity: Severity
@@ -30,24 +30,26 @@ class Message:
     body: str
 
 
-def message(route: NotificationRoute, cluster: str, key: Key, notice: Notice, severity: Severity) -> Message:
-    """The notice in the route's own words. Templates only put in what is known: nothing in them is executed."""
-    fields = {"from": "", "to": "", "why": ""} | dict(notice.fields)
+def message(
+    route: NotificationRoute, cluster: str, key: Key, notification: Notification, severity: Severity
+) -> Message:
+    """The notification by the route's templates, which are filled in only: nothing in them is executed."""
+    fields = {"from": "", "to": "", "why": ""} | dict(notification.fields)
     fields |= {
         "cluster": cluster,
-        "event": notice.topic.value,
+        "event": notification.topic.value,
         "severity": severity.value,
         "namespace": key.namespace,
         "policy": key.name,
-        "target": notice.target,
-        "at": format_time(notice.at),
-        "text": notice.text,
+        "target": notification.target,
+        "at": format_time(notification.at),
+        "text": notification.text,
     }
     return Message(
         key=key,
         severity=severity,
-        at=notice.at,
-        # A subject of several lines is none that a mail can have.
+        at=notification.at,
+        # The subject of a mail has to be one line.
         title=" ".join(_filled(route.title, fields, LONGEST_TITLE).split()),
         body=_filled(route.template, fields, LONGEST_BODY),
     )
@@ -59,8 +61,8 @@ def _filled(template: str, fields: Mapping[str, str], longest: int) -> str:
 
 
 @dataclass(slots=True)
-class Allowance:
-    """What one route was sent lately: for its limits, and so that it is not told the same twice in a row."""
+class RateLimiter:
+    """What one route was sent of late, to keep its limits and to drop repeated messages."""
 
     _sent: deque[float] = field(default_factory=deque)
     _by_policy: dict[Key, deque[float]] = field(default_factory=dict)
@@ -68,8 +70,8 @@ class Allowance:
     _critical_by_namespace: dict[str, deque[float]] = field(default_factory=dict)
     _last: dict[Key, Message] = field(default_factory=dict)
 
-    def take(self, message: Message, route: NotificationRoute, now: float) -> str:
-        """Take a place for it; else why there is none: `repeated` or `limited`."""
+    def admit(self, message: Message, route: NotificationRoute, now: float) -> str:
+        """Counts the message, and returns an empty text; or why it is refused: `repeated` or `limited`."""
         self._forget(route, now)
         last = self._last.get(message.key)
         if last is not None and (last.title, last.body) == (message.title, message.body):
@@ -83,7 +85,7 @@ class Allowance:
         return ""
 
     def _counted(self, message: Message, route: NotificationRoute) -> tuple[tuple[deque[float], RateLimit], ...]:
-        """What it counts for, and the limits of that."""
+        """The times that the message counts among, each with its limit."""
         if message.severity is Severity.CRITICAL:
             own = self._critical_by_namespace.setdefault(message.key.namespace, deque())
             return (self._critical, route.critical_rate_limit), (own, route.critical_namespace_rate_limit)

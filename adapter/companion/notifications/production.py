@@ -1,4 +1,4 @@
-"""Which namespaces are production: by name, or by a label that is asked for now and then."""
+"""Which namespaces are production: by name, or by a label that is read every few minutes."""
 
 from fnmatch import fnmatchcase
 
@@ -12,9 +12,9 @@ from adapter.kube.session import Session
 from adapter.runtime.decoding import Decoder
 from adapter.settings.notifications import Production
 
-KNOWN_SECONDS = 300.0
-"""So long a namespace is not asked again, whether it had answered or not."""
-ASK_SECONDS = 2.0
+LABEL_CACHE_SECONDS = 300.0
+"""How long a namespace is not read again, whether that succeeded or not."""
+LABEL_TIMEOUT_SECONDS = 2.0
 
 _log = structlog.get_logger(__name__)
 
@@ -26,8 +26,8 @@ class _Namespace(msgspec.Struct, frozen=True):
 _DECODER = Decoder(_Namespace)
 
 
-class Namespaces:
-    """The labels of namespaces, remembered for a while."""
+class ProductionNamespaces:
+    """Tells production namespaces, with a cache of their labels."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -35,7 +35,7 @@ class Namespaces:
         self._complained = False
 
     async def is_production(self, namespace: str, production: Production) -> bool:
-        """Whether it is. Where its label cannot be read it counts as it was, or else its name alone."""
+        """Whether a namespace is production. A label that cannot be read counts as it last was, else as absent."""
         if any(fnmatchcase(namespace, pattern) for pattern in production.namespaces):
             return True
         return bool(production.label) and is_labelled(await self._labels_of(namespace), production.label)
@@ -43,17 +43,17 @@ class Namespaces:
     async def _labels_of(self, namespace: str) -> dict[str, str]:
         now = self._session.now()
         known = self._labels.get(namespace)
-        if known is not None and now - known[0] < KNOWN_SECONDS:
+        if known is not None and now - known[0] < LABEL_CACHE_SECONDS:
             return known[1]
-        answer = await self._asked(namespace)
+        answer = await self._read(namespace)
         labels = answer if answer is not None else known[1] if known is not None else {}
         self._labels[namespace] = (now, labels)
         return labels
 
-    async def _asked(self, namespace: str) -> dict[str, str] | None:
-        """Its labels; None where they cannot be read."""
+    async def _read(self, namespace: str) -> dict[str, str] | None:
+        """The labels of a namespace; None if they cannot be read."""
         try:
-            body = await self._session.get(NAMESPACES.path("", namespace), timeout=ASK_SECONDS)
+            body = await self._session.get(NAMESPACES.path("", namespace), timeout=LABEL_TIMEOUT_SECONDS)
             return _DECODER.decode(body).metadata.labels or {}
         except (KubeError, msgspec.MsgspecError) as error:
             if not self._complained:

@@ -1,18 +1,21 @@
-"""What the companion may do. A plan lists actions; `writer` carries them out."""
+"""The actions of the companion. Plans yield them, `writer` carries them out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from adapter.companion.state import Notice, Series, Subject
+from adapter.companion.state import EventSeries, Notification, SeriesKey
 from adapter.load.spec import Target
 from adapter.snapshot import Key
+
+LOWEST_COST = -(2**31)
+"""The lowest deletion cost that the ReplicaSet controller reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteStatus:
-    """Put this in place of the policy's status, if that is still the one of this `assessedAt` (empty: any)."""
+    """Replace the policy's status, if its `assessedAt` is still `over` (empty: any)."""
 
     key: Key
     uid: str
@@ -22,7 +25,7 @@ class WriteStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaiseScale:
-    """Raise the scale at this path to `to`, if it is that of this target (a UID) and still `current`."""
+    """Raise the scale at this path to `to`, if it belongs to this target (a UID) and is still `current`."""
 
     key: Key
     path: str
@@ -33,7 +36,7 @@ class RaiseScale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkPod:
-    """Have this pod (of this UID) deleted `first`, or no longer so."""
+    """Mark this pod (of this UID) to be deleted first, or remove the mark."""
 
     key: Key
     namespace: str
@@ -44,7 +47,7 @@ class MarkPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskTolerance:
-    """Learn from a dry run on this HPA whether the cluster's HPAs have a tolerance."""
+    """Find out by a dry run on this HPA whether the cluster's HPAs have a tolerance."""
 
     key: Key
     hpa: str
@@ -52,7 +55,7 @@ class AskTolerance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireHpa:
-    """Own these fields of the HPA's behavior, if it is still of this version and nobody else owns one of them."""
+    """Apply these fields of the HPA's behavior, if it still has this version and no other manager owns one of them."""
 
     key: Key
     hpa: str
@@ -63,21 +66,21 @@ class WireHpa:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteEvent:
-    """Begin this series of Events about the policy of this UID, or write how often it was repeated."""
+    """Create the Event of this series, about the policy of this UID, or write how often it was repeated."""
 
     key: Key
     uid: str
-    subject: Subject
-    series: Series
+    subject: SeriesKey
+    series: EventSeries
     target: Target | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notify:
-    """Have people told of this, by the routes of these names and those for all policies."""
+    """Send these notifications, by the routes of these names and those for all policies."""
 
     key: Key
-    notices: tuple[Notice, ...]
+    notifications: tuple[Notification, ...]
     routes: tuple[str, ...]
 
 
@@ -87,7 +90,8 @@ Action = RaiseScale | Notify | MarkPod | AskTolerance | WireHpa | WriteStatus | 
 class ActionResult(StrEnum):
     """How an action ended.
 
-    `OVERTAKEN`: things are no more as they were planned for, so nothing was written. `NOT_LEADING`: nothing was tried.
+    `OVERTAKEN`: the object has changed since the action was planned, so nothing was written. `NOT_LEADING`: nothing was
+    tried.
     """
 
     DONE = "done"

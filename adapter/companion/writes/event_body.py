@@ -13,22 +13,22 @@ _LONGEST_INSTANCE = 128
 _INSTANCE = socket.gethostname()[:_LONGEST_INSTANCE]
 
 
-class Writing(NamedTuple):
-    """A request: a new Event, or the count of one that is there."""
+class EventRequest(NamedTuple):
+    """A request: to create an Event, or to write the count of an existing one."""
 
     method: str
     path: str
     body: dict[str, Any]
 
 
-def writing(action: WriteEvent) -> Writing:
-    """What writes as much of the series as there is."""
+def event_request(action: WriteEvent) -> EventRequest:
+    """The request that writes a series as it is now."""
     namespace, series = action.key.namespace, action.series
     repeated = {"count": series.count, "lastObservedTime": format_micro_time(series.last)}
     if series.written:
-        return Writing("PATCH", EVENTS.path(namespace, series.name), {"series": repeated})
+        return EventRequest("PATCH", EVENTS.path(namespace, series.name), {"series": repeated})
     event = _event(action) | ({"series": repeated} if series.count > 1 else {})
-    return Writing("POST", EVENTS.collection(namespace), event)
+    return EventRequest("POST", EVENTS.collection(namespace), event)
 
 
 def _event(action: WriteEvent) -> dict[str, Any]:

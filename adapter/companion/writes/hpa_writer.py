@@ -1,11 +1,11 @@
-"""Writes to HPAs: what the companion owns of their behavior, and the question whether they have a tolerance at all."""
+"""Writes to HPAs: applies the companion's fields of `behavior`, and probes whether the API server knows `tolerance`."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
 
-from adapter.companion.context import ToleranceField
+from adapter.companion.state import ToleranceField
 from adapter.companion.writes.actions import AskTolerance, WireHpa
 from adapter.kube.api import APPLY_PATCH, HPAS, MERGE_PATCH
 from adapter.kube.errors import MalformedAnswer
@@ -16,7 +16,10 @@ Patch = Callable[[str, object, str, dict[str, str]], Awaitable[bytes]]
 
 
 class HpaWriter:
-    """The HPAs of one cluster, written by `patch(path, body, content type, parameters)`; `now` in seconds."""
+    """Writes HPAs by `patch(path, body, content type, parameters)`; `now` gives seconds.
+
+    `tolerance` is what their answers have shown of the field.
+    """
 
     def __init__(self, patch: Patch, now: Callable[[], float]) -> None:
         self._patch = patch
@@ -24,14 +27,14 @@ class HpaWriter:
         self.tolerance = ToleranceField()
 
     async def ask_tolerance(self, action: AskTolerance) -> None:
-        """Ask the API server what it would keep of a tolerance; nothing is written. Raises KubeError."""
+        """Sets a tolerance in a dry run, to see whether the API server keeps it. Raises KubeError."""
         body = {"spec": {"behavior": {"scaleUp": {"tolerance": "0"}}}}
         self.tolerance = ToleranceField(known=self.tolerance.known, asked_at=self._now())
         hpa = HPAS.path(action.key.namespace, action.hpa)
         self._learn(await self._patch(hpa, body, MERGE_PATCH, {"dryRun": "All", "fieldManager": FIELD_MANAGER}))
 
     async def wire(self, action: WireHpa) -> None:
-        """Set the fields, by server-side apply, of this very version; nobody else's are taken. Raises KubeError."""
+        """Applies the fields to this version of the HPA, without force. Raises KubeError."""
         body = {
             "apiVersion": HPAS.api_version,
             "kind": "HorizontalPodAutoscaler",
@@ -49,7 +52,7 @@ class HpaWriter:
             self._learn(answer)
 
     def _learn(self, answer: bytes) -> None:
-        """Whether the tolerance is still there in an answer to a request that set it."""
+        """Notes whether the answer to a request that set a tolerance still has it."""
         rules = _mapping(_mapping(_mapping(_read(answer).get("spec")).get("behavior")).get("scaleUp"))
         self.tolerance = ToleranceField(known="tolerance" in rules, asked_at=self._now())
 
@@ -64,5 +67,5 @@ def _read(body: bytes) -> dict[str, Any]:
         raise MalformedAnswer(f"the answer is no HPA: {error}") from error
 
 
-def _mapping(found: object) -> Mapping[str, Any]:
-    return found if isinstance(found, Mapping) else {}
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

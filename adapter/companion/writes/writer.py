@@ -1,4 +1,4 @@
-"""Carries out what was planned. Nothing is written by a process that does not lead."""
+"""Carries out planned actions. A process that does not lead writes nothing."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -7,9 +7,9 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
-from adapter.companion.features.deletion_cost import LOWEST
 from adapter.companion.writes import event_body
 from adapter.companion.writes.actions import (
+    LOWEST_COST,
     Action,
     ActionResult,
     AskTolerance,
@@ -32,7 +32,7 @@ from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
 
 WRITE_SECONDS = 2.0
-"""How long one write may take: less than others wait before they take the lease."""
+"""The time limit of one write, which is shorter than others wait before they take the lease."""
 LONGEST_REASON = 40
 
 _log = structlog.get_logger(__name__)
@@ -48,9 +48,9 @@ class Leadership(Protocol):
 
 
 class Writer:
-    """Writes to the API server, one action at a time; failures are logged, counted, and told to whoever asked.
+    """Writes to the API server, one action at a time. Failures are logged, counted and returned.
 
-    `notify` takes what people are to be told, at once.
+    `notify` hands a Notify to the notifier, and does not wait.
     """
 
     def __init__(
@@ -64,33 +64,33 @@ class Writer:
         self.hpas = HpaWriter(self.patch, session.now)
 
     def may(self, action: Action) -> bool:
-        """Whether it may be tried; what was refused has to wait."""
+        """Whether an action may be tried; one of a kind that failed has to wait."""
         return self.backoff.is_ready(action.key, type(action).__name__, self._session.now())
 
     async def carry_out(self, action: Action) -> ActionResult:
-        """Do it; how that ended."""
+        """Carries out an action, and returns how that ended."""
         if not self._leadership.leads:
             return ActionResult.NOT_LEADING
         kind = type(action).__name__
         try:
-            await _to_its_end(self._do(action))
+            await _uncancelled(self._do(action))
         except NotFound:
-            return ActionResult.OVERTAKEN  # it was deleted meanwhile, and the watch will tell
+            return ActionResult.OVERTAKEN  # the object was deleted meanwhile, which its watch will show
         except KubeError as error:
-            return self._not_done(action, kind, error)
+            return self._failed(action, kind, error)
         self.backoff.reset(action.key, kind)
         self._metrics.companion_writes.labels(action=kind, result="done").inc()
         return ActionResult.DONE
 
-    def _not_done(self, action: Action, kind: str, error: KubeError) -> ActionResult:
-        outcome = _outcome(error)
+    def _failed(self, action: Action, kind: str, error: KubeError) -> ActionResult:
+        result = _result(error)
         reason = _reason(error)
         self._metrics.companion_writes.labels(action=kind, result=reason).inc()
-        if outcome is ActionResult.OVERTAKEN:
-            _log.info("overtaken", action=kind, key=str(action.key), error=str(error))
+        if result is ActionResult.OVERTAKEN:
+            _log.info("write overtaken", action=kind, key=str(action.key), error=str(error))
         elif self.backoff.failed(action.key, kind, reason, self._session.now()):
-            _log.warning("not done", action=kind, key=str(action.key), error=str(error))
-        return outcome
+            _log.warning("write failed", action=kind, key=str(action.key), error=str(error))
+        return result
 
     async def _do(self, action: Action) -> None:
         match action:
@@ -110,17 +110,17 @@ class Writer:
                 self._notify(action)
 
     async def _write_status(self, action: WriteStatus) -> None:
-        # The whole status at once, of this very policy: one of the same name that came since keeps its own. And only
-        # over the status that is known: a leader that was frozen, and is one no more, must not undo what came since.
+        # The whole status at once, of the policy with this UID: a newer policy of the same name keeps its own. And only
+        # over the known status: a former leader that was frozen must not undo what its successor wrote.
         tests = {"/metadata/uid": action.uid, **({"/status/assessedAt": action.over} if action.over else {})}
         patch = [
             *({"op": "test", "path": path, "value": value} for path, value in tests.items()),
             {"op": "add", "path": "/status", "value": action.status},
         ]
-        await self.patch(f"{path_of(action.key)}/status", patch, JSON_PATCH)
+        await self.patch(f"{WATERMARK_POLICIES.path(*action.key)}/status", patch, JSON_PATCH)
 
     async def _write_event(self, action: WriteEvent) -> None:
-        write = event_body.writing(action)
+        write = event_body.event_request(action)
         if write.method == "PATCH":
             await self.patch(write.path, write.body, MERGE_PATCH)
         else:
@@ -128,24 +128,24 @@ class Writer:
             await self._session.request(write.method, write.path, body=body, timeout=WRITE_SECONDS)
 
     async def _raise_scale(self, action: RaiseScale) -> None:
-        # What is written back bears the version that was read: whoever scaled in between wins.
+        # The update carries the version that was read, so that a scaling in between wins.
         scale = _scale(await self._session.get(action.path, timeout=WRITE_SECONDS / 2))
-        found = scale.get("metadata", {}).get("uid"), (scale.get("spec") or {}).get("replicas", 0)
-        if found != (action.target, action.current) or not self._leadership.leads:
+        current = scale.get("metadata", {}).get("uid"), (scale.get("spec") or {}).get("replicas", 0)
+        if current != (action.target, action.current) or not self._leadership.leads:
             raise Conflict(409, "Overtaken", f"{action.path} is no longer at {action.current}")
         raised = scale | {"spec": {"replicas": action.to}}
         await self._session.request("PUT", action.path, body=msgspec.json.encode(raised), timeout=WRITE_SECONDS / 2)
 
     async def _mark_pod(self, action: MarkPod) -> None:
-        # Applied without force: a cost that somebody else set is a conflict, and what is left out goes if it is ours.
-        costs = {DELETION_COST_ANNOTATION: str(LOWEST), MARK_ANNOTATION: "true"} if action.first else {}
+        # Applied without force: a cost of another client is a conflict; our own annotations are removed if left out.
+        costs = {DELETION_COST_ANNOTATION: str(LOWEST_COST), MARK_ANNOTATION: "true"} if action.first else {}
         metadata = {"name": action.pod, "namespace": action.namespace, "uid": action.uid, "annotations": costs}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
         pod = PODS.path(action.namespace, action.pod)
         await self.patch(pod, body, APPLY_PATCH, {"fieldManager": FIELD_MANAGER})
 
     async def patch(self, path: str, body: object, content_type: str, params: dict[str, str] | None = None) -> bytes:
-        """Send a patch. Raises KubeError."""
+        """Sends a patch. Raises KubeError."""
         answer = await self._session.request(
             "PATCH",
             path,
@@ -157,13 +157,13 @@ class Writer:
         return answer.body
 
 
-async def _to_its_end(write: Coroutine[Any, Any, None]) -> None:
-    """Do it also where it is cancelled meanwhile: whoever leads next begins only once it has ended."""
+async def _uncancelled(write: Coroutine[Any, Any, None]) -> None:
+    """Shields the write from cancellation, so that the next leader cannot start before it completes."""
     task = asyncio.create_task(write)
     try:
         await asyncio.shield(task)
     except asyncio.CancelledError:
-        await asyncio.gather(asyncio.shield(task), return_exceptions=True)  # how it ended is nobody's business any more
+        await asyncio.gather(asyncio.shield(task), return_exceptions=True)  # nobody waits for its result any more
         raise
 
 
@@ -178,17 +178,12 @@ def _scale(body: bytes) -> dict[str, Any]:
 
 
 def _reason(error: KubeError) -> str:
-    """Why it failed, in a word. What admission webhooks give for a reason may be a text, different each time."""
+    """Why it failed, in one word. Reasons of admission webhooks may be sentences that differ each time."""
     reason = error.reason if isinstance(error, ApiStatusError) else ""
     return reason if reason.isalpha() and len(reason) <= LONGEST_REASON else type(error).__name__
 
 
-def _outcome(error: KubeError) -> ActionResult:
+def _result(error: KubeError) -> ActionResult:
     if isinstance(error, Forbidden):
         return ActionResult.REFUSED
     return ActionResult.OVERTAKEN if isinstance(error, Conflict) else ActionResult.FAILED
-
-
-def path_of(key: Key) -> str:
-    """Where a policy is."""
-    return WATERMARK_POLICIES.path(key.namespace, key.name)

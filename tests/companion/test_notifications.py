@@ -4,13 +4,14 @@ from dataclasses import replace
 from typing import Any
 
 from adapter.companion import plan
-from adapter.companion.context import Context, State, Written
-from adapter.companion.features import notices
+from adapter.companion.context import Context
+from adapter.companion.features import notifications
+from adapter.companion.state import State, WrittenStatus
 from adapter.companion.writes.actions import ActionResult, Notify
 from adapter.load.spec import Bounds
 from adapter.settings import CompanionSettings
 from adapter.settings.notifications import NotificationRoute, Notifications, Severity, Topic
-from tests.companion.kit import HEARD, ROUTE, RULE, Leader, situation, topics
+from tests.companion.kit import NOTIFYING, ROUTE, RULE, Leader, context, topics
 from tests.companion.test_versions import NEW, OLD, of
 from tests.load.world import NOW, REGISTRY, out, roster, same
 
@@ -18,12 +19,12 @@ SMALL = Bounds(minimum=1, maximum=4)
 
 
 def at(seconds: float, load: str | None = "800m", **changes: Any) -> Context:
-    return situation(load, now=NOW + seconds, **changes)
+    return context(load, now=NOW + seconds, **changes)
 
 
-def test_a_scaling_is_told_with_from_to_and_why() -> None:
+def test_a_scaling_is_notified_with_from_to_and_why() -> None:
     leader = Leader()
-    leader.look(situation("2400m"))
+    leader.look(context("2400m"))
     (notice,) = leader.notices(at(2, current=8, bounds=Bounds(minimum=1, maximum=100, last_scale=NOW + 1)))
     assert (notice.topic, notice.severity, notice.target) == (Topic.SCALED, Severity.INFO, "Deployment web")
     assert notice.text.startswith("scaled from 4 to 8 by the HPA: cpu: 4 pods use 2400m")
@@ -34,7 +35,7 @@ def test_a_scaling_is_told_with_from_to_and_why() -> None:
 
 def test_where_nobody_listens_nothing_is_noted() -> None:
     leader, silent = Leader(), CompanionSettings()
-    leader.look(situation("2400m", settings=silent))
+    leader.look(context("2400m", settings=silent))
     leader.look(at(9, None, current=8, settings=silent))
     assert leader.notices(at(99, None, current=8, settings=silent)) == []
     assert "notified" not in leader.status(at(250, None, settings=silent))
@@ -47,7 +48,7 @@ def test_who_begins_to_listen_is_not_told_what_was() -> None:
     assert leader.notices(at(19, current=6)) == []
 
 
-def test_lost_data_are_told_of_after_a_minute_once_and_when_they_are_back() -> None:
+def test_lost_data_are_notified_once_after_a_minute_and_when_they_are_back() -> None:
     leader = Leader()
     leader.look(at(0))
     assert [topics(leader.notices(at(seconds, None))) for seconds in (10, 60, 71, 81, 600)] == [
@@ -56,7 +57,7 @@ def test_lost_data_are_told_of_after_a_minute_once_and_when_they_are_back() -> N
     assert [topics(leader.notices(at(seconds))) for seconds in (610, 630, 641, 651)] == [[], [], ["dataRecovered"], []]
 
 
-def test_data_that_are_gone_for_a_moment_are_not_told_of() -> None:
+def test_data_lost_for_a_moment_are_not_notified() -> None:
     leader = Leader()
     told = [leader.notices(at(seconds, None if seconds % 60 < 50 else "800m")) for seconds in range(0, 1200, 10)]
     assert told == [[]] * 120
@@ -94,7 +95,7 @@ def test_data_that_were_lost_before_the_service_had_no_pods_are_waited_for_anew(
     assert told == [[], [], [], ["dataLost"]]
 
 
-def test_that_data_are_back_says_nothing_of_a_registry_where_there_is_none() -> None:
+def test_the_end_of_lost_data_names_the_registry_only_if_there_is_one() -> None:
     def back(**changes: Any) -> str:
         leader = Leader({"notified": ["dataLost"]}, at=NOW)
         leader.look(at(10, **changes))
@@ -108,7 +109,7 @@ def test_that_data_are_back_says_nothing_of_a_registry_where_there_is_none() -> 
     assert back(rule=replace(RULE, registry=REGISTRY), pods=pods, listed=listed) == trusted
 
 
-def test_to_need_more_than_the_maximum_is_told_of_after_half_a_minute() -> None:
+def test_needing_more_than_the_maximum_is_notified_after_half_a_minute() -> None:
     leader = Leader()
     assert leader.notices(at(0, "2400m", bounds=SMALL)) == []
     (notice,) = leader.notices(at(31, "2400m", bounds=SMALL))
@@ -122,7 +123,7 @@ def test_a_count_at_the_maximum_that_is_enough_is_no_news() -> None:
     assert [leader.notices(at(seconds, bounds=SMALL)) for seconds in (0, 31, 62)] == [[], [], []]
 
 
-def test_what_comes_back_soon_is_not_told_again() -> None:
+def test_a_trouble_that_returns_soon_is_not_notified_again() -> None:
     leader = Leader()
     said = [
         topics(leader.notices(at(seconds, "2400m" if seconds % 100 < 60 else "800m", bounds=SMALL)))
@@ -131,7 +132,7 @@ def test_what_comes_back_soon_is_not_told_again() -> None:
     assert [topic for one in said for topic in one] == ["atMaximum"]
 
 
-def test_what_comes_back_after_it_was_over_for_long_is_told_again() -> None:
+def test_a_trouble_that_returns_after_a_long_break_is_notified_again() -> None:
     leader = Leader()
     said = []
     for seconds in (0, 31, 100, 401, 500, 531):
@@ -139,7 +140,7 @@ def test_what_comes_back_after_it_was_over_for_long_is_told_again() -> None:
     assert said == ["atMaximum", "atMaximum"]
 
 
-def test_a_mass_pull_out_is_told_of_at_once() -> None:
+def test_a_mass_pull_out_is_notified_at_once() -> None:
     leader = Leader()
     pods = [*same(7, None)[0], *(out(f"out-{n}") for n in range(3))]
     (notice,) = leader.notices(at(0, pods=pods))
@@ -153,7 +154,7 @@ def test_a_few_that_are_out_are_no_mass_pull_out() -> None:
     assert leader.notices(at(10, pods=[*same(1, None)[0], out("a")])) == []
 
 
-def test_pods_that_are_all_out_by_the_registrys_word_count_though_they_are_not_believed() -> None:
+def test_pods_that_a_guard_keeps_doubtful_count_as_a_mass_pull_out() -> None:
     leader = Leader()
     pods = [replace(one, ips=(f"10.0.0.{n}",)) for n, one in enumerate(same(4, None)[0])]
     listed = roster(disabled=tuple(one.ips[0] for one in pods))
@@ -179,20 +180,20 @@ def test_what_was_told_stands_in_the_status_and_a_new_leader_does_not_tell_it_ag
     assert [successor.notices(at(seconds, "2400m", bounds=SMALL)) for seconds in (210, 250)] == [[], []]
 
 
-def test_what_another_leader_told_stands_in_the_status_also_before_the_first_look() -> None:
-    past = State(written=Written(status={"notified": ["atMaximum"]}, at=NOW))
-    assert notices.told(at(0, past=past)) == ["atMaximum"]
-    assert notices.told(at(0, past=past, settings=CompanionSettings())) == []
+def test_the_status_keeps_what_another_leader_notified_before_the_first_look() -> None:
+    state = State(written=WrittenStatus(status={"notified": ["atMaximum"]}, at=NOW))
+    assert notifications.notified_topics(at(0, state=state)) == ["atMaximum"]
+    assert notifications.notified_topics(at(0, state=state, settings=CompanionSettings())) == []
 
 
-def test_a_new_leader_tells_that_data_are_back_which_another_one_told_were_lost() -> None:
+def test_a_new_leader_notifies_the_end_of_lost_data_that_its_predecessor_notified() -> None:
     successor = Leader({"notified": ["dataLost"]}, at=NOW)
     assert [topics(successor.notices(at(seconds))) for seconds in (10, 41)] == [[], ["dataRecovered"]]
 
 
 def test_what_was_not_handed_on_is_handed_on_later() -> None:
     leader = Leader()
-    leader.look(situation("2400m"))
+    leader.look(context("2400m"))
     leader.outcome = ActionResult.OVERTAKEN
     leader.look(at(9, current=8))
     leader.look(at(13, current=8))
@@ -200,35 +201,35 @@ def test_what_was_not_handed_on_is_handed_on_later() -> None:
     assert topics(leader.notices(at(23, current=8))) == ["scaled"]
 
 
-def test_it_is_told_by_the_routes_that_the_policy_names() -> None:
+def test_a_notification_names_the_routes_of_the_policy() -> None:
     leader, rule = Leader(), replace(RULE, notify=("team",))
-    leader.look(situation("2400m", rule=rule))
+    leader.look(context("2400m", rule=rule))
     leader.look(at(2, current=8, rule=rule))
     (action,) = [one for one in leader.look(at(9, current=8, rule=rule)) if isinstance(one, Notify)]
     assert action.routes == ("team",)
 
 
-def test_telling_waits_for_no_write() -> None:
+def test_a_notification_waits_for_no_write() -> None:
     leader = Leader()
     leader.outcome = ActionResult.FAILED
     leader.look(at(0, pods=[out("a"), out("b"), *same(1, None)[0]]))
-    seen = replace(at(1), past=leader.past)
+    seen = replace(at(1), state=leader.state)
     assert any(isinstance(action, Notify) for action in plan.urgent(seen))
 
 
 def test_a_route_that_the_settings_do_not_know_is_a_condition() -> None:
     settings = CompanionSettings(notifications=Notifications(routes=(ROUTE,)))
-    (finding,) = notices.findings(situation(rule=replace(RULE, notify=("oncall", "nobody")), settings=settings))
+    (finding,) = notifications.conditions(context(rule=replace(RULE, notify=("oncall", "nobody")), settings=settings))
     assert (finding.type, finding.is_true, finding.reason) == ("RoutesKnown", False, "UnknownRoute")
     assert "names nobody," in finding.message
-    (finding,) = notices.findings(situation(rule=replace(RULE, notify=("oncall",)), settings=settings))
+    (finding,) = notifications.conditions(context(rule=replace(RULE, notify=("oncall",)), settings=settings))
     assert finding.is_true
-    assert list(notices.findings(situation(settings=HEARD))) == []
+    assert list(notifications.conditions(context(settings=NOTIFYING))) == []
 
 
 def test_a_route_that_is_kept_for_other_namespaces_is_no_route_for_this_policy() -> None:
     kept = NotificationRoute(name="live", urls=("json://localhost",), namespaces=("prod-*",))
     settings = CompanionSettings(notifications=Notifications(routes=(ROUTE, kept)))
-    (finding,) = notices.findings(situation(rule=replace(RULE, notify=("oncall", "live")), settings=settings))
+    (finding,) = notifications.conditions(context(rule=replace(RULE, notify=("oncall", "live")), settings=settings))
     assert (finding.type, finding.is_true, finding.reason) == ("RoutesKnown", False, "RouteNotForNamespace")
     assert finding.message == "notify names live, which the settings keep for other namespaces"

@@ -1,0 +1,206 @@
+"""Notifications: every scaling, and every trouble when it comes, once. Without routes nothing is noted."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from adapter.companion.context import Context, PolicyCondition
+from adapter.companion.state import Notification, NotificationState, Scaling, State, TroubleState
+from adapter.companion.writes.actions import Notify
+from adapter.load.assessment import Assessment, HeldBy, Verdict
+from adapter.load.conditions import ConditionType, Reason
+from adapter.load.explanation import decision_reason, metric_errors
+from adapter.load.pods import PodState
+from adapter.settings.notifications import Severity, Topic
+
+FEWEST_OUT = 2
+"""Fewer pods than this are no mass pull-out, whatever share they are."""
+_DUE_AT_MOST = 50
+_RUNNING = (PodState.SERVING, PodState.PULLED_OUT, PodState.DOUBTFUL)
+
+
+class _Trouble(NamedTuple):
+    """How long a trouble has to last before it is notified, and to be over before it is news again (seconds)."""
+
+    topic: Topic
+    severity: Severity
+    rise: float
+    fall: float
+    in_production: Severity | None = None
+
+
+_TROUBLES = (
+    _Trouble(Topic.VERSION_MISMATCH, Severity.WARNING, 0.0, 600.0, Severity.CRITICAL),
+    _Trouble(Topic.MASS_PULL_OUT, Severity.CRITICAL, 0.0, 300.0),
+    _Trouble(Topic.DATA_LOST, Severity.WARNING, 60.0, 30.0),
+    _Trouble(Topic.AT_MAXIMUM, Severity.WARNING, 30.0, 300.0),
+)
+
+
+def observe(context: Context) -> State:
+    """The state with the notifications that are due after this look."""
+    return replace(context.state, notifications=_observed(context))
+
+
+def _observed(context: Context) -> NotificationState:
+    known, scaling = context.state.notifications, context.state.history.last
+    if not context.settings.notifications.routes:
+        silent = NotificationState(scaling=scaling.number if scaling is not None else 0, number=known.number)
+        return known if known == silent else silent
+    if known.troubles is None:
+        known = replace(known, troubles=_left_behind(context))
+    if scaling is not None and scaling.number > known.scaling:
+        known = replace(_with_due(known, _scaled(scaling), context), scaling=scaling.number)
+    if context.view.assessment is None or context.decision is None:
+        return known
+    for trouble in _TROUBLES:
+        known = _with_trouble(known, trouble, _text(trouble.topic, context), context)
+    return known
+
+
+def plan(context: Context) -> Iterator[Notify]:
+    """Hands what is due to the notifier."""
+    if context.state.notifications.due:
+        yield Notify(key=context.key, notifications=context.state.notifications.due, routes=context.view.policy.notify)
+
+
+def after(state: State, action: Notify, _now: float) -> State:
+    """The state once the notifier has them."""
+    last = action.notifications[-1].number
+    due = tuple(one for one in state.notifications.due if one.number > last)
+    return replace(state, notifications=replace(state.notifications, due=due))
+
+
+def notified_topics(context: Context) -> list[str]:
+    """The troubles that were notified and last, for the status, from which a new leader takes them over."""
+    troubles = context.state.notifications.troubles
+    if troubles is None:
+        troubles = _left_behind(context) if context.settings.notifications.routes else {}
+    return sorted(topic.value for topic, trouble in troubles.items() if trouble.notified)
+
+
+def conditions(context: Context) -> Iterator[PolicyCondition]:
+    """RoutesKnown, where the policy names routes."""
+    named, routes = context.view.policy.notify, context.settings.notifications.routes
+    unknown = [name for name in named if name not in {route.name for route in routes}]
+    kept = [route.name for route in routes if route.name in named and not route.serves(context.key.namespace)]
+    if unknown:
+        message = f"notify names {', '.join(unknown)}, which the settings do not define"
+        yield PolicyCondition(ConditionType.ROUTES_KNOWN, False, Reason.UNKNOWN_ROUTE, message)
+    elif kept:
+        message = f"notify names {', '.join(kept)}, which the settings keep for other namespaces"
+        yield PolicyCondition(ConditionType.ROUTES_KNOWN, False, Reason.ROUTE_NOT_FOR_NAMESPACE, message)
+    elif named:
+        message = "the settings define every route that the policy names"
+        yield PolicyCondition(ConditionType.ROUTES_KNOWN, True, Reason.KNOWN, message)
+
+
+def _left_behind(context: Context) -> dict[Topic, TroubleState]:
+    """The troubles in the status, as another leader may have left it."""
+    notified = context.state.written.status.get("notified", ())
+    return {trouble.topic: TroubleState(notified=trouble.topic.value in notified) for trouble in _TROUBLES}
+
+
+def _with_trouble(known: NotificationState, trouble: _Trouble, text: str | None, context: Context) -> NotificationState:
+    """The state once a trouble is present (a text), absent (empty), or cannot be judged now (None).
+
+    A trouble is notified once it has lasted for long enough, and so is the end of lost data.
+    """
+    topic, now = trouble.topic, context.now
+    before = (known.troubles or {}).get(topic, TroubleState())
+    if text is None or bool(text) is before.notified:
+        return _updated(known, topic, TroubleState(before.notified))
+    since = before.since if before.since is not None else now
+    if now - since < (trouble.fall if before.notified else trouble.rise):
+        return _updated(known, topic, TroubleState(before.notified, since))
+    known = _updated(known, topic, TroubleState(not before.notified))
+    if text:
+        return _with_due(known, _News(topic, trouble.severity, text, trouble.in_production), context)
+    if topic is Topic.DATA_LOST:
+        trusted = ", and the registry is trusted" if context.view.policy.registry is not None else ""
+        recovered = f"every metric has an answer again{trusted}"
+        return _with_due(known, _News(Topic.DATA_RECOVERED, Severity.INFO, recovered), context)
+    return known
+
+
+def _updated(known: NotificationState, topic: Topic, trouble: TroubleState) -> NotificationState:
+    if known.troubles is not None and known.troubles.get(topic) == trouble:
+        return known
+    return replace(known, troubles={**(known.troubles or {}), topic: trouble})
+
+
+class _News(NamedTuple):
+    topic: Topic
+    severity: Severity
+    text: str
+    in_production: Severity | None = None
+    fields: Mapping[str, str] = {}
+
+
+def _with_due(known: NotificationState, news: _News, context: Context) -> NotificationState:
+    target = context.view.target
+    notification = Notification(
+        number=known.number + 1,
+        topic=news.topic,
+        severity=news.severity,
+        severity_in_production=news.in_production,
+        at=context.now,
+        target=f"{target.kind} {target.name}" if target is not None else "",
+        text=news.text,
+        fields=news.fields,
+    )
+    return replace(known, number=notification.number, due=(*known.due, notification)[-_DUE_AT_MOST:])
+
+
+def _scaled(scaling: Scaling) -> _News:
+    by, reason = f" by {scaling.by}" if scaling.by else "", f": {scaling.why}" if scaling.why else ""
+    text = f"scaled from {scaling.before} to {scaling.after}{by}{reason}"
+    fields = {"from": str(scaling.before), "to": str(scaling.after), "why": scaling.why}
+    return _News(Topic.SCALED, Severity.INFO, text, fields=fields)
+
+
+# --- the text of a trouble: empty where there is none, None where that cannot be judged ---
+
+
+def _text(topic: Topic, context: Context) -> str | None:
+    assessment = context.view.assessment
+    assert assessment is not None
+    match topic:
+        case Topic.VERSION_MISMATCH:
+            condition = context.conditions.get(ConditionType.VERSIONS_CONSISTENT)
+            return condition.message if condition is not None and not condition.is_true else ""
+        case Topic.MASS_PULL_OUT:
+            return _mass_pull_out(assessment, context.settings.notifications.mass_pull_out_percent)
+        case Topic.DATA_LOST:
+            return _data_lost(assessment, context)
+        case _:
+            return _at_maximum(assessment, context)
+
+
+def _mass_pull_out(assessment: Assessment, percent: int) -> str:
+    """Counts the pods that are pulled out, and those that a guard keeps doubtful although the evidence says out."""
+    running = [one for one in assessment.pods if one.state in _RUNNING]
+    out = [one for one in running if one.state is PodState.PULLED_OUT]
+    guarded = [one for one in running if one.guarded]
+    count = len(out) + len(guarded)
+    if count < FEWEST_OUT or count * 100 < len(running) * percent:
+        return ""
+    example = (out + guarded)[0]
+    doubt = f", {len(guarded)} of them not believed yet" if guarded else ""
+    return f"{count} of {len(running)} running pods are pulled out{doubt}; {example.pod.name}: {example.reason}"
+
+
+def _data_lost(assessment: Assessment, context: Context) -> str | None:
+    if context.decision is None or context.decision.current == 0:
+        return None  # a service without pods has no samples
+    errors = metric_errors(assessment.policy, assessment.metrics)
+    return "; ".join(filter(None, [errors, assessment.conditions.get(ConditionType.REGISTRY_TRUSTED)]))
+
+
+def _at_maximum(assessment: Assessment, context: Context) -> str:
+    decision, bounds = context.decision, context.view.bounds
+    if decision is None or bounds is None or decision.held_by is not HeldBy.BOUNDS:
+        return ""
+    if decision.verdict is not Verdict.ABOVE or decision.desired != bounds.maximum:
+        return ""
+    return f"more is needed than the HPA's maximum of {bounds.maximum}: {decision_reason(assessment, decision)}"
