@@ -13,9 +13,9 @@ Time is the real time plus the test's jumps: no test waits for 45 s of absence o
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from adapter.load.memory import Memory
 from adapter.load.pipeline import assess, decide
@@ -72,19 +72,13 @@ def book(registry: str, clock: Clock | None = None, changes: Changes | None = No
     return RosterCache(registry, changes or Changes(), clock or Clock(), Metrics())
 
 
-class Rosters(Protocol):
-    """A roster cache, or a stand-in."""
-
-    def roster(self, key: ServiceKey) -> Roster | None: ...
-
-
 class Pods:
     """Ready pods `web-0` … at `10.0.0.10` …, port 8080, running for an hour; `registry` are fields of the policy's
     registry.
     """
 
-    def __init__(self, rosters: Rosters, key: ServiceKey, clock: Clock, *, pods: int = 4, **registry: object) -> None:
-        self.rosters, self.key, self.clock = rosters, key, clock
+    def __init__(self, book: RosterCache, key: ServiceKey, clock: Clock, *, pods: int = 4, **registry: object) -> None:
+        self.book, self.key, self.clock = book, key, clock
         self.pods: list[Pod] = [pod(f"web-{n}", ip=f"10.0.0.{10 + n}", now=clock()) for n in range(pods)]
         named = Registry(name=key.registry, service=key.service, namespace=key.namespace, group=key.group)
         self.policy = policy(cpu(HIGH, LOW), registry=replace(named, **registry))  # type: ignore[arg-type]
@@ -96,7 +90,7 @@ class Pods:
         now, current = self.clock(), scale(len(self.pods))
         bounds = Bounds(minimum=1, maximum=100)
         samples = usage({one.name: LOAD for one in self.pods}, at=now - 5)
-        roster = self.rosters.roster(self.key)
+        roster = self.book.roster(self.key)
         assessment = assess(self.policy, self.pods, samples, roster, current, bounds, self.memory, now, target=TARGET)
         self.memory = assessment.memory
         self.desired = decide(assessment, current, bounds, now).desired
@@ -121,14 +115,14 @@ class FollowedService(Generic[S]):
 
     def __init__(self, key: ServiceKey, make: Callable[[RosterCache], S]) -> None:
         self.key = key
-        self.clock, self.changes = Clock(), Changes()
-        self.book = RosterCache(key.registry, self._on_change, self.clock, Metrics())
+        self.clock, self.changes, self.metrics = Clock(), Changes(), Metrics()
+        self.book = RosterCache(key.registry, self._on_change, self.clock, self.metrics)
         self.source = make(self.book)
         self.pods = Pods(self.book, key, self.clock)
-        self.follow(key)
+        self.follow([key])
 
-    def follow(self, *keys: ServiceKey) -> None:
-        """Has the source follow exactly these services."""
+    def follow(self, keys: Iterable[ServiceKey]) -> None:
+        """Follows exactly these services from now on."""
         self.book.follow(dict.fromkeys(keys, ""))
         self.source.refresh()
 

@@ -387,7 +387,7 @@ class Followed(FollowedService[NacosSource]):
     def __init__(self, settings: NacosRegistry, *keys: ServiceKey) -> None:
         super().__init__(SHOP, lambda book: NacosSource(settings, book))
         if keys:
-            self.follow(*keys)
+            self.follow(keys)
 
     def doubted(self) -> bool:
         """Whether absence is doubted, because a connection or a server is new."""

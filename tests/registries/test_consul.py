@@ -12,6 +12,7 @@ from aiohttp.test_utils import TestServer
 from blockbuster import blockbuster_ctx
 from multidict import CIMultiDict
 
+from adapter.load.memory_updates import RECOVERY_SECONDS
 from adapter.load.pods import PodState
 from adapter.load.roster import Instance
 from adapter.registries.consul import source as source_module
@@ -315,11 +316,11 @@ class TestAsking:
         async with following([fake.url], "web") as followed:
             await fake.until_waiting()
             api = followed.key._replace(service="api")
-            followed.follow(api)
+            followed.follow([api])
             await followed.until(lambda: followed.book.roster(api))
             await fake.until_waiting("api")
             assert followed.book.roster(followed.key) is None
-            followed.follow(api, followed.key)
+            followed.follow([api, followed.key])
             await followed.until_listed(1)
 
     async def test_a_new_one_is_asked_for_at_once(self, fake: FakeConsul, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,19 +328,19 @@ class TestAsking:
         async with following([fake.url], "web") as followed:
             await fake.until_waiting()
             api = followed.key._replace(service="api")
-            followed.follow(api, followed.key)
+            followed.follow([api, followed.key])
             await followed.until(lambda: followed.book.roster(api))
 
     async def test_one_that_goes_and_comes_back_at_once_is_heard_anew(self, fake: FakeConsul) -> None:
         async with following([fake.url], "web") as followed:
             await fake.until_waiting()
-            followed.follow()
-            followed.follow(followed.key)
+            followed.follow([])
+            followed.follow([followed.key])
             await followed.until_listed(1)
 
     async def test_watching_before_running_is_enough(self, fake: FakeConsul) -> None:
         followed = Followed([fake.url], "web")
-        followed.follow(followed.key)
+        followed.follow([followed.key])
         assert followed.book.roster(followed.key) is None
         for _ in range(2):  # one that ended can be run again
             task = asyncio.create_task(followed.source.run())
@@ -382,8 +383,8 @@ class TestIndex:
             await fake.tell(end=True)
             await followed.until_listed(0)
             assert followed.roster.reconnected_at is not None
-            errors = followed.book._metrics.registry_errors.labels(registry="consul", reason="rewound")
-            assert errors._value.get() == 1
+            errors = ("effective_load_registry_errors_total", {"registry": "consul", "reason": "rewound"})
+            assert followed.metrics.registry.get_sample_value(*errors) == 1
             await fake.until_waiting()
             assert fake.of("web")[-1].query["index"] == "3"
             with followed.pods.nothing_changes():
@@ -425,9 +426,8 @@ class TestIndex:
             fake.fault["web"] = web.Response(status=500, text="rpc error")
             fake.lists["consul"] = [entry(node="n2")]
             await followed.until_error("rpc error")
-            history = followed.book._history
-            assert history.reconnected_at is not None
-            assert history.last_valid[followed.key].at < history.reconnected_at
+            reconnected_at = followed.book.hold_until - RECOVERY_SECONDS
+            assert followed.roster.at < reconnected_at
 
     async def test_a_server_that_joins_is_no_other_cluster(self, fake: FakeConsul) -> None:
         async with following([fake.url], "web") as followed:
@@ -484,7 +484,7 @@ class TestProof:
         fake.fault["api"] = web.Response(status=500, text="rpc error")
         async with following([fake.url], "web") as followed:
             api = followed.key._replace(service="api")
-            followed.follow(api, followed.key)
+            followed.follow([api, followed.key])
             await followed.until(lambda: followed.book.roster(api))
             await followed.until_listed(1)
             assert not followed.error

@@ -413,7 +413,7 @@ class TestOutages:
                 register_pods(own, f"{service}-{number}", 1)
             async with following(own, f"{service}-0") as followed:
                 keys = [followed.key._replace(service=f"{service}-{number}") for number in range(4)]
-                followed.follow(*keys)
+                followed.follow(keys)
 
                 def errors() -> list[str]:
                     asked = [key for key in keys if followed.book.roster(key) is not None]

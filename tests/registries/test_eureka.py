@@ -160,7 +160,7 @@ class TestWhenTheListIsRead:
             async with following(fake.url, interval_seconds=3600) as followed:
                 await followed.until_listed(4)
                 other = ServiceKey(REGISTRY, "other")
-                followed.follow(followed.key, other)  # without a wait for the end of the interval
+                followed.follow([followed.key, other])  # it is not waited for the end of the interval
                 await followed.until(lambda: followed.book.roster(other) is not None)
                 assert followed.book.roster(other).instances[0].ip == "10.0.0.19"  # type: ignore[union-attr]
         assert fake.lists == 2
@@ -171,7 +171,7 @@ class TestWhenTheListIsRead:
             async with following(fake.url) as followed:
                 await followed.until_listed(4)
                 again = ServiceKey(REGISTRY, "Web", "shop")
-                followed.follow(followed.key, again)
+                followed.follow([followed.key, again])
                 await followed.until(lambda: followed.book.roster(again) is not None)
                 assert followed.book.roster(again).instances == followed.roster.instances  # type: ignore[union-attr]
         assert fake.lists == 1
@@ -182,12 +182,12 @@ class TestWhenTheListIsRead:
             async with following(fake.url) as followed, following(other.url) as busy:
                 await followed.until_listed(4)
                 await busy.until_listed(0)
-                followed.follow()
+                followed.follow([])
                 await several_answers(busy, 2)  # what was on its way has arrived
                 asked = len(fake.asked)
                 await several_answers(busy, 5)
                 assert len(fake.asked) == asked
-                followed.follow(followed.key)
+                followed.follow([followed.key])
                 await followed.until_listed(4)
 
     @pytest.mark.parametrize("status", [403, 404])

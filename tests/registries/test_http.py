@@ -126,7 +126,7 @@ class TestQuestions:
     async def test_a_service_that_is_let_go_is_asked_for_no_more(self, platform: Platform, url: str) -> None:
         other = ServiceKey("own", "other")
         async with running(Followed(url)) as world:
-            world.follow(other)
+            world.follow([other])
             await world.until(lambda: world.book.roster(other))
             asked = await platform.questions(3)
         assert {request.query["service"] for request in asked} == {"other"}
@@ -265,7 +265,7 @@ class TestManyServices:
         keys = [ServiceKey("own", f"shop-{number}") for number in range(60)]
         platform.of = {key.service: http(said()) for key in keys[1:]}  # the first is never answered for
         world = Followed(url, timeout_seconds=1)
-        world.follow(*keys)
+        world.follow(keys)
         async with running(world):
             await world.until(lambda: all(is_valid(world.book.roster(key)) for key in keys[1:]))
             await world.until(lambda: world.book.roster(keys[0]))
@@ -280,7 +280,7 @@ class TestManyServices:
         extra = http(said(*(out(number) for number in range(2))), 'ETag: "shared"')
         platform.of = {"other": http(said(), 'ETag: "shared"') + extra, "shop": http(said(), 'ETag: "shared"')}
         world = Followed(url)
-        world.follow(other, world.key)
+        world.follow([other, world.key])
         async with running(world):
             await world.until(lambda: is_valid(world.book.roster(world.key)))
             for _ in range(5):

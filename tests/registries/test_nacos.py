@@ -312,7 +312,7 @@ async def test_services_may_come_and_go_while_it_runs(nacos: FakeNacos) -> None:
     nacos.put(host(1), service="cart")
     async with following(polling(nacos, interval_seconds=60)) as world:
         await world.until_pods("web-0")
-        world.follow(cart)
+        world.follow([cart])
         await world.until(lambda: world.book.roster(cart) is not None)
         assert world.book.roster(SHOP) is None
 

@@ -129,11 +129,11 @@ class TestPushes:
     async def test_services_are_subscribed_to_and_left_as_policies_come_and_go(self, nacos: FakeNacos) -> None:
         async with following(pushed(nacos)) as world:
             await subscribed(nacos, world)
-            world.follow(SHOP, CART)
+            world.follow([SHOP, CART])
             await subscribed(nacos, world, "shop", "cart")
             nacos.put(host(2), service="cart")
             await world.until(lambda: bool((r := world.book.roster(CART)) and r.instances))
-            world.follow(CART)
+            world.follow([CART])
             await subscribed(nacos, world, "cart")
 
     async def test_two_names_of_one_service_both_hear_of_it(self, nacos: FakeNacos) -> None:
@@ -320,7 +320,7 @@ class TestAccess:
             await subscribed(nacos, world)
             world.clock.jump(31)
             nacos.tokens.clear()
-            world.follow(SHOP, CART)
+            world.follow([SHOP, CART])
             await subscribed(nacos, world, "shop", "cart")
         assert len(nacos.logins) == 2
 

@@ -87,7 +87,7 @@ class TestPullOut:
         cache.follow({key: ""})
         source.refresh()
         task = asyncio.create_task(source.run())
-        await changes.until(lambda: (roster := cache.roster(key)) is not None and len(roster.instances) == 1)
+        await changes.until(lambda: (found := cache.roster(key)) is not None and len(found.instances) == 1)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 

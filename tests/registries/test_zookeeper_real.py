@@ -220,7 +220,7 @@ class TestWhichInstances:
                 ServiceKey("zk", f"{pods.service}:1"),
                 ServiceKey("zk", f"{pods.service}:2", group="green"),
             ]
-            followed.follow(followed.key, *keys)
+            followed.follow([followed.key, *keys])
             await followed.until(lambda: all(followed.book.roster(key) for key in (*keys, followed.key)))
             found = [followed.book.roster(key) for key in (followed.key, *keys)]
             assert [len(one.instances) for one in found if one] == [3, 2, 2, 0]
@@ -232,10 +232,10 @@ class TestWhichInstances:
         async with following(zookeeper, SPRING, pods.service) as followed:
             await followed.until_listed(4)
             other = ServiceKey("zk", others.service)
-            followed.follow(other)
+            followed.follow([other])
             await followed.until(lambda: followed.book.roster(other))
             assert followed.book.roster(followed.key) is None
-            followed.follow(followed.key, other)
+            followed.follow([followed.key, other])
             await followed.until_listed(4)
 
     @pytest.mark.parametrize(

@@ -266,6 +266,6 @@ async def test_many_services_are_followed_over_one_session(crowd: Crowd) -> None
     await pods.register()
     async with following(crowd.server, SPRING, pods.service) as followed:
         keys = [ServiceKey("zk", f"{pods.service}-{number}") for number in range(40)]
-        followed.follow(followed.key, *keys)
+        followed.follow([followed.key, *keys])
         await followed.until(lambda: all(followed.book.roster(key) for key in keys))
         assert followed.listed == 4

@@ -12,10 +12,10 @@ from adapter.registries.nacos.wire import (
     CatalogPage,
     Host,
     InstanceDecoder,
-    InstanceList,
     NacosService,
     Result,
     ServiceInfo,
+    ServiceInstances,
     decode_body,
 )
 from adapter.runtime.answer_budget import Body
@@ -47,7 +47,7 @@ class _ListCall(NamedTuple):
 
     path: str
     params: Callable[[NacosService], Mapping[str, str]]
-    read: Callable[[InstanceDecoder, Body, str], Awaitable[InstanceList]]
+    read: Callable[[InstanceDecoder, Body, str], Awaitable[ServiceInstances]]
 
 
 def _by_name_and_group(service: NacosService) -> Mapping[str, str]:
@@ -63,30 +63,30 @@ def _catalog_page(service: NacosService) -> Mapping[str, str]:
     return {**_by_grouped_name(service), "pageNo": "1", "pageSize": str(PAGE_SIZE)}
 
 
-async def _read_info(decoder: InstanceDecoder, body: Body, source: str) -> InstanceList:
+async def _read_info(decoder: InstanceDecoder, body: Body, source: str) -> ServiceInstances:
     hosts, info = await _read(body, _IN_INFO, _INFO, source)
     hosts += info.hosts or ()
-    return InstanceList(await decoder.decode_in_slices(hosts), protected=info.reach_protection_threshold)
+    return ServiceInstances(await decoder.decode_in_slices(hosts), protected=info.reach_protection_threshold)
 
 
-async def _read_hosts(decoder: InstanceDecoder, body: Body, source: str) -> InstanceList:
+async def _read_hosts(decoder: InstanceDecoder, body: Body, source: str) -> ServiceInstances:
     hosts, result = await _read(body, _IN_LIST, _LIST, source)
     last = _data(result, source)
     hosts += last
-    return InstanceList(await decoder.decode_in_slices(hosts))
+    return ServiceInstances(await decoder.decode_in_slices(hosts))
 
 
-async def _read_client_hosts(decoder: InstanceDecoder, body: Body, source: str) -> InstanceList:
+async def _read_client_hosts(decoder: InstanceDecoder, body: Body, source: str) -> ServiceInstances:
     """The client API of Nacos 3 omits the protection flag: where all instances are healthy, protection is assumed."""
     answer = await _read_hosts(decoder, body, source)
     return answer._replace(protected=all(instance.healthy for instance in answer.instances))
 
 
-async def _read_page(decoder: InstanceDecoder, body: Body, source: str) -> InstanceList:
+async def _read_page(decoder: InstanceDecoder, body: Body, source: str) -> ServiceInstances:
     hosts, result = await _read(body, _IN_PAGE, _PAGE, source)
     page = _data(result, source)
     hosts += page.instances or ()
-    return InstanceList(await decoder.decode_in_slices(hosts), partial=len(hosts) < page.count)
+    return ServiceInstances(await decoder.decode_in_slices(hosts), partial=len(hosts) < page.count)
 
 
 async def _read(
@@ -131,13 +131,13 @@ class InstanceListClient:
         self._admin = admin
         self._call_index: dict[tuple[str, Sequence[_ListCall]], int] = {}
 
-    async def list_instances(self, server: str, service: NacosService) -> InstanceList:
+    async def list_instances(self, server: str, service: NacosService) -> ServiceInstances:
         """Reads the instances of a service from a server (address with context path). Raises SourceError."""
         return await self._credentials.authenticated(
             server, service, lambda credentials: self._list(server, service, credentials)
         )
 
-    async def _list(self, server: str, service: NacosService, credentials: RequestCredentials) -> InstanceList:
+    async def _list(self, server: str, service: NacosService, credentials: RequestCredentials) -> ServiceInstances:
         calls = ADMIN_CALLS if self._admin else CLIENT_CALLS
         instances, missing = await self._try_calls(server, service, credentials, calls)
         if missing == "cluster":
@@ -146,7 +146,7 @@ class InstanceListClient:
 
     async def _try_calls(
         self, server: str, service: NacosService, credentials: RequestCredentials, calls: Sequence[_ListCall]
-    ) -> tuple[InstanceList, str]:
+    ) -> tuple[ServiceInstances, str]:
         """The list of the first supported call, and what a 404 reports as missing: `service`, `cluster` or nothing."""
         first = self._call_index.get((server, calls), 0)
         for position in range(first, first + len(calls)):
@@ -164,7 +164,7 @@ class InstanceListClient:
             self._call_index[server, calls] = index
             if reply.status not in NO_SUCH_CALL:
                 raise self._refused(reply, url)
-            return InstanceList(()), missing
+            return ServiceInstances(()), missing
         raise WrongRegistryAnswer(self._no_supported_call(server, calls))
 
     async def _check_clusters(self, server: str, service: NacosService, credentials: RequestCredentials) -> None:

@@ -114,7 +114,7 @@ class ServerRequest(msgspec.Struct, rename="camel"):
     service_info: ServiceInfo | None = None
 
 
-class InstanceList(NamedTuple):
+class ServiceInstances(NamedTuple):
     """The instances of one service. `protected`: health is not reliable. `partial`: some instances are missing."""
 
     instances: tuple[Instance, ...]
@@ -149,9 +149,9 @@ class InstanceDecoder:
             await slices.breathe()
         return tuple(instances)
 
-    def decode_service_info(self, info: ServiceInfo) -> InstanceList:
+    def decode_service_info(self, info: ServiceInfo) -> ServiceInstances:
         """The instances of a ServiceInfo."""
-        return InstanceList(self.decode(info.hosts), protected=info.reach_protection_threshold)
+        return ServiceInstances(self.decode(info.hosts), protected=info.reach_protection_threshold)
 
     def _is_in_clusters(self, host: Host) -> bool:
         return not self._clusters or host.cluster_name in self._clusters
