@@ -63,7 +63,7 @@ class _Registry(Section):
     timeout_seconds: Seconds = 5
     """How long one request may take."""
     tls: RegistryTls = RegistryTls()
-    """TLS, for addresses with `https`; for ZooKeeper where `useTls` is true."""
+    """TLS: with servers whose addresses begin with `https`; with ZooKeeper if `useTls` is true."""
 
 
 class HttpAsked(_Registry):
@@ -190,7 +190,7 @@ class ZooKeeperRegistry(_Registry):
     password_file: str = ""
     """File with the user's password."""
     use_tls: bool = False
-    """Whether the addresses are of the secure client port."""
+    """Whether the addresses are those of the secure client port; `tls` applies only then."""
 
 
 class PolarisRegistry(HttpAsked):

@@ -376,7 +376,7 @@ class TestIndex:
             await fake.tell(end=True)
             await followed.until_listed(2)
 
-    async def test_an_answer_that_went_back_is_not_valid_and_the_list_is_heard_again(self, fake: FakeConsul) -> None:
+    async def test_an_index_that_went_back_is_invalid_and_restarts_the_watch(self, fake: FakeConsul) -> None:
         async with following([fake.url], "web") as followed:
             await fake.until_waiting()
             await fake.tell("web", index=3)

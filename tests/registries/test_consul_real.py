@@ -267,7 +267,7 @@ class TestDelay:
 
 
 class TestOutages:
-    async def test_a_restart_turns_nobody_out_and_changes_are_heard_after_it(self, service: str) -> None:
+    async def test_a_restart_pulls_no_pod_out_and_changes_are_heard_after_it(self, service: str) -> None:
         with Consul() as own:
             register_pods(own, service)
             async with following(own, service) as followed:
@@ -307,7 +307,7 @@ class TestOutages:
                 followed.clock.jump(91)
                 assert states(followed) == [OUT] * 3 + [SERVING]
 
-    async def test_one_that_is_away_for_an_hour_turns_nobody_out_and_what_was_out_is_doubt(self, service: str) -> None:
+    async def test_one_that_is_away_for_an_hour_pulls_no_pod_out_and_what_was_out_is_doubt(self, service: str) -> None:
         with Consul() as own:
             register_pods(own, service)
             own.maintenance(f"{service}-1", on=True)
@@ -323,7 +323,7 @@ class TestOutages:
                 assert seen[:5] == [OUT] * 5
                 assert seen[-1] is PodState.DOUBTFUL
 
-    async def test_one_that_lost_its_data_turns_nobody_out(self, service: str) -> None:
+    async def test_one_that_lost_its_data_pulls_no_pod_out(self, service: str) -> None:
         with Consul() as own:
             register_pods(own, service, Check=TTL)
             for number in range(20):  # so that the index has a way to fall
@@ -493,7 +493,7 @@ class TestRights:
             await followed.until_error("may not see all")
             assert followed.listed == -1
 
-    async def test_a_token_that_loses_a_right_turns_nobody_out(
+    async def test_a_token_that_loses_a_right_pulls_no_pod_out(
         self, guarded: Consul, service: str, tmp_path: Path
     ) -> None:
         register_pods(guarded, service)
@@ -529,7 +529,7 @@ class TestRights:
             await followed.until_error("without a token")
             assert followed.listed == -1
 
-    async def test_the_anonymous_token_that_loses_its_rights_turns_nobody_out(
+    async def test_the_anonymous_token_that_loses_its_rights_pulls_no_pod_out(
         self, guarded: Consul, service: str
     ) -> None:
         register_pods(guarded, service)

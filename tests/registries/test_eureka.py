@@ -415,7 +415,7 @@ class TestJson:
         assert read([entry])[0].instance("").status == word
 
     @given(ANYTHING)
-    def test_whatever_comes_is_read_or_refused(self, document: Any) -> None:
+    def test_any_json_is_decoded_or_refused(self, document: Any) -> None:
         try:
             for one in Applications(Body(json.dumps(document).encode())):
                 list(instance_summaries(one))

@@ -243,7 +243,7 @@ class TestPullingOut:
 
 
 class TestIllness:
-    async def test_a_server_that_lists_nobody_after_its_restart_turns_nobody_out(
+    async def test_a_server_that_is_empty_after_its_restart_pulls_no_pod_out(
         self, mortal: EurekaServer, service: str
     ) -> None:
         register_pods(mortal, service)
@@ -261,7 +261,7 @@ class TestIllness:
             await followed.until_listed(4)
             assert states(followed) == before
 
-    async def test_a_service_that_comes_back_later_than_others_turns_nobody_out(
+    async def test_a_service_that_comes_back_later_than_others_pulls_no_pod_out(
         self, mortal: EurekaServer, service: str
     ) -> None:
         register_pods(mortal, service)
@@ -309,7 +309,7 @@ class TestIllness:
             assert len(followed.roster.instances) == 4
             await revive(mortal)
 
-    async def test_self_preservation_is_recognised_and_turns_nobody_out(
+    async def test_self_preservation_is_recognised_and_pulls_no_pod_out(
         self, service: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(eureka_state, "EVICTION_SECONDS", 0.0)
@@ -327,7 +327,7 @@ class TestIllness:
                 await do(cautious.set_status, service, f"{service}-0", "OUT_OF_SERVICE")
                 await followed.until_out("web-0")  # what somebody says is evidence all the same
 
-    async def test_a_service_that_nobody_knows_is_empty_and_turns_nobody_out(
+    async def test_a_service_that_nobody_knows_is_empty_and_pulls_no_pod_out(
         self, eureka: EurekaServer, service: str
     ) -> None:
         async with following(eureka.url, service=service) as followed:
@@ -336,9 +336,7 @@ class TestIllness:
 
 
 class TestPeers:
-    async def test_another_peer_is_asked_when_one_dies_and_stays_the_one(
-        self, service: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_failover_to_another_peer_is_sticky(self, service: str, monkeypatch: pytest.MonkeyPatch) -> None:
         asked: list[str] = []
         answer = Client.answer
 
@@ -369,7 +367,7 @@ class TestPeers:
                 await followed.until(lambda: asked[-1] == one.url and not followed.error)
                 assert followed.pods.out() == ["web-3"]
 
-    async def test_a_peer_that_is_still_empty_turns_nobody_out(self, service: str) -> None:
+    async def test_a_peer_that_is_still_empty_pulls_no_pod_out(self, service: str) -> None:
         # Two that know nothing of each other: what a peer is that has just started, and stays so while it is looked at.
         with EurekaServer(cache_ms=0) as one, EurekaServer(cache_ms=0) as other:
             async with following(one.url, other.url, service=service) as followed:

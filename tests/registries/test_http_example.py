@@ -99,7 +99,7 @@ async def test_a_restart_and_an_outage_turn_nobody_out_or_in(example: Example) -
         assert world.pods.out() == ["web-1"]
 
 
-async def test_a_wiped_platform_turns_nobody_out(example: Example) -> None:
+async def test_a_wiped_platform_pulls_no_pod_out(example: Example) -> None:
     example.say(shop=[{"pod": f"web-{n}", "state": "in"} for n in range(4)])
     async with running(example.world()) as world:
         await world.until_out()

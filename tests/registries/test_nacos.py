@@ -31,7 +31,7 @@ async def old_nacos() -> AsyncIterator[FakeNacos]:
 
 class TestClientViews:
     @pytest.mark.parametrize("version", [2, 3])
-    async def test_what_may_be_used_is_listed_and_a_disabled_instance_is_absent(self, version: int) -> None:
+    async def test_a_disabled_instance_is_absent_for_clients(self, version: int) -> None:
         async with FakeNacos(version) as nacos:
             nacos.put(host(0), host(1, enabled=False), host(2, weight=0), host(3, healthy=False))
             async with following(polling(nacos)) as world:
@@ -232,7 +232,7 @@ class TestAccess:
             await nacos.until(lambda: len(nacos.asked) > before + 10)
         assert len(nacos.logins) == 1
 
-    async def test_a_wrong_password_is_said_and_mended_by_a_right_one(
+    async def test_a_wrong_password_is_reported_until_the_right_one_is_written(
         self, nacos: FakeNacos, password: Password
     ) -> None:
         nacos.users = {"reader": "right"}
@@ -245,7 +245,7 @@ class TestAccess:
             await world.until_pods("web-0")
 
     @pytest.mark.parametrize("version", [2, 3])
-    async def test_a_wrong_password_is_no_trouble_of_the_server_and_the_same_error_each_time(
+    async def test_a_wrong_password_is_always_the_same_error_and_none_of_the_server(
         self, version: int, password: Password, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Nacos 3.1 answers it with HTTP 500, and every error bears a date."""
@@ -267,7 +267,7 @@ class TestAccess:
                 await world.until(lambda: world.listed >= 0)
             assert other.asked == []
 
-    async def test_a_missing_password_file_is_said(self, nacos: FakeNacos, password: Password) -> None:
+    async def test_a_missing_password_file_is_reported(self, nacos: FakeNacos, password: Password) -> None:
         async with following(polling(nacos, username="reader", password_file=password.file + "s")) as world:
             await world.until_error(f"cannot read {password.file}s")
 

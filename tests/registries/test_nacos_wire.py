@@ -20,7 +20,7 @@ def test_an_envelope_is_written_as_protobuf_writes_it() -> None:
     assert encode_payload(Payload("A", b"{}"), {"k": "v"}) == b"\x12\x0b" + METADATA + BODY
 
 
-def test_fields_that_mean_nothing_here_are_passed_over() -> None:
+def test_unknown_protobuf_fields_are_skipped() -> None:
     numbers = b"\x08\x96\x01" + b"\x31" + b"8" * 8 + b"\x3d" + b"4" * 4
     type_url = b"\x0a\x01t"
     message = numbers + b"\x12\x14" + METADATA + CLIENT_IP + b"\x1a\x07" + type_url + b"\x12\x02{}"

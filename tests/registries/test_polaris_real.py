@@ -105,7 +105,7 @@ class TestTrust:
                 await world.until_confirmed()
             assert world.roster.instances is seen[-1]
 
-    async def test_a_restart_turns_nobody_out(self, polaris: Polaris, pods: Registrations) -> None:
+    async def test_a_restart_pulls_no_pod_out(self, polaris: Polaris, pods: Registrations) -> None:
         await asyncio.to_thread(pods.isolate, 0, isolate=True)
         async with following(polaris.http) as world:
             await world.until_out("web-0")
@@ -132,7 +132,7 @@ class TestTrust:
             await asyncio.to_thread(pods.isolate, 1, isolate=True)
             await world.until_out("web-1")
 
-    async def test_a_frozen_polaris_turns_nobody_out_and_is_doubted_for_a_while(
+    async def test_a_frozen_polaris_pulls_no_pod_out_and_is_doubted_for_a_while(
         self, polaris: Polaris, pods: Registrations
     ) -> None:
         async with following(polaris.http, timeout_seconds=2) as world:
@@ -149,7 +149,7 @@ class TestTrust:
             assert world.aged(60) == set()
             assert world.aged(60) == {"web-3"}
 
-    async def test_a_wiped_polaris_turns_nobody_out(self, polaris: Polaris, pods: Registrations) -> None:
+    async def test_a_wiped_polaris_pulls_no_pod_out(self, polaris: Polaris, pods: Registrations) -> None:
         async with following(polaris.http) as world:
             await world.until_listed(4)
             with world.pods.nothing_changes():
@@ -163,7 +163,7 @@ class TestTrust:
             await world.until_listed(4)
             assert world.aged(200) == set()
 
-    async def test_an_empty_list_alone_turns_nobody_out(self, polaris: Polaris, pods: Registrations) -> None:
+    async def test_an_empty_list_alone_pulls_no_pod_out(self, polaris: Polaris, pods: Registrations) -> None:
         async with following(polaris.http) as world:
             await world.until_listed(4)
             with world.pods.nothing_changes():

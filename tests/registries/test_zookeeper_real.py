@@ -173,7 +173,7 @@ class TestPullingOut:
             await pods.remove(node)
             await followed.until(everyone_serves(followed))
 
-    async def test_a_rule_that_is_not_clear_pulls_nobody_out_and_is_told_of(
+    async def test_a_rule_that_is_not_clear_pulls_no_pod_out_and_is_told_of(
         self, zookeeper: ZooKeeper, client: Any
     ) -> None:
         pods = Processes(client, INTERFACE)

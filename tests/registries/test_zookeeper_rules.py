@@ -96,7 +96,7 @@ class TestOverrides:
             ("10.0.0.7", "not a URL"),
         ],
     )
-    def test_what_is_not_clear_is_told_of_and_not_applied(self, url: str, why: str) -> None:
+    def test_an_unclear_rule_is_ignored_with_a_warning(self, url: str, why: str) -> None:
         found = rules(url)
         assert after(found) == (True, 100.0)
         assert why in found.warnings[0]
@@ -190,7 +190,7 @@ class TestDocuments:
             ('["override://10.0.0.7:20880/com.shop.Order?~zone=a&disabled=true"]', "condition ~zone"),
         ],
     )
-    def test_what_is_not_clear_is_told_of_and_not_applied(self, body: str, why: str) -> None:
+    def test_an_unclear_rule_is_ignored_with_a_warning(self, body: str, why: str) -> None:
         found = parse_configurator("x.configurators", body.encode())
         assert after(found) == (True, 100.0)
         assert why in found.warnings[0]

@@ -54,7 +54,7 @@ async def registered(crowd: Crowd, followed: Followed, pods: Processes) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-async def test_a_restart_pulls_nobody_out_and_changes_are_seen_again(crowd: Crowd, layout: str) -> None:
+async def test_a_restart_pulls_no_pod_out_and_changes_are_seen_again(crowd: Crowd, layout: str) -> None:
     pods = await crowd.pods(layout)
     async with following(crowd.server, layout, pods.service) as followed:
         await registered(crowd, followed, pods)
@@ -96,7 +96,7 @@ async def test_a_pod_that_was_out_stays_so_while_the_server_is_dead_and_is_doubt
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-async def test_a_frozen_server_and_sessions_that_ended_meanwhile_pull_nobody_out(crowd: Crowd, layout: str) -> None:
+async def test_a_frozen_server_and_sessions_that_ended_meanwhile_pull_no_pod_out(crowd: Crowd, layout: str) -> None:
     pods, brief = await crowd.pods(layout, session=3), {"timeout_seconds": 1, "session_seconds": 2}
     async with following(crowd.server, layout, pods.service, **brief) as followed:
         await registered(crowd, followed, pods)
@@ -124,7 +124,7 @@ async def test_a_server_that_froze_for_less_than_a_session_makes_absence_doubtfu
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-async def test_a_server_that_lost_everything_pulls_nobody_out(crowd: Crowd, layout: str) -> None:
+async def test_a_server_that_lost_everything_pulls_no_pod_out(crowd: Crowd, layout: str) -> None:
     pods = await crowd.pods(layout)
     async with following(crowd.server, layout, pods.service, session_seconds=2) as followed:
         await registered(crowd, followed, pods)

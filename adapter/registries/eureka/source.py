@@ -60,9 +60,9 @@ class _Reported(NamedTuple):
 class EurekaSource:
     """Follows services of one Eureka, and writes their instances to the roster cache."""
 
-    def __init__(self, settings: EurekaRegistry, book: RosterCache) -> None:
+    def __init__(self, settings: EurekaRegistry, cache: RosterCache) -> None:
         self._settings = settings
-        self._book = book
+        self._cache = cache
         self._peers = Failover(base_urls(settings.servers), self._on_failover)
         self._wanted: dict[str, frozenset[ServiceKey]] = {}
         """Keys by application name in capitals: Eureka's names are case-insensitive."""
@@ -77,10 +77,10 @@ class EurekaSource:
     def refresh(self) -> None:
         """Follows the services of the cache from now on. Eureka ignores namespace and group."""
         wanted: dict[str, set[ServiceKey]] = {}
-        for key in self._book.keys:
+        for key in self._cache.keys:
             wanted.setdefault(key.service.upper(), set()).add(key)
         self._wanted = {name: frozenset(of_one) for name, of_one in wanted.items()}
-        self._reported = {key: report for key, report in self._reported.items() if key in self._book.keys}
+        self._reported = {key: report for key, report in self._reported.items() if key in self._cache.keys}
         self._services_changed.set()
 
     async def run(self) -> None:
@@ -104,7 +104,7 @@ class EurekaSource:
             await self._peers.ask(lambda server: self._fetch_registry(client, server))
         except SourceError as error:
             self._was_unreachable = self._was_unreachable or isinstance(error, SourceUnreachable | SourceFailing)
-            self._book.failed(error)
+            self._cache.failed(error)
             return max(backoff.next(), self._settings.interval_seconds)
         backoff.reset()
         return self._settings.interval_seconds
@@ -119,12 +119,12 @@ class EurekaSource:
     def _on_failover(self) -> None:
         # Peers replicate changes with a delay, so a peer's delta does not apply to another peer's copy.
         self._copy = None
-        self._book.reconnected()
+        self._cache.reconnected()
 
     # --- requests ---
 
     async def _fetch_registry(self, client: Client, server: str) -> None:
-        copy, gap = self._copy, self._book.clock() - self._answered_at
+        copy, gap = self._copy, self._cache.clock() - self._answered_at
         if copy is None or self._is_full_fetch_due(copy) or not 0 <= gap <= LONGEST_GAP_SECONDS:
             await self._fetch_full_registry(client, server)
             return
@@ -139,14 +139,14 @@ class EurekaSource:
     def _is_full_fetch_due(self, copy: RegistryCopy) -> bool:
         if not self._wanted.keys() <= copy.kept:
             return True
-        return self._book.clock() - self._full_fetch_at > RELIST_SECONDS
+        return self._cache.clock() - self._full_fetch_at > RELIST_SECONDS
 
     async def _apply_delta(self, copy: RegistryCopy, body: Body) -> bool:
         """Applies a delta to the copy; returns False if the full registry must be fetched."""
         digest = body.digest()
         if digest and digest == self._verified_digest:
             await self._report(copy, ())
-            self._book.confirm()
+            self._cache.confirm()
             return True
         self._verified_digest = b""
         try:
@@ -156,11 +156,11 @@ class EurekaSource:
             return False
         matches = applications.hashcode == copy.hashcode
         self._verified_digest = digest if matches else b""
-        if not matches and self._book.clock() - self._full_fetch_at > LEAST_RELIST_SECONDS:
+        if not matches and self._cache.clock() - self._full_fetch_at > LEAST_RELIST_SECONDS:
             return False
         await self._report(copy, changed)
         if matches:
-            self._book.confirm()
+            self._cache.confirm()
         return True
 
     async def _fetch_full_registry(self, client: Client, server: str) -> None:
@@ -169,14 +169,14 @@ class EurekaSource:
             before, copy = self._copy, RegistryCopy(self._wanted, self._settings.pod_name_key)
             self._copy = None
             try:
-                await copy.load(Applications(body), self._book.clock(), before)
+                await copy.load(Applications(body), self._cache.clock(), before)
             except (msgspec.MsgspecError, Uncut) as error:
                 raise _unreadable(server, error) from error
         if before is not None and before.count and not copy.count:
-            self._book.reconnected()  # the server was restarted: instances never leave all at once
-        self._copy, self._verified_digest, self._full_fetch_at = copy, b"", self._book.clock()
+            self._cache.reconnected()  # the server was restarted: instances never leave all at once
+        self._copy, self._verified_digest, self._full_fetch_at = copy, b"", self._cache.clock()
         await self._report(copy, copy.kept)
-        self._book.confirm()
+        self._cache.confirm()
 
     async def _report(self, copy: RegistryCopy, changed: Collection[str]) -> None:
         """Writes changed, newly followed and empty applications to the roster cache."""
@@ -189,7 +189,7 @@ class EurekaSource:
             for key in self._wanted.get(name, ()):
                 if self._reported.get(key) != report:
                     self._reported[key] = report
-                    self._book.update(key, report.instances, protected=report.protected, alive=report.alive)
+                    self._cache.update(key, report.instances, protected=report.protected, alive=report.alive)
             await slices.breathe()
 
     def _checked_body(self, server: str, reply: Answer) -> Body:
@@ -198,8 +198,8 @@ class EurekaSource:
             raise _refused(server, reply.plain)
         if self._was_unreachable:
             self._was_unreachable = False
-            self._book.reconnected()  # after a restart it lacks instances that have not registered again yet
-        self._answered_at = self._book.clock()
+            self._cache.reconnected()  # after a restart it lacks instances that have not registered again yet
+        self._answered_at = self._cache.clock()
         return reply.body
 
 

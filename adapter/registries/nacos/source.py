@@ -26,11 +26,11 @@ _log = structlog.get_logger(__name__)
 class NacosSource:
     """Follows services of one Nacos: subscribes to all, and polls lists of those that are not pushed."""
 
-    def __init__(self, settings: NacosRegistry, book: RosterCache) -> None:
+    def __init__(self, settings: NacosRegistry, cache: RosterCache) -> None:
         self._settings = settings
-        self._book = book
+        self._cache = cache
         self._reader = InstanceDecoder(settings.clusters, settings.pod_name_key)
-        self._peers = Failover(base_urls(settings.servers), book.reconnected)
+        self._peers = Failover(base_urls(settings.servers), cache.reconnected)
         self._wake = asyncio.Event()
         self.services_changed = asyncio.Event()
         """Set when the followed services change; the subscription clears it."""
@@ -46,15 +46,15 @@ class NacosSource:
 
     def refresh(self) -> None:
         """Follows the services of the cache from now on."""
-        self._due &= self._book.keys
-        self._pushed &= self._book.keys
+        self._due &= self._cache.keys
+        self._pushed &= self._cache.keys
         self.services_changed.set()
         self._wake_lister(anew=True)
 
     async def run(self) -> None:
         """Follow the services until cancelled."""
         client = registry_client(self._settings)
-        credentials = CredentialProvider(self._settings, client, self._book.clock)
+        credentials = CredentialProvider(self._settings, client, self._cache.clock)
         lists = InstanceListClient(client, credentials, self._reader, admin=self._settings.admin)
         try:
             await run_all(self._poll_lists(lists), self._subscribe(credentials))
@@ -80,14 +80,14 @@ class NacosSource:
             from adapter.registries.nacos.push import Subscription
         except ImportError as error:
             missing = str(MissingExtra("nacos", error))
-            _log.warning("push is off, services are polled", registry=self._book.registry, why=missing)
+            _log.warning("push is off, services are polled", registry=self._cache.registry, why=missing)
             return
         await Subscription(self._settings, credentials, self).run()
 
     @property
     def services(self) -> Mapping[ServiceKey, NacosService]:
         """The services to subscribe to."""
-        return {key: self._nacos_service(key) for key in self._book.keys}
+        return {key: self._nacos_service(key) for key in self._cache.keys}
 
     @property
     def servers(self) -> list[str]:
@@ -101,7 +101,7 @@ class NacosSource:
         self._peers.current = server
         self._backoff.reset()
         if self._connected_before:
-            self._book.reconnected()
+            self._cache.reconnected()
         self._connected_before, self._lost = True, False
 
     def on_disconnected(self) -> None:
@@ -125,11 +125,11 @@ class NacosSource:
                 self._wake_lister()
             else:
                 listed = self._reader.decode_service_info(info)
-                self._book.update(key, listed.instances, protected=listed.protected)
+                self._cache.update(key, listed.instances, protected=listed.protected)
 
     def on_healthy(self) -> None:
         """Confirms the pushed services whose lists are not outstanding."""
-        self._book.confirm(self._pushed - self._due - self._asking)
+        self._cache.confirm(self._pushed - self._due - self._asking)
 
     # --- lists ---
 
@@ -154,7 +154,7 @@ class NacosSource:
         if now < self._poll_at:
             return sorted(self._due)
         self._poll_at = now + self._settings.interval_seconds
-        return sorted(self._due | (self._book.keys - self._pushed))
+        return sorted(self._due | (self._cache.keys - self._pushed))
 
     async def _list_all(self, lists: InstanceListClient, keys: list[ServiceKey]) -> float | None:
         """Lists these services; returns the seconds until the next poll, None if nothing needs polling."""
@@ -163,7 +163,7 @@ class NacosSource:
         except SourceError as error:
             return self._record_failure(error, keys)
         self._backoff.reset()
-        if self._due or self._book.keys - self._pushed:
+        if self._due or self._cache.keys - self._pushed:
             return max(0.0, self._poll_at - asyncio.get_running_loop().time())
         return None
 
@@ -178,25 +178,25 @@ class NacosSource:
                 self._due.add(key)
             if isinstance(error, SourceUnreachable | NotAuthenticated):
                 raise  # the other services would fail as well
-            self._book.failed(error, [key])
+            self._cache.failed(error, [key])
             return
         finally:
             self._asking.discard(key)
         self._recover()
         if wanted or key not in self._pushed:  # otherwise a push overtook this list
-            self._book.update(key, listed.instances, protected=listed.protected, partial=listed.partial)
+            self._cache.update(key, listed.instances, protected=listed.protected, partial=listed.partial)
 
     def _record_failure(self, error: SourceError, keys: Iterable[ServiceKey]) -> float:
         """Records the failure of all servers for these services; returns the seconds until the next attempt."""
         self._lost = True
         if self._pushed:
-            self._book.failed(error, [key for key in keys if key not in self._pushed or key in self._due])
+            self._cache.failed(error, [key for key in keys if key not in self._pushed or key in self._due])
         else:
-            self._book.failed(error)
+            self._cache.failed(error)
         self._poll_at = 0.0
         return self._backoff.next()
 
     def _recover(self) -> None:
         if self._lost:
             self._lost = False
-            self._book.reconnected()
+            self._cache.reconnected()

@@ -55,9 +55,9 @@ class _FollowedService:
 class ZooKeeperSource:
     """Follows services of one ZooKeeper in the layout of `settings`, and writes their instances to the roster cache."""
 
-    def __init__(self, settings: ZooKeeperRegistry, book: RosterCache) -> None:
+    def __init__(self, settings: ZooKeeperRegistry, cache: RosterCache) -> None:
         self._settings = settings
-        self._book = book
+        self._cache = cache
         self._services: dict[ServiceKey, _FollowedService] = {}
         self._by_path: dict[str, set[_FollowedService]] = {}
         self._root = services_root(settings)
@@ -69,12 +69,12 @@ class ZooKeeperSource:
 
     def refresh(self) -> None:
         """Follows the services of the cache from now on."""
-        for key in self._services.keys() - self._book.keys:
+        for key in self._services.keys() - self._cache.keys:
             self._stop(self._services.pop(key))
-        for key in sorted(self._book.keys - self._services.keys()):
+        for key in sorted(self._cache.keys - self._services.keys()):
             reason = invalid_key_reason(key, self._settings)
             if reason:
-                self._book.failed(WrongRegistryAnswer(reason), [key])
+                self._cache.failed(WrongRegistryAnswer(reason), [key])
             else:
                 self._start(key)
 
@@ -108,9 +108,9 @@ class ZooKeeperSource:
             try:
                 self._session = session
                 await session.open()
-                self._book.failed(await session.wait_closed())
+                self._cache.failed(await session.wait_closed())
             except SourceError as error:
-                self._book.failed(error)
+                self._cache.failed(error)
             finally:
                 self._session = None
                 await session.close()
@@ -120,7 +120,7 @@ class ZooKeeperSource:
 
     def _on_connected(self) -> None:
         if self._was_connected:
-            self._book.reconnected()
+            self._cache.reconnected()
         self._was_connected = True
         for service in self._services.values():
             service.reader.invalidate_all()
@@ -163,16 +163,16 @@ class ZooKeeperSource:
                 await self._check_others(session)
             except SourceError as error:
                 self._was_slow = True
-                self._book.failed(error)
+                self._cache.failed(error)
 
     async def _ping(self, session: ZooKeeperSession) -> None:
         slow = await session.ping() > SLOW_SECONDS
         if slow or self._was_slow:
             # The sessions of registered instances may have expired meanwhile, although this one did not.
-            self._book.reconnected()
+            self._cache.reconnected()
         self._was_slow = False
         if self._rules is None or self._rules.current:
-            self._book.confirm([one.key for one in self._services.values() if one.current])
+            self._cache.confirm([one.key for one in self._services.values() if one.current])
 
     # Services
 
@@ -223,7 +223,7 @@ class ZooKeeperSource:
         session = self._session
         if session is None or not session.connected:
             return  # the ping records that error for all services
-        self._book.failed(error, keys)
+        self._cache.failed(error, keys)
         with suppress(TimeoutError):
             async with asyncio.timeout(pause):
                 await dirty.wait()
@@ -241,7 +241,7 @@ class ZooKeeperSource:
         rules = [rule for one in (service.reader.overrides, *dynamic) for rule in one.rules]
         self._log_warnings(service, [warning for one in dynamic for warning in one.warnings])
         instances = [one.instance for one in apply_rules(registered, rules)]
-        self._book.update(service.key, instances, alive=service.others_alive and not instances)
+        self._cache.update(service.key, instances, alive=service.others_alive and not instances)
 
     def _log_warnings(self, service: _FollowedService, of_rules: Iterable[str]) -> None:
         known = set(service.warnings)
