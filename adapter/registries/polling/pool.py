@@ -12,7 +12,7 @@ from enum import Enum, auto
 from typing import Generic, NamedTuple, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
-from adapter.registries.polling.http1 import RawReply, Reader, Request, SurplusAnswer
+from adapter.registries.polling.http1 import RawReply, Request, ResponseReader, SurplusAnswer
 from adapter.runtime.answer_budget import ANSWERS, FREE_BYTES, AnswerBudget, Lease, Limit
 from adapter.runtime.outbound import UNREADABLE_CREDENTIALS, Access, credentials, tls_context
 from adapter.runtime.source_errors import SourceError, SourceUnreachable, WrongAnswer, connection_fault
@@ -275,7 +275,7 @@ class _Connection(asyncio.Protocol):
     def __init__(self, on_surplus: Callable[[], None]) -> None:
         self._on_surplus = on_surplus
         self._transport: asyncio.Transport | None = None
-        self._reader = Reader(Limit(0))
+        self._reader = ResponseReader(Limit(0))
         self._answer: asyncio.Future[RawReply | _Large | None] | None = None
         self._may_be_large = False
         self._announced = False
@@ -291,7 +291,7 @@ class _Connection(asyncio.Protocol):
         if self.closed:
             return None
         assert self._transport is not None
-        self._reader, self._may_be_large = Reader(limit), False
+        self._reader, self._may_be_large = ResponseReader(limit), False
         loop = asyncio.get_running_loop()
         self._answer = loop.create_future()
         self._transport.write(request)
