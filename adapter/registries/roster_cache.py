@@ -126,7 +126,7 @@ class RosterCache:
         return self._troubles.get(key)
 
     def update(self, key: ServiceKey, instances: Iterable[Instance], **more: bool | int | None) -> None:
-        """Record a list that came just now. `more`: further fields of `RegistryAnswer` (filtered, partial, index, …)."""
+        """Record a list that came just now. `more`: further fields of `RegistryAnswer` (partial, index, …)."""
         answer = RegistryAnswer(at=self.clock(), instances=tuple(instances), **more)  # type: ignore[arg-type]  # by name
         self.record(key, answer)
 
@@ -207,7 +207,7 @@ class RosterCache:
 
 
 def count_states(instances: Iterable[Instance]) -> Mapping[str, float]:
-    """The number of instances in each of INSTANCE_STATES, by what they say of themselves."""
+    """The number of instances in each of INSTANCE_STATES, by their own registration."""
     counts = Counter(map(_state, instances))
     return {state: float(counts[state]) for state in INSTANCE_STATES}
 

@@ -170,7 +170,7 @@ def _status(checks: list[_Check]) -> str:
 
 
 def _weight(weights: _Weights, status: str) -> float | None:
-    # A registration that states its passing weight alone gets a warning weight of 0, which nobody wants.
+    # A registration that states its passing weight alone gets an unintended warning weight of 0.
     return (weights.warning or None) if status == "WARNING" else weights.passing
 
 

@@ -1,8 +1,8 @@
 """A few connections to one server for many small requests, each answered before the next is written.
 
 It polls hundreds of services every second or two, and is there instead of aiohttp for two measured reasons
-(`docs/performance.md`): aiohttp takes two to three times the processor time, which misses the aim, and it gives an
-answer that nobody asked for to the next request, which would be another service's roster.
+(`docs/performance.md`): aiohttp takes two to three times the processor time, which misses the aim, and it gives a
+surplus answer to the next request, which would be another service's roster.
 """
 
 import asyncio
@@ -46,8 +46,8 @@ class Pool:
 
     `timeout` (seconds) and `limit` are for each answer; large ones are read when `budget` has room for one of this
     `source`. `on_loss` is called after connections were lost without the server's announcement, as when it was killed,
-    even where new ones are made at once. `on_surplus` is called after an answer that nobody asked for: the last answer
-    and its tag may belong to another request.
+    even where new ones are made at once. `on_surplus` is called after an answer without a request: the last answer and
+    its tag may belong to another request.
     """
 
     def __init__(
@@ -319,7 +319,7 @@ class _Connection(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Read on. Bytes that nobody asked for end the connection."""
+        """Read on. Bytes without a request close the connection."""
         if self._answer is None or self._answer.done():
             if not self.closed:
                 self.close()
